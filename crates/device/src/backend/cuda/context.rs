@@ -1,0 +1,123 @@
+//! A device's primary context: the one that the CUDA runtime, PyTorch and CuPy use in this
+//! process too, so that their pointers and streams are valid here and ours there.
+//!
+//! A thread that enters the context leaves as it came: the current context of a thread is also
+//! the CUDA runtime's idea of the current device, which is the caller's and not ours to change.
+
+use super::sys::{self, ContextHandle, Cuda, EventHandle, Ordinal};
+use crate::Result;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Events beyond this many that nobody uses are given back to the driver.
+const SPARE_EVENTS_MAX: usize = 1024;
+
+/// A retained primary context; released when the last user of it is dropped.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) cuda: &'static Cuda,
+    pub(super) device: Ordinal,
+    handle: ContextHandle,
+    /// Creating an event costs more than recording it, and one is recorded for each transfer.
+    spare_events: Mutex<Vec<EventHandle>>,
+    /// The driver serialises host registrations anyway; concurrent ones have failed with ENOMEM.
+    registering: Mutex<()>,
+}
+
+/// The thread's previous context, to be put back.
+#[derive(Debug)]
+pub(super) struct Entered<'a> {
+    cuda: &'a Cuda,
+    previous: Option<ContextHandle>,
+}
+
+impl Context {
+    pub(super) fn retain(cuda: &'static Cuda, device: Ordinal) -> Result<Arc<Self>> {
+        let mut handle = ContextHandle::default();
+        // SAFETY: the driver stores one handle.
+        let status = unsafe { (cuda.cuDevicePrimaryCtxRetain)(&raw mut handle, device) };
+        cuda.check(status, format_args!("creating a context on the GPU"))?;
+        Ok(Arc::new(Self { cuda, device, handle, spare_events: Mutex::default(), registering: Mutex::default() }))
+    }
+
+    /// Makes the context current on this thread until the guard is dropped.
+    pub(super) fn enter(&self) -> Result<Entered<'_>> {
+        let cuda = self.cuda;
+        let mut current = ContextHandle::default();
+        // SAFETY: the driver stores one handle.
+        let status = unsafe { (cuda.cuCtxGetCurrent)(&raw mut current) };
+        cuda.check(status, format_args!("asking for the thread's CUDA context"))?;
+        if current == self.handle {
+            return Ok(Entered { cuda, previous: None });
+        }
+        // SAFETY: the context is retained by `self`.
+        let status = unsafe { (cuda.cuCtxSetCurrent)(self.handle) };
+        cuda.check(status, format_args!("entering the CUDA context"))?;
+        Ok(Entered { cuda, previous: Some(current) })
+    }
+
+    /// Whether both are the primary context of one device.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.handle == other.handle
+    }
+
+    /// An event that nothing waits for.
+    pub(super) fn take_event(&self) -> Result<EventHandle> {
+        if let Some(event) = self.spare_events().pop() {
+            return Ok(event);
+        }
+        let mut event = EventHandle::default();
+        // SAFETY: the driver stores one handle; the caller has entered the context.
+        let status =
+            unsafe { (self.cuda.cuEventCreate)(&raw mut event, sys::EVENT_DISABLE_TIMING | sys::EVENT_BLOCKING_SYNC) };
+        self.cuda.check(status, format_args!("creating an event"))?;
+        Ok(event)
+    }
+
+    /// Takes an event back. Streams that still wait for it keep what they captured.
+    pub(super) fn return_event(&self, event: EventHandle) {
+        let mut spare = self.spare_events();
+        if spare.len() < SPARE_EVENTS_MAX {
+            spare.push(event);
+            return;
+        }
+        drop(spare);
+        self.destroy_event(event);
+    }
+
+    /// Held while memory is registered or unregistered.
+    pub(super) fn registering(&self) -> MutexGuard<'_, ()> {
+        self.registering.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spare_events(&self) -> MutexGuard<'_, Vec<EventHandle>> {
+        self.spare_events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn destroy_event(&self, event: EventHandle) {
+        if let Ok(_entered) = self.enter() {
+            // SAFETY: the event has no owner any more; the driver defers if it is pending.
+            unsafe { (self.cuda.cuEventDestroy_v2)(event) };
+        }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        for event in std::mem::take(&mut *self.spare_events()) {
+            self.destroy_event(event);
+        }
+        // SAFETY: retained once in `retain`. The status is of no use: at process exit the driver
+        // may already be gone, and the context with it.
+        unsafe { (self.cuda.cuDevicePrimaryCtxRelease_v2)(self.device) };
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        if let Some(previous) = self.previous {
+            // SAFETY: the context was current on this thread when it was entered. If its owner
+            // has destroyed it since, the driver refuses, which leaves nothing to do.
+            unsafe { (self.cuda.cuCtxSetCurrent)(previous) };
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! NVIDIA GPUs through the driver API.
+//!
+//! ```text
+//!   mod      memory, address ranges, frames        stream   copies, launches, events
+//!   probe    what is there, without a context      module   compiling, caching, loading
+//!   context  the primary context                   sys, nvrtc   the two libraries
+//! ```
+//!
+//! The driver and the compiler are loaded at run time, so a machine without them is a normal
+//! case. All state lives in the driver; this layer holds handles, each with the context that it
+//! belongs to, so that the context outlives them. The driver orders and defers destruction of
+//! streams and frames by itself; unloading a module waits for the context.
+
+mod context;
+mod module;
+mod nvrtc;
+mod probe;
+mod stream;
+mod sys;
+
+pub(super) use probe::report;
+
+use super::{Backend, RawFrame, RawModule, RawStream};
+use crate::kernel_cache::KernelCache;
+use crate::{Access, DeviceInfo, DevicePtr, Error, ErrorKind, FRAME_BYTES, MemoryInfo, ModuleSource, Result};
+use context::Context;
+use module::CudaModule;
+use std::any::Any;
+use std::ffi::{c_int, c_void};
+use std::fmt::Arguments;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use stream::CudaStream;
+use sys::{AccessDescription, FrameProperties, OUT_OF_MEMORY, Status};
+
+/// Opens device `index` and creates, or joins, its primary context.
+pub(super) fn open(index: u32) -> Result<Arc<dyn Backend>> {
+    let (cuda, version) = probe::initialised(&mut Vec::new())?;
+    let info = probe::describe(cuda, index, version)?;
+    let context = Context::retain(cuda, probe::ordinal(cuda, index)?)?;
+    Ok(Arc::new(CudaBackend { info, context, version, cache: KernelCache::of_user() }))
+}
+
+/// One open GPU.
+#[derive(Debug)]
+struct CudaBackend {
+    info: DeviceInfo,
+    context: Arc<Context>,
+    /// The CUDA version that the driver supports.
+    version: u32,
+    cache: KernelCache,
+}
+
+impl CudaBackend {
+    fn check(&self, status: Status, doing: Arguments<'_>) -> Result<()> {
+        self.context.cuda.check(status, doing)
+    }
+
+    /// As `check`, with what was free if the device had no memory left for `len` bytes.
+    fn check_memory(&self, status: Status, len: u64, doing: Arguments<'_>) -> Result<()> {
+        if status != OUT_OF_MEMORY {
+            return self.check(status, doing);
+        }
+        let free = self.memory().map_or_else(|_| "an unknown number of".to_owned(), |memory| memory.free.to_string());
+        let detail = format!(
+            "{doing} failed: {len} bytes were asked for and {free} bytes are free; lower the memory budget or end other \
+             programs on this GPU"
+        );
+        Err(Error::new(ErrorKind::OutOfMemory, detail))
+    }
+
+    fn is_exportable(&self) -> bool {
+        self.info.capabilities.export_fd.is_yes()
+    }
+
+    fn require(capability: &crate::Capability, what: &str) -> Result<()> {
+        capability.reason().map_or(Ok(()), |reason| {
+            Err(Error::new(ErrorKind::Unsupported, format!("{what} is not possible here: {reason}")))
+        })
+    }
+
+    fn frame(&self, handle: u64) -> Box<dyn RawFrame> {
+        Box::new(CudaFrame { context: self.context.clone(), handle, is_exportable: self.is_exportable() })
+    }
+}
+
+impl Backend for CudaBackend {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn memory(&self) -> Result<MemoryInfo> {
+        let _entered = self.context.enter()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: the driver stores two sizes.
+        let status = unsafe { (self.context.cuda.cuMemGetInfo_v2)(&raw mut free, &raw mut total) };
+        self.check(status, format_args!("asking for free memory"))?;
+        Ok(MemoryInfo { free: free as u64, total: total as u64 })
+    }
+
+    fn alloc(&self, len: u64) -> Result<DevicePtr> {
+        let _entered = self.context.enter()?;
+        let mut ptr = 0;
+        // SAFETY: the driver stores one address.
+        let status = unsafe { (self.context.cuda.cuMemAlloc_v2)(&raw mut ptr, len as usize) };
+        self.check_memory(status, len, format_args!("allocating device memory"))?;
+        Ok(DevicePtr(ptr))
+    }
+
+    unsafe fn free(&self, ptr: DevicePtr) -> Result<()> {
+        let _entered = self.context.enter()?;
+        // SAFETY: the caller gives up an allocation; the driver waits for work that uses it.
+        let status = unsafe { (self.context.cuda.cuMemFree_v2)(ptr.0) };
+        self.check(status, format_args!("freeing device memory at {ptr}"))
+    }
+
+    fn alloc_pinned(&self, len: usize) -> Result<NonNull<u8>> {
+        let _entered = self.context.enter()?;
+        let mut ptr = std::ptr::null_mut();
+        // SAFETY: the driver stores one address.
+        let status = unsafe { (self.context.cuda.cuMemHostAlloc)(&raw mut ptr, len, sys::HOST_PORTABLE) };
+        if status == OUT_OF_MEMORY {
+            return Err(no_pinned_memory(format_args!("page-locking {len} bytes of new host memory")));
+        }
+        self.check(status, format_args!("page-locking {len} bytes of new host memory"))?;
+        NonNull::new(ptr.cast()).ok_or_else(|| no_pinned_memory(format_args!("page-locking {len} bytes")))
+    }
+
+    unsafe fn free_pinned(&self, ptr: NonNull<u8>, _len: usize) -> Result<()> {
+        let _entered = self.context.enter()?;
+        // SAFETY: the caller gives up memory of `alloc_pinned` that no copy uses.
+        let status = unsafe { (self.context.cuda.cuMemFreeHost)(ptr.as_ptr().cast()) };
+        self.check(status, format_args!("freeing page-locked memory"))
+    }
+
+    unsafe fn register_host(&self, ptr: *const u8, len: usize) -> Result<()> {
+        Self::require(&self.info.capabilities.host_register_read_only, "page-locking a file mapping")?;
+        let _entered = self.context.enter()?;
+        let _turn = self.context.registering();
+        let flags = sys::HOST_REGISTER_READ_ONLY | sys::HOST_PORTABLE;
+        // SAFETY: the caller keeps the mapping; the driver only reads through the registration.
+        let status = unsafe { (self.context.cuda.cuMemHostRegister_v2)(ptr.cast_mut().cast(), len, flags) };
+        if status == OUT_OF_MEMORY {
+            return Err(no_pinned_memory(format_args!("page-locking {len} bytes of a file mapping")));
+        }
+        self.check(status, format_args!("page-locking {len} bytes of a file mapping at {ptr:p}"))
+    }
+
+    unsafe fn unregister_host(&self, ptr: *const u8, _len: usize) -> Result<()> {
+        let _entered = self.context.enter()?;
+        let _turn = self.context.registering();
+        // SAFETY: the caller registered the range, and no copy from it is in flight.
+        let status = unsafe { (self.context.cuda.cuMemHostUnregister)(ptr.cast_mut().cast()) };
+        self.check(status, format_args!("ending the page-lock of a file mapping at {ptr:p}"))
+    }
+
+    fn reserve(&self, len: u64) -> Result<DevicePtr> {
+        Self::require(&self.info.capabilities.virtual_memory, "an address range")?;
+        let _entered = self.context.enter()?;
+        let mut ptr = 0;
+        // SAFETY: the driver stores one address.
+        let status =
+            unsafe { (self.context.cuda.cuMemAddressReserve)(&raw mut ptr, len as usize, FRAME_BYTES as usize, 0, 0) };
+        self.check(status, format_args!("reserving {len} bytes of device addresses"))?;
+        Ok(DevicePtr(ptr))
+    }
+
+    unsafe fn unreserve(&self, ptr: DevicePtr, len: u64) -> Result<()> {
+        let _entered = self.context.enter()?;
+        // SAFETY: the caller gives up a whole reservation with nothing mapped.
+        let status = unsafe { (self.context.cuda.cuMemAddressFree)(ptr.0, len as usize) };
+        self.check(status, format_args!("giving back {len} bytes of device addresses at {ptr}"))
+    }
+
+    fn create_frame(&self) -> Result<Box<dyn RawFrame>> {
+        Self::require(&self.info.capabilities.virtual_memory, "a frame of device memory")?;
+        let _entered = self.context.enter()?;
+        let properties = FrameProperties::on(self.context.device, self.is_exportable());
+        let mut handle = 0;
+        // SAFETY: the properties live through the call, and the driver stores one handle.
+        let status =
+            unsafe { (self.context.cuda.cuMemCreate)(&raw mut handle, FRAME_BYTES as usize, &raw const properties, 0) };
+        self.check_memory(status, FRAME_BYTES, format_args!("creating a frame of device memory"))?;
+        Ok(self.frame(handle))
+    }
+
+    fn import_frame(&self, fd: OwnedFd) -> Result<Box<dyn RawFrame>> {
+        Self::require(&self.info.capabilities.export_fd, "importing a frame")?;
+        let _entered = self.context.enter()?;
+        let mut handle = 0;
+        // The driver takes the descriptor's number in the place of a pointer.
+        let shared = fd.as_raw_fd() as usize as *mut c_void;
+        // SAFETY: the driver reads the descriptor, which stays open through the call and which
+        // it duplicates, and stores one handle.
+        let status =
+            unsafe { (self.context.cuda.cuMemImportFromShareableHandle)(&raw mut handle, shared, sys::HANDLE_FD) };
+        self.check(status, format_args!("importing a frame of device memory from a descriptor"))?;
+        Ok(self.frame(handle))
+    }
+
+    unsafe fn map_frame(&self, ptr: DevicePtr, frame: &dyn RawFrame, access: Access) -> Result<()> {
+        let frame = (frame as &dyn Any).downcast_ref::<CudaFrame>().ok_or_else(|| foreign("frame"))?;
+        let _entered = self.context.enter()?;
+        let (cuda, len) = (self.context.cuda, FRAME_BYTES as usize);
+        // SAFETY: the caller names a free, frame-aligned place of a reserved range.
+        let status = unsafe { (cuda.cuMemMap)(ptr.0, len, 0, frame.handle, 0) };
+        self.check(status, format_args!("mapping a frame at {ptr}"))?;
+        let description = AccessDescription::of(self.context.device, access);
+        // SAFETY: the frame was just mapped there, and the description lives through the call.
+        let status = unsafe { (cuda.cuMemSetAccess)(ptr.0, len, &raw const description, 1) };
+        self.check(status, format_args!("giving access to the frame mapped at {ptr}")).inspect_err(|_| {
+            // SAFETY: the frame was just mapped there, and nothing could use it without access.
+            unsafe { (cuda.cuMemUnmap)(ptr.0, len) };
+        })
+    }
+
+    unsafe fn unmap_frame(&self, ptr: DevicePtr) -> Result<()> {
+        let _entered = self.context.enter()?;
+        // SAFETY: the caller names a mapped frame that no work in flight uses.
+        let status = unsafe { (self.context.cuda.cuMemUnmap)(ptr.0, FRAME_BYTES as usize) };
+        self.check(status, format_args!("unmapping the frame at {ptr}"))
+    }
+
+    fn create_stream(&self) -> Result<Box<dyn RawStream>> {
+        Ok(Box::new(CudaStream::create(&self.context)?))
+    }
+
+    unsafe fn adopt_stream(&self, raw: u64) -> Result<Box<dyn RawStream>> {
+        Ok(Box::new(CudaStream::adopt(&self.context, raw)))
+    }
+
+    fn load_module(&self, source: &ModuleSource) -> Result<Arc<dyn RawModule>> {
+        Ok(Arc::new(CudaModule::load(&self.context, self.version, &self.cache, source)?))
+    }
+}
+
+fn no_pinned_memory(doing: Arguments<'_>) -> Error {
+    let detail = format!(
+        "{doing} failed: the host has too little memory that may be locked; lower the number or the size of the pinned \
+         slots, or raise the memory limit of the container"
+    );
+    Error::new(ErrorKind::OutOfPinnedMemory, detail)
+}
+
+fn foreign(what: &str) -> Error {
+    Error::new(ErrorKind::BadArgument, format!("the {what} belongs to another device"))
+}
+
+/// One physical frame; the driver keeps its memory while it is mapped or imported elsewhere.
+#[derive(Debug)]
+struct CudaFrame {
+    context: Arc<Context>,
+    handle: u64,
+    is_exportable: bool,
+}
+
+impl RawFrame for CudaFrame {
+    fn export(&self) -> Result<OwnedFd> {
+        if !self.is_exportable {
+            let detail = "this GPU and driver do not share memory as file descriptors";
+            return Err(Error::new(ErrorKind::Unsupported, detail));
+        }
+        let _entered = self.context.enter()?;
+        let mut fd: c_int = -1;
+        // SAFETY: for this handle type the driver stores a descriptor, an integer.
+        let status = unsafe {
+            (self.context.cuda.cuMemExportToShareableHandle)((&raw mut fd).cast(), self.handle, sys::HANDLE_FD, 0)
+        };
+        self.context.cuda.check(status, format_args!("exporting a frame of device memory"))?;
+        // SAFETY: the driver just opened the descriptor for us.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+}
+
+impl Drop for CudaFrame {
+    fn drop(&mut self) {
+        if let Ok(_entered) = self.context.enter() {
+            // SAFETY: the handle has no other owner. A failure means that the context is gone.
+            unsafe { (self.context.cuda.cuMemRelease)(self.handle) };
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Streams and events.
+
+use super::context::Context;
+use super::foreign;
+use super::module::CudaModule;
+use super::sys::{self, EventHandle, NOT_READY, SUCCESS, Status, StreamHandle};
+use crate::backend::{KernelArg, Launch, RawEvent, RawModule, RawStream};
+use crate::{DevicePtr, Error, ErrorKind, Result};
+use std::any::Any;
+use std::ffi::c_void;
+use std::fmt::Arguments;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a waiter polls before it sleeps. A copy of a few pages is done within this time, and
+/// waking up from the driver's interrupt would double its latency; longer waits burn no processor.
+const POLL_TIME: Duration = Duration::from_micros(30);
+
+/// A stream, ours or adopted.
+#[derive(Debug)]
+pub(super) struct CudaStream {
+    context: Arc<Context>,
+    handle: StreamHandle,
+    is_ours: bool,
+}
+
+impl CudaStream {
+    /// A stream that does not order itself with the default stream.
+    pub(super) fn create(context: &Arc<Context>) -> Result<Self> {
+        let _entered = context.enter()?;
+        let mut handle = StreamHandle::default();
+        // SAFETY: the driver stores one handle.
+        let status = unsafe { (context.cuda.cuStreamCreate)(&raw mut handle, sys::STREAM_NON_BLOCKING) };
+        context.cuda.check(status, format_args!("creating a stream"))?;
+        Ok(Self { context: context.clone(), handle, is_ours: true })
+    }
+
+    /// The caller's stream; the caller keeps it alive.
+    pub(super) fn adopt(context: &Arc<Context>, raw: u64) -> Self {
+        Self { context: context.clone(), handle: StreamHandle(raw as usize), is_ours: false }
+    }
+
+    fn check(&self, status: Status, doing: Arguments<'_>) -> Result<()> {
+        self.context.cuda.check(status, doing)
+    }
+
+    fn record_event(&self) -> Result<CudaEvent> {
+        let _entered = self.context.enter()?;
+        // The event owns the handle from here on, so that a failure below does not lose it.
+        let event = CudaEvent { context: self.context.clone(), handle: self.context.take_event()? };
+        // SAFETY: both handles are live in the entered context.
+        let status = unsafe { (self.context.cuda.cuEventRecord)(event.handle, self.handle) };
+        self.check(status, format_args!("recording an event"))?;
+        Ok(event)
+    }
+}
+
+impl RawStream for CudaStream {
+    unsafe fn copy_to_device(&self, dst: DevicePtr, src: *const u8, len: u64) -> Result<()> {
+        let _entered = self.context.enter()?;
+        // SAFETY: the caller vouches for both ranges until the work completes.
+        let status = unsafe { (self.context.cuda.cuMemcpyHtoDAsync_v2)(dst.0, src.cast(), len as usize, self.handle) };
+        self.check(status, format_args!("copying {len} bytes to device memory at {dst}"))
+    }
+
+    unsafe fn copy_to_host(&self, dst: *mut u8, src: DevicePtr, len: u64) -> Result<()> {
+        let _entered = self.context.enter()?;
+        // SAFETY: the caller vouches for both ranges until the work completes.
+        let status = unsafe { (self.context.cuda.cuMemcpyDtoHAsync_v2)(dst.cast(), src.0, len as usize, self.handle) };
+        self.check(status, format_args!("copying {len} bytes from device memory at {src}"))
+    }
+
+    unsafe fn copy_on_device(&self, dst: DevicePtr, src: DevicePtr, len: u64) -> Result<()> {
+        let _entered = self.context.enter()?;
+        // SAFETY: the caller vouches for both ranges until the work completes.
+        let status = unsafe { (self.context.cuda.cuMemcpyDtoDAsync_v2)(dst.0, src.0, len as usize, self.handle) };
+        self.check(status, format_args!("copying {len} bytes of device memory from {src} to {dst}"))
+    }
+
+    unsafe fn fill(&self, dst: DevicePtr, value: u8, len: u64) -> Result<()> {
+        let _entered = self.context.enter()?;
+        // SAFETY: the caller vouches for the range until the work completes.
+        let status = unsafe { (self.context.cuda.cuMemsetD8Async)(dst.0, value, len as usize, self.handle) };
+        self.check(status, format_args!("filling {len} bytes of device memory at {dst}"))
+    }
+
+    unsafe fn launch(&self, launch: &Launch<'_>) -> Result<()> {
+        let module: &dyn RawModule = &**launch.module;
+        let module = (module as &dyn Any).downcast_ref::<CudaModule>().filter(|module| module.is_in(&self.context));
+        let module = module.ok_or_else(|| foreign("module"))?;
+        let function = module.function(launch.kernel).ok_or_else(|| {
+            Error::new(ErrorKind::BadArgument, format!("the module {} has no kernel {}", module.name(), launch.kernel))
+        })?;
+        let _entered = self.context.enter()?;
+        let mut args: Vec<*mut c_void> = launch.args.iter().map(argument).collect();
+        // SAFETY: the function is live with its module. The caller vouches for number, size and
+        // meaning of the arguments, which the driver copies before it returns.
+        let status = unsafe {
+            (self.context.cuda.cuLaunchKernel)(
+                function,
+                launch.groups,
+                1,
+                1,
+                launch.group_size,
+                1,
+                1,
+                0,
+                self.handle,
+                args.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        let Launch { kernel, groups, group_size, .. } = launch;
+        self.check(status, format_args!("launching {kernel} on {groups} groups of {group_size} threads"))
+    }
+
+    fn record(&self) -> Result<Box<dyn RawEvent>> {
+        Ok(Box::new(self.record_event()?))
+    }
+
+    fn wait(&self, event: &dyn RawEvent) -> Result<()> {
+        let event = (event as &dyn Any).downcast_ref::<CudaEvent>().ok_or_else(|| foreign("event"))?;
+        let _entered = self.context.enter()?;
+        // SAFETY: both handles are live.
+        let status = unsafe { (self.context.cuda.cuStreamWaitEvent)(self.handle, event.handle, 0) };
+        self.check(status, format_args!("making a stream wait for an event"))
+    }
+
+    /// Waits on an event, because the driver's own synchronisation of a stream may spin for the
+    /// whole of the work, as the owner of the primary context has set it.
+    fn synchronize(&self) -> Result<()> {
+        self.record_event()?.wait()
+    }
+}
+
+/// The address of an argument's value, where the driver reads it.
+fn argument(arg: &KernelArg<'_>) -> *mut c_void {
+    match arg {
+        KernelArg::Buffer(ptr) => (&raw const ptr.0).cast_mut().cast(),
+        KernelArg::Bytes(bytes) => bytes.as_ptr().cast_mut().cast(),
+    }
+}
+
+impl Drop for CudaStream {
+    fn drop(&mut self) {
+        if !self.is_ours {
+            return;
+        }
+        if let Ok(_entered) = self.context.enter() {
+            // SAFETY: the handle has no other owner; the driver finishes enqueued work first.
+            unsafe { (self.context.cuda.cuStreamDestroy_v2)(self.handle) };
+        }
+    }
+}
+
+/// A recorded event; its handle is used again after it is dropped.
+#[derive(Debug)]
+struct CudaEvent {
+    context: Arc<Context>,
+    handle: EventHandle,
+}
+
+impl CudaEvent {
+    /// Whether the work is done; the context is entered.
+    fn is_done(&self) -> Result<bool> {
+        // SAFETY: the handle is live.
+        match unsafe { (self.context.cuda.cuEventQuery)(self.handle) } {
+            SUCCESS => Ok(true),
+            NOT_READY => Ok(false),
+            status => Err(self.context.cuda.failure(status, format_args!("work on the GPU"))),
+        }
+    }
+}
+
+impl RawEvent for CudaEvent {
+    fn query(&self) -> Result<bool> {
+        let _entered = self.context.enter()?;
+        self.is_done()
+    }
+
+    fn wait(&self) -> Result<()> {
+        let _entered = self.context.enter()?;
+        let start = Instant::now();
+        while start.elapsed() < POLL_TIME {
+            if self.is_done()? {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        // SAFETY: the handle is live.
+        let status = unsafe { (self.context.cuda.cuEventSynchronize)(self.handle) };
+        self.context.cuda.check(status, format_args!("work on the GPU"))
+    }
+}
+
+impl Drop for CudaEvent {
+    fn drop(&mut self) {
+        self.context.return_event(self.handle);
+    }
+}

@@ -1,0 +1,183 @@
+//! A backend that fails on purpose: any backend, with chosen operations failing from a chosen
+//! call on. For tests of what stands above.
+
+use super::{Backend, Launch, RawEvent, RawFrame, RawModule, RawStream};
+use crate::{Access, DeviceInfo, DevicePtr, Error, ErrorKind, MemoryInfo, ModuleSource, Result};
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+/// How many calls of each operation still succeed; negative for "all of them".
+#[derive(Debug)]
+pub struct Faults {
+    /// Copies from host memory.
+    pub copies: AtomicI64,
+    /// Pinned allocations.
+    pub pinned: AtomicI64,
+    /// Registrations of file mappings.
+    pub registrations: AtomicI64,
+    /// Pinned buffers handed out and not returned.
+    pub pinned_held: AtomicU64,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        let never = || AtomicI64::new(-1);
+        Self { copies: never(), pinned: never(), registrations: never(), pinned_held: AtomicU64::new(0) }
+    }
+}
+
+impl Faults {
+    fn allow(left: &AtomicI64, what: &str) -> Result<()> {
+        let step = |left: i64| if left > 0 { Some(left - 1) } else { None };
+        match left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, step) {
+            Err(0) => Err(Error::new(ErrorKind::Execution, format!("{what} failed on purpose"))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A decorated backend.
+#[derive(Debug)]
+pub struct FaultBackend {
+    inner: Arc<dyn Backend>,
+    faults: Arc<Faults>,
+}
+
+impl FaultBackend {
+    /// Decorates `inner`; `faults` may be changed while it is used.
+    pub fn new(inner: &Arc<dyn Backend>, faults: &Arc<Faults>) -> Arc<Self> {
+        Arc::new(Self { inner: Arc::clone(inner), faults: Arc::clone(faults) })
+    }
+}
+
+impl Backend for FaultBackend {
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+
+    fn memory(&self) -> Result<MemoryInfo> {
+        self.inner.memory()
+    }
+
+    fn alloc(&self, len: u64) -> Result<DevicePtr> {
+        self.inner.alloc(len)
+    }
+
+    unsafe fn free(&self, ptr: DevicePtr) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.free(ptr) }
+    }
+
+    fn alloc_pinned(&self, len: usize) -> Result<NonNull<u8>> {
+        Faults::allow(&self.faults.pinned, "a pinned allocation")?;
+        let allocated = self.inner.alloc_pinned(len)?;
+        self.faults.pinned_held.fetch_add(1, Ordering::SeqCst);
+        Ok(allocated)
+    }
+
+    unsafe fn free_pinned(&self, ptr: NonNull<u8>, len: usize) -> Result<()> {
+        self.faults.pinned_held.fetch_sub(1, Ordering::SeqCst);
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.free_pinned(ptr, len) }
+    }
+
+    unsafe fn register_host(&self, ptr: *const u8, len: usize) -> Result<()> {
+        Faults::allow(&self.faults.registrations, "a registration")?;
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.register_host(ptr, len) }
+    }
+
+    unsafe fn unregister_host(&self, ptr: *const u8, len: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.unregister_host(ptr, len) }
+    }
+
+    fn reserve(&self, len: u64) -> Result<DevicePtr> {
+        self.inner.reserve(len)
+    }
+
+    unsafe fn unreserve(&self, ptr: DevicePtr, len: u64) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.unreserve(ptr, len) }
+    }
+
+    fn create_frame(&self) -> Result<Box<dyn RawFrame>> {
+        self.inner.create_frame()
+    }
+
+    fn import_frame(&self, fd: OwnedFd) -> Result<Box<dyn RawFrame>> {
+        self.inner.import_frame(fd)
+    }
+
+    unsafe fn map_frame(&self, ptr: DevicePtr, frame: &dyn RawFrame, access: Access) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.map_frame(ptr, frame, access) }
+    }
+
+    unsafe fn unmap_frame(&self, ptr: DevicePtr) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.unmap_frame(ptr) }
+    }
+
+    fn create_stream(&self) -> Result<Box<dyn RawStream>> {
+        Ok(Box::new(FaultStream { inner: self.inner.create_stream()?, faults: Arc::clone(&self.faults) }))
+    }
+
+    unsafe fn adopt_stream(&self, raw: u64) -> Result<Box<dyn RawStream>> {
+        // SAFETY: the caller's promise.
+        let inner = unsafe { self.inner.adopt_stream(raw) }?;
+        Ok(Box::new(FaultStream { inner, faults: Arc::clone(&self.faults) }))
+    }
+
+    fn load_module(&self, source: &ModuleSource) -> Result<Arc<dyn RawModule>> {
+        self.inner.load_module(source)
+    }
+}
+
+#[derive(Debug)]
+struct FaultStream {
+    inner: Box<dyn RawStream>,
+    faults: Arc<Faults>,
+}
+
+impl RawStream for FaultStream {
+    unsafe fn copy_to_device(&self, dst: DevicePtr, src: *const u8, len: u64) -> Result<()> {
+        Faults::allow(&self.faults.copies, "a copy to the device")?;
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.copy_to_device(dst, src, len) }
+    }
+
+    unsafe fn copy_to_host(&self, dst: *mut u8, src: DevicePtr, len: u64) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.copy_to_host(dst, src, len) }
+    }
+
+    unsafe fn copy_on_device(&self, dst: DevicePtr, src: DevicePtr, len: u64) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.copy_on_device(dst, src, len) }
+    }
+
+    unsafe fn fill(&self, dst: DevicePtr, value: u8, len: u64) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.fill(dst, value, len) }
+    }
+
+    unsafe fn launch(&self, kernel: &Launch<'_>) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.launch(kernel) }
+    }
+
+    fn record(&self) -> Result<Box<dyn RawEvent>> {
+        self.inner.record()
+    }
+
+    fn wait(&self, event: &dyn RawEvent) -> Result<()> {
+        self.inner.wait(event)
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.inner.synchronize()
+    }
+}

@@ -1,0 +1,212 @@
+//! The seam between the safe device layer and the drivers: object-safe traits, one
+//! implementation a file.
+//!
+//! Contract that all implementations keep, and that the conformance suite checks:
+//! - Addresses ([`DevicePtr`]) are plain numbers, unique within a device; arithmetic inside one
+//!   allocation or range is valid. OpenCL, which has no device addresses, hands out numbers of
+//!   its own and finds the buffer behind them.
+//! - All work goes through a stream, runs in stream order and is asynchronous; an event that was
+//!   recorded after it completes after it. A failure of asynchronous work is reported by the
+//!   event or the synchronisation that first follows it on the stream, and stays on the stream.
+//! - Every method may be called from any thread. None panics because a driver misbehaves.
+//! - Dropping a stream, event, frame or module while its work runs is allowed: the drop waits or
+//!   defers, whichever the driver needs.
+
+mod cuda;
+#[cfg(feature = "conformance")]
+pub mod fault;
+mod host;
+mod opencl;
+
+pub(crate) use host::HostBackend;
+pub use host::HostOptions;
+
+use crate::{Access, BackendKind, BackendReport, DeviceId, DeviceInfo, DevicePtr, MemoryInfo, ModuleSource, Result};
+use std::{any::Any, fmt::Debug, os::fd::OwnedFd, ptr::NonNull, sync::Arc};
+
+/// Looks for a backend's libraries and devices.
+pub(crate) fn report(kind: BackendKind) -> BackendReport {
+    match kind {
+        BackendKind::Cuda => cuda::report(),
+        BackendKind::OpenCl => opencl::report(),
+        BackendKind::Host => host::report(),
+    }
+}
+
+/// Opens a device of a backend.
+pub(crate) fn open(id: DeviceId) -> Result<Arc<dyn Backend>> {
+    match id.backend {
+        BackendKind::Cuda => cuda::open(id.index),
+        BackendKind::OpenCl => opencl::open(id.index),
+        BackendKind::Host => host::open(id.index),
+    }
+}
+
+/// A driver for one open device.
+pub trait Backend: Send + Sync + Debug {
+    /// What the device is; constant while it is open.
+    fn info(&self) -> &DeviceInfo;
+
+    /// Free and total memory now.
+    fn memory(&self) -> Result<MemoryInfo>;
+
+    /// Allocates `len > 0` bytes of device memory, aligned to at least 256 bytes. Contents are
+    /// undefined. May synchronise the device: never on a hot path.
+    fn alloc(&self, len: u64) -> Result<DevicePtr>;
+
+    /// Frees an allocation; waits for work that uses it where the driver does not.
+    ///
+    /// # Safety
+    /// `ptr` came from `alloc` on this device and is not used again.
+    unsafe fn free(&self, ptr: DevicePtr) -> Result<()>;
+
+    /// Allocates `len > 0` bytes of page-locked host memory, aligned to a page.
+    fn alloc_pinned(&self, len: usize) -> Result<NonNull<u8>>;
+
+    /// Frees pinned memory.
+    ///
+    /// # Safety
+    /// `ptr` and `len` are those of one `alloc_pinned`, and no copy uses the memory.
+    unsafe fn free_pinned(&self, ptr: NonNull<u8>, len: usize) -> Result<()>;
+
+    /// Page-locks `len` bytes of a read-only shared file mapping for copies to the device
+    /// ([`crate::Capabilities::host_register_read_only`]).
+    ///
+    /// # Safety
+    /// The mapping stays in place until `unregister_host`; `ptr` is page-aligned.
+    unsafe fn register_host(&self, ptr: *const u8, len: usize) -> Result<()>;
+
+    /// Ends a registration.
+    ///
+    /// # Safety
+    /// `ptr` was registered and no copy from it is in flight.
+    unsafe fn unregister_host(&self, ptr: *const u8, len: usize) -> Result<()>;
+
+    /// Reserves an address range, `len` a multiple of [`crate::FRAME_BYTES`], with nothing mapped.
+    fn reserve(&self, len: u64) -> Result<DevicePtr>;
+
+    /// Gives a range back.
+    ///
+    /// # Safety
+    /// `ptr` and `len` are those of one `reserve`; all frames in it are unmapped.
+    unsafe fn unreserve(&self, ptr: DevicePtr, len: u64) -> Result<()>;
+
+    /// Creates one physical frame of [`crate::FRAME_BYTES`].
+    fn create_frame(&self) -> Result<Box<dyn RawFrame>>;
+
+    /// Takes over a frame that another process exported.
+    fn import_frame(&self, fd: OwnedFd) -> Result<Box<dyn RawFrame>>;
+
+    /// Maps a frame at `ptr` inside a reserved range.
+    ///
+    /// # Safety
+    /// `ptr` is frame-aligned inside a reserved range of this device, nothing is mapped there,
+    /// and the frame is unmapped before it is dropped.
+    unsafe fn map_frame(&self, ptr: DevicePtr, frame: &dyn RawFrame, access: Access) -> Result<()>;
+
+    /// Removes the mapping at `ptr`; work elsewhere in the range goes on.
+    ///
+    /// # Safety
+    /// A frame is mapped at `ptr` and no work in flight uses it.
+    unsafe fn unmap_frame(&self, ptr: DevicePtr) -> Result<()>;
+
+    /// Creates a stream that does not order itself against any other.
+    fn create_stream(&self) -> Result<Box<dyn RawStream>>;
+
+    /// Wraps a stream of the caller's (a `CUstream`), which stays the caller's.
+    ///
+    /// # Safety
+    /// `raw` is a live stream of this device's context until the wrapper is dropped.
+    unsafe fn adopt_stream(&self, raw: u64) -> Result<Box<dyn RawStream>>;
+
+    /// Compiles (or finds in the on-disk cache) and loads a module.
+    fn load_module(&self, source: &ModuleSource) -> Result<Arc<dyn RawModule>>;
+}
+
+/// One physical frame; dropping it frees the memory once nobody maps or imports it.
+pub trait RawFrame: Any + Send + Sync + Debug {
+    /// A descriptor that another process of the same device can import.
+    fn export(&self) -> Result<OwnedFd>;
+}
+
+/// An in-order queue of work.
+pub trait RawStream: Any + Send + Sync + Debug {
+    /// Enqueues a copy from host memory. It may return before `src` was read.
+    ///
+    /// # Safety
+    /// Both ranges are valid, and `src` is neither freed nor written, until the work completes.
+    unsafe fn copy_to_device(&self, dst: DevicePtr, src: *const u8, len: u64) -> Result<()>;
+
+    /// Enqueues a copy to host memory.
+    ///
+    /// # Safety
+    /// Both ranges are valid, and `dst` is not touched, until the work completes.
+    unsafe fn copy_to_host(&self, dst: *mut u8, src: DevicePtr, len: u64) -> Result<()>;
+
+    /// Enqueues a copy between two ranges of this device that do not overlap.
+    ///
+    /// # Safety
+    /// Both ranges are valid until the work completes.
+    unsafe fn copy_on_device(&self, dst: DevicePtr, src: DevicePtr, len: u64) -> Result<()>;
+
+    /// Enqueues filling a range with one byte value.
+    ///
+    /// # Safety
+    /// The range is valid until the work completes.
+    unsafe fn fill(&self, dst: DevicePtr, value: u8, len: u64) -> Result<()>;
+
+    /// Enqueues a kernel.
+    ///
+    /// # Safety
+    /// The arguments are what the kernel expects, and the memory they name is valid until the
+    /// work completes.
+    unsafe fn launch(&self, kernel: &Launch<'_>) -> Result<()>;
+
+    /// Records an event after all work enqueued so far.
+    fn record(&self) -> Result<Box<dyn RawEvent>>;
+
+    /// Makes later work on this stream wait for an event of the same device.
+    fn wait(&self, event: &dyn RawEvent) -> Result<()>;
+
+    /// Blocks until all enqueued work is done.
+    fn synchronize(&self) -> Result<()>;
+}
+
+/// A point in a stream.
+pub trait RawEvent: Any + Send + Sync + Debug {
+    /// Whether the work before it is done; an error if it failed.
+    fn query(&self) -> Result<bool>;
+
+    /// Blocks, without spinning, until the work before it is done.
+    fn wait(&self) -> Result<()>;
+}
+
+/// A loaded module.
+pub trait RawModule: Any + Send + Sync + Debug {
+    /// Whether a kernel of this name is in it.
+    fn has_kernel(&self, name: &str) -> bool;
+}
+
+/// One kernel launch: a one-dimensional grid.
+#[derive(Debug, Clone, Copy)]
+pub struct Launch<'a> {
+    /// The module.
+    pub module: &'a Arc<dyn RawModule>,
+    /// The kernel's name in the module.
+    pub kernel: &'a str,
+    /// Number of groups (thread blocks, work-groups), at least 1.
+    pub groups: u32,
+    /// Threads a group, at least 1.
+    pub group_size: u32,
+    /// Arguments in the order of the kernel's parameters.
+    pub args: &'a [KernelArg<'a>],
+}
+
+/// An argument of a kernel.
+#[derive(Debug, Clone, Copy)]
+pub enum KernelArg<'a> {
+    /// A device address, a multiple of [`DeviceInfo::kernel_buffer_alignment`].
+    Buffer(DevicePtr),
+    /// A `repr(C)` parameter struct, by value.
+    Bytes(&'a [u8]),
+}

@@ -1,0 +1,591 @@
+//! The safe, owned face of a [`Backend`]: values that free themselves and check their ranges.
+//!
+//! Ownership: everything holds its [`Device`] alive. Asynchronous copies are `unsafe` where the
+//! host side must outlive the work; the blocking ones are safe. A [`Stream`] is in order; two
+//! streams are ordered only by [`Stream::wait`].
+
+use crate::backend::{Backend, KernelArg, Launch, RawEvent, RawFrame, RawModule, RawStream};
+use crate::{Capabilities, DeviceId, DeviceInfo, Error, ErrorKind, MemoryInfo, ModuleSource, Result};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{fmt, slice};
+
+/// The unit of physical device memory that is mapped into address ranges: 2 MiB, the smallest
+/// that `cuMemCreate` hands out on the GPUs of today.
+pub const FRAME_BYTES: u64 = 2 << 20;
+
+/// An address in the memory of some device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DevicePtr(pub u64);
+
+impl DevicePtr {
+    /// The address `bytes` further on.
+    #[must_use]
+    pub fn add(self, bytes: u64) -> Self {
+        Self(self.0 + bytes)
+    }
+}
+
+impl fmt::Display for DevicePtr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+/// A range of device memory: a plain address and a length. It does not keep the memory alive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceSlice {
+    ptr: DevicePtr,
+    len: u64,
+}
+
+impl DeviceSlice {
+    /// A range that somebody else owns, such as a tensor of the caller's.
+    ///
+    /// # Safety
+    /// The range is valid memory of the device that it will be used with, for as long as it is
+    /// used.
+    pub unsafe fn from_raw(ptr: DevicePtr, len: u64) -> Self {
+        Self { ptr, len }
+    }
+
+    /// The first address.
+    pub fn ptr(self) -> DevicePtr {
+        self.ptr
+    }
+
+    /// Length in bytes.
+    pub fn len(self) -> u64 {
+        self.len
+    }
+
+    /// Whether the range is empty.
+    pub fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// The part `offset..offset + len`; an error if it does not lie inside.
+    pub fn part(self, offset: u64, len: u64) -> Result<Self> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.len => Ok(Self { ptr: self.ptr.add(offset), len }),
+            _ => Err(Error::new(
+                ErrorKind::BadArgument,
+                format!("{len} bytes at {offset} do not fit into {} bytes of device memory", self.len),
+            )),
+        }
+    }
+}
+
+/// Whether kernels may write through a mapping. On importers of a frame this protects nothing:
+/// they always get write access from the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Loads only; a store faults.
+    Read,
+    /// Loads and stores.
+    ReadWrite,
+}
+
+/// An open device. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Device {
+    backend: Arc<dyn Backend>,
+}
+
+impl Device {
+    /// Wraps a backend, also a decorated one (fault injection).
+    pub fn from_backend(backend: Arc<dyn Backend>) -> Self {
+        Self { backend }
+    }
+
+    /// An embedded device with chosen memory and shaping.
+    pub fn host(options: &crate::HostOptions) -> Self {
+        Self::from_backend(Arc::new(crate::backend::HostBackend::new(options)))
+    }
+
+    /// The backend, for decorators.
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
+    }
+
+    /// The device's name.
+    pub fn id(&self) -> DeviceId {
+        self.info().id
+    }
+
+    /// What the device is.
+    pub fn info(&self) -> &DeviceInfo {
+        self.backend.info()
+    }
+
+    /// What the device can do.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.info().capabilities
+    }
+
+    /// Free and total memory now.
+    pub fn memory(&self) -> Result<MemoryInfo> {
+        self.backend.memory().map_err(|error| self.name(error))
+    }
+
+    /// Allocates `len` bytes (none for 0). May synchronise the device.
+    pub fn alloc(&self, len: u64) -> Result<Allocation> {
+        let ptr = match len {
+            0 => DevicePtr(0),
+            _ => self.backend.alloc(len).map_err(|error| self.name(error))?,
+        };
+        Ok(Allocation { device: self.clone(), ptr, len })
+    }
+
+    /// Allocates `len > 0` bytes of page-locked host memory, zeroed.
+    pub fn alloc_pinned(&self, len: usize) -> Result<PinnedBuffer> {
+        assert!(len > 0, "a pinned buffer has a length");
+        let ptr = self.backend.alloc_pinned(len).map_err(|error| self.name(error))?;
+        // SAFETY: the backend just handed out `len` bytes at `ptr` to us alone.
+        unsafe { ptr.as_ptr().write_bytes(0, len) };
+        Ok(PinnedBuffer { device: self.clone(), ptr, len })
+    }
+
+    /// Page-locks a read-only shared file mapping.
+    ///
+    /// # Safety
+    /// `ptr..ptr + len` is a mapping that outlives the registration; `ptr` is page-aligned.
+    pub unsafe fn register_host(&self, ptr: *const u8, len: usize) -> Result<HostRegistration> {
+        // SAFETY: the caller's promise is the backend's requirement.
+        unsafe { self.backend.register_host(ptr, len) }.map_err(|error| self.name(error))?;
+        Ok(HostRegistration { device: self.clone(), ptr, len })
+    }
+
+    /// Reserves an address range of at least `len` bytes, rounded up to whole frames.
+    pub fn reserve(&self, len: u64) -> Result<AddressRange> {
+        let len = len.max(1).checked_next_multiple_of(FRAME_BYTES).ok_or_else(|| {
+            Error::new(ErrorKind::BadArgument, format!("an address range of {len} bytes is too long")).on(self.id())
+        })?;
+        let ptr = self.backend.reserve(len).map_err(|error| self.name(error))?;
+        Ok(AddressRange { device: self.clone(), ptr, len, mapped: Mutex::default() })
+    }
+
+    /// Creates a frame of physical memory.
+    pub fn create_frame(&self) -> Result<Frame> {
+        let raw = self.backend.create_frame().map_err(|error| self.name(error))?;
+        Ok(Frame { raw: Arc::from(raw), device: self.clone() })
+    }
+
+    /// Takes over a frame that another process exported; `fd` came from [`Frame::export`] on the
+    /// same physical device.
+    pub fn import_frame(&self, fd: OwnedFd) -> Result<Frame> {
+        let raw = self.backend.import_frame(fd).map_err(|error| self.name(error))?;
+        Ok(Frame { raw: Arc::from(raw), device: self.clone() })
+    }
+
+    /// Creates a stream.
+    pub fn create_stream(&self) -> Result<Stream> {
+        let raw = self.backend.create_stream().map_err(|error| self.name(error))?;
+        Ok(Stream { device: self.clone(), raw })
+    }
+
+    /// Wraps a stream of the caller's, so that work is ordered on it.
+    ///
+    /// # Safety
+    /// `raw` is a live stream of this device until the wrapper is dropped.
+    pub unsafe fn adopt_stream(&self, raw: u64) -> Result<Stream> {
+        // SAFETY: the caller's promise is the backend's requirement.
+        let raw = unsafe { self.backend.adopt_stream(raw) }.map_err(|error| self.name(error))?;
+        Ok(Stream { device: self.clone(), raw })
+    }
+
+    /// Compiles, or finds in the cache, and loads a module.
+    pub fn load_module(&self, source: &ModuleSource) -> Result<Module> {
+        let raw = self.backend.load_module(source).map_err(|error| self.name(error))?;
+        Ok(Module { device: self.clone(), raw })
+    }
+
+    fn name(&self, error: Error) -> Error {
+        error.on(self.id())
+    }
+}
+
+/// Device memory that frees itself.
+#[derive(Debug)]
+pub struct Allocation {
+    device: Device,
+    ptr: DevicePtr,
+    len: u64,
+}
+
+impl Allocation {
+    /// All of it.
+    pub fn slice(&self) -> DeviceSlice {
+        DeviceSlice { ptr: self.ptr, len: self.len }
+    }
+
+    /// The first address.
+    pub fn ptr(&self) -> DevicePtr {
+        self.ptr
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The device it lives on.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            // SAFETY: the address came from `alloc` and this is its only owner. A failure means
+            // that the context is gone, and the memory with it.
+            let _ = unsafe { self.device.backend.free(self.ptr) };
+        }
+    }
+}
+
+/// Page-locked host memory that frees itself.
+#[derive(Debug)]
+pub struct PinnedBuffer {
+    device: Device,
+    ptr: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the buffer is plain memory with one owner; the pointer is not tied to a thread.
+unsafe impl Send for PinnedBuffer {}
+// SAFETY: shared access only reads.
+unsafe impl Sync for PinnedBuffer {}
+
+impl PinnedBuffer {
+    /// The first byte, for readers that fill the buffer by address (`io_uring`, a device copy).
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.ptr.as_ptr()
+    }
+
+    /// The first byte.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.ptr.as_ptr()
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the buffer owns `len` initialised bytes at `ptr` (zeroed on allocation).
+        unsafe { slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
+    }
+
+    /// The bytes, to write.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`, and `&mut self` makes the access exclusive.
+        unsafe { slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for PinnedBuffer {
+    fn drop(&mut self) {
+        // SAFETY: pointer and length are those of the allocation; owners keep the buffer until
+        // the copies that use it are complete (the pool waits for its events).
+        let _ = unsafe { self.device.backend.free_pinned(self.ptr, self.len) };
+    }
+}
+
+/// A page-locked file mapping; dropping it ends the registration, not the mapping.
+#[derive(Debug)]
+pub struct HostRegistration {
+    device: Device,
+    ptr: *const u8,
+    len: usize,
+}
+
+// SAFETY: the registration is an address and a length; no method touches the memory.
+unsafe impl Send for HostRegistration {}
+// SAFETY: as above.
+unsafe impl Sync for HostRegistration {}
+
+impl HostRegistration {
+    /// The registered bytes' address.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.ptr
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing is registered.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl Drop for HostRegistration {
+    fn drop(&mut self) {
+        // SAFETY: registered in `register_host`; users of the registration wait for their copies
+        // before they drop it. A failure means that the context is gone.
+        let _ = unsafe { self.device.backend.unregister_host(self.ptr, self.len) };
+    }
+}
+
+/// A frame of physical memory.
+#[derive(Debug, Clone)]
+pub struct Frame {
+    raw: Arc<dyn RawFrame>,
+    device: Device,
+}
+
+impl Frame {
+    /// A descriptor for another process; it keeps the memory alive by itself.
+    pub fn export(&self) -> Result<OwnedFd> {
+        self.raw.export().map_err(|error| self.device.name(error))
+    }
+}
+
+/// A reserved range of device addresses with frames mapped into it.
+#[derive(Debug)]
+pub struct AddressRange {
+    device: Device,
+    ptr: DevicePtr,
+    len: u64,
+    /// Frames by offset; held so that a mapping never outlives its frame.
+    mapped: Mutex<BTreeMap<u64, Frame>>,
+}
+
+impl AddressRange {
+    /// The whole range, mapped or not.
+    pub fn slice(&self) -> DeviceSlice {
+        DeviceSlice { ptr: self.ptr, len: self.len }
+    }
+
+    /// Length in bytes, a multiple of [`FRAME_BYTES`].
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it has no bytes; never true.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Offsets at which frames are mapped, ascending.
+    pub fn mapped(&self) -> Vec<u64> {
+        self.lock().keys().copied().collect()
+    }
+
+    /// Maps `frame` at `offset`, a multiple of [`FRAME_BYTES`] where nothing is mapped.
+    pub fn map(&self, offset: u64, frame: &Frame, access: Access) -> Result<()> {
+        let mut mapped = self.lock();
+        let whole = offset.is_multiple_of(FRAME_BYTES) && offset < self.len;
+        if !whole || mapped.contains_key(&offset) {
+            let why = if whole { "already holds a frame" } else { "is not a frame of the range" };
+            return Err(self.bad(offset, why));
+        }
+        // SAFETY: the offset is a free frame-aligned place of this range, and the map keeps the
+        // frame until it is unmapped.
+        unsafe { self.device.backend.map_frame(self.ptr.add(offset), &*frame.raw, access) }
+            .map_err(|error| self.device.name(error))?;
+        mapped.insert(offset, frame.clone());
+        Ok(())
+    }
+
+    /// Unmaps the frame at `offset` and returns it. The caller has waited for the work that uses
+    /// it; work on other frames of the range may go on.
+    ///
+    /// # Safety
+    /// No work in flight uses the frame through this range.
+    pub unsafe fn unmap(&self, offset: u64) -> Result<Frame> {
+        let mut mapped = self.lock();
+        if !mapped.contains_key(&offset) {
+            return Err(self.bad(offset, "holds no frame"));
+        }
+        // SAFETY: a frame is mapped there, and the caller vouches for the work.
+        unsafe { self.device.backend.unmap_frame(self.ptr.add(offset)) }.map_err(|error| self.device.name(error))?;
+        mapped.remove(&offset).ok_or_else(|| self.bad(offset, "holds no frame"))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Frame>> {
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn bad(&self, offset: u64, why: &str) -> Error {
+        let detail = format!("offset {offset} of an address range of {} bytes {why}", self.len);
+        Error::new(ErrorKind::BadArgument, detail).on(self.device.id())
+    }
+}
+
+impl Drop for AddressRange {
+    fn drop(&mut self) {
+        let mapped = std::mem::take(self.mapped.get_mut().unwrap_or_else(PoisonError::into_inner));
+        for &offset in mapped.keys() {
+            // SAFETY: the frame is mapped there, and dropping the range says that its work is
+            // over. Failures mean that the context is gone.
+            let _ = unsafe { self.device.backend.unmap_frame(self.ptr.add(offset)) };
+        }
+        // SAFETY: the range came from `reserve`, and nothing is mapped any more.
+        let _ = unsafe { self.device.backend.unreserve(self.ptr, self.len) };
+    }
+}
+
+/// A loaded module.
+#[derive(Debug, Clone)]
+pub struct Module {
+    device: Device,
+    raw: Arc<dyn RawModule>,
+}
+
+impl Module {
+    /// The device it was loaded on.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Whether the module has a kernel of this name.
+    pub fn has_kernel(&self, name: &str) -> bool {
+        self.raw.has_kernel(name)
+    }
+}
+
+/// An in-order queue of work on a device.
+#[derive(Debug)]
+pub struct Stream {
+    device: Device,
+    raw: Box<dyn RawStream>,
+}
+
+impl Stream {
+    /// The device it runs on.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Enqueues a copy of `dst.len()` bytes from host memory.
+    ///
+    /// # Safety
+    /// `src` has `dst.len()` bytes; both ranges stay valid and `src` unwritten until the work
+    /// completes.
+    pub unsafe fn copy_to_device(&self, dst: DeviceSlice, src: *const u8) -> Result<()> {
+        if dst.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise.
+        self.name(unsafe { self.raw.copy_to_device(dst.ptr, src, dst.len) })
+    }
+
+    /// Enqueues a copy of `src.len()` bytes to host memory.
+    ///
+    /// # Safety
+    /// `dst` has `src.len()` bytes; both ranges stay valid and `dst` untouched until the work
+    /// completes.
+    pub unsafe fn copy_to_host(&self, dst: *mut u8, src: DeviceSlice) -> Result<()> {
+        if src.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise.
+        self.name(unsafe { self.raw.copy_to_host(dst, src.ptr, src.len) })
+    }
+
+    /// Enqueues a copy between ranges of equal length that do not overlap.
+    ///
+    /// # Safety
+    /// Both ranges stay valid until the work completes.
+    pub unsafe fn copy_on_device(&self, dst: DeviceSlice, src: DeviceSlice) -> Result<()> {
+        assert_eq!(dst.len, src.len, "source and destination have one length");
+        if dst.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise.
+        self.name(unsafe { self.raw.copy_on_device(dst.ptr, src.ptr, dst.len) })
+    }
+
+    /// Enqueues filling a range with one byte value.
+    ///
+    /// # Safety
+    /// The range stays valid until the work completes.
+    pub unsafe fn fill(&self, dst: DeviceSlice, value: u8) -> Result<()> {
+        if dst.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise.
+        self.name(unsafe { self.raw.fill(dst.ptr, value, dst.len) })
+    }
+
+    /// Enqueues `kernel` of `module` on `groups` groups of `group_size` threads.
+    ///
+    /// # Safety
+    /// The arguments are what the kernel expects; memory that they name stays valid until the
+    /// work completes.
+    pub unsafe fn launch(
+        &self,
+        module: &Module,
+        kernel: &str,
+        groups: u32,
+        group_size: u32,
+        args: &[KernelArg<'_>],
+    ) -> Result<()> {
+        let launch = Launch { module: &module.raw, kernel, groups, group_size, args };
+        // SAFETY: the caller's promise.
+        self.name(unsafe { self.raw.launch(&launch) })
+    }
+
+    /// Records an event after everything enqueued so far.
+    pub fn record(&self) -> Result<Event> {
+        self.name(self.raw.record()).map(|raw| Event { device: self.device.clone(), raw })
+    }
+
+    /// Makes later work of this stream wait for `event`.
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        self.name(self.raw.wait(&*event.raw))
+    }
+
+    /// Blocks until everything enqueued is done; reports a failure of any of it.
+    pub fn synchronize(&self) -> Result<()> {
+        self.name(self.raw.synchronize())
+    }
+
+    /// Copies `bytes` to `dst` and waits; lengths are equal.
+    pub fn upload(&self, dst: DeviceSlice, bytes: &[u8]) -> Result<()> {
+        assert_eq!(dst.len, bytes.len() as u64, "source and destination have one length");
+        // SAFETY: `bytes` is borrowed until the synchronisation below has waited for the copy.
+        let copied = unsafe { self.copy_to_device(dst, bytes.as_ptr()) };
+        copied.and(self.synchronize())
+    }
+
+    /// Copies `src` to `bytes` and waits; lengths are equal.
+    pub fn download(&self, bytes: &mut [u8], src: DeviceSlice) -> Result<()> {
+        assert_eq!(src.len, bytes.len() as u64, "source and destination have one length");
+        // SAFETY: `bytes` is borrowed until the synchronisation below has waited for the copy.
+        let copied = unsafe { self.copy_to_host(bytes.as_mut_ptr(), src) };
+        copied.and(self.synchronize())
+    }
+
+    fn name<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| self.device.name(error))
+    }
+}
+
+/// A point in a stream.
+#[derive(Debug)]
+pub struct Event {
+    device: Device,
+    raw: Box<dyn RawEvent>,
+}
+
+impl Event {
+    /// Whether the work before it is done; an error if it failed.
+    pub fn query(&self) -> Result<bool> {
+        self.raw.query().map_err(|error| self.device.name(error))
+    }
+
+    /// Blocks until the work before it is done.
+    pub fn wait(&self) -> Result<()> {
+        self.raw.wait().map_err(|error| self.device.name(error))
+    }
+}
