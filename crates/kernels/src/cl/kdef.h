@@ -1,0 +1,163 @@
+/* One source, three compilers: CUDA C++ (NVRTC), OpenCL C 1.2 and native C++ (for the sanitisers).
+ *
+ * This is the only file that asks which compiler it is read by. It includes nothing, since NVRTC
+ * has no standard headers.
+ *
+ *   u8 u16 u32 u64            fixed-width types
+ *   KERNEL                    qualifier of a kernel
+ *   FN                        qualifier of every other function
+ *   GLOBAL LOCAL PRIVATE      address space of a pointer's target; written on every pointer parameter
+ *   LOCAL_VAR                 declares a variable of the group, at the top of a kernel
+ *   group_index() ...         the place of a thread in its one-dimensional grid
+ *   group_barrier()           every thread of the group reaches it; orders LOCAL memory
+ *   local_or(pointer, bits)   atomic or on a LOCAL u32
+ *   load16, store16           16 bytes at a 16-byte boundary; load8, store8 at an 8-byte boundary
+ *   UNROLL8                   asks for the next loop to be unrolled eight times
+ *   STATIC_ASSERT(c, name)    a condition that is checked when the source is compiled
+ */
+#ifndef BIFOLIO_KDEF_H
+#define BIFOLIO_KDEF_H
+
+#if defined(__CUDACC__)
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define KERNEL extern "C" __global__
+#define FN static __device__ __forceinline__
+#define GLOBAL
+#define LOCAL
+#define PRIVATE
+#define LOCAL_VAR __shared__
+#define UNROLL8 _Pragma("unroll 8")
+#define STATIC_ASSERT(condition, name) static_assert(condition, #name)
+
+FN u32 group_index(void) { return blockIdx.x; }
+FN u32 group_count(void) { return gridDim.x; }
+FN u32 group_size(void) { return blockDim.x; }
+FN u32 thread_in_group(void) { return threadIdx.x; }
+FN void group_barrier(void) { __syncthreads(); }
+FN void local_or(u32 *target, u32 bits) { atomicOr(target, bits); }
+
+#elif defined(__OPENCL_VERSION__)
+
+typedef uchar u8;
+typedef ushort u16;
+typedef uint u32;
+typedef ulong u64;
+
+#define KERNEL __kernel
+#define FN static inline
+#define GLOBAL __global
+#define LOCAL __local
+#define PRIVATE __private
+#define LOCAL_VAR __local
+#define UNROLL8 _Pragma("unroll 8")
+/* OpenCL C 1.2 has no static assertion: an array of negative size does not compile. */
+#define STATIC_ASSERT(condition, name) typedef char static_assert_##name[(condition) ? 1 : -1]
+
+FN u32 group_index(void) { return (u32)get_group_id(0); }
+FN u32 group_count(void) { return (u32)get_num_groups(0); }
+FN u32 group_size(void) { return (u32)get_local_size(0); }
+FN u32 thread_in_group(void) { return (u32)get_local_id(0); }
+/* A macro, since some compilers refuse a barrier outside a kernel's own body. */
+#define group_barrier() barrier(CLK_LOCAL_MEM_FENCE)
+FN void local_or(volatile LOCAL u32 *target, u32 bits) { atomic_or(target, bits); }
+
+#else /* native C++: only the per-thread functions, no kernels */
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define FN static inline
+#define GLOBAL
+#define LOCAL
+#define PRIVATE
+#define UNROLL8
+#define STATIC_ASSERT(condition, name) static_assert(condition, #name)
+
+#endif
+
+STATIC_ASSERT(sizeof(u8) == 1 && sizeof(u16) == 2, small_types_have_their_width);
+STATIC_ASSERT(sizeof(u32) == 4 && sizeof(u64) == 8, wide_types_have_their_width);
+
+/* 16 bytes as two words. */
+typedef struct {
+    u64 lo;
+    u64 hi;
+} Word16;
+
+#if defined(__CUDACC__)
+
+/* One 16-byte instruction instead of two of 8 bytes. The kernels here touch their data once, so the
+ * loads are marked as streaming and leave the caches to others; their own rate is the same without. */
+FN Word16 load16(const u8 *at)
+{
+    ulonglong2 both = __ldcs((const ulonglong2 *)at);
+    Word16 word;
+    word.lo = both.x;
+    word.hi = both.y;
+    return word;
+}
+FN void store16(u8 *at, Word16 word) { *(ulonglong2 *)at = make_ulonglong2(word.lo, word.hi); }
+FN u64 load8(const u8 *at) { return *(const u64 *)at; }
+FN void store8(u8 *at, u64 word) { *(u64 *)at = word; }
+
+#elif defined(__OPENCL_VERSION__)
+
+FN Word16 load16(GLOBAL const u8 *at)
+{
+    Word16 word;
+    word.lo = ((GLOBAL const u64 *)at)[0];
+    word.hi = ((GLOBAL const u64 *)at)[1];
+    return word;
+}
+FN void store16(GLOBAL u8 *at, Word16 word)
+{
+    ((GLOBAL u64 *)at)[0] = word.lo;
+    ((GLOBAL u64 *)at)[1] = word.hi;
+}
+FN u64 load8(GLOBAL const u8 *at) { return *(GLOBAL const u64 *)at; }
+FN void store8(GLOBAL u8 *at, u64 word) { *(GLOBAL u64 *)at = word; }
+
+#else
+
+/* The alignment that a device needs is checked here, where a sanitiser can report it. */
+FN void check_aligned(const u8 *at, u64 bytes)
+{
+    if ((u64)at % bytes != 0) {
+        __builtin_trap();
+    }
+}
+FN u64 load8(const u8 *at)
+{
+    u64 word;
+    check_aligned(at, 8);
+    __builtin_memcpy(&word, at, 8);
+    return word;
+}
+FN void store8(u8 *at, u64 word)
+{
+    check_aligned(at, 8);
+    __builtin_memcpy(at, &word, 8);
+}
+FN Word16 load16(const u8 *at)
+{
+    Word16 word;
+    check_aligned(at, 16);
+    __builtin_memcpy(&word, at, 16);
+    return word;
+}
+FN void store16(u8 *at, Word16 word)
+{
+    check_aligned(at, 16);
+    __builtin_memcpy(at, &word, 16);
+}
+
+#endif
+
+#endif

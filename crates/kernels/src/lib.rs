@@ -1,0 +1,34 @@
+//! GPU kernels from a single source, their parameter structs and their Rust oracles.
+//!
+//! ```text
+//!   cl/kdef.h         the only file that asks which compiler reads it
+//!   cl/<name>.h       per-thread functions: no barriers, no vector types, no templates
+//!   cl/<name>.cl      thin kernels: group memory and barriers
+//!   <name>.rs         the parameter struct, the oracle, the launch, the known-answer case
+//! ```
+//!
+//! Invariants: an oracle is plain safe Rust and slow enough to be obviously right; on the `host`
+//! device it *is* the kernel. Sizes of structs that travel are asserted on both sides. Every
+//! thread reaches every barrier. A kernel reads and writes nothing outside the ranges it is given.
+//!
+//! On failure: [`Kernels::load`] tries each kernel on the device against its oracle. A kernel that
+//! does not compile or answers wrongly is replaced by its host path, and [`KernelStatus`] says so
+//! with the reason: results are right either way.
+
+pub mod known_answer;
+mod load;
+pub mod page_diff;
+pub mod scatter;
+
+pub use load::{KernelPath, KernelStatus, Kernels};
+
+pub use bifolio_device::{Error, ErrorKind, Result};
+
+/// The header that every module includes.
+const KDEF_H: (&str, &str) = ("kdef.h", include_str!("cl/kdef.h"));
+
+/// Address boundary of the 16-byte loads and stores in the kernels.
+const WORD_BYTES: u64 = 16;
+
+/// Every module of this crate, for tools that compile them all.
+pub const MODULES: [&bifolio_device::ModuleSource; 2] = [&page_diff::MODULE, &scatter::MODULE];

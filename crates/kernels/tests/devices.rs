@@ -1,0 +1,120 @@
+//! Tier 3: the compiled kernels against their oracles on every device of this machine: the
+//! embedded one, every OpenCL device (PoCL among them) and every GPU.
+
+mod support;
+
+use bifolio_device::{BackendKind, Device, DeviceChoice, DeviceId, Stream, discover, open};
+use bifolio_kernels::known_answer::Draw;
+use bifolio_kernels::{KernelPath, Kernels, page_diff, scatter};
+
+/// Bytes of which one group makes its word of the bitmap.
+const GROUP: usize = 32 * 4096;
+
+#[test]
+fn page_diff_is_its_oracle_at_every_size() {
+    let sizes = [
+        1,
+        4095,
+        4096,
+        4097,
+        GROUP - 4096,
+        GROUP - 1,
+        GROUP,
+        GROUP + 1,
+        GROUP + 4096,
+        2 * GROUP,
+        5 * GROUP + 3 * 4096 + 17,
+        64 * GROUP,
+    ];
+    for device in devices(BackendKind::ALL) {
+        let (stream, module) = (device.create_stream().unwrap(), device.load_module(&page_diff::MODULE).unwrap());
+        let mut draw = Draw::afresh();
+        for bytes in sizes {
+            let outcome = page_diff::Case::draw(&mut draw, bytes).run(&stream, &module);
+            outcome.unwrap_or_else(|wrong| panic!("{}: {wrong}", device.id()));
+        }
+    }
+}
+
+#[test]
+fn scatter_is_its_oracle_at_every_count_and_length() {
+    for device in devices(BackendKind::ALL) {
+        let (stream, module) = (device.create_stream().unwrap(), device.load_module(&scatter::MODULE).unwrap());
+        let mut draw = Draw::afresh();
+        for count in [0, 1, 7, 8, 9, 255, 1000] {
+            for longest in [0, 1, 16, 100, 512, 4096] {
+                let outcome = scatter::Case::draw(&mut draw, count, longest).run(&stream, &module);
+                outcome.unwrap_or_else(|wrong| panic!("{}: {wrong}", device.id()));
+            }
+        }
+    }
+}
+
+#[test]
+fn more_extents_than_one_grid_holds_are_all_copied() {
+    for device in devices(BackendKind::ALL) {
+        let (stream, module) = (device.create_stream().unwrap(), device.load_module(&scatter::MODULE).unwrap());
+        let case = scatter::Case::draw(&mut Draw::afresh(), 40_000, 20);
+        case.run(&stream, &module).unwrap_or_else(|wrong| panic!("{}: {wrong}", device.id()));
+    }
+}
+
+#[test]
+fn devices_that_compile_kernels_use_all_of_them() {
+    for device in devices([BackendKind::Cuda, BackendKind::OpenCl]) {
+        for status in Kernels::load(&device).unwrap().report() {
+            println!("{}: {status}", device.id());
+            assert_eq!(status.path, KernelPath::Device, "{}: {status}", device.id());
+        }
+    }
+}
+
+#[test]
+fn wrong_ranges_are_refused_with_a_sentence() {
+    let device = open(DeviceChoice::Exactly(DeviceId::HOST)).unwrap();
+    let stream = device.create_stream().unwrap();
+    let kernels = Kernels::load(&device).unwrap();
+    let (memory, bitmap) = (device.alloc(16384).unwrap(), device.alloc(4).unwrap());
+    let page = |at, len| memory.slice().part(at, len).unwrap();
+    let refusal = |a, b, bitmap| compare(&kernels, &stream, a, b, bitmap).unwrap_err().to_string();
+    assert!(refusal(page(0, 4096), page(4096, 4095), bitmap.slice()).contains("4095"));
+    assert!(refusal(page(0, 4096), page(4100, 4096), bitmap.slice()).contains("16-byte"));
+    assert!(refusal(page(0, 4096), page(4096, 4096), bitmap.slice().part(0, 3).unwrap()).contains("needs 4"));
+    // SAFETY: the array is refused before anything is enqueued.
+    let refused = unsafe { kernels.scatter(&stream, page(0, 16), page(16, 25), page(64, 16)) };
+    assert!(refused.unwrap_err().to_string().contains("24 bytes"));
+}
+
+fn compare(
+    kernels: &Kernels,
+    stream: &Stream,
+    a: bifolio_device::DeviceSlice,
+    b: bifolio_device::DeviceSlice,
+    bitmap: bifolio_device::DeviceSlice,
+) -> bifolio_device::Result<()> {
+    // SAFETY: every call of this test is refused before anything is enqueued.
+    unsafe { kernels.page_diff(stream, a, b, bitmap) }
+}
+
+/// The devices of some backends; where a backend has none, the reason is printed. An OpenCL device
+/// is a tool that set-up installs (PoCL); a GPU is not.
+fn devices<const N: usize>(backends: [BackendKind; N]) -> Vec<Device> {
+    let mut opened = Vec::new();
+    for backend in backends {
+        let reports = discover();
+        let report = reports.iter().find(|report| report.backend == backend.name()).expect("every backend reports");
+        for info in &report.devices {
+            opened.push(open(DeviceChoice::Exactly(info.id)).unwrap_or_else(|error| panic!("{}: {error}", info.id)));
+        }
+        if report.devices.is_empty() {
+            let libraries = report.libraries.iter().filter_map(|library| library.problem.as_ref());
+            let why: Vec<_> = libraries.chain(&report.problems).map(String::as_str).collect();
+            let reason = format!("there is no {} device: {}", backend.name(), why.join("; "));
+            match backend {
+                BackendKind::OpenCl => support::unavailable(&reason),
+                _ => support::skipped(&reason),
+            }
+        }
+    }
+    opened
+}
