@@ -1,0 +1,308 @@
+//! Storage to device past the page cache: unbuffered reads into pinned slots, a copy for each
+//! slot that is full, all from one thread.
+//!
+//! ```text
+//!   free ──reads submitted──> filling ──last read done, copies enqueued──> copying ──event──> free
+//! ```
+//!
+//! The engine keeps its slots for the whole request instead of returning them between batches:
+//! beside a page-cache engine that takes every slot it can get, the disk's queue would run dry.
+
+use super::{Streams, drain, enqueue_copies};
+use crate::batch::{Batches, Piece};
+use crate::job::Job;
+use crate::plan::EngineKind;
+use crate::storage::{QueuedRead, ReadQueue};
+use crate::{Error, ErrorKind};
+use bifolio_device::{Event, Slot, Stream};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Reads in flight: 16 of 1 MiB saturate the disks that were measured; twice that hides the
+/// time in which a completed slot waits for its successor.
+pub(crate) const QUEUE_DEPTH: u32 = 32;
+
+/// One read: large enough for full bandwidth, small enough that one slot keeps several in flight.
+const READ_BYTES: u64 = 1 << 20;
+
+/// Bytes of slots that the engine holds at once: one and a half times what is in flight.
+const HELD_BYTES_MAX: usize = 24 << 20;
+
+/// Queues kept between requests, with their registered slots.
+#[derive(Debug, Default)]
+pub(crate) struct Queues {
+    idle: Mutex<Vec<Box<dyn ReadQueue>>>,
+}
+
+impl Queues {
+    fn take(&self, job: &Job) -> io::Result<Box<dyn ReadQueue>> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        idle.map_or_else(|| job.storage.open_queue(QUEUE_DEPTH), Ok)
+    }
+
+    fn give_back(&self, queue: Box<dyn ReadQueue>) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(queue);
+    }
+}
+
+/// Moves the job's direct segments on the calling thread.
+pub(crate) fn run(job: &Arc<Job>, streams: &Streams, queues: &Queues) {
+    let direct = match job.file.direct() {
+        Ok(direct) => direct,
+        Err(reason) => {
+            return job.fail(job.error(ErrorKind::NoEngine, format!("it cannot be read unbuffered: {reason}")));
+        }
+    };
+    let (fd, alignment) = (direct.file.as_raw_fd(), direct.alignment);
+    let opened = queues.take(job).map_err(|error| job.read_error(error, 0));
+    let stream = streams.take().map_err(|error| job.device_error(error));
+    let (queue, stream) = match (opened, stream) {
+        (Ok(queue), Ok(stream)) => (queue, stream),
+        (Err(error), _) | (_, Err(error)) => return job.fail(error),
+    };
+    let batches = Batches::new(job.segments_of(EngineKind::Direct), job.pool.slot_bytes() as u64, alignment);
+    let mut run =
+        Run { job, fd, alignment, queue, stream, batches, held: vec![], waiting: VecDeque::new(), in_flight: 0 };
+    run.work();
+    drain(job, &run.stream);
+    job.end_engine(EngineKind::Direct);
+    let Run { queue, stream, held, .. } = run;
+    if !job.is_stopped() {
+        streams.give_back(stream);
+        queues.give_back(queue);
+    } else {
+        // Waits for reads that the kernel still does, before their slots go back to the pool.
+        drop(queue);
+    }
+    drop(held);
+}
+
+struct Run<'a> {
+    job: &'a Job,
+    fd: RawFd,
+    alignment: u64,
+    queue: Box<dyn ReadQueue>,
+    stream: Stream,
+    batches: Batches,
+    held: Vec<Held>,
+    /// Reads for which the queue has no room yet.
+    waiting: VecDeque<QueuedRead>,
+    in_flight: usize,
+}
+
+/// A slot of this engine.
+struct Held {
+    slot: Slot,
+    pieces: Vec<Piece>,
+    /// Reads of the pieces that have not completed.
+    reads: usize,
+    /// Behind the copies of the pieces, once all reads were done.
+    copying: Option<Event>,
+}
+
+impl Held {
+    fn is_free(&self) -> bool {
+        self.reads == 0 && self.copying.as_ref().is_none_or(|event| event.query().unwrap_or(true))
+    }
+}
+
+/// A read's token: the held slot, and the piece in it.
+fn token(held: usize, piece: usize) -> u64 {
+    (held as u64) << 32 | piece as u64
+}
+
+impl Run<'_> {
+    fn work(&mut self) {
+        let mut done = Vec::new();
+        let mut sizes = ReadSizes::default();
+        loop {
+            if !self.job.is_stopped()
+                && let Err(error) = self.start_batches()
+            {
+                self.job.fail(error);
+            }
+            if self.job.is_stopped() {
+                self.waiting.clear();
+            }
+            self.submit_waiting(&mut sizes);
+            if self.in_flight == 0 {
+                // All slots copying: wait for one. None copying and nothing to read: the end.
+                if !self.job.is_stopped() && self.wait_for_a_copy() {
+                    continue;
+                }
+                return;
+            }
+            if let Err(error) = self.queue.wait(&mut done) {
+                // The queue itself failed; dropping it waits for what the kernel still does.
+                return self.job.fail(self.job.read_error(error, self.job.plan.segments[0].offset));
+            }
+            for (token, outcome) in done.drain(..) {
+                self.in_flight -= 1;
+                self.complete(token, outcome, &mut sizes);
+            }
+        }
+    }
+
+    /// Fills every free slot with the reads of a batch.
+    fn start_batches(&mut self) -> crate::Result<()> {
+        while !self.batches.is_done() && (self.waiting.len() + self.in_flight) < QUEUE_DEPTH as usize {
+            let Some(index) = self.free_slot()? else { return Ok(()) };
+            let held = &mut self.held[index];
+            held.copying = None;
+            if !self.batches.next(&mut held.pieces) {
+                return Ok(());
+            }
+            let memory = held.slot.buffer().as_mut_ptr();
+            for (number, piece) in held.pieces.iter().enumerate() {
+                self.job.begin_segment(piece.segment);
+                let mut at = 0;
+                while at < piece.read_len {
+                    let len = READ_BYTES.min(piece.read_len - at);
+                    self.waiting.push_back(QueuedRead {
+                        fd: self.fd,
+                        memory: memory.wrapping_add((piece.slot_offset + at) as usize),
+                        len: len as usize,
+                        offset: piece.read_offset + at,
+                        slot: held.slot.index(),
+                        token: token(index, number),
+                    });
+                    held.reads += 1;
+                    at += len;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A slot to read into: one of those held, or one more if the pool has one at once. The first
+    /// is waited for.
+    fn free_slot(&mut self) -> crate::Result<Option<usize>> {
+        if let Some(index) = self.held.iter().position(Held::is_free) {
+            return Ok(Some(index));
+        }
+        if (self.held.len() + 1) * self.job.pool.slot_bytes() > HELD_BYTES_MAX.max(self.job.pool.slot_bytes()) {
+            return Ok(None);
+        }
+        let slot = if self.held.is_empty() { self.job.pool.acquire().map(Some) } else { self.job.pool.try_acquire() };
+        let Some(mut slot) = slot.map_err(|error| self.job.device_error(error))? else { return Ok(None) };
+        let (index, len, start) = (slot.index(), self.job.pool.slot_bytes(), slot.buffer().as_mut_ptr());
+        // SAFETY: a pool keeps its slots in place, and the router drops its queues before its pool.
+        unsafe { self.queue.register_slot(index, start, len) };
+        self.held.push(Held { slot, pieces: vec![], reads: 0, copying: None });
+        Ok(Some(self.held.len() - 1))
+    }
+
+    fn submit_waiting(&mut self, sizes: &mut ReadSizes) {
+        while self.in_flight < QUEUE_DEPTH as usize {
+            let Some(read) = self.waiting.pop_front() else { return };
+            let token = sizes.remember(read);
+            // SAFETY: the slot is held until its reads are done, the file as long as the job.
+            match unsafe { self.queue.submit(QueuedRead { token, ..read }) } {
+                Ok(()) => self.in_flight += 1,
+                Err(error) => return self.job.fail(self.job.read_error(error, read.offset)),
+            }
+        }
+    }
+
+    /// One read has ended: with bytes, short, at the end of the file, or with an error.
+    fn complete(&mut self, token: u64, outcome: io::Result<usize>, sizes: &mut ReadSizes) {
+        let read = sizes.forget(token);
+        let (index, number) = ((read.token >> 32) as usize, (read.token & 0xffff_ffff) as usize);
+        self.held[index].reads -= 1;
+        match self.judge(&read, self.held[index].pieces[number], outcome) {
+            Ok(None) => {}
+            Ok(Some(rest)) => {
+                self.held[index].reads += 1;
+                self.waiting.push_front(rest);
+            }
+            Err(error) => self.job.fail(error),
+        }
+        if self.held[index].reads == 0 && !self.job.is_stopped() {
+            self.copy_slot(index);
+        }
+    }
+
+    /// What a completed read leaves to be read; an error where bytes are missing.
+    fn judge(&self, read: &QueuedRead, piece: Piece, outcome: io::Result<usize>) -> crate::Result<Option<QueuedRead>> {
+        let got = match outcome {
+            Ok(got) => got,
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => 0,
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
+                return Err(self.refused(error, read.offset));
+            }
+            Err(error) => return Err(self.job.read_error(error, read.offset)),
+        };
+        let (end, wanted_end) = (read.offset + got as u64, piece.offset + piece.len);
+        if got == read.len || end >= wanted_end {
+            return Ok(None);
+        }
+        // Short before the wanted bytes are there. At the end of the file nothing more comes; an
+        // unaligned stop can only be the end of the file, too.
+        let size = self.job.file.size()?;
+        if size <= end || !end.is_multiple_of(self.alignment) {
+            if size >= wanted_end {
+                // It grew again, or the stop was not aligned: read from the last aligned byte on.
+                return Ok(Some(rest(read, got - got % self.alignment as usize)));
+            }
+            return Err(self.job.truncated(&piece, end - piece.read_offset));
+        }
+        Ok(Some(rest(read, got)))
+    }
+
+    fn refused(&self, error: io::Error, offset: u64) -> Error {
+        let detail = format!("the file system refuses an unbuffered read aligned to {} bytes: {error}", self.alignment);
+        self.job.error(ErrorKind::DirectRefused, detail).at(offset).with_source(error)
+    }
+
+    fn copy_slot(&mut self, index: usize) {
+        let held = &mut self.held[index];
+        // SAFETY: the slot is not read into again before the event is done (`is_free`), and it
+        // leaves this engine only after the stream was drained.
+        match unsafe { enqueue_copies(self.job, &self.stream, &mut held.slot, &held.pieces) } {
+            Ok(event) => held.copying = Some(event),
+            Err(error) => return self.job.fail(error),
+        }
+        for piece in &held.pieces {
+            self.job.end_piece(piece.segment, piece.len);
+        }
+    }
+
+    /// Waits for the copy of some slot; false if no slot is being copied.
+    fn wait_for_a_copy(&mut self) -> bool {
+        let Some(event) = self.held.iter_mut().find_map(|held| held.copying.take()) else { return false };
+        if let Err(error) = event.wait() {
+            self.job.fail(self.job.device_error(error));
+        }
+        true
+    }
+}
+
+/// What is left of a read after `got` bytes.
+fn rest(read: &QueuedRead, got: usize) -> QueuedRead {
+    QueuedRead { memory: read.memory.wrapping_add(got), len: read.len - got, offset: read.offset + got as u64, ..*read }
+}
+
+/// Reads in flight by queue token, so that a completion finds its extent again.
+#[derive(Default)]
+struct ReadSizes {
+    reads: Vec<Option<QueuedRead>>,
+    free: Vec<usize>,
+}
+
+impl ReadSizes {
+    fn remember(&mut self, read: QueuedRead) -> u64 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.reads.push(None);
+            self.reads.len() - 1
+        });
+        self.reads[index] = Some(read);
+        index as u64
+    }
+
+    fn forget(&mut self, token: u64) -> QueuedRead {
+        self.free.push(token as usize);
+        self.reads[token as usize].take().expect("a queue reports each token once")
+    }
+}

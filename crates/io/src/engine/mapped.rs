@@ -1,0 +1,369 @@
+//! DMA straight out of the page cache: windows of the file are mapped read-only and shared,
+//! registered with the device once, and kept for later reads.
+//!
+//! Why windows are kept: registering costs 24 ms/GiB on the H200 machine, more than a read
+//! through slots gains, but a kept window is read at the link's full rate for almost no CPU.
+//! Registration pins page-cache pages, so kept windows are bounded by a budget.
+//!
+//! Traps: registrations fail when several run at once and slow copies beside them, so they are
+//! serialised; a copy must not span two registrations; after a truncation a small copy, which the
+//! driver does with the CPU, can raise SIGBUS, so short pieces go through a slot instead, and
+//! after every request the size is looked at again.
+
+use super::{Streams, cached, drain, enqueue_copies};
+use crate::batch::Piece;
+use crate::job::Job;
+use crate::plan::EngineKind;
+use crate::{Error, ErrorKind, OpenFile};
+use bifolio_device::{Device, DeviceId, HostRegistration, Stream};
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes of a window: registrations of a few GiB are known to work, and an eviction must free
+/// something worthwhile without dropping everything.
+pub(crate) const WINDOW_BYTES: u64 = 1 << 30;
+
+/// One copy: large enough for full rate, small enough for progress and cancellation.
+const COPY_BYTES: u64 = 64 << 20;
+
+/// Shorter pieces go through a slot: the driver copies up to 64 KiB with the CPU.
+const COPY_BYTES_MIN: u64 = 256 << 10;
+
+/// Reads of a window, in multiples of its size, after which it is registered: by then the CPU
+/// time spent on slots exceeds what the registration costs.
+const HEAT_TO_REGISTER: u64 = 2;
+
+/// Page-cache bytes that may be pinned by kept windows, all files of a router together.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    limit: u64,
+    used: AtomicU64,
+    /// Held while registering.
+    registering: Mutex<()>,
+}
+
+impl Budget {
+    pub(crate) fn new(limit: u64) -> Arc<Self> {
+        Arc::new(Self { limit, used: AtomicU64::new(0), registering: Mutex::default() })
+    }
+
+    fn take(self: &Arc<Self>, bytes: u64) -> Option<Share> {
+        let fits = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= self.limit);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
+        Some(Share { budget: Arc::clone(self), bytes })
+    }
+
+    /// Whether anything may be kept at all.
+    pub(crate) fn is_open(&self) -> bool {
+        self.limit > 0
+    }
+}
+
+/// A part of the budget, returned by drop.
+#[derive(Debug)]
+struct Share {
+    budget: Arc<Budget>,
+    bytes: u64,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// The windows of one open file.
+#[derive(Debug, Default)]
+pub(crate) struct Windows {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// In file order, disjoint, for one device each.
+    kept: Vec<Arc<Window>>,
+    /// Bytes read warm through slots, by window number.
+    heat: Vec<u64>,
+    /// Windows being registered right now.
+    in_progress: Vec<u64>,
+}
+
+/// A registered part of a file. Fields drop in order: the registration before the mapping.
+#[derive(Debug)]
+struct Window {
+    range: Range<u64>,
+    device: DeviceId,
+    registration: HostRegistration,
+    _mapping: Mapping,
+    _share: Option<Share>,
+}
+
+#[derive(Debug)]
+struct Mapping {
+    start: *mut libc::c_void,
+    len: usize,
+}
+
+// SAFETY: the mapping is an address and a length; nothing here touches its memory.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping; the registration that used it is gone (field order).
+        unsafe { libc::munmap(self.start, self.len) };
+    }
+}
+
+impl Windows {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ranges that can be read through kept windows on `device`.
+    pub(crate) fn ready(&self, device: DeviceId) -> Vec<Range<u64>> {
+        self.lock().kept.iter().filter(|window| window.device == device).map(|window| window.range.clone()).collect()
+    }
+
+    /// Forgets all windows, as when the file has shrunk: their pages are no longer the file's.
+    pub(crate) fn clear(&self) {
+        let mut state = self.lock();
+        state.kept.clear();
+        state.heat.clear();
+    }
+
+    fn covering(&self, device: DeviceId, offset: u64) -> Option<Arc<Window>> {
+        let found = |window: &&Arc<Window>| window.device == device && window.range.contains(&offset);
+        self.lock().kept.iter().find(found).cloned()
+    }
+
+    /// Notes a warm read through slots; returns windows that have become worth registering.
+    pub(crate) fn heat(&self, read: Range<u64>, size: u64) -> Vec<u64> {
+        let mut state = self.lock();
+        let mut hot = Vec::new();
+        for number in read.start / WINDOW_BYTES..read.end.div_ceil(WINDOW_BYTES) {
+            let range = window_range(number, size);
+            let bytes = read.end.min(range.end).saturating_sub(read.start.max(range.start));
+            let index = number as usize;
+            if state.heat.len() <= index {
+                state.heat.resize(index + 1, 0);
+            }
+            state.heat[index] += bytes;
+            let kept = state.kept.iter().any(|window| window.range.start == range.start);
+            if state.heat[index] >= HEAT_TO_REGISTER * (range.end - range.start)
+                && !kept
+                && !state.in_progress.contains(&number)
+            {
+                state.in_progress.push(number);
+                hot.push(number);
+            }
+        }
+        hot
+    }
+
+    /// Registers window `number` and keeps it, if the budget allows. For a background thread.
+    pub(crate) fn keep(&self, file: &OpenFile, device: &Device, budget: &Arc<Budget>, number: u64) {
+        let window =
+            file.size().ok().and_then(|size| register(file, device, budget, window_range(number, size), true).ok());
+        let mut state = self.lock();
+        state.in_progress.retain(|other| *other != number);
+        match window {
+            Some(window) => state.insert(window),
+            // Not again soon: the budget is used up or the driver refuses.
+            None => state.heat[number as usize] = 0,
+        }
+    }
+}
+
+impl State {
+    fn insert(&mut self, window: Window) {
+        let at = self.kept.partition_point(|kept| kept.range.start < window.range.start);
+        self.kept.insert(at, Arc::new(window));
+    }
+}
+
+fn window_range(number: u64, size: u64) -> Range<u64> {
+    number * WINDOW_BYTES..((number + 1) * WINDOW_BYTES).min(size)
+}
+
+/// Maps and registers a window; `kept` ones need a share of the budget.
+fn register(
+    file: &OpenFile,
+    device: &Device,
+    budget: &Arc<Budget>,
+    range: Range<u64>,
+    kept: bool,
+) -> crate::Result<Window> {
+    let no_engine =
+        |detail: String| Error::new(ErrorKind::NoEngine, file.path(), detail).at(range.start).into_device(device.id());
+    let len = range.end.saturating_sub(range.start);
+    if len == 0 {
+        return Err(no_engine("it has no bytes to map".to_owned()));
+    }
+    let share = budget.take(len);
+    if kept && share.is_none() {
+        return Err(no_engine(format!(
+            "the budget for registered page-cache pages ({} bytes) is used up",
+            budget.limit
+        )));
+    }
+    let _one_at_a_time = budget.registering.lock().unwrap_or_else(PoisonError::into_inner);
+    let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+    let fd = file.buffered().as_raw_fd();
+    // SAFETY: a new mapping; only MAP_SHARED with PROT_READ alone is registered without a copy.
+    let start =
+        unsafe { libc::mmap(std::ptr::null_mut(), len as usize, libc::PROT_READ, flags, fd, range.start as i64) };
+    if start == libc::MAP_FAILED {
+        return Err(Error::system(file.path(), "mapping it", std::io::Error::last_os_error()).at(range.start));
+    }
+    let mapping = Mapping { start, len: len as usize };
+    // SAFETY: the mapping outlives the registration (field order of `Window`).
+    let registration = unsafe { device.register_host(start.cast(), len as usize) };
+    let registration = registration.map_err(|error| Error::device(file.path(), error).at(range.start))?;
+    Ok(Window { range, device: device.id(), registration, _mapping: mapping, _share: share })
+}
+
+/// Moves the job's mapped segments on the calling thread, registering what is not yet.
+pub(crate) fn run(job: &Arc<Job>, streams: &Streams, budget: &Arc<Budget>) {
+    let stream = match streams.take() {
+        Ok(stream) => stream,
+        Err(error) => return job.fail(job.device_error(error)),
+    };
+    // Held until the copies have landed.
+    let mut used = Vec::new();
+    for (number, segment) in job.segments_of(EngineKind::Mapped) {
+        job.begin_segment(number);
+        let range = segment.offset..segment.offset + segment.length;
+        if let Err(error) = enqueue_segment(job, &stream, budget, number, range, &mut used) {
+            job.fail(error);
+        }
+    }
+    drain(job, &stream);
+    check_size(job);
+    job.end_engine(EngineKind::Mapped);
+    if !job.is_stopped() {
+        streams.give_back(stream);
+    }
+}
+
+fn enqueue_segment(
+    job: &Job,
+    stream: &Stream,
+    budget: &Arc<Budget>,
+    number: usize,
+    range: Range<u64>,
+    used: &mut Vec<Arc<Window>>,
+) -> crate::Result<()> {
+    let mut at = range.start;
+    while at < range.end && !job.is_stopped() {
+        let left = range.end - at;
+        if left < COPY_BYTES_MIN {
+            return copy_through_slot(job, stream, number, at, left);
+        }
+        let window = window_at(job, budget, at)?;
+        let mut len = left.min(COPY_BYTES).min(window.range.end - at);
+        if window.range.end - at < COPY_BYTES_MIN {
+            copy_through_slot(job, stream, number, at, len)?;
+            at += len;
+            continue;
+        }
+        // No crumbs: what would be left over for a short copy is copied along.
+        if left - len < COPY_BYTES_MIN && left <= window.range.end - at {
+            len = left;
+        }
+        let place = job.place(at, len)?;
+        let source = window.registration.as_ptr().wrapping_add((at - window.range.start) as usize);
+        // SAFETY: `used` keeps the window until the stream was drained.
+        unsafe { stream.copy_to_device(place, source) }.map_err(|error| job.device_error(error).at(at))?;
+        job.end_piece(number, len);
+        if used.last().is_none_or(|last: &Arc<Window>| !Arc::ptr_eq(last, &window)) {
+            used.push(window);
+        }
+        at += len;
+    }
+    Ok(())
+}
+
+/// The kept window at an offset, or a new one; kept if the budget allows, else for this request.
+fn window_at(job: &Job, budget: &Arc<Budget>, offset: u64) -> crate::Result<Arc<Window>> {
+    let windows = &job.file.windows;
+    if let Some(window) = windows.covering(job.device.id(), offset) {
+        return Ok(window);
+    }
+    let range = window_range(offset / WINDOW_BYTES, job.file.size()?);
+    if offset >= range.end {
+        return Err(truncated(job, range.end).at(offset));
+    }
+    let window = register(&job.file, &job.device, budget, range, false)?;
+    if window._share.is_none() {
+        return Ok(Arc::new(window));
+    }
+    windows.lock().insert(window);
+    windows.covering(job.device.id(), offset).ok_or_else(|| truncated(job, offset).at(offset))
+}
+
+fn copy_through_slot(job: &Job, stream: &Stream, segment: usize, offset: u64, len: u64) -> crate::Result<()> {
+    let mut at = offset;
+    while at < offset + len {
+        let part = (offset + len - at).min(job.pool.slot_bytes() as u64);
+        let piece = Piece { segment, offset: at, len: part, read_offset: at, read_len: part, slot_offset: 0 };
+        let mut slot = job.pool.acquire().map_err(|error| job.device_error(error).at(at))?;
+        cached::read_piece(job, &mut slot, &piece)?;
+        // SAFETY: the slot is retired with the event, or dropped after the stream ran dry.
+        match unsafe { enqueue_copies(job, stream, &mut slot, &[piece]) } {
+            Ok(event) => slot.retire(event),
+            Err(error) => {
+                let _ = stream.synchronize();
+                return Err(error);
+            }
+        }
+        job.end_piece(segment, part);
+        at += part;
+    }
+    Ok(())
+}
+
+/// Pages that a truncation cut off stay pinned with their old content: the copies succeed, but
+/// the file no longer has those bytes.
+fn check_size(job: &Job) {
+    let end = job.segments_of(EngineKind::Mapped).last().map_or(0, |(_, segment)| segment.offset + segment.length);
+    match job.file.size() {
+        Ok(size) if size < end => {
+            job.file.windows.clear();
+            job.fail(truncated(job, size).at(size));
+        }
+        Ok(_) => {}
+        Err(error) => job.fail(error),
+    }
+}
+
+fn truncated(job: &Job, size: u64) -> Error {
+    job.error(ErrorKind::Truncated, format!("the file was truncated while it was being read: it ends at {size}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_becomes_hot_by_being_read_twice_and_is_offered_once() {
+        let windows = Windows::default();
+        let size = WINDOW_BYTES + (64 << 20);
+        assert!(windows.heat(0..size, size).is_empty());
+        assert_eq!(windows.heat(0..size, size), [0, 1]);
+        assert!(windows.heat(0..size, size).is_empty(), "registration is under way");
+    }
+
+    #[test]
+    fn the_budget_is_returned_by_drop() {
+        let budget = Budget::new(100);
+        let share = budget.take(70).unwrap();
+        assert!(budget.take(40).is_none());
+        drop(share);
+        assert!(budget.take(100).is_some());
+        assert!(!Budget::new(0).is_open());
+    }
+}

@@ -1,0 +1,242 @@
+//! An open file as the engines see it: what it is, how large, and how it may be read unbuffered.
+
+use crate::{Error, ErrorKind, Result};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// Unbuffered reads when the kernel does not say (before 6.1): the page size suits every device.
+const ALIGNMENT_FALLBACK: u64 = 4096;
+
+/// A file, or a block device, opened for reading. It may grow or shrink while it is open.
+#[derive(Debug)]
+pub struct OpenFile {
+    path: PathBuf,
+    buffered: File,
+    is_block_device: bool,
+    in_memory: bool,
+    direct: OnceLock<std::result::Result<Direct, String>>,
+    /// Set when a read was refused although the open succeeded.
+    direct_refused: Mutex<Option<String>>,
+    /// For asking whether single pages are cached; opened when first needed.
+    probe: OnceLock<Option<File>>,
+    /// Whether the latest short request was found cached: then the next is tried at once.
+    pub(crate) likely_cached: AtomicBool,
+    /// Ranges registered for copies straight out of the page cache.
+    pub(crate) windows: crate::engine::mapped::Windows,
+}
+
+/// A second descriptor for unbuffered reads.
+#[derive(Debug)]
+pub(crate) struct Direct {
+    pub(crate) file: File,
+    /// Offsets, lengths and addresses are multiples of this many bytes.
+    pub(crate) alignment: u64,
+}
+
+impl OpenFile {
+    /// Opens a regular file or a block device.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        // Looked at before it is opened: opening a pipe would wait for its writer.
+        let before = std::fs::metadata(path).map_err(|error| open_error(path, error))?;
+        refuse_others(path, before.file_type())?;
+        let mut options = File::options();
+        let buffered =
+            options.read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(|error| open_error(path, error))?;
+        let metadata = buffered.metadata().map_err(|error| open_error(path, error))?;
+        refuse_others(path, metadata.file_type())?;
+        let file = Self {
+            path: path.to_owned(),
+            is_block_device: metadata.file_type().is_block_device(),
+            // A device node lives on devtmpfs, its content does not.
+            in_memory: !metadata.file_type().is_block_device() && lives_in_memory(&buffered),
+            buffered,
+            direct: OnceLock::new(),
+            direct_refused: Mutex::default(),
+            probe: OnceLock::new(),
+            likely_cached: AtomicBool::new(true),
+            windows: crate::engine::mapped::Windows::default(),
+        };
+        file.refuse_sizeless(&metadata)?;
+        Ok(file)
+    }
+
+    /// The path under which it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The descriptor for reads through the page cache.
+    pub fn buffered(&self) -> &File {
+        &self.buffered
+    }
+
+    /// Size in bytes at this moment.
+    pub fn size(&self) -> Result<u64> {
+        let size = if self.is_block_device {
+            let mut end = &self.buffered;
+            io::Seek::seek(&mut end, io::SeekFrom::End(0))
+        } else {
+            self.buffered.metadata().map(|metadata| metadata.len())
+        };
+        size.map_err(|error| Error::system(&self.path, "asking for its size", error))
+    }
+
+    /// Whether the file lives in the page cache only (tmpfs, ramfs).
+    pub fn is_in_memory(&self) -> bool {
+        self.in_memory
+    }
+
+    /// A descriptor for `RWF_NOWAIT` questions. A "no" starts readahead in current kernels; advice
+    /// of random access, which is kept apart from the readers' descriptor, limits it to the page.
+    pub(crate) fn probe(&self) -> &File {
+        let open = || {
+            let file = File::open(format!("/proc/self/fd/{}", self.buffered.as_raw_fd())).ok()?;
+            // SAFETY: advice on an open descriptor.
+            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
+            Some(file)
+        };
+        self.probe.get_or_init(open).as_ref().unwrap_or(&self.buffered)
+    }
+
+    /// The descriptor for unbuffered reads, or why there is none.
+    pub(crate) fn direct(&self) -> std::result::Result<&Direct, String> {
+        if let Some(reason) = self.direct_refused.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+            return Err(reason);
+        }
+        self.direct.get_or_init(|| self.open_direct()).as_ref().map_err(Clone::clone)
+    }
+
+    /// Remembers that the file system refused an unbuffered read after all.
+    pub(crate) fn refuse_direct(&self, reason: String) {
+        *self.direct_refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+    }
+
+    fn open_direct(&self) -> std::result::Result<Direct, String> {
+        if self.in_memory {
+            return Err("the file system keeps the file in memory; there is nothing below the page cache".to_owned());
+        }
+        let alignment = direct_alignment(&self.buffered)?;
+        // Through /proc the second descriptor is the same inode, whatever the path names by now.
+        let again = format!("/proc/self/fd/{}", self.buffered.as_raw_fd());
+        let opened = File::options().read(true).custom_flags(libc::O_DIRECT).open(&again);
+        let opened = opened.or_else(|_| File::options().read(true).custom_flags(libc::O_DIRECT).open(&self.path));
+        let file = opened.map_err(|error| format!("the file system refuses O_DIRECT: {error}"))?;
+        let same = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino())).ok();
+        if same(&file) != same(&self.buffered) {
+            return Err("the path names another file by now".to_owned());
+        }
+        Ok(Direct { file, alignment })
+    }
+
+    /// Files of /proc and /sys report no size but have content, and cannot be planned for.
+    fn refuse_sizeless(&self, metadata: &std::fs::Metadata) -> Result<()> {
+        if self.is_block_device || metadata.len() > 0 {
+            return Ok(());
+        }
+        let mut byte = [0];
+        let read = std::os::unix::fs::FileExt::read_at(&self.buffered, &mut byte, 0);
+        if matches!(read, Ok(1)) && self.size()? == 0 {
+            let detail = "the file reports no size although it has content, as files of /proc do; copy it to a regular file first";
+            return Err(Error::new(ErrorKind::NotAFile, &self.path, detail));
+        }
+        Ok(())
+    }
+}
+
+fn open_error(path: &Path, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => Error::new(ErrorKind::NotFound, path, "there is no such file").with_source(error),
+        _ => Error::system(path, "opening it", error),
+    }
+}
+
+fn refuse_others(path: &Path, kind: std::fs::FileType) -> Result<()> {
+    let what = if kind.is_dir() {
+        "is a directory; name a file in it"
+    } else if kind.is_fifo() {
+        "is a pipe, which has no offsets; write it to a file first"
+    } else if kind.is_socket() {
+        "is a socket, which has no offsets"
+    } else if kind.is_char_device() {
+        "is a character device, which has no offsets"
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(ErrorKind::NotAFile, path, what))
+}
+
+fn lives_in_memory(file: &File) -> bool {
+    // SAFETY: `statfs` is plain old data, for which zeroes are a valid value.
+    let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open and `stat` is writable.
+    let known = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut stat) } == 0;
+    const RAMFS_MAGIC: u32 = 0x8584_58f6;
+    known && [libc::TMPFS_MAGIC as u32, libc::HUGETLBFS_MAGIC as u32, RAMFS_MAGIC].contains(&(stat.f_type as u32))
+}
+
+/// What unbuffered reads must be aligned to (`statx`, `STATX_DIOALIGN`, since Linux 6.1).
+fn direct_alignment(file: &File) -> std::result::Result<u64, String> {
+    // SAFETY: `statx` is plain old data, for which zeroes are a valid value.
+    let mut stat: libc::statx = unsafe { std::mem::zeroed() };
+    let (fd, flags, mask) = (file.as_raw_fd(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN);
+    // SAFETY: the path is an empty C string, `stat` is writable.
+    let known = unsafe { libc::statx(fd, c"".as_ptr(), flags, mask, &raw mut stat) } == 0;
+    if !known || stat.stx_mask & mask == 0 {
+        return Ok(ALIGNMENT_FALLBACK);
+    }
+    match (stat.stx_dio_offset_align, stat.stx_dio_mem_align) {
+        (0, _) => Err("the file system does not offer unbuffered reads of this file".to_owned()),
+        (offset, memory) => Ok(u64::from(offset.max(memory))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(path: &Path) -> String {
+        OpenFile::open(path).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_with_a_sentence() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        let name = std::ffi::CString::new(fifo.to_str().unwrap()).unwrap();
+        // SAFETY: the name is a C string.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        assert!(refusal(&fifo).contains("is a pipe"));
+        assert!(refusal(dir.path()).contains("is a directory"));
+        assert!(refusal(Path::new("/dev/null")).contains("character device"));
+        assert!(refusal(Path::new("/proc/self/status")).contains("reports no size"));
+        assert!(refusal(&dir.path().join("absent")).contains("there is no such file"));
+    }
+
+    #[test]
+    fn a_file_in_memory_has_no_unbuffered_reads() {
+        let path = Path::new("/dev/shm").join(format!("bifolio-{}", std::process::id()));
+        if std::fs::write(&path, b"x").is_err() {
+            println!("skipped: /dev/shm is not writable here");
+            return;
+        }
+        let file = OpenFile::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert!(file.is_in_memory());
+        assert!(file.direct().unwrap_err().contains("in memory"));
+    }
+
+    #[test]
+    fn size_follows_the_file() {
+        let temporary = tempfile::NamedTempFile::new().unwrap();
+        let file = OpenFile::open(temporary.path()).unwrap();
+        assert_eq!(file.size().unwrap(), 0);
+        temporary.as_file().set_len(12_345).unwrap();
+        assert_eq!(file.size().unwrap(), 12_345);
+    }
+}

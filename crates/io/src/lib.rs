@@ -1,0 +1,46 @@
+//! Moves bytes between files and device memory by the best path for their cache state.
+//!
+//! ```text
+//!   Router::read(file, offset, length) -> device memory
+//!       |
+//!   residency::query      what of it is in the page cache, and how we know
+//!       |
+//!   plan::plan            pure: which engine moves which bytes (costs from cost::Costs)
+//!       |
+//!   engines, at the same time:
+//!       cached   page cache -> pinned slots -> device, several threads
+//!       mapped   DMA out of registered page-cache pages
+//!       direct   io_uring O_DIRECT -> pinned slots -> device
+//!       p2p      storage -> device
+//!       |
+//!   ReadReport            the engine of every byte, predicted and actual time
+//! ```
+//!
+//! A read returns what `read(2)` would have returned at some moment during the call: dirty pages
+//! are visible on every path (the kernel writes them back before an `O_DIRECT` read). Host memory
+//! is bounded by the pinned pool, whatever the file's size.
+
+mod batch;
+pub mod cache_state;
+pub mod calibrate;
+pub mod cost;
+mod engine;
+mod error;
+mod file;
+mod job;
+pub mod plan;
+pub mod profile;
+pub mod residency;
+mod router;
+pub mod storage;
+mod workers;
+
+pub use cost::Costs;
+pub use engine::p2p::P2pDriver;
+pub use error::{Error, ErrorKind, Result};
+pub use file::OpenFile;
+pub use job::Cancel;
+pub use plan::{EngineKind, Plan, Segment};
+pub use profile::Profile;
+pub use residency::Residency;
+pub use router::{EngineChoice, ReadOptions, ReadReport, ResidencyReport, Router, RouterOptions, SegmentReport};

@@ -1,0 +1,322 @@
+//! Which bytes of a file are in the page cache, and how we know.
+//!
+//! `cachestat(2)` answers "all", "none" or "partly" without a mapping; only for "partly" is the
+//! map asked for (`mincore(2)`, one byte a page). Both can be blind: `mincore` reports every page
+//! as cached for files that one may not write, some containers report none, and `cachestat` is
+//! new (6.5) and refused for files of others. A read of one byte with `RWF_NOWAIT` tells the truth
+//! for its page, so a map that `cachestat` does not vouch for is checked by such reads, and where
+//! it is contradicted the range is sampled by them. They are not the first choice because a "no"
+//! makes current kernels read the page. The result says which source was believed.
+
+use crate::storage::Storage;
+use crate::{OpenFile, Result};
+use serde::Serialize;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+
+/// Bytes of a page of the page cache.
+pub(crate) const PAGE: u64 = 4096;
+
+/// The most `RWF_NOWAIT` reads spent on one request (about 1 us each).
+const PROBES_MAX: u64 = 1024;
+
+/// The finest distance between such reads: the kernel's usual readahead window.
+const PROBE_STRIDE_MIN: u64 = 128 << 10;
+
+/// How the residency was learnt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// `cachestat(2)` said all or none.
+    Cachestat,
+    /// `mincore(2)` gave the map.
+    Mincore,
+    /// Reads with `RWF_NOWAIT`, of everything (small requests) or of samples.
+    Nowait,
+    /// The file lives in memory.
+    InMemory,
+    /// Nothing here can tell; taken as not cached.
+    Assumed,
+}
+
+impl Source {
+    /// The name used in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cachestat => "cachestat",
+            Self::Mincore => "mincore",
+            Self::Nowait => "nowait",
+            Self::InMemory => "in_memory",
+            Self::Assumed => "assumed",
+        }
+    }
+}
+
+/// The page-cache state of one range of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Residency {
+    /// How it was learnt.
+    pub source: Source,
+    range: Range<u64>,
+    /// Cached runs in file order, disjoint, not touching, inside the range.
+    cached: Vec<Range<u64>>,
+}
+
+impl Residency {
+    /// A residency from cached runs in file order; they are clipped to `range` and merged.
+    pub fn new(source: Source, range: Range<u64>, runs: impl IntoIterator<Item = Range<u64>>) -> Self {
+        let mut cached: Vec<Range<u64>> = Vec::new();
+        for run in runs {
+            let run = run.start.max(range.start)..run.end.min(range.end);
+            match cached.last_mut() {
+                _ if run.is_empty() => {}
+                Some(last) if run.start <= last.end => last.end = last.end.max(run.end),
+                _ => cached.push(run),
+            }
+        }
+        Self { source, range, cached }
+    }
+
+    fn all(source: Source, range: Range<u64>) -> Self {
+        Self::new(source, range.clone(), [range])
+    }
+
+    fn none(source: Source, range: Range<u64>) -> Self {
+        Self::new(source, range, [])
+    }
+
+    /// The range that it describes.
+    pub fn range(&self) -> Range<u64> {
+        self.range.clone()
+    }
+
+    /// Cached runs in file order, disjoint, not touching.
+    pub fn cached(&self) -> &[Range<u64>] {
+        &self.cached
+    }
+
+    /// Bytes of the range that are cached.
+    pub fn cached_bytes(&self) -> u64 {
+        self.cached.iter().map(|run| run.end - run.start).sum()
+    }
+
+    /// All runs in file order, alternating: each a range, and whether it is cached.
+    pub fn runs(&self) -> impl Iterator<Item = (Range<u64>, bool)> + '_ {
+        let starts = self.cached.iter().map(|run| run.start).chain([self.range.end]);
+        let ends = [self.range.start].into_iter().chain(self.cached.iter().map(|run| run.end));
+        let gaps = ends.zip(starts).map(|(start, end)| (start..end, false));
+        let cached = self.cached.iter().map(|run| (run.clone(), true)).map(Some).chain([None]);
+        gaps.zip(cached).flat_map(|(gap, cached)| [Some(gap), cached]).flatten().filter(|(run, _)| !run.is_empty())
+    }
+}
+
+/// Asks the kernel what of `range` is cached.
+pub fn query(file: &OpenFile, storage: &dyn Storage, range: Range<u64>) -> Result<Residency> {
+    if file.is_in_memory() {
+        return Ok(Residency::all(Source::InMemory, range));
+    }
+    if range.is_empty() {
+        return Ok(Residency::none(Source::Cachestat, range));
+    }
+    let probe = |offset: u64| is_cached(file, storage, offset);
+    match cachestat(file, &range) {
+        Ok(pages) if pages >= page_count(&range) => Ok(Residency::all(Source::Cachestat, range)),
+        Ok(0) => Ok(Residency::none(Source::Cachestat, range)),
+        Ok(pages) => Ok(believe(mincore(file, &range), Some(pages), &range, &probe)),
+        Err(_) => Ok(believe(mincore(file, &range), None, &range, &probe)),
+    }
+}
+
+/// Decides between the map and samples. `pages` is what `cachestat` counted, where it answered.
+fn believe(
+    map: io::Result<Vec<Range<u64>>>,
+    pages: Option<u64>,
+    range: &Range<u64>,
+    probe: &dyn Fn(u64) -> Option<bool>,
+) -> Residency {
+    if let Ok(runs) = map {
+        let residency = Residency::new(Source::Mincore, range.clone(), runs);
+        if agrees(&residency, pages, probe) {
+            return residency;
+        }
+    }
+    sample(range, probe)
+}
+
+/// Whether a map is to be believed: a map that says "all" or "none" while `cachestat` says
+/// "partly" is blind; without `cachestat`, one page of each kind is tried.
+fn agrees(residency: &Residency, pages: Option<u64>, probe: &dyn Fn(u64) -> Option<bool>) -> bool {
+    let (cached, total) = (residency.cached_bytes(), residency.range.end - residency.range.start);
+    if pages.is_some() {
+        return cached > 0 && cached < total;
+    }
+    let first = |wanted| residency.runs().find(|(_, is_cached)| *is_cached == wanted).map(|(run, _)| run.start);
+    let contradicted = |wanted: bool| first(wanted).and_then(probe).is_some_and(|is_cached| is_cached != wanted);
+    !contradicted(true) && !contradicted(false)
+}
+
+fn sample(range: &Range<u64>, probe: &dyn Fn(u64) -> Option<bool>) -> Residency {
+    let stride = ((range.end - range.start) / PROBES_MAX).max(PROBE_STRIDE_MIN).next_multiple_of(PAGE);
+    let mut runs = Vec::new();
+    let mut start = range.start;
+    while start < range.end {
+        let end = (start - start % stride + stride).min(range.end);
+        match probe(start + (end - start) / 2) {
+            Some(true) => runs.push(start..end),
+            Some(false) => {}
+            None => return Residency::none(Source::Assumed, range.clone()),
+        }
+        start = end;
+    }
+    Residency::new(Source::Nowait, range.clone(), runs)
+}
+
+/// Whether the page at `offset` is cached; none where the file system cannot say.
+fn is_cached(file: &OpenFile, storage: &dyn Storage, offset: u64) -> Option<bool> {
+    match storage.read_cached_at(file.probe(), &mut [0], offset) {
+        Ok(read) => Some(read > 0),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Some(false),
+        Err(_) => None,
+    }
+}
+
+fn page_count(range: &Range<u64>) -> u64 {
+    range.end.div_ceil(PAGE) - range.start / PAGE
+}
+
+/// Cached pages of a range, as `cachestat(2)` counts them.
+fn cachestat(file: &OpenFile, range: &Range<u64>) -> io::Result<u64> {
+    #[repr(C)]
+    struct CachestatRange {
+        offset: u64,
+        length: u64,
+    }
+    /// `nr_cache`, `nr_dirty`, `nr_writeback`, `nr_evicted`, `nr_recently_evicted`.
+    type Cachestat = [u64; 5];
+    /// The same number on every architecture (system calls since 424 are).
+    const SYS_CACHESTAT: libc::c_long = 451;
+    let asked = CachestatRange { offset: range.start, length: range.end - range.start };
+    let mut counted: Cachestat = [0; 5];
+    // SAFETY: both structs are laid out as the kernel declares them and live through the call.
+    let result =
+        unsafe { libc::syscall(SYS_CACHESTAT, file.buffered().as_raw_fd(), &raw const asked, counted.as_mut_ptr(), 0) };
+    if result == 0 { Ok(counted[0]) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Cached runs of a range, as `mincore(2)` reports them on a mapping made for the question.
+fn mincore(file: &OpenFile, range: &Range<u64>) -> io::Result<Vec<Range<u64>>> {
+    let start = range.start - range.start % PAGE;
+    let len = (range.end - start) as usize;
+    let (protection, flags) = (libc::PROT_READ, libc::MAP_SHARED);
+    // SAFETY: a new mapping, whose pages are never touched, so a truncation cannot hurt.
+    let mapped =
+        unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, file.buffered().as_raw_fd(), start as i64) };
+    if mapped == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    let mut pages = vec![0_u8; len.div_ceil(PAGE as usize)];
+    // SAFETY: the mapping is ours, and the vector has a byte for each of its pages.
+    let result = unsafe { libc::mincore(mapped, len, pages.as_mut_ptr()) };
+    let error = io::Error::last_os_error();
+    // SAFETY: the mapping made above, used by nobody.
+    unsafe { libc::munmap(mapped, len) };
+    if result == 0 { Ok(runs_of_pages(&pages, start)) } else { Err(error) }
+}
+
+fn runs_of_pages(pages: &[u8], start: u64) -> Vec<Range<u64>> {
+    let mut runs = Vec::new();
+    let mut at = 0;
+    for chunk in pages.chunk_by(|one, two| one & 1 == two & 1) {
+        if chunk[0] & 1 == 1 {
+            runs.push(start + at * PAGE..start + (at + chunk.len() as u64) * PAGE);
+        }
+        at += chunk.len() as u64;
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::OsStorage;
+    use proptest::prelude::*;
+    use std::os::unix::fs::FileExt;
+
+    proptest! {
+        #[test]
+        fn runs_cover_the_range_in_order_and_match_the_pages(pages in proptest::collection::vec(any::<bool>(), 1..200),
+                                                            head in 0..PAGE, tail in 0..PAGE) {
+            let bytes: Vec<u8> = pages.iter().map(|page| u8::from(*page)).collect();
+            let range = head..(pages.len() as u64 * PAGE - tail).max(head + 1);
+            let residency = Residency::new(Source::Mincore, range.clone(), runs_of_pages(&bytes, 0));
+            let mut at = range.start;
+            for (run, cached) in residency.runs() {
+                prop_assert_eq!(run.start, at);
+                for offset in [run.start, run.end - 1] {
+                    prop_assert_eq!(pages[(offset / PAGE) as usize], cached);
+                }
+                at = run.end;
+            }
+            prop_assert_eq!(at, range.end);
+            let counted = range.clone().filter(|offset| pages[(offset / PAGE) as usize]).count() as u64;
+            prop_assert_eq!(residency.cached_bytes(), counted);
+        }
+    }
+
+    fn map_of(text: &str) -> Vec<Range<u64>> {
+        runs_of_pages(text.bytes().map(|b| b - b'0').collect::<Vec<_>>().as_slice(), 0)
+    }
+
+    #[test]
+    fn a_map_that_contradicts_cachestat_is_not_believed() {
+        let range = 0..(512 << 10);
+        let probe = |offset: u64| Some(offset < 256 << 10);
+        let blind = believe(Ok(vec![range.clone()]), Some(64), &range, &probe);
+        assert_eq!((blind.source, blind.cached_bytes()), (Source::Nowait, 256 << 10));
+    }
+
+    #[test]
+    fn without_cachestat_a_blind_map_is_found_out_by_one_read() {
+        let range = 0..4 * PAGE;
+        let says_none = believe(Ok(map_of("0000")), None, &range, &|_| Some(true));
+        assert_eq!((says_none.source, says_none.cached_bytes()), (Source::Nowait, 4 * PAGE));
+        let says_all = believe(Ok(map_of("1111")), None, &range, &|_| Some(false));
+        assert_eq!((says_all.source, says_all.cached_bytes()), (Source::Nowait, 0));
+        let honest = believe(Ok(map_of("0110")), None, &range, &|offset| Some((PAGE..3 * PAGE).contains(&offset)));
+        assert_eq!((honest.source, honest.cached_bytes()), (Source::Mincore, 2 * PAGE));
+    }
+
+    #[test]
+    fn where_nothing_can_tell_the_answer_says_so() {
+        let range = 0..4 * PAGE;
+        let unknown = believe(Err(io::Error::from_raw_os_error(libc::ENOSYS)), None, &range, &|_| None);
+        assert_eq!((unknown.source, unknown.cached_bytes()), (Source::Assumed, 0));
+    }
+
+    #[test]
+    fn a_real_file_is_seen_warm_cold_and_half() {
+        let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let len = 4_u64 << 20;
+        file.as_file().write_all_at(&vec![7; len as usize], 0).unwrap();
+        file.as_file().sync_all().unwrap();
+        let open = OpenFile::open(file.path()).unwrap();
+        if open.is_in_memory() {
+            println!("skipped: the build folder is in memory, so nothing is ever cold");
+            return;
+        }
+        let see = || query(&open, &OsStorage, 0..len).unwrap();
+        assert_eq!(see().cached_bytes(), len);
+        let drop_pages = |offset: u64, len: u64| {
+            // SAFETY: advice on an open descriptor.
+            unsafe {
+                libc::posix_fadvise(open.buffered().as_raw_fd(), offset as i64, len as i64, libc::POSIX_FADV_DONTNEED)
+            }
+        };
+        drop_pages(len / 2, len / 2);
+        let half = see();
+        assert_eq!((half.cached_bytes(), half.cached().len()), (len / 2, 1), "{half:?}");
+        drop_pages(0, len);
+        assert_eq!(see().cached_bytes(), 0);
+    }
+}

@@ -1,0 +1,177 @@
+//! Asynchronous reads through `io_uring`.
+//!
+//! Invariant: every submitted read is counted in `in_flight` until its completion was reaped, and
+//! dropping the queue waits for all of them, so the kernel never writes into memory that its
+//! owner has given up.
+
+use super::{QueuedRead, ReadQueue};
+use io_uring::{IoUring, opcode, types};
+use std::io;
+
+/// Slots that can be registered; more are read without registration.
+const REGISTERED_SLOTS_MAX: usize = 256;
+
+pub(super) struct UringQueue {
+    ring: IoUring,
+    in_flight: usize,
+    /// Submission entries not yet handed to the kernel.
+    pending: usize,
+    registered: Registered,
+}
+
+/// Whether buffers can be registered with this ring (kernel 5.19; within `RLIMIT_MEMLOCK`).
+enum Registered {
+    Untried,
+    Slots(Vec<bool>),
+    Refused,
+}
+
+impl UringQueue {
+    pub(super) fn new(depth: u32) -> io::Result<Self> {
+        let ring = IoUring::builder().setup_clamp().build(depth)?;
+        Ok(Self { ring, in_flight: 0, pending: 0, registered: Registered::Untried })
+    }
+
+    fn is_registered(&self, slot: usize) -> bool {
+        matches!(&self.registered, Registered::Slots(slots) if slots.get(slot) == Some(&true))
+    }
+}
+
+impl std::fmt::Debug for UringQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UringQueue").field("in_flight", &self.in_flight).finish_non_exhaustive()
+    }
+}
+
+impl ReadQueue for UringQueue {
+    fn describe(&self) -> &'static str {
+        match self.registered {
+            Registered::Slots(_) => "io_uring with registered buffers",
+            Registered::Untried | Registered::Refused => "io_uring",
+        }
+    }
+
+    unsafe fn register_slot(&mut self, index: usize, start: *mut u8, len: usize) {
+        if matches!(self.registered, Registered::Untried) {
+            let sparse = self.ring.submitter().register_buffers_sparse(REGISTERED_SLOTS_MAX as u32);
+            self.registered = match sparse {
+                Ok(()) => Registered::Slots(vec![false; REGISTERED_SLOTS_MAX]),
+                Err(_) => Registered::Refused,
+            };
+        }
+        let Registered::Slots(slots) = &mut self.registered else { return };
+        if index >= slots.len() || slots[index] {
+            return;
+        }
+        let vector = libc::iovec { iov_base: start.cast(), iov_len: len };
+        // SAFETY: the caller keeps the memory in place for the life of the ring.
+        slots[index] = unsafe { self.ring.submitter().register_buffers_update(index as u32, &[vector], None) }.is_ok();
+    }
+
+    unsafe fn submit(&mut self, read: QueuedRead) -> io::Result<()> {
+        let fd = types::Fd(read.fd);
+        let entry = if self.is_registered(read.slot) {
+            opcode::ReadFixed::new(fd, read.memory, read.len as u32, read.slot as u16).offset(read.offset).build()
+        } else {
+            opcode::Read::new(fd, read.memory, read.len as u32).offset(read.offset).build()
+        };
+        let entry = entry.user_data(read.token);
+        // SAFETY: the caller keeps descriptor and memory valid until the completion.
+        while unsafe { self.ring.submission().push(&entry) }.is_err() {
+            self.ring.submit()?;
+            self.pending = 0;
+        }
+        self.pending += 1;
+        self.in_flight += 1;
+        Ok(())
+    }
+
+    fn wait(&mut self, done: &mut Vec<(u64, io::Result<usize>)>) -> io::Result<()> {
+        if self.in_flight == 0 {
+            return Ok(());
+        }
+        loop {
+            let want = usize::from(self.ring.completion().is_empty());
+            if want > 0 || self.pending > 0 {
+                match self.ring.submit_and_wait(want) {
+                    Ok(_) => self.pending = 0,
+                    // EBUSY: completions must be reaped first. EINTR: a signal came.
+                    Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            let before = done.len();
+            for completion in self.ring.completion() {
+                let result = completion.result();
+                let outcome = usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result));
+                done.push((completion.user_data(), outcome));
+                self.in_flight -= 1;
+            }
+            if done.len() > before {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Drop for UringQueue {
+    fn drop(&mut self) {
+        let mut done = Vec::new();
+        while self.in_flight > 0 && self.wait(&mut done).is_ok() {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::threads::ThreadQueue;
+    use std::os::fd::AsRawFd;
+
+    /// Both queues read the same bytes, report short reads at the end of the file, and name errors.
+    fn reads_like_pread(queue: &mut dyn ReadQueue) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let content: Vec<u8> = (0..100_000_u32).map(|i| (i * 31 % 251) as u8).collect();
+        std::fs::write(file.path(), &content).unwrap();
+        let mut memory = vec![0xee_u8; 65_536 * 4];
+        // SAFETY: `memory` outlives the queue's reads, which are all waited for below.
+        unsafe { queue.register_slot(0, memory.as_mut_ptr(), memory.len()) };
+        for piece in 0..4_usize {
+            let memory = memory[piece * 65_536..].as_mut_ptr();
+            let read = QueuedRead {
+                fd: file.as_file().as_raw_fd(),
+                memory,
+                len: 65_536,
+                offset: piece as u64 * 65_536,
+                slot: 0,
+                token: piece as u64,
+            };
+            // SAFETY: as above.
+            unsafe { queue.submit(read) }.unwrap();
+        }
+        let bad = QueuedRead { fd: -1, memory: memory.as_mut_ptr(), len: 1, offset: 0, slot: 0, token: 9 };
+        // SAFETY: a closed descriptor reads nothing.
+        unsafe { queue.submit(bad) }.unwrap();
+        let mut done = Vec::new();
+        while done.len() < 5 {
+            queue.wait(&mut done).unwrap();
+        }
+        done.sort_by_key(|(token, _)| *token);
+        let lens: Vec<_> = done[..4].iter().map(|(_, result)| *result.as_ref().unwrap()).collect();
+        assert_eq!(lens, [65_536, 34_464, 0, 0]);
+        assert_eq!(done[4].1.as_ref().unwrap_err().raw_os_error(), Some(libc::EBADF));
+        assert!(memory[..100_000] == content[..]);
+    }
+
+    #[test]
+    fn io_uring_reads_like_pread() {
+        match UringQueue::new(8) {
+            Ok(mut queue) => reads_like_pread(&mut queue),
+            Err(error) => println!("skipped: io_uring is refused here: {error}"),
+        }
+    }
+
+    #[test]
+    fn threads_read_like_pread() {
+        reads_like_pread(&mut ThreadQueue::new(8).unwrap());
+    }
+}
