@@ -1,0 +1,40 @@
+# `make` lists the targets. Everything a target needs is looked for by scripts/setup.sh, which
+# installs it where it may and otherwise says what is missing.
+
+CARGO ?= cargo
+BIFOLIO := $(or $(CARGO_TARGET_DIR),target)/release/bifolio
+# A file for `demo` and `bench`; without it a sample of 512 MiB is made in build/.
+FILE ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test build lint bench clean setup-demo setup-test
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: build ## show devices, an explained read and a comparison of engines [FILE=path]
+	@scripts/demo.sh "$(FILE)"
+
+test: setup-test ## install the test tools where needed and run every test tier
+	BIFOLIO_TEST_REQUIRE_ALL=1 $(CARGO) test --workspace --all-features
+
+build: setup-demo ## build the release binaries
+	$(CARGO) build --release
+
+lint: ## check formatting, clippy and the documentation
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
+	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --workspace --all-features --no-deps
+
+bench: build ## compare the engines on one file [FILE=path]
+	file=$$(scripts/sample.sh "$(FILE)") && $(BIFOLIO) bench read "$$file"
+
+clean: ## remove what was built, the sample file included
+	$(CARGO) clean
+	rm -rf build
+
+setup-demo:
+	@scripts/setup.sh demo
+
+setup-test:
+	@scripts/setup.sh test
