@@ -58,12 +58,17 @@ impl Batches {
 
     /// Writes the pieces of the next batch to `pieces` (emptied first); false at the end.
     pub(crate) fn next(&mut self, pieces: &mut Vec<Piece>) -> bool {
+        self.next_within(self.capacity, pieces)
+    }
+
+    /// The same with a smaller capacity for this batch, a multiple of the alignment.
+    pub(crate) fn next_within(&mut self, capacity: u64, pieces: &mut Vec<Piece>) -> bool {
         pieces.clear();
         let mut used = 0;
         while let Some((segment, wanted)) = self.segments.get(self.next) {
             let end = wanted.offset + wanted.length;
             let read_offset = self.at - self.at % self.alignment;
-            let room = self.capacity - used;
+            let room = capacity.min(self.capacity) - used;
             let read_end = end.next_multiple_of(self.alignment).min(read_offset + room);
             // A segment that does not fit starts the next slot, rather than being cut in two.
             if read_end < end && used > 0 || room == 0 {

@@ -30,6 +30,14 @@ pub struct OpenFile {
     pub(crate) windows: crate::engine::mapped::Windows,
 }
 
+/// What tells that a file may have been cut and written anew: size, and times of the latest
+/// change of content and of the inode (always 0 for block devices, which cannot be cut).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    pub(crate) size: u64,
+    changed: [i64; 4],
+}
+
 /// A second descriptor for unbuffered reads.
 #[derive(Debug)]
 pub(crate) struct Direct {
@@ -85,6 +93,17 @@ impl OpenFile {
             self.buffered.metadata().map(|metadata| metadata.len())
         };
         size.map_err(|error| Error::system(&self.path, "asking for its size", error))
+    }
+
+    /// Size and times of change at this moment.
+    pub(crate) fn stamp(&self) -> Result<Stamp> {
+        if self.is_block_device {
+            return Ok(Stamp { size: self.size()?, changed: [0; 4] });
+        }
+        let metadata = self.buffered.metadata();
+        let metadata = metadata.map_err(|error| Error::system(&self.path, "asking for its size", error))?;
+        let changed = [metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec()];
+        Ok(Stamp { size: metadata.len(), changed })
     }
 
     /// Whether the file lives in the page cache only (tmpfs, ramfs).

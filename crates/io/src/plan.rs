@@ -99,8 +99,11 @@ const JOIN_S: f64 = 30e-6;
 /// A storage path that fills the page cache evicts what others use; it must be clearly quicker.
 const POLLUTION_FACTOR: f64 = 1.25;
 
-/// Below this a direct path or a registered range is not worth an extent of its own.
-const EXTENT_BYTES_MIN: u64 = 1 << 20;
+/// Below this a direct path is not worth an extent of its own.
+const P2P_BYTES_MIN: u64 = 1 << 20;
+
+/// Below this a registered range is not: its engine would go through a slot as well.
+const MAPPED_BYTES_MIN: u64 = crate::engine::mapped::COPY_BYTES_MIN;
 
 /// Plans a request over the range that `residency` describes.
 pub fn plan(residency: &Residency, costs: &Costs, offer: &Offer<'_>) -> Plan {
@@ -214,7 +217,7 @@ impl Segments<'_> {
         let mut at = run.start;
         for window in mapped.iter().filter(|window| window.start < run.end && window.end > run.start) {
             let part = window.start.max(run.start)..window.end.min(run.end);
-            if part.end - part.start < EXTENT_BYTES_MIN {
+            if part.end - part.start < MAPPED_BYTES_MIN {
                 continue;
             }
             self.push(EngineKind::Cached, at..part.start);
@@ -231,7 +234,7 @@ impl Segments<'_> {
             let end = run.end - run.end % alignment;
             let body = end.saturating_sub(start);
             let quicker = self.costs.p2p.seconds(body) < self.costs.direct.seconds(body);
-            if body >= EXTENT_BYTES_MIN && (quicker || !offer.direct) {
+            if body >= P2P_BYTES_MIN && (quicker || !offer.direct) {
                 self.push(storage, run.start..start);
                 self.push(EngineKind::P2p, start..end);
                 self.push(storage, end..run.end);

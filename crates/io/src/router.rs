@@ -4,8 +4,9 @@
 //! Concurrent requests share pool, workers and costs, and nothing else.
 
 use crate::cost::Costs;
-use crate::engine::mapped::Budget;
+use crate::engine::mapped::{Budget, COPY_BYTES_MIN};
 use crate::engine::{Streams, cached, direct, mapped, p2p};
+use crate::file::Stamp;
 use crate::job::{Cancel, Job};
 use crate::plan::{Offer, Plan, plan, plan_with};
 use crate::residency::{self, Residency, Source};
@@ -244,17 +245,39 @@ impl Router {
         if self.cancel.is_cancelled() {
             return Err(on_device(Error::new(ErrorKind::Cancelled, file.path(), "the request was cancelled")));
         }
-        let (range, size) = self.clamp(file, offset, length, destination).map_err(on_device)?;
+        let stamp = file.stamp().map_err(on_device)?;
+        let range = self.clamp(file, stamp.size, offset, length, destination).map_err(on_device)?;
         if range.is_empty() {
             return Ok(ReadReport::empty(started));
         }
+        let long = range.end - range.start >= COPY_BYTES_MIN;
+        let registered = long && self.budget.is_open() && file.windows.cover(self.device.id(), &stamp, &range);
+        let mut tried = false;
         if options.engine == EngineChoice::Auto
+            && !registered
             && file.likely_cached.load(Ordering::Relaxed)
-            && let Some(report) = self.read_if_cached(file, &range, destination, started).map_err(on_device)?
+            && range.end - range.start <= OPTIMISTIC_BYTES_MAX.min(self.pool.slot_bytes() as u64)
         {
-            return Ok(report);
+            if let Some(report) = self.read_if_cached(file, &range, destination, started).map_err(on_device)? {
+                return Ok(report);
+            }
+            tried = true;
         }
-        let (plan, residency) = self.plan(file, range.clone(), options).map_err(on_device)?;
+        let (plan, residency) = match options.engine {
+            EngineChoice::Auto if registered => {
+                let residency = Residency::all(Source::Registered, range.clone());
+                let mapped = Offer { mapped: std::slice::from_ref(&range), ..Offer::default() };
+                (plan(&residency, &self.costs(), &mapped), Some(residency))
+            }
+            _ => self.plan(file, &stamp, range.clone(), options).map_err(on_device)?,
+        };
+        if let Some(residency) = &residency
+            && options.engine == EngineChoice::Auto
+        {
+            // A refused attempt has made the kernel read ahead: what is cached now proves nothing.
+            let cached = !tried && residency.cached_bytes() == range.end - range.start;
+            file.likely_cached.store(cached, Ordering::Relaxed);
+        }
         let plan_seconds = started.elapsed().as_secs_f64();
         let outcome = self.execute(file, plan, range.start, destination, options);
         let report = match outcome {
@@ -272,7 +295,7 @@ impl Router {
             residency: residency.as_ref().map(ResidencyReport::of),
             ..report
         };
-        self.learn(file, &report, size, options);
+        self.learn(file, &report, stamp.size, options);
         Ok(report)
     }
 
@@ -286,21 +309,22 @@ impl Router {
     ) -> Result<(Plan, Residency)> {
         // SAFETY: the slice is only measured, never used.
         let anywhere = unsafe { DeviceSlice::from_raw(bifolio_device::DevicePtr(0), u64::MAX) };
-        let (range, _) = self.clamp(file, offset, length, anywhere)?;
+        let stamp = file.stamp()?;
+        let range = self.clamp(file, stamp.size, offset, length, anywhere)?;
         let options = ReadOptions { engine, report_residency: true, ..ReadOptions::default() };
-        let (plan, residency) = self.plan(file, range.clone(), &options)?;
+        let (plan, residency) = self.plan(file, &stamp, range.clone(), &options)?;
         Ok((plan, residency.unwrap_or_else(|| Residency::new(Source::Assumed, range, []))))
     }
 
-    /// The part of the file that a request means, and the file's size.
+    /// The part of the file that a request means.
     fn clamp(
         &self,
         file: &OpenFile,
+        size: u64,
         offset: u64,
         length: Option<u64>,
         destination: DeviceSlice,
-    ) -> Result<(Range<u64>, u64)> {
-        let size = file.size()?;
+    ) -> Result<Range<u64>> {
         let bad = |detail: String| Error::new(ErrorKind::BadRange, file.path(), detail).at(offset);
         if offset > size {
             return Err(bad(format!("the offset is beyond the end of the file ({size} bytes)")));
@@ -316,10 +340,7 @@ impl Router {
             let detail = format!("{} bytes do not fit into {} bytes of device memory", end - offset, destination.len());
             return Err(Error::new(ErrorKind::BadDestination, file.path(), detail).at(offset));
         }
-        if file.windows.ready(self.device.id()).last().is_some_and(|window| window.end > size) {
-            file.windows.clear();
-        }
-        Ok((offset..end, size))
+        Ok(offset..end)
     }
 
     /// Short requests: one read of what is cached, which is the whole request when it is warm.
@@ -331,20 +352,13 @@ impl Router {
         started: Instant,
     ) -> Result<Option<ReadReport>> {
         let length = range.end - range.start;
-        if length > OPTIMISTIC_BYTES_MAX.min(self.pool.slot_bytes() as u64) {
-            return Ok(None);
-        }
         let device_error = |error| Error::device(file.path(), error).at(range.start);
         let mut slot = self.pool.acquire().map_err(device_error)?;
         let buffer = &mut slot.buffer().bytes_mut()[..length as usize];
         match self.storage.read_cached_at(file.buffered(), buffer, range.start) {
             Ok(got) if got as u64 == length => {}
-            // Not (all) cached, or the file system cannot say: the long way finds out, for this
-            // request and for the next, because a "no" makes the kernel read ahead.
-            _ => {
-                file.likely_cached.store(false, Ordering::Relaxed);
-                return Ok(None);
-            }
+            // Not (all) cached, or the file system cannot say: the long way finds out.
+            _ => return Ok(None),
         }
         let planned = started.elapsed().as_secs_f64();
         let stream = self.streams.take().map_err(device_error)?;
@@ -377,7 +391,13 @@ impl Router {
         }))
     }
 
-    fn plan(&self, file: &OpenFile, range: Range<u64>, options: &ReadOptions) -> Result<(Plan, Option<Residency>)> {
+    fn plan(
+        &self,
+        file: &OpenFile,
+        stamp: &Stamp,
+        range: Range<u64>,
+        options: &ReadOptions,
+    ) -> Result<(Plan, Option<Residency>)> {
         let look = || residency::query(file, &*self.storage, range.clone());
         match options.engine {
             EngineChoice::Only(engine) => {
@@ -388,8 +408,7 @@ impl Router {
             EngineChoice::Auto => {
                 let residency = look()?;
                 let all_cached = residency.cached_bytes() == range.end - range.start;
-                file.likely_cached.store(all_cached, Ordering::Relaxed);
-                let mapped = file.windows.ready(self.device.id());
+                let mapped = file.windows.ready(self.device.id(), stamp);
                 let p2p_alignment = self.p2p.as_ref().and_then(|driver| driver.path_to(file).ok());
                 // Opening the second descriptor is for requests that have a use for it.
                 let direct = !all_cached && file.direct().is_ok();
@@ -487,9 +506,13 @@ impl Router {
 
     fn run_engine(&self, engine: EngineKind, job: &Arc<Job>) {
         match engine {
-            EngineKind::Cached => cached::run(job, &self.streams, &self.workers, self.threads),
+            EngineKind::Cached => cached::run(job, engine, &self.streams, &self.workers, self.threads),
             EngineKind::Direct => direct::run(job, &self.streams, &self.queues),
-            EngineKind::Mapped => mapped::run(job, &self.streams, &self.budget),
+            EngineKind::Mapped => {
+                if !mapped::run(job, &self.streams, &self.budget) {
+                    cached::run(job, engine, &self.streams, &self.workers, self.threads);
+                }
+            }
             EngineKind::P2p => match &self.p2p {
                 Some(driver) => p2p::run(job, &**driver),
                 None => job.fail(job.error(ErrorKind::NoEngine, "no driver here reports a direct path")),

@@ -2,10 +2,17 @@
 //! read takes.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-type Task = Box<dyn FnOnce() + Send>;
+/// How long a thread looks for its next task before it sleeps. A wake-up costs as much as copying
+/// 256 KiB; requests that follow each other closely find the threads awake.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// With fewer processors a looking thread takes time from those who work.
+const SPIN_CPUS_MIN: usize = 8;
 
 /// A fixed set of threads with one queue. Tasks do not wait for other tasks of the same queue.
 #[derive(Debug)]
@@ -14,16 +21,34 @@ pub(crate) struct Workers {
     threads: Vec<JoinHandle<()>>,
 }
 
-#[derive(Default)]
 struct Shared {
     queue: Mutex<Queue>,
     changed: Condvar,
+    /// Length of the queue, for looking without the lock.
+    queued: AtomicUsize,
+    spin: Duration,
 }
 
 #[derive(Default)]
 struct Queue {
     tasks: VecDeque<Task>,
     closed: bool,
+}
+
+/// A piece of work of some group.
+struct Task {
+    work: Box<dyn FnOnce() + Send>,
+    member: Member,
+}
+
+impl Task {
+    /// Runs it. A panic is a bug in a task; the thread goes on for the others, and the group is
+    /// left in any case.
+    fn run(self) {
+        let Self { work, member } = self;
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        drop(member);
+    }
 }
 
 impl std::fmt::Debug for Shared {
@@ -33,10 +58,13 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Workers {
-    /// Starts `count` threads, or as many as the system allows; with none, [`Workers::run`] does
-    /// the work on the calling thread.
+    /// Starts `count` threads, or as many as the system allows. With none, tasks are done by those
+    /// who wait for them.
     pub(crate) fn start(count: usize) -> Self {
-        let shared = Arc::<Shared>::default();
+        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let spin = if cpus >= SPIN_CPUS_MIN { SPIN } else { Duration::ZERO };
+        let (queue, changed, queued) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));
+        let shared = Arc::new(Shared { queue, changed, queued, spin });
         let start = |number| {
             let shared = Arc::clone(&shared);
             std::thread::Builder::new().name(format!("bifolio-io-{number}")).spawn(move || shared.work()).ok()
@@ -45,34 +73,43 @@ impl Workers {
         Self { shared, threads }
     }
 
-    /// Runs `task` on some thread soon, counted in `group`. Without threads it runs here and now.
-    pub(crate) fn run(&self, group: &Group, task: impl FnOnce() + Send + 'static) {
-        let member = group.join();
-        let task = move || {
-            // Leaves the group also when the task panics.
-            let _member = member;
-            task();
-        };
-        if self.threads.is_empty() {
-            return task();
-        }
-        lock(&self.shared.queue).tasks.push_back(Box::new(task));
+    /// Runs `work` on some thread soon, as a part of `group`.
+    pub(crate) fn run(&self, group: &Group, work: impl FnOnce() + Send + 'static) {
+        let task = Task { work: Box::new(work), member: group.join() };
+        lock(&self.shared.queue).tasks.push_back(task);
+        self.shared.queued.fetch_add(1, Ordering::Release);
         self.shared.changed.notify_one();
+    }
+
+    /// Waits until no task of the group runs or is queued. Tasks that no thread has begun are done
+    /// here: waiting for a thread to wake up, only to find nothing left to do, would cost more.
+    pub(crate) fn wait(&self, group: &Group) {
+        while let Some(task) = self.shared.take(|task| task.member.0 == *group) {
+            task.run();
+        }
+        group.wait(self.shared.spin);
     }
 }
 
 impl Shared {
-    fn work(&self) {
+    fn take(&self, wanted: impl Fn(&Task) -> bool) -> Option<Task> {
         let mut queue = lock(&self.queue);
+        let at = queue.tasks.iter().position(wanted)?;
+        self.queued.fetch_sub(1, Ordering::Release);
+        queue.tasks.remove(at)
+    }
+
+    fn work(&self) {
         loop {
-            if let Some(task) = queue.tasks.pop_front() {
-                drop(queue);
-                // A panic is a bug in a task; the thread goes on for the others.
-                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(task));
-                queue = lock(&self.queue);
-            } else if queue.closed {
-                return;
-            } else {
+            while let Some(task) = self.take(|_| true) {
+                task.run();
+            }
+            spin_until(self.spin, || self.queued.load(Ordering::Acquire) > 0);
+            let mut queue = lock(&self.queue);
+            while queue.tasks.is_empty() {
+                if queue.closed {
+                    return;
+                }
                 queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
             }
         }
@@ -92,32 +129,60 @@ impl Drop for Workers {
 /// Tasks that somebody waits for together.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Group {
-    running: Arc<(Mutex<usize>, Condvar)>,
+    state: Arc<GroupState>,
 }
 
-/// One running task; leaving is by drop.
+#[derive(Debug, Default)]
+struct GroupState {
+    running: AtomicUsize,
+    lock: Mutex<()>,
+    left: Condvar,
+}
+
+impl PartialEq for Group {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.state, &other.state)
+    }
+}
+
+/// One task's place in its group; leaving is by drop.
 struct Member(Group);
 
 impl Group {
     fn join(&self) -> Member {
-        *lock(&self.running.0) += 1;
+        self.state.running.fetch_add(1, Ordering::AcqRel);
         Member(self.clone())
     }
 
-    /// Waits until no task of the group runs or is queued.
-    pub(crate) fn wait(&self) {
-        let mut running = lock(&self.running.0);
-        while *running > 0 {
-            running = self.running.1.wait(running).unwrap_or_else(PoisonError::into_inner);
+    fn is_done(&self) -> bool {
+        self.state.running.load(Ordering::Acquire) == 0
+    }
+
+    fn wait(&self, spin: Duration) {
+        spin_until(spin, || self.is_done());
+        let mut guard = lock(&self.state.lock);
+        while !self.is_done() {
+            guard = self.state.left.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
-        let (running, left) = &*self.0.running;
-        *lock(running) -= 1;
-        left.notify_all();
+        // The lock lets no waiter sleep between its look at the count and its wait.
+        let _guard = lock(&self.0.state.lock);
+        self.0.state.running.fetch_sub(1, Ordering::AcqRel);
+        self.0.state.left.notify_all();
+    }
+}
+
+fn spin_until(limit: Duration, done: impl Fn() -> bool) {
+    if limit.is_zero() {
+        return;
+    }
+    let started = Instant::now();
+    while !done() && started.elapsed() < limit {
+        std::hint::spin_loop();
     }
 }
 
@@ -138,10 +203,10 @@ mod tests {
                 let done = Arc::clone(&done);
                 workers.run(&group, move || {
                     done.fetch_add(1, Ordering::SeqCst);
-                    assert!(threads == 0 || number != 50, "planted");
+                    assert!(number != 50, "planted");
                 });
             }
-            group.wait();
+            workers.wait(&group);
             assert_eq!(done.load(Ordering::SeqCst), 100, "{threads} threads");
         }
     }

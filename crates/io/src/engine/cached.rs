@@ -12,43 +12,63 @@ use crate::workers::{Group, Workers};
 use bifolio_device::{Slot, Stream};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The least that a further thread is woken for: waking costs about as much as copying this.
-const BYTES_A_THREAD_MIN: u64 = 512 << 10;
+/// The least that a further thread is asked for: waking it costs about as much as copying this.
+const BYTES_A_THREAD_MIN: u64 = 256 << 10;
 
-/// Pieces shorter than this cost more in calls than they gain in overlap.
-const PIECE_MIN: u64 = 256 << 10;
+/// Shorter batches cost more in calls than they gain in overlap.
+const BATCH_MIN: u64 = 256 << 10;
 
 /// What the threads of one request share.
 #[derive(Debug)]
 struct Run {
     job: Arc<Job>,
-    batches: Mutex<Batches>,
+    feed: Mutex<Feed>,
     stream: Stream,
 }
 
-/// Moves the job's cached segments, with up to `threads` threads of which the caller's is one.
-pub(crate) fn run(job: &Arc<Job>, streams: &Streams, workers: &Workers, threads: usize) {
-    let segments = job.segments_of(EngineKind::Cached);
-    let total: u64 = segments.iter().map(|(_, segment)| segment.length).sum();
-    let threads = (total / BYTES_A_THREAD_MIN).clamp(1, threads as u64);
-    let slot_bytes = job.pool.slot_bytes() as u64;
-    // Short requests are cut finer, so that all threads get some and copies start early.
-    let capacity = (total / (threads * 2)).next_power_of_two().clamp(PIECE_MIN.min(slot_bytes), slot_bytes);
+/// The batches, growing at the start and shrinking towards the end: the device has something to
+/// fetch early, long requests get whole slots, and the threads finish together.
+#[derive(Debug)]
+struct Feed {
+    batches: Batches,
+    threads: u64,
+    handed: u64,
+    left: u64,
+}
+
+impl Feed {
+    fn next(&mut self, pieces: &mut Vec<Piece>) -> bool {
+        let growing = BATCH_MIN << (self.handed / self.threads).min(16);
+        let shrinking = (self.left / self.threads).next_multiple_of(64 << 10);
+        let more = self.batches.next_within(growing.min(shrinking).max(BATCH_MIN), pieces);
+        self.handed += 1;
+        self.left = self.left.saturating_sub(pieces.iter().map(|piece| piece.len).sum());
+        more
+    }
+}
+
+/// Moves the job's segments of `engine` through the page cache, with up to `threads` threads of
+/// which the caller's is one.
+pub(crate) fn run(job: &Arc<Job>, engine: EngineKind, streams: &Streams, workers: &Workers, threads: usize) {
+    let segments = job.segments_of(engine);
+    let left: u64 = segments.iter().map(|(_, segment)| segment.length).sum();
+    let threads = (left / BYTES_A_THREAD_MIN).clamp(1, threads as u64);
     let stream = match streams.take() {
         Ok(stream) => stream,
         Err(error) => return job.fail(job.device_error(error)),
     };
-    let batches = Mutex::new(Batches::new(segments, capacity, 1));
-    let run = Arc::new(Run { job: Arc::clone(job), batches, stream });
+    let batches = Batches::new(segments, job.pool.slot_bytes() as u64, 1);
+    let feed = Mutex::new(Feed { batches, threads, handed: 0, left });
+    let run = Arc::new(Run { job: Arc::clone(job), feed, stream });
     let group = Group::default();
     for _ in 1..threads {
         let run = Arc::clone(&run);
         workers.run(&group, move || run.work());
     }
     run.work();
-    group.wait();
+    workers.wait(&group);
     drain(job, &run.stream);
-    job.end_engine(EngineKind::Cached);
+    job.end_engine(engine);
     if let Some(run) = Arc::into_inner(run)
         && !job.is_stopped()
     {
@@ -59,7 +79,7 @@ pub(crate) fn run(job: &Arc<Job>, streams: &Streams, workers: &Workers, threads:
 impl Run {
     fn work(&self) {
         let mut pieces = Vec::new();
-        while !self.job.is_stopped() && self.batches.lock().unwrap_or_else(PoisonError::into_inner).next(&mut pieces) {
+        while !self.job.is_stopped() && self.feed.lock().unwrap_or_else(PoisonError::into_inner).next(&mut pieces) {
             if let Err(error) = self.move_batch(&pieces) {
                 self.job.fail(error);
             }

@@ -7,11 +7,16 @@
 //!
 //! Traps: registrations fail when several run at once and slow copies beside them, so they are
 //! serialised; a copy must not span two registrations; after a truncation a small copy, which the
-//! driver does with the CPU, can raise SIGBUS, so short pieces go through a slot instead, and
-//! after every request the size is looked at again.
+//! driver does with the CPU, can raise SIGBUS, so short pieces go through a slot instead.
+//!
+//! Pages that a truncation cuts off stay registered with their old content, and a file that is cut
+//! and written anew gets new pages: a window is used only while the file's size and times of
+//! change are those it was made with. They are looked at again after the copies; if they changed
+//! meanwhile, the segments are read once more through the page cache.
 
 use super::{Streams, cached, drain, enqueue_copies};
 use crate::batch::Piece;
+use crate::file::Stamp;
 use crate::job::Job;
 use crate::plan::EngineKind;
 use crate::{Error, ErrorKind, OpenFile};
@@ -29,7 +34,7 @@ pub(crate) const WINDOW_BYTES: u64 = 1 << 30;
 const COPY_BYTES: u64 = 64 << 20;
 
 /// Shorter pieces go through a slot: the driver copies up to 64 KiB with the CPU.
-const COPY_BYTES_MIN: u64 = 256 << 10;
+pub(crate) const COPY_BYTES_MIN: u64 = 128 << 10;
 
 /// Reads of a window, in multiples of its size, after which it is registered: by then the CPU
 /// time spent on slots exceeds what the registration costs.
@@ -82,8 +87,10 @@ pub(crate) struct Windows {
 
 #[derive(Debug, Default)]
 struct State {
-    /// In file order, disjoint, for one device each.
+    /// In file order, disjoint, for one device each, all made of the same state of the file.
     kept: Vec<Arc<Window>>,
+    /// That state.
+    stamp: Option<Stamp>,
     /// Bytes read warm through slots, by window number.
     heat: Vec<u64>,
     /// Windows being registered right now.
@@ -123,16 +130,27 @@ impl Windows {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ranges that can be read through kept windows on `device`.
-    pub(crate) fn ready(&self, device: DeviceId) -> Vec<Range<u64>> {
-        self.lock().kept.iter().filter(|window| window.device == device).map(|window| window.range.clone()).collect()
+    /// Ranges that can be read through kept windows on `device`, if the file is still as `now`
+    /// says; otherwise all windows are dropped.
+    pub(crate) fn ready(&self, device: DeviceId, now: &Stamp) -> Vec<Range<u64>> {
+        let mut state = self.lock();
+        state.drop_stale(now);
+        state.kept.iter().filter(|window| window.device == device).map(|window| window.range.clone()).collect()
     }
 
-    /// Forgets all windows, as when the file has shrunk: their pages are no longer the file's.
-    pub(crate) fn clear(&self) {
+    /// Whether all of `range` can be read so.
+    pub(crate) fn cover(&self, device: DeviceId, now: &Stamp, range: &Range<u64>) -> bool {
         let mut state = self.lock();
-        state.kept.clear();
-        state.heat.clear();
+        state.drop_stale(now);
+        let windows = state.kept.iter().filter(|window| window.device == device);
+        let reached =
+            windows.fold(range.start, |at, window| if window.range.contains(&at) { window.range.end } else { at });
+        reached >= range.end
+    }
+
+    /// Drops all windows.
+    pub(crate) fn clear(&self) {
+        *self.lock() = State::default();
     }
 
     fn covering(&self, device: DeviceId, offset: u64) -> Option<Arc<Window>> {
@@ -166,20 +184,32 @@ impl Windows {
 
     /// Registers window `number` and keeps it, if the budget allows. For a background thread.
     pub(crate) fn keep(&self, file: &OpenFile, device: &Device, budget: &Arc<Budget>, number: u64) {
-        let window =
-            file.size().ok().and_then(|size| register(file, device, budget, window_range(number, size), true).ok());
+        let made = file.stamp().and_then(|stamp| {
+            let window = register(file, device, budget, window_range(number, stamp.size), true)?;
+            Ok((window, stamp))
+        });
         let mut state = self.lock();
         state.in_progress.retain(|other| *other != number);
-        match window {
-            Some(window) => state.insert(window),
+        match made {
+            Ok((window, stamp)) => state.insert(window, stamp),
             // Not again soon: the budget is used up or the driver refuses.
-            None => state.heat[number as usize] = 0,
+            Err(_) => state.heat.clear(),
         }
     }
 }
 
 impl State {
-    fn insert(&mut self, window: Window) {
+    fn drop_stale(&mut self, now: &Stamp) {
+        if self.stamp.as_ref().is_some_and(|stamp| stamp != now) {
+            self.kept.clear();
+            self.heat.clear();
+            self.stamp = None;
+        }
+    }
+
+    fn insert(&mut self, window: Window, made_of: Stamp) {
+        self.drop_stale(&made_of);
+        self.stamp = Some(made_of);
         let at = self.kept.partition_point(|kept| kept.range.start < window.range.start);
         self.kept.insert(at, Arc::new(window));
     }
@@ -227,11 +257,23 @@ fn register(
 }
 
 /// Moves the job's mapped segments on the calling thread, registering what is not yet.
-pub(crate) fn run(job: &Arc<Job>, streams: &Streams, budget: &Arc<Budget>) {
-    let stream = match streams.take() {
-        Ok(stream) => stream,
-        Err(error) => return job.fail(job.device_error(error)),
+///
+/// Returns whether the bytes are the file's: false if the file was changed meanwhile, and the
+/// segments are to be read through the page cache.
+pub(crate) fn run(job: &Arc<Job>, streams: &Streams, budget: &Arc<Budget>) -> bool {
+    let begun = job
+        .file
+        .stamp()
+        .and_then(|stamp| streams.take().map(|stream| (stamp, stream)).map_err(|error| job.device_error(error)));
+    let (stamp, stream) = match begun {
+        Ok(begun) => begun,
+        Err(error) => {
+            job.fail(error);
+            return true;
+        }
     };
+    // Drops windows that were made of another state of the file.
+    job.file.windows.ready(job.device.id(), &stamp);
     // Held until the copies have landed.
     let mut used = Vec::new();
     for (number, segment) in job.segments_of(EngineKind::Mapped) {
@@ -242,11 +284,15 @@ pub(crate) fn run(job: &Arc<Job>, streams: &Streams, budget: &Arc<Budget>) {
         }
     }
     drain(job, &stream);
-    check_size(job);
     job.end_engine(EngineKind::Mapped);
+    let unchanged = job.file.stamp().is_ok_and(|now| now == stamp);
+    if !unchanged {
+        job.file.windows.clear();
+    }
     if !job.is_stopped() {
         streams.give_back(stream);
     }
+    unchanged || job.is_stopped()
 }
 
 fn enqueue_segment(
@@ -293,7 +339,8 @@ fn window_at(job: &Job, budget: &Arc<Budget>, offset: u64) -> crate::Result<Arc<
     if let Some(window) = windows.covering(job.device.id(), offset) {
         return Ok(window);
     }
-    let range = window_range(offset / WINDOW_BYTES, job.file.size()?);
+    let stamp = job.file.stamp()?;
+    let range = window_range(offset / WINDOW_BYTES, stamp.size);
     if offset >= range.end {
         return Err(truncated(job, range.end).at(offset));
     }
@@ -301,7 +348,7 @@ fn window_at(job: &Job, budget: &Arc<Budget>, offset: u64) -> crate::Result<Arc<
     if window._share.is_none() {
         return Ok(Arc::new(window));
     }
-    windows.lock().insert(window);
+    windows.lock().insert(window, stamp);
     windows.covering(job.device.id(), offset).ok_or_else(|| truncated(job, offset).at(offset))
 }
 
@@ -324,20 +371,6 @@ fn copy_through_slot(job: &Job, stream: &Stream, segment: usize, offset: u64, le
         at += part;
     }
     Ok(())
-}
-
-/// Pages that a truncation cut off stay pinned with their old content: the copies succeed, but
-/// the file no longer has those bytes.
-fn check_size(job: &Job) {
-    let end = job.segments_of(EngineKind::Mapped).last().map_or(0, |(_, segment)| segment.offset + segment.length);
-    match job.file.size() {
-        Ok(size) if size < end => {
-            job.file.windows.clear();
-            job.fail(truncated(job, size).at(size));
-        }
-        Ok(_) => {}
-        Err(error) => job.fail(error),
-    }
 }
 
 fn truncated(job: &Job, size: u64) -> Error {
