@@ -4,7 +4,9 @@
 //! host side must outlive the work; the blocking ones are safe. A [`Stream`] is in order; two
 //! streams are ordered only by [`Stream::wait`].
 
-use crate::backend::{Backend, KernelArg, Launch, RawEvent, RawFrame, RawModule, RawStream};
+use crate::backend::{
+    Backend, KernelArg, Launch, RawDirectFile, RawDirectStorage, RawEvent, RawFrame, RawModule, RawStream,
+};
 use crate::{Capabilities, DeviceId, DeviceInfo, Error, ErrorKind, MemoryInfo, ModuleSource, Result};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -194,6 +196,12 @@ impl Device {
         // SAFETY: the caller's promise is the backend's requirement.
         let raw = unsafe { self.backend.adopt_stream(raw) }.map_err(|error| self.name(error))?;
         Ok(Stream { device: self.clone(), raw })
+    }
+
+    /// The driver for storage transfers straight into this device's memory.
+    pub fn direct_storage(&self) -> Result<DirectStorage> {
+        let raw = self.backend.direct_storage().map_err(|error| self.name(error))?;
+        Ok(DirectStorage { device: self.clone(), raw })
     }
 
     /// Compiles, or finds in the cache, and loads a module.
@@ -431,6 +439,47 @@ impl Drop for AddressRange {
         }
         // SAFETY: the range came from `reserve`, and nothing is mapped any more.
         let _ = unsafe { self.device.backend.unreserve(self.ptr, self.len) };
+    }
+}
+
+/// A driver for storage transfers straight into device memory.
+#[derive(Debug)]
+pub struct DirectStorage {
+    device: Device,
+    raw: Box<dyn RawDirectStorage>,
+}
+
+impl DirectStorage {
+    /// Prepares a file, opened with `O_DIRECT`; an error where it has no direct path.
+    pub fn attach(&self, file: OwnedFd) -> Result<DirectFile> {
+        self.raw
+            .attach(file)
+            .map(|raw| DirectFile { raw, _device: self.device.clone() })
+            .map_err(|error| self.device.name(error))
+    }
+}
+
+/// A file that can be read straight into device memory.
+#[derive(Debug)]
+pub struct DirectFile {
+    raw: Box<dyn RawDirectFile>,
+    _device: Device,
+}
+
+impl DirectFile {
+    /// Offsets and lengths are multiples of this many bytes.
+    pub fn alignment(&self) -> u64 {
+        self.raw.alignment()
+    }
+
+    /// Reads `place.len()` bytes at `offset`; may be short, 0 at the end of the file. Returns when
+    /// the bytes are in place.
+    ///
+    /// # Safety
+    /// `place` is valid memory of this device until the call returns.
+    pub unsafe fn read(&self, offset: u64, place: DeviceSlice) -> std::io::Result<u64> {
+        // SAFETY: the caller's promise.
+        unsafe { self.raw.read(offset, place.ptr, place.len) }
     }
 }
 

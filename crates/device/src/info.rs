@@ -56,6 +56,8 @@ pub struct Capabilities {
     pub host_register_read_only: Capability,
     /// Copies to another device of the same backend that do not pass through host memory.
     pub peer_access: Capability,
+    /// Storage transfers straight into device memory, by a driver that reports a real direct path.
+    pub direct_storage: Capability,
     /// GPU kernels are compiled and run on the device.
     pub kernels: Capability,
     /// Streams run beside each other and beside the CPU.
@@ -70,6 +72,7 @@ impl Capabilities {
             ("export_fd", &self.export_fd),
             ("host_register_read_only", &self.host_register_read_only),
             ("peer_access", &self.peer_access),
+            ("direct_storage", &self.direct_storage),
             ("kernels", &self.kernels),
             ("concurrent_streams", &self.concurrent_streams),
         ]

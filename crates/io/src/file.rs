@@ -22,6 +22,8 @@ pub struct OpenFile {
     direct: OnceLock<std::result::Result<Direct, String>>,
     /// Set when a read was refused although the open succeeded.
     direct_refused: Mutex<Option<String>>,
+    /// The file as the driver of the direct path knows it; attached when first asked for.
+    pub(crate) direct_path: OnceLock<std::result::Result<bifolio_device::DirectFile, String>>,
     /// For asking whether single pages are cached; opened when first needed.
     probe: OnceLock<Option<File>>,
     /// Whether the latest short request was found cached: then the next is tried at once.
@@ -66,6 +68,7 @@ impl OpenFile {
             buffered,
             direct: OnceLock::new(),
             direct_refused: Mutex::default(),
+            direct_path: OnceLock::new(),
             probe: OnceLock::new(),
             likely_cached: AtomicBool::new(true),
             windows: crate::engine::mapped::Windows::default(),

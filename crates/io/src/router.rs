@@ -39,7 +39,7 @@ pub struct RouterOptions {
     /// Measured costs, as from a [`crate::Profile`]; without them defaults, corrected by what is
     /// observed.
     pub costs: Option<Costs>,
-    /// The driver of the direct path, where there is one.
+    /// The driver of the direct path; by default the device's own, where it reports one.
     pub p2p: Option<Arc<dyn P2pDriver>>,
     /// Stops every further request of the router: for work that is many requests, such as a
     /// calibration.
@@ -188,7 +188,7 @@ impl Router {
             device: device.clone(),
             costs: Mutex::new(options.costs.unwrap_or_default()),
             threads,
-            p2p: options.p2p,
+            p2p: options.p2p.or_else(|| p2p::DevicePath::of(device).map(|path| Arc::new(path) as _)),
             cancel: options.cancel,
             storage: options.storage,
             budget: Budget::new(if device.capabilities().host_register_read_only.is_yes() {

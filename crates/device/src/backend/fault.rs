@@ -131,6 +131,10 @@ impl Backend for FaultBackend {
         Ok(Box::new(FaultStream { inner, faults: Arc::clone(&self.faults) }))
     }
 
+    fn direct_storage(&self) -> Result<Box<dyn super::RawDirectStorage>> {
+        self.inner.direct_storage()
+    }
+
     fn load_module(&self, source: &ModuleSource) -> Result<Arc<dyn RawModule>> {
         self.inner.load_module(source)
     }

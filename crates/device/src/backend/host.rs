@@ -105,6 +105,7 @@ fn describe(index: u32, memory_bytes: u64) -> DeviceInfo {
             export_fd: Capability::YES,
             host_register_read_only: registered_copies_work(),
             peer_access: Capability::YES,
+            direct_storage: Capability::no("its memory is host memory"),
             kernels: Capability::no("kernels run as their Rust oracles on the CPU"),
             concurrent_streams: Capability::YES,
         },

@@ -21,7 +21,10 @@ mod opencl;
 pub(crate) use host::HostBackend;
 pub use host::HostOptions;
 
-use crate::{Access, BackendKind, BackendReport, DeviceId, DeviceInfo, DevicePtr, MemoryInfo, ModuleSource, Result};
+use crate::{
+    Access, BackendKind, BackendReport, DeviceId, DeviceInfo, DevicePtr, Error, ErrorKind, MemoryInfo, ModuleSource,
+    Result,
+};
 use std::{any::Any, fmt::Debug, os::fd::OwnedFd, ptr::NonNull, sync::Arc};
 
 /// Looks for a backend's libraries and devices.
@@ -119,8 +122,33 @@ pub trait Backend: Send + Sync + Debug {
     /// `raw` is a live stream of this device's context until the wrapper is dropped.
     unsafe fn adopt_stream(&self, raw: u64) -> Result<Box<dyn RawStream>>;
 
+    /// The driver for storage transfers straight into device memory
+    /// ([`crate::Capabilities::direct_storage`]).
+    fn direct_storage(&self) -> Result<Box<dyn RawDirectStorage>> {
+        let reason = self.info().capabilities.direct_storage.reason().unwrap_or("this backend has no driver for it");
+        Err(Error::new(ErrorKind::Unsupported, format!("storage has no direct path to this device: {reason}")))
+    }
+
     /// Compiles (or finds in the on-disk cache) and loads a module.
     fn load_module(&self, source: &ModuleSource) -> Result<Arc<dyn RawModule>>;
+}
+
+/// A driver for storage transfers straight into device memory.
+pub trait RawDirectStorage: Any + Send + Sync + Debug {
+    /// Prepares a file for such transfers; an error where this file has no direct path.
+    fn attach(&self, file: OwnedFd) -> Result<Box<dyn RawDirectFile>>;
+}
+
+/// A file that can be read straight into device memory. It owns its descriptor.
+pub trait RawDirectFile: Any + Send + Sync + Debug {
+    /// Offsets and lengths are multiples of this many bytes.
+    fn alignment(&self) -> u64;
+
+    /// Reads into device memory and returns when the bytes are in place: how many there were.
+    ///
+    /// # Safety
+    /// The range is valid memory of the device until the call returns.
+    unsafe fn read(&self, offset: u64, dst: DevicePtr, len: u64) -> std::io::Result<u64>;
 }
 
 /// One physical frame; dropping it frees the memory once nobody maps or imports it.

@@ -26,6 +26,7 @@ const CHECKS: &[Check] = &[
     ("places in a range are checked", places_are_checked),
     ("an exported frame is the same memory", frames_are_shared),
     ("registered file mappings can be copied from", registered_mappings_copy),
+    ("a direct path to storage is there, or refused", direct_storage_is_honest),
     ("absent capabilities have a reason", reasons_are_given),
 ];
 
@@ -339,6 +340,14 @@ fn tempfile_in_memory() -> std::fs::File {
     let file = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     file
+}
+
+fn direct_storage_is_honest(device: &Device, _: &mut Random) {
+    where_capable(
+        &device.capabilities().direct_storage,
+        || device.direct_storage(),
+        || drop(device.direct_storage().unwrap()),
+    );
 }
 
 fn reasons_are_given(device: &Device, _: &mut Random) {

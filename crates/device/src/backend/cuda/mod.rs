@@ -12,6 +12,7 @@
 //! streams and frames by itself; unloading a module waits for the context.
 
 mod context;
+mod cufile;
 mod module;
 mod nvrtc;
 mod probe;
@@ -20,7 +21,7 @@ mod sys;
 
 pub(super) use probe::report;
 
-use super::{Backend, RawFrame, RawModule, RawStream};
+use super::{Backend, RawDirectStorage, RawFrame, RawModule, RawStream};
 use crate::kernel_cache::KernelCache;
 use crate::{Access, DeviceInfo, DevicePtr, Error, ErrorKind, FRAME_BYTES, MemoryInfo, ModuleSource, Result};
 use context::Context;
@@ -228,6 +229,10 @@ impl Backend for CudaBackend {
 
     unsafe fn adopt_stream(&self, raw: u64) -> Result<Box<dyn RawStream>> {
         Ok(Box::new(CudaStream::adopt(&self.context, raw)))
+    }
+
+    fn direct_storage(&self) -> Result<Box<dyn RawDirectStorage>> {
+        Ok(Box::new(cufile::Storage::open(&self.context)?))
     }
 
     fn load_module(&self, source: &ModuleSource) -> Result<Arc<dyn RawModule>> {

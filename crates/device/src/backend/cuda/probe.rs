@@ -182,6 +182,7 @@ fn capabilities(cuda: &Cuda, device: Ordinal, version: u32, compiler: Result<&Nv
             "this GPU and driver do not page-lock read-only mappings",
         ),
         peer_access: peer_access(cuda, device),
+        direct_storage: super::cufile::capability(),
         kernels,
         concurrent_streams: Capability::when(
             has(sys::ATTRIBUTE_CONCURRENT_KERNELS),

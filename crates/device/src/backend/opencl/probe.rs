@@ -145,6 +145,7 @@ fn capabilities(has_compiler: bool) -> Capabilities {
         export_fd: Capability::no("OpenCL 1.2 does not share memory between processes"),
         host_register_read_only: Capability::no("OpenCL 1.2 does not page-lock memory that it did not allocate"),
         peer_access: Capability::no("OpenCL 1.2 does not name memory of another device"),
+        direct_storage: Capability::no("OpenCL 1.2 knows nothing of files"),
         kernels: Capability::when(has_compiler, "this OpenCL driver has no compiler"),
         concurrent_streams: Capability::YES,
     }

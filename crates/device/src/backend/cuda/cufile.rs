@@ -1,0 +1,228 @@
+//! Storage transfers straight into GPU memory through NVIDIA's cuFile library.
+//!
+//! cuFile falls back to copying through host memory ("compatibility mode") and calls that success.
+//! This file takes it only for a real direct path: the `nvidia-fs` kernel module is loaded, the
+//! fall-back is switched off before the driver opens, and the driver says so. A file whose file
+//! system or disk has no direct path is then refused when it is registered.
+
+use super::context::Context;
+use crate::backend::{RawDirectFile, RawDirectStorage};
+use crate::library::{self, Search, api_table};
+use crate::{Capability, DevicePtr, Error, ErrorKind, Result};
+use std::ffi::{c_int, c_uint, c_void};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+/// Present while the kernel module is loaded.
+const MODULE: &str = "/proc/driver/nvidia-fs/version";
+
+/// `CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE`.
+const PARAMETER_ALLOW_COMPATIBILITY: c_int = 1;
+
+/// The bit of `dcontrolflags` that says that compatibility mode is allowed
+/// (`CU_FILE_ALLOW_COMPAT_MODE`).
+const CONTROL_ALLOW_COMPATIBILITY: c_uint = 1 << 1;
+
+/// `CU_FILE_HANDLE_TYPE_OPAQUE_FD`.
+const HANDLE_TYPE_FD: c_int = 1;
+
+/// What GPUDirect Storage wants offsets and lengths to be multiples of.
+const ALIGNMENT: u64 = 4096;
+
+/// `CUfileError_t`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Status {
+    file: c_int,
+    driver: c_int,
+}
+
+/// `CUfileDrvProps_t`.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Properties {
+    module_major: c_uint,
+    module_minor: c_uint,
+    poll_threshold: usize,
+    direct_size_max: usize,
+    status_flags: c_uint,
+    control_flags: c_uint,
+    features: c_uint,
+    cache_sizes: [c_uint; 3],
+    batch: [c_uint; 2],
+}
+
+/// `CUfileDescr_t`; the handle is a union of a descriptor and a pointer.
+#[repr(C)]
+#[derive(Debug)]
+struct Description {
+    kind: c_int,
+    handle: u64,
+    operations: *const c_void,
+}
+
+api_table! {
+    /// The functions of cuFile that are used.
+    CuFile {
+        fn cuFileSetParameterBool(parameter: c_int, value: bool) -> Status;
+        fn cuFileDriverOpen() -> Status;
+        fn cuFileDriverGetProperties(properties: *mut Properties) -> Status;
+        fn cuFileHandleRegister(handle: *mut *mut c_void, description: *mut Description) -> Status;
+        fn cuFileHandleDeregister(handle: *mut c_void) -> ();
+        fn cuFileRead(handle: *mut c_void, base: *mut c_void, size: usize, offset: i64, base_offset: i64) -> isize;
+    }
+}
+
+/// Whether this machine can have a direct path at all; which files do is seen when they are
+/// attached.
+pub(super) fn capability() -> Capability {
+    Capability::when(
+        Path::new(MODULE).exists(),
+        "the kernel module nvidia-fs is not loaded, so cuFile would copy through host memory",
+    )
+}
+
+/// The opened cuFile driver, once a process.
+fn driver() -> std::result::Result<&'static CuFile, String> {
+    static DRIVER: OnceLock<std::result::Result<CuFile, String>> = OnceLock::new();
+    DRIVER.get_or_init(open_driver).as_ref().map_err(Clone::clone)
+}
+
+fn open_driver() -> std::result::Result<CuFile, String> {
+    let packages = library::python_package_folders().into_iter();
+    let search = Search {
+        name: "cuFile",
+        variable: "BIFOLIO_CUFILE_LIBRARY",
+        sonames: &["libcufile.so.0", "libcufile.so"],
+        candidates: packages
+            .flat_map(|folder| library::children(&folder.join("nvidia")))
+            .map(|part| part.join("lib/libcufile.so.0"))
+            .collect(),
+    };
+    let (cufile, _) = library::find(&search, CuFile::load).map_err(|report| report.problem.unwrap_or_default())?;
+    let mut properties = Properties::default();
+    // SAFETY: plain calls in the order that the library asks for; it fills one struct.
+    let steps = unsafe {
+        [
+            (cufile.cuFileSetParameterBool)(PARAMETER_ALLOW_COMPATIBILITY, false),
+            (cufile.cuFileDriverOpen)(),
+            (cufile.cuFileDriverGetProperties)(&raw mut properties),
+        ]
+    };
+    if let Some(failed) = steps.iter().find(|status| status.file != 0) {
+        return Err(format!(
+            "the cuFile driver does not open (cuFile error {}, CUDA error {})",
+            failed.file, failed.driver
+        ));
+    }
+    check(&properties).map(|()| cufile)
+}
+
+/// Whether the driver reports a real direct path.
+fn check(properties: &Properties) -> std::result::Result<(), String> {
+    if properties.module_major == 0 {
+        return Err("the cuFile driver does not see the kernel module nvidia-fs".to_owned());
+    }
+    if properties.control_flags & CONTROL_ALLOW_COMPATIBILITY != 0 {
+        return Err("the cuFile driver keeps its compatibility mode, which copies through host memory".to_owned());
+    }
+    Ok(())
+}
+
+/// cuFile for one device.
+#[derive(Debug)]
+pub(super) struct Storage {
+    context: Arc<Context>,
+    cufile: &'static CuFile,
+}
+
+impl Storage {
+    pub(super) fn open(context: &Arc<Context>) -> Result<Self> {
+        let no_path = |reason: &str| {
+            Error::new(ErrorKind::Unsupported, format!("storage has no direct path to this device: {reason}"))
+        };
+        if let Some(reason) = capability().reason() {
+            return Err(no_path(reason));
+        }
+        let _entered = context.enter()?;
+        let cufile = driver().map_err(|reason| no_path(&reason))?;
+        Ok(Self { context: Arc::clone(context), cufile })
+    }
+}
+
+impl RawDirectStorage for Storage {
+    fn attach(&self, file: OwnedFd) -> Result<Box<dyn RawDirectFile>> {
+        let _entered = self.context.enter()?;
+        let handle = file.as_raw_fd() as u64;
+        let mut description = Description { kind: HANDLE_TYPE_FD, handle, operations: std::ptr::null() };
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: both arguments live through the call; the descriptor lives as long as the handle.
+        let status = unsafe { (self.cufile.cuFileHandleRegister)(&raw mut handle, &raw mut description) };
+        if status.file != 0 {
+            let detail = format!("this file has no direct path to the device (cuFile error {})", status.file);
+            return Err(Error::new(ErrorKind::Unsupported, detail));
+        }
+        Ok(Box::new(File { context: Arc::clone(&self.context), cufile: self.cufile, handle, _file: file }))
+    }
+}
+
+#[derive(Debug)]
+struct File {
+    context: Arc<Context>,
+    cufile: &'static CuFile,
+    handle: *mut c_void,
+    _file: OwnedFd,
+}
+
+// SAFETY: cuFile's handles may be used from any thread.
+unsafe impl Send for File {}
+// SAFETY: as above.
+unsafe impl Sync for File {}
+
+impl RawDirectFile for File {
+    fn alignment(&self) -> u64 {
+        ALIGNMENT
+    }
+
+    unsafe fn read(&self, offset: u64, dst: DevicePtr, len: u64) -> io::Result<u64> {
+        let _entered = self.context.enter().map_err(io::Error::other)?;
+        // SAFETY: the handle is registered, and the caller vouches for the memory.
+        let read =
+            unsafe { (self.cufile.cuFileRead)(self.handle, dst.0 as *mut c_void, len as usize, offset as i64, 0) };
+        match read {
+            // -1 leaves the reason in errno; below that it is a negated cuFile error.
+            -1 => Err(io::Error::last_os_error()),
+            ..-1 => Err(io::Error::other(format!("cuFile error {}", -read))),
+            _ => Ok(read as u64),
+        }
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // SAFETY: registered once; no read is in progress, because reads borrow the file.
+        unsafe { (self.cufile.cuFileHandleDeregister)(self.handle) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_driver_without_its_fall_back_counts_as_a_direct_path() {
+        let real = Properties { module_major: 2, ..Properties::default() };
+        assert!(check(&real).is_ok());
+        let compatible = Properties { control_flags: CONTROL_ALLOW_COMPATIBILITY, ..real };
+        assert!(check(&compatible).unwrap_err().contains("host memory"));
+        assert!(check(&Properties::default()).unwrap_err().contains("nvidia-fs"));
+    }
+
+    #[test]
+    fn structures_are_as_large_as_the_library_s() {
+        assert_eq!(size_of::<Description>(), 24);
+        assert_eq!(size_of::<Properties>(), 56);
+    }
+}
