@@ -25,7 +25,7 @@ pub struct DevicePtr(pub u64);
 impl DevicePtr {
     /// The address `bytes` further on.
     #[must_use]
-    pub fn add(self, bytes: u64) -> Self {
+    pub fn offset_by(self, bytes: u64) -> Self {
         Self(self.0 + bytes)
     }
 }
@@ -71,7 +71,7 @@ impl DeviceSlice {
     /// The part `offset..offset + len`; an error if it does not lie inside.
     pub fn part(self, offset: u64, len: u64) -> Result<Self> {
         match offset.checked_add(len) {
-            Some(end) if end <= self.len => Ok(Self { ptr: self.ptr.add(offset), len }),
+            Some(end) if end <= self.len => Ok(Self { ptr: self.ptr.offset_by(offset), len }),
             _ => Err(Error::new(
                 ErrorKind::BadArgument,
                 format!("{len} bytes at {offset} do not fit into {} bytes of device memory", self.len),
@@ -398,7 +398,7 @@ impl AddressRange {
         }
         // SAFETY: the offset is a free frame-aligned place of this range, and the map keeps the
         // frame until it is unmapped.
-        unsafe { self.device.backend.map_frame(self.ptr.add(offset), &*frame.raw, access) }
+        unsafe { self.device.backend.map_frame(self.ptr.offset_by(offset), &*frame.raw, access) }
             .map_err(|error| self.device.name(error))?;
         mapped.insert(offset, frame.clone());
         Ok(())
@@ -415,7 +415,8 @@ impl AddressRange {
             return Err(self.bad(offset, "holds no frame"));
         }
         // SAFETY: a frame is mapped there, and the caller vouches for the work.
-        unsafe { self.device.backend.unmap_frame(self.ptr.add(offset)) }.map_err(|error| self.device.name(error))?;
+        unsafe { self.device.backend.unmap_frame(self.ptr.offset_by(offset)) }
+            .map_err(|error| self.device.name(error))?;
         mapped.remove(&offset).ok_or_else(|| self.bad(offset, "holds no frame"))
     }
 
@@ -435,7 +436,7 @@ impl Drop for AddressRange {
         for &offset in mapped.keys() {
             // SAFETY: the frame is mapped there, and dropping the range says that its work is
             // over. Failures mean that the context is gone.
-            let _ = unsafe { self.device.backend.unmap_frame(self.ptr.add(offset)) };
+            let _ = unsafe { self.device.backend.unmap_frame(self.ptr.offset_by(offset)) };
         }
         // SAFETY: the range came from `reserve`, and nothing is mapped any more.
         let _ = unsafe { self.device.backend.unreserve(self.ptr, self.len) };

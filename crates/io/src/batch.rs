@@ -6,6 +6,7 @@
 //! device then takes the wanted bytes out of the middle.
 
 use crate::plan::Segment;
+use std::collections::VecDeque;
 
 /// One read into a slot, and the bytes of it that are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,41 +35,53 @@ impl Piece {
 /// Hands out batches of the segments of one engine.
 #[derive(Debug)]
 pub(crate) struct Batches {
-    segments: Vec<(usize, Segment)>,
-    /// The segment being cut, and the first byte of it not handed out yet.
-    next: usize,
+    segments: VecDeque<Numbered>,
+    /// The first byte of the first segment that is not handed out yet.
     at: u64,
     /// The most bytes a batch reads.
     capacity: u64,
     alignment: u64,
 }
 
+/// A segment with its number in the job.
+pub(crate) type Numbered = (usize, Segment);
+
 impl Batches {
     /// Batches of at most `capacity` bytes, both numbers powers of two, `capacity >= alignment`.
-    pub(crate) fn new(segments: Vec<(usize, Segment)>, capacity: u64, alignment: u64) -> Self {
+    pub(crate) fn new(capacity: u64, alignment: u64) -> Self {
         assert!(capacity.is_multiple_of(alignment), "a slot holds whole aligned blocks");
-        let at = segments.first().map_or(0, |(_, segment)| segment.offset);
-        Self { segments, next: 0, at, capacity, alignment }
+        Self { segments: VecDeque::new(), at: 0, capacity, alignment }
+    }
+
+    /// Adds a segment behind the others, in file order.
+    pub(crate) fn push(&mut self, segment: Numbered) {
+        if self.segments.is_empty() {
+            self.at = segment.1.offset;
+        }
+        self.segments.push_back(segment);
     }
 
     /// Whether everything was handed out.
-    pub(crate) fn is_done(&self) -> bool {
-        self.next >= self.segments.len()
+    pub(crate) fn is_empty(&self) -> bool {
+        self.segments.is_empty()
     }
 
-    /// Writes the pieces of the next batch to `pieces` (emptied first); false at the end.
-    pub(crate) fn next(&mut self, pieces: &mut Vec<Piece>) -> bool {
-        self.next_within(self.capacity, pieces)
+    /// The first segment, or what is left of it.
+    pub(crate) fn pop_segment(&mut self) -> Option<Numbered> {
+        let first = self.segments.pop_front()?;
+        self.at = self.segments.front().map_or(0, |(_, segment)| segment.offset);
+        Some(first)
     }
 
-    /// The same with a smaller capacity for this batch, a multiple of the alignment.
-    pub(crate) fn next_within(&mut self, capacity: u64, pieces: &mut Vec<Piece>) -> bool {
+    /// Writes the pieces of the next batch to `pieces` (emptied first), reading at most `limit`
+    /// bytes, a multiple of the alignment; false if there is nothing to hand out.
+    pub(crate) fn next(&mut self, limit: u64, pieces: &mut Vec<Piece>) -> bool {
         pieces.clear();
         let mut used = 0;
-        while let Some((segment, wanted)) = self.segments.get(self.next) {
+        while let Some((segment, wanted)) = self.segments.front() {
             let end = wanted.offset + wanted.length;
             let read_offset = self.at - self.at % self.alignment;
-            let room = capacity.min(self.capacity) - used;
+            let room = limit.min(self.capacity) - used;
             let read_end = end.next_multiple_of(self.alignment).min(read_offset + room);
             // A segment that does not fit starts the next slot, rather than being cut in two.
             if read_end < end && used > 0 || room == 0 {
@@ -80,8 +93,7 @@ impl Batches {
             used += read_len;
             self.at = piece_end;
             if piece_end == end {
-                self.next += 1;
-                self.at = self.segments.get(self.next).map_or(0, |(_, segment)| segment.offset);
+                self.pop_segment();
             }
         }
         !pieces.is_empty()
@@ -107,9 +119,15 @@ mod tests {
                 at = offset + length;
                 (number, Segment { engine: EngineKind::Direct, offset, length: *length, predicted_s: 0.0 })
             }).collect();
-            let mut batches = Batches::new(segments.clone(), capacity, alignment);
+            let mut batches = Batches::new(capacity, alignment);
+            let mut waiting = segments.clone().into_iter();
             let (mut pieces, mut seen) = (Vec::new(), Vec::new());
-            while batches.next(&mut pieces) {
+            // Segments arrive while batches are handed out.
+            loop {
+                waiting.by_ref().take(3).for_each(|segment| batches.push(segment));
+                if !batches.next(capacity, &mut pieces) {
+                    break;
+                }
                 let mut used = 0;
                 for piece in &pieces {
                     prop_assert!([piece.read_offset, piece.read_len, piece.slot_offset].iter().all(|n| n % alignment == 0));

@@ -6,13 +6,13 @@
 
 use crate::cache_state::{evict, load, write_incompressible};
 use crate::cost::{Costs, Point, fit};
-use crate::plan::{Plan, Segment, plan_with};
 use crate::profile::{Curve, Profile, VERSION, file_system_of};
-use crate::{EngineChoice, EngineKind, Error, ErrorKind, OpenFile, ReadOptions, Result, Router};
+use crate::{EngineChoice, EngineKind, Error, ErrorKind, OpenFile, ReadOptions, Result, Router, Segment};
 use bifolio_device::DeviceSlice;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Choices for a calibration.
 #[derive(Debug, Clone, Copy)]
@@ -72,7 +72,7 @@ pub fn calibrate(
     progress("extents", (PATHS.len() + 1) as f64 / (PATHS.len() + 2) as f64);
     let mut costs = costs_of(&curves);
     if curves.iter().any(|curve| curve.name == "direct") {
-        costs.direct_extent_s = measure_extents(router, &file, memory.slice(), options, &costs)?;
+        costs.direct_extent_s = measure_extents(router, &file, memory.slice(), options)?;
     }
     progress("done", 1.0);
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -162,13 +162,7 @@ fn median(times: &mut [f64]) -> f64 {
 }
 
 /// Seconds that one more scattered extent adds to a direct request.
-fn measure_extents(
-    router: &Router,
-    file: &Arc<OpenFile>,
-    memory: DeviceSlice,
-    options: &Options,
-    costs: &Costs,
-) -> Result<f64> {
+fn measure_extents(router: &Router, file: &Arc<OpenFile>, memory: DeviceSlice, options: &Options) -> Result<f64> {
     let stride = memory.len() / EXTENTS;
     let extent = |number| Segment {
         engine: EngineKind::Direct,
@@ -176,14 +170,18 @@ fn measure_extents(
         length: EXTENT_BYTES,
         predicted_s: 0.0,
     };
-    let many = Plan { segments: (0..EXTENTS).map(extent).collect(), predicted_s: 0.0, reason: "calibration" };
-    let one = plan_with(EngineKind::Direct, 0..EXTENT_BYTES, costs);
-    let time = |plan: &Plan| {
-        let run =
-            |_| router.execute(file, plan.clone(), 0, memory, &ReadOptions::default()).map(|report| report.seconds);
+    let many: Vec<_> = (0..EXTENTS).map(extent).collect();
+    let stamp = file.stamp()?;
+    let time = |segments: &[Segment]| {
+        let run = |_| {
+            let started = Instant::now();
+            let mut once = std::iter::once(Ok(segments.to_vec()));
+            router.execute(file, stamp, 0, memory, &ReadOptions::default(), &mut once)?;
+            Ok(started.elapsed().as_secs_f64())
+        };
         (0..options.repetitions.max(1)).map(run).collect::<Result<Vec<_>>>().map(|mut times| median(&mut times))
     };
-    Ok(((time(&many)? - time(&one)?) / (EXTENTS - 1) as f64).max(1e-7))
+    Ok(((time(&many)? - time(&many[..1])?) / (EXTENTS - 1) as f64).max(1e-7))
 }
 
 /// A scratch file that removes itself.

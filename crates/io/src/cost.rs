@@ -50,8 +50,11 @@ pub struct Costs {
     pub p2p: EngineCost,
 }
 
+/// How much one observation moves a cost.
+const OBSERVATION_WEIGHT: f64 = 0.2;
+
 impl Default for Costs {
-    /// Safe assumptions for a machine that nobody calibrated: an NVMe-like disk, a PCIe 4 link.
+    /// Safe assumptions for a machine that nobody calibrated: a fast SSD, a link of 25 GB/s.
     /// Only ratios matter for a plan, and observations soon correct them.
     fn default() -> Self {
         let cost = |overhead_s, cutoff_bytes, bytes_per_s| EngineCost { overhead_s, cutoff_bytes, bytes_per_s };
@@ -93,9 +96,8 @@ impl Costs {
         };
         // Large requests teach the bandwidth, small ones the overhead; between them the two
         // cannot be told apart.
-        const WEIGHT: f64 = 0.2;
         let moved = bytes.saturating_sub(cost.cutoff_bytes) as f64;
-        let blend = |old: f64, new: f64| old + WEIGHT * (new - old);
+        let blend = |old: f64, new: f64| old + OBSERVATION_WEIGHT * (new - old);
         if bytes >= 16 << 20 && seconds > cost.overhead_s {
             cost.bytes_per_s = blend(cost.bytes_per_s, moved / (seconds - cost.overhead_s));
         } else if bytes <= 64 << 10 && seconds > 0.0 {

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Unbuffered reads when the kernel does not say (before 6.1): the page size suits every device.
@@ -26,10 +26,22 @@ pub struct OpenFile {
     pub(crate) direct_path: OnceLock<std::result::Result<bifolio_device::DirectFile, String>>,
     /// For asking whether single pages are cached; opened when first needed.
     probe: OnceLock<Option<File>>,
-    /// Whether the latest short request was found cached: then the next is tried at once.
-    pub(crate) likely_cached: AtomicBool,
+    /// What the latest request found, which is what the next one expects.
+    latest: AtomicU8,
     /// Ranges registered for copies straight out of the page cache.
     pub(crate) windows: crate::engine::mapped::Windows,
+}
+
+/// What a request found of its range in the page cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Latest {
+    /// There was no request yet.
+    Unknown,
+    /// All of it.
+    Cached,
+    /// Not all of it.
+    NotCached,
 }
 
 /// What tells that a file may have been cut and written anew: size, and times of the latest
@@ -70,7 +82,7 @@ impl OpenFile {
             direct_refused: Mutex::default(),
             direct_path: OnceLock::new(),
             probe: OnceLock::new(),
-            likely_cached: AtomicBool::new(true),
+            latest: AtomicU8::new(Latest::Unknown as u8),
             windows: crate::engine::mapped::Windows::default(),
         };
         file.refuse_sizeless(&metadata)?;
@@ -112,6 +124,20 @@ impl OpenFile {
     /// Whether the file lives in the page cache only (tmpfs, ramfs).
     pub fn is_in_memory(&self) -> bool {
         self.in_memory
+    }
+
+    /// What the latest request found.
+    pub(crate) fn latest(&self) -> Latest {
+        match self.latest.load(Ordering::Relaxed) {
+            state if state == Latest::Cached as u8 => Latest::Cached,
+            state if state == Latest::NotCached as u8 => Latest::NotCached,
+            _ => Latest::Unknown,
+        }
+    }
+
+    /// Notes what a request found.
+    pub(crate) fn note_latest(&self, found: Latest) {
+        self.latest.store(found as u8, Ordering::Relaxed);
     }
 
     /// A descriptor for `RWF_NOWAIT` questions. A "no" starts readahead in current kernels; advice
@@ -193,12 +219,14 @@ fn refuse_others(path: &Path, kind: std::fs::FileType) -> Result<()> {
     Err(Error::new(ErrorKind::NotAFile, path, what))
 }
 
+/// `f_type` of ramfs (`linux/magic.h`).
+const RAMFS_MAGIC: u32 = 0x8584_58f6;
+
 fn lives_in_memory(file: &File) -> bool {
     // SAFETY: `statfs` is plain old data, for which zeroes are a valid value.
     let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: the descriptor is open and `stat` is writable.
     let known = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut stat) } == 0;
-    const RAMFS_MAGIC: u32 = 0x8584_58f6;
     known && [libc::TMPFS_MAGIC as u32, libc::HUGETLBFS_MAGIC as u32, RAMFS_MAGIC].contains(&(stat.f_type as u32))
 }
 

@@ -1,12 +1,15 @@
 //! One request while it runs: what the engines share, and how the first failure stops them all.
 
+use crate::batch::Numbered;
 use crate::batch::Piece;
-use crate::plan::{Plan, Segment};
+use crate::cost::Costs;
+use crate::file::Stamp;
+use crate::plan::Segment;
 use crate::storage::Storage;
-use crate::{EngineKind, Error, ErrorKind, OpenFile};
+use crate::{EngineKind, Error, ErrorKind, OpenFile, SegmentReport};
 use bifolio_device::{Device, DeviceSlice, PinnedPool};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Asks a running request to stop. Clones share it.
@@ -32,7 +35,8 @@ pub(crate) struct Job {
     pub(crate) device: Device,
     pub(crate) pool: Arc<PinnedPool>,
     pub(crate) storage: Arc<dyn Storage>,
-    pub(crate) plan: Plan,
+    /// What the file was when the request began.
+    pub(crate) stamp: Stamp,
     /// The file offset that lands at the start of `destination`.
     base: u64,
     destination: DeviceSlice,
@@ -41,14 +45,15 @@ pub(crate) struct Job {
     stopped: AtomicBool,
     failure: Mutex<Option<Error>>,
     started: Instant,
-    clocks: Vec<Clock>,
+    entries: Mutex<Vec<Entry>>,
 }
 
-/// When a segment's first read began and its last copy was issued, in nanoseconds of the job.
+/// A segment, and when its first read began and its last copy was issued, in seconds of the job.
 #[derive(Debug)]
-struct Clock {
-    first: AtomicU64,
-    last: AtomicU64,
+struct Entry {
+    segment: Segment,
+    first: f64,
+    last: f64,
 }
 
 impl Job {
@@ -58,20 +63,19 @@ impl Job {
         pool: &Arc<PinnedPool>,
         storage: &Arc<dyn Storage>,
         device: &Device,
-        plan: Plan,
+        stamp: Stamp,
         base: u64,
         destination: DeviceSlice,
         cancel: Cancel,
         progress: Arc<AtomicU64>,
     ) -> Self {
-        let clock = |_: &Segment| Clock { first: AtomicU64::new(u64::MAX), last: AtomicU64::new(0) };
         Self {
             file: Arc::clone(file),
             device: device.clone(),
             pool: Arc::clone(pool),
             storage: Arc::clone(storage),
-            clocks: plan.segments.iter().map(clock).collect(),
-            plan,
+            stamp,
+            entries: Mutex::default(),
             base,
             destination,
             cancel,
@@ -82,13 +86,11 @@ impl Job {
         }
     }
 
-    /// The segments of one engine, with their numbers in the plan.
-    pub(crate) fn segments_of(&self, engine: EngineKind) -> Vec<(usize, Segment)> {
-        let numbered = self.plan.segments.iter().enumerate();
-        numbered
-            .filter(|(_, segment)| segment.engine == engine)
-            .map(|(number, segment)| (number, segment.clone()))
-            .collect()
+    /// Adds a planned segment, behind the others in file order; the number names it from now on.
+    pub(crate) fn add(&self, segment: Segment) -> Numbered {
+        let mut entries = self.lock_entries();
+        entries.push(Entry { segment: segment.clone(), first: f64::INFINITY, last: 0.0 });
+        (entries.len() - 1, segment)
     }
 
     /// Where bytes of the file land.
@@ -115,31 +117,56 @@ impl Job {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
+    /// Reading for a segment begins, or goes on.
     pub(crate) fn begin_segment(&self, segment: usize) {
-        let now = self.started.elapsed().as_nanos() as u64;
-        self.clocks[segment].first.fetch_min(now, Ordering::Relaxed);
+        let now = self.started.elapsed().as_secs_f64();
+        let entry = &mut self.lock_entries()[segment];
+        entry.first = entry.first.min(now);
     }
 
     /// A piece of `len` bytes is on its way to the device.
     pub(crate) fn end_piece(&self, segment: usize, len: u64) {
-        let now = self.started.elapsed().as_nanos() as u64;
-        self.clocks[segment].last.fetch_max(now, Ordering::Relaxed);
+        let now = self.started.elapsed().as_secs_f64();
+        self.lock_entries()[segment].last = now;
         self.progress.fetch_add(len, Ordering::Relaxed);
     }
 
     /// All copies of an engine have landed: its latest segment ends now.
     pub(crate) fn end_engine(&self, engine: EngineKind) {
-        let of_engine = |(number, segment): (usize, &Segment)| (segment.engine == engine).then_some(number);
-        let numbers = self.plan.segments.iter().enumerate().filter_map(of_engine);
-        if let Some(latest) = numbers.max_by_key(|number| self.clocks[*number].last.load(Ordering::Relaxed)) {
-            self.clocks[latest].last.fetch_max(self.started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        let now = self.started.elapsed().as_secs_f64();
+        let mut entries = self.lock_entries();
+        let of_engine = entries.iter_mut().filter(|entry| entry.segment.engine == engine);
+        if let Some(latest) = of_engine.max_by(|one, two| one.last.total_cmp(&two.last)) {
+            latest.last = now;
         }
     }
 
-    /// Seconds from a segment's first read to its last copy.
-    pub(crate) fn segment_seconds(&self, segment: usize) -> f64 {
-        let Clock { first, last } = &self.clocks[segment];
-        last.load(Ordering::Relaxed).saturating_sub(first.load(Ordering::Relaxed)) as f64 * 1e-9
+    /// The segments as they ran. Neighbours of one engine, which only the planner's chunks had
+    /// separated, are one.
+    pub(crate) fn segments(&self, costs: &Costs) -> Vec<SegmentReport> {
+        let mut merged: Vec<(Segment, f64, f64)> = Vec::new();
+        for Entry { segment, first, last } in &*self.lock_entries() {
+            match merged.last_mut() {
+                Some((before, begun, ended)) if before.engine == segment.engine => {
+                    before.length += segment.length;
+                    before.predicted_s = costs.of(segment.engine).seconds(before.length);
+                    (*begun, *ended) = (begun.min(*first), ended.max(*last));
+                }
+                _ => merged.push((segment.clone(), *first, *last)),
+            }
+        }
+        let report = |(segment, first, last): (Segment, f64, f64)| SegmentReport {
+            engine: segment.engine,
+            offset: segment.offset,
+            length: segment.length,
+            predicted_s: segment.predicted_s,
+            actual_s: (last - first).max(0.0),
+        };
+        merged.into_iter().map(report).collect()
+    }
+
+    fn lock_entries(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn error(&self, kind: ErrorKind, detail: impl Into<String>) -> Error {

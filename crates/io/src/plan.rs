@@ -153,6 +153,17 @@ fn segment(engine: EngineKind, range: Range<u64>, costs: &Costs) -> Segment {
     Segment { engine, offset: range.start, length, predicted_s: costs.of(engine).seconds(length) }
 }
 
+impl Plan {
+    /// A plan of segments in file order; neighbours of one engine become one.
+    pub(crate) fn merged(segments: Vec<Segment>, reason: &'static str, costs: &Costs) -> Self {
+        let mut list = Segments { costs, list: Vec::new() };
+        for segment in segments {
+            list.push(segment.engine, segment.offset..segment.offset + segment.length);
+        }
+        finish(list.list, costs, reason)
+    }
+}
+
 /// Seconds until the slowest engine is done, each engine working through its own segments.
 fn makespan(segments: &[Segment], costs: &Costs) -> f64 {
     let time = |engine| {
@@ -309,7 +320,10 @@ mod tests {
     #[test]
     fn warm_cold_and_half_take_the_obvious_paths() {
         let (costs, range) = (Costs::default(), 0..64 * MIB);
-        assert_eq!(engines(&plan(&residency(range.clone(), &[range.clone()]), &costs, &DIRECT)), [EngineKind::Cached]);
+        assert_eq!(
+            engines(&plan(&residency(range.clone(), std::slice::from_ref(&range)), &costs, &DIRECT)),
+            [EngineKind::Cached]
+        );
         assert_eq!(engines(&plan(&residency(range.clone(), &[]), &costs, &DIRECT)), [EngineKind::Direct]);
         let half = plan(&residency(range, &[0..32 * MIB]), &costs, &DIRECT);
         assert_eq!(engines(&half), [EngineKind::Cached, EngineKind::Direct]);

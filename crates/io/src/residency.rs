@@ -36,20 +36,20 @@ const MAPPED_OUT_PART: u64 = 8;
 /// The finest distance between such reads: the kernel's usual readahead window.
 const PROBE_STRIDE_MIN: u64 = 128 << 10;
 
-/// How the residency was learnt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// How the residency was learnt, the most certain source first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
+    /// The range is registered with the device, which keeps its pages in place.
+    Registered,
+    /// The file lives in memory.
+    InMemory,
     /// `cachestat(2)` counted.
     Cachestat,
     /// `mincore(2)` gave the map, of the parts that `cachestat` found partly cached.
     Mincore,
-    /// The range is registered with the device, which keeps its pages in place.
-    Registered,
     /// Reads with `RWF_NOWAIT`, of everything (small requests) or of samples.
     Nowait,
-    /// The file lives in memory.
-    InMemory,
     /// Nothing here can tell; taken as not cached.
     Assumed,
 }

@@ -4,20 +4,26 @@
 //! Concurrent requests share pool, workers and costs, and nothing else.
 
 use crate::cost::Costs;
+use crate::engine::cached::Cached;
+use crate::engine::direct::{Direct, Queues};
+use crate::engine::mapped::Mapped;
 use crate::engine::mapped::{Budget, COPY_BYTES_MIN};
-use crate::engine::{Streams, cached, direct, mapped, p2p};
-use crate::file::Stamp;
+use crate::engine::p2p::{DevicePath, P2p};
+use crate::engine::{Engine, Streams};
+use crate::file::{Latest, Stamp};
+use crate::flight::Flight;
 use crate::job::{Cancel, Job};
-use crate::plan::{Offer, Plan, plan, plan_with};
-use crate::residency::{self, Residency, Source};
+use crate::plan::{Offer, Plan, plan};
+use crate::planner::Planner;
+use crate::residency::{Residency, Source};
 use crate::storage::{OsStorage, Storage};
 use crate::workers::{Group, Workers};
-use crate::{EngineKind, Error, ErrorKind, OpenFile, P2pDriver, Result};
+use crate::{EngineKind, Error, ErrorKind, OpenFile, P2pDriver, Result, Segment};
 use bifolio_device::{Device, DeviceSlice, PinnedPool, PoolStats};
 use serde::Serialize;
 use std::ops::Range;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -122,8 +128,10 @@ pub struct ReadReport {
     pub bytes: u64,
     /// Seconds from the call to the last byte in place.
     pub seconds: f64,
-    /// The part of them spent on looking at the residency and planning.
+    /// The part of them before the first engine started: looking at the residency and planning.
     pub plan_seconds: f64,
+    /// Seconds spent on planning in all; beyond `plan_seconds` the engines were running already.
+    pub planning_cpu_s: f64,
     /// Seconds that the plan predicted.
     pub predicted_s: f64,
     /// Why this plan, as a phrase.
@@ -173,8 +181,8 @@ pub struct Router {
     // Dropped in this order: work first, then what it uses.
     background: Workers,
     workers: Workers,
-    queues: direct::Queues,
-    streams: Streams,
+    queues: Arc<Queues>,
+    streams: Arc<Streams>,
     pool: Arc<PinnedPool>,
 }
 
@@ -188,7 +196,7 @@ impl Router {
             device: device.clone(),
             costs: Mutex::new(options.costs.unwrap_or_default()),
             threads,
-            p2p: options.p2p.or_else(|| p2p::DevicePath::of(device).map(|path| Arc::new(path) as _)),
+            p2p: options.p2p.or_else(|| DevicePath::of(device).map(|path| Arc::new(path) as _)),
             cancel: options.cancel,
             storage: options.storage,
             budget: Budget::new(if device.capabilities().host_register_read_only.is_yes() {
@@ -199,7 +207,7 @@ impl Router {
             background: Workers::start(1),
             // The caller's thread works too; a second engine of the same request needs one more.
             workers: Workers::start(threads + 1),
-            queues: direct::Queues::default(),
+            queues: Arc::default(),
             streams: Streams::new(device),
             pool: PinnedPool::new(device, slot_bytes, slots),
         }
@@ -246,41 +254,29 @@ impl Router {
             return Err(on_device(Error::new(ErrorKind::Cancelled, file.path(), "the request was cancelled")));
         }
         let stamp = file.stamp().map_err(on_device)?;
-        let range = self.clamp(file, stamp.size, offset, length, destination).map_err(on_device)?;
+        let range = Self::clamp(file, stamp.size, offset, length, destination).map_err(on_device)?;
         if range.is_empty() {
             return Ok(ReadReport::empty(started));
         }
-        let long = range.end - range.start >= COPY_BYTES_MIN;
-        let registered = long && self.budget.is_open() && file.windows.cover(self.device.id(), &stamp, &range);
+        let registered = self.is_registered(file, &stamp, &range);
         let mut tried = false;
-        if options.engine == EngineChoice::Auto
-            && !registered
-            && file.likely_cached.load(Ordering::Relaxed)
+        let expected =
+            if options.engine == EngineChoice::Auto && !registered { file.latest() } else { Latest::NotCached };
+        if expected != Latest::NotCached
             && range.end - range.start <= OPTIMISTIC_BYTES_MAX.min(self.pool.slot_bytes() as u64)
         {
             if let Some(report) = self.read_if_cached(file, &range, destination, started).map_err(on_device)? {
+                file.note_latest(Latest::Cached);
                 return Ok(report);
             }
             tried = true;
         }
-        let (plan, residency) = match options.engine {
-            EngineChoice::Auto if registered => {
-                let residency = Residency::all(Source::Registered, range.clone());
-                let mapped = Offer { mapped: std::slice::from_ref(&range), ..Offer::default() };
-                (plan(&residency, &self.costs(), &mapped), Some(residency))
-            }
-            _ => self.plan(file, &stamp, range.clone(), options).map_err(on_device)?,
-        };
-        if let Some(residency) = &residency
-            && options.engine == EngineChoice::Auto
-        {
-            // A refused attempt has made the kernel read ahead: what is cached now proves nothing.
-            let cached = !tried && residency.cached_bytes() == range.end - range.start;
-            file.likely_cached.store(cached, Ordering::Relaxed);
+        let mut planner = Planner::new(self, file, stamp, range.clone(), options);
+        if expected == Latest::Cached && !tried {
+            planner.trust_the_cache();
         }
-        let plan_seconds = started.elapsed().as_secs_f64();
-        let outcome = self.execute(file, plan, range.start, destination, options);
-        let report = match outcome {
+        let outcome = self.execute(file, stamp, range.start, destination, options, &mut planner);
+        let (segments, predicted_s) = match outcome {
             Err(error) if error.kind() == ErrorKind::DirectRefused && options.engine == EngineChoice::Auto => {
                 // The open promised unbuffered reads and the read broke the promise: once more,
                 // without them.
@@ -289,11 +285,21 @@ impl Router {
             }
             other => other?,
         };
+        let residency = planner.residency();
+        if options.engine == EngineChoice::Auto {
+            // A refused attempt has made the kernel read ahead: what is cached now proves nothing.
+            let cached = !tried && residency.is_some_and(|seen| seen.cached_bytes == seen.total_bytes);
+            file.note_latest(if cached { Latest::Cached } else { Latest::NotCached });
+        }
         let report = ReadReport {
+            bytes: segments.iter().map(|segment| segment.length).sum(),
             seconds: started.elapsed().as_secs_f64(),
-            plan_seconds,
-            residency: residency.as_ref().map(ResidencyReport::of),
-            ..report
+            plan_seconds: planner.seconds_before_start(),
+            planning_cpu_s: planner.seconds(),
+            predicted_s,
+            reason: planner.reason().to_owned(),
+            residency,
+            plan: segments,
         };
         self.learn(file, &report, stamp.size, options);
         Ok(report)
@@ -310,15 +316,13 @@ impl Router {
         // SAFETY: the slice is only measured, never used.
         let anywhere = unsafe { DeviceSlice::from_raw(bifolio_device::DevicePtr(0), u64::MAX) };
         let stamp = file.stamp()?;
-        let range = self.clamp(file, stamp.size, offset, length, anywhere)?;
+        let range = Self::clamp(file, stamp.size, offset, length, anywhere)?;
         let options = ReadOptions { engine, report_residency: true, ..ReadOptions::default() };
-        let (plan, residency) = self.plan(file, &stamp, range.clone(), &options)?;
-        Ok((plan, residency.unwrap_or_else(|| Residency::new(Source::Assumed, range, []))))
+        Planner::new(self, file, stamp, range, &options).whole()
     }
 
     /// The part of the file that a request means.
     fn clamp(
-        &self,
         file: &OpenFile,
         size: u64,
         offset: u64,
@@ -370,7 +374,7 @@ impl Router {
             let _ = stream.synchronize();
             return Err(device_error(error));
         }
-        self.streams.give_back(stream);
+        stream.declare_clean();
         let seconds = started.elapsed().as_secs_f64();
         let predicted_s = self.lock_costs().cached.seconds(length);
         Ok(Some(ReadReport {
@@ -378,6 +382,7 @@ impl Router {
             seconds,
             // The read was the question; only what came before it was planning.
             plan_seconds: 0.0,
+            planning_cpu_s: 0.0,
             predicted_s,
             reason: "short, and cached".to_owned(),
             residency: Some(ResidencyReport { source: Source::Nowait, cached_bytes: length, total_bytes: length }),
@@ -391,35 +396,30 @@ impl Router {
         }))
     }
 
-    fn plan(
-        &self,
-        file: &OpenFile,
-        stamp: &Stamp,
-        range: Range<u64>,
-        options: &ReadOptions,
-    ) -> Result<(Plan, Option<Residency>)> {
-        let look = || residency::query(file, &*self.storage, range.clone());
-        match options.engine {
-            EngineChoice::Only(engine) => {
-                self.require(file, engine, &range)?;
-                let residency = if options.report_residency { Some(look()?) } else { None };
-                Ok((plan_with(engine, range, &self.costs()), residency))
-            }
-            EngineChoice::Auto => {
-                let residency = look()?;
-                let all_cached = residency.cached_bytes() == range.end - range.start;
-                let mapped = file.windows.ready(self.device.id(), stamp);
-                let p2p_alignment = self.p2p.as_ref().and_then(|driver| driver.path_to(file).ok());
-                // Opening the second descriptor is for requests that have a use for it.
-                let direct = !all_cached && file.direct().is_ok();
-                let offer = Offer { direct, p2p_alignment, mapped: &mapped };
-                Ok((plan(&residency, &self.costs(), &offer), Some(residency)))
-            }
-        }
+    /// Whether a request can be served from kept registrations alone.
+    pub(crate) fn is_registered(&self, file: &OpenFile, stamp: &Stamp, range: &Range<u64>) -> bool {
+        let long = range.end - range.start >= COPY_BYTES_MIN;
+        long && self.budget.is_open() && file.windows.cover(self.device.id(), stamp, range)
+    }
+
+    /// The plan for what `residency` describes.
+    pub(crate) fn plan_for(&self, file: &OpenFile, stamp: &Stamp, residency: &Residency) -> Plan {
+        let range = residency.range();
+        let all_cached = residency.cached_bytes() == range.end - range.start;
+        let mapped = file.windows.ready(self.device.id(), stamp);
+        let p2p_alignment = self.p2p.as_ref().and_then(|driver| driver.path_to(file).ok());
+        // Opening the second descriptor is for requests that have a use for it.
+        let direct = !all_cached && file.direct().is_ok();
+        plan(residency, &self.costs(), &Offer { direct, p2p_alignment, mapped: &mapped })
+    }
+
+    /// How files are read.
+    pub(crate) fn storage(&self) -> &dyn Storage {
+        &*self.storage
     }
 
     /// Why an engine that the caller insists on cannot do it.
-    fn require(&self, file: &OpenFile, engine: EngineKind, range: &Range<u64>) -> Result<()> {
+    pub(crate) fn require(&self, file: &OpenFile, engine: EngineKind, range: &Range<u64>) -> Result<()> {
         let problem = match engine {
             EngineKind::Cached => return Ok(()),
             EngineKind::Direct => file.direct().err(),
@@ -446,78 +446,59 @@ impl Router {
         }
     }
 
-    /// Runs all engines of a plan and waits until nothing is in flight.
+    /// Runs the engines of a request as its chunks are planned, and waits until nothing is in
+    /// flight: the segments as they ran, and the seconds that the model predicts for them.
     pub(crate) fn execute(
         &self,
         file: &Arc<OpenFile>,
-        plan: Plan,
+        stamp: Stamp,
         base: u64,
         destination: DeviceSlice,
         options: &ReadOptions,
-    ) -> Result<ReadReport> {
-        let started = Instant::now();
+        chunks: &mut dyn Iterator<Item = Result<Vec<Segment>>>,
+    ) -> Result<(Vec<SegmentReport>, f64)> {
         let job = Arc::new(Job::new(
             file,
             &self.pool,
             &self.storage,
             &self.device,
-            plan,
+            stamp,
             base,
             destination,
             options.cancel.clone(),
             Arc::clone(&options.progress),
         ));
-        self.run_engines(&job);
+        let start = |kind, job: &Arc<Job>| self.start_engine(kind, job);
+        let mut flight = Flight::new(&job, &self.workers, &start);
+        while let Some(chunk) = chunks.next() {
+            if let Err(error) = chunk.and_then(|segments| flight.add(segments)) {
+                job.fail(error);
+            }
+            if job.is_stopped() {
+                break;
+            }
+            // The last chunk is shared out by `finish`, which keeps a part for this thread.
+            if chunks.size_hint().1 != Some(0) {
+                flight.launch();
+            }
+        }
+        flight.finish();
         if let Some(error) = job.take_failure() {
             return Err(error);
         }
-        let report = |(number, segment): (usize, &crate::Segment)| SegmentReport {
-            engine: segment.engine,
-            offset: segment.offset,
-            length: segment.length,
-            predicted_s: segment.predicted_s,
-            actual_s: job.segment_seconds(number),
-        };
-        let segments: Vec<_> = job.plan.segments.iter().enumerate().map(report).collect();
-        Ok(ReadReport {
-            bytes: segments.iter().map(|segment| segment.length).sum(),
-            seconds: started.elapsed().as_secs_f64(),
-            plan_seconds: 0.0,
-            predicted_s: job.plan.predicted_s,
-            reason: job.plan.reason.to_owned(),
-            residency: None,
-            plan: segments,
+        let costs = self.costs();
+        let segments = job.segments(&costs);
+        let ran = segments.iter().map(SegmentReport::planned).collect();
+        Ok((segments, Plan::merged(ran, "", &costs).predicted_s))
+    }
+
+    fn start_engine(&self, kind: EngineKind, job: &Arc<Job>) -> Result<Arc<dyn Engine>> {
+        Ok(match kind {
+            EngineKind::Cached => Arc::new(Cached::new(job, kind, &self.streams, self.threads)?),
+            EngineKind::Direct => Arc::new(Direct::new(job, &self.streams, &self.queues)?),
+            EngineKind::Mapped => Arc::new(Mapped::new(job, &self.streams, &self.budget)?),
+            EngineKind::P2p => Arc::new(P2p::new(job, self.p2p.as_ref())?),
         })
-    }
-
-    /// The slowest engine keeps the calling thread; the others run beside it.
-    fn run_engines(&self, job: &Arc<Job>) {
-        let uses = |engine| job.plan.segments.iter().any(|segment| segment.engine == engine);
-        let slowest_first = [EngineKind::P2p, EngineKind::Direct, EngineKind::Mapped, EngineKind::Cached];
-        let mut engines = slowest_first.into_iter().filter(|engine| uses(*engine));
-        let Some(mine) = engines.next() else { return };
-        std::thread::scope(|scope| {
-            for engine in engines {
-                scope.spawn(move || self.run_engine(engine, job));
-            }
-            self.run_engine(mine, job);
-        });
-    }
-
-    fn run_engine(&self, engine: EngineKind, job: &Arc<Job>) {
-        match engine {
-            EngineKind::Cached => cached::run(job, engine, &self.streams, &self.workers, self.threads),
-            EngineKind::Direct => direct::run(job, &self.streams, &self.queues),
-            EngineKind::Mapped => {
-                if !mapped::run(job, &self.streams, &self.budget) {
-                    cached::run(job, engine, &self.streams, &self.workers, self.threads);
-                }
-            }
-            EngineKind::P2p => match &self.p2p {
-                Some(driver) => p2p::run(job, &**driver),
-                None => job.fail(job.error(ErrorKind::NoEngine, "no driver here reports a direct path")),
-            },
-        }
     }
 
     /// Corrects the costs, and registers ranges that are read again and again.
@@ -565,6 +546,7 @@ impl ReadReport {
             bytes: 0,
             seconds: started.elapsed().as_secs_f64(),
             plan_seconds: 0.0,
+            planning_cpu_s: 0.0,
             predicted_s: 0.0,
             reason: "nothing to read".to_owned(),
             residency: Some(ResidencyReport { source: Source::Cachestat, cached_bytes: 0, total_bytes: 0 }),
@@ -573,8 +555,15 @@ impl ReadReport {
     }
 }
 
+impl SegmentReport {
+    fn planned(&self) -> Segment {
+        let Self { engine, offset, length, predicted_s, .. } = *self;
+        Segment { engine, offset, length, predicted_s }
+    }
+}
+
 impl ResidencyReport {
-    fn of(residency: &Residency) -> Self {
+    pub(crate) fn of(residency: &Residency) -> Self {
         let range = residency.range();
         Self { source: residency.source, cached_bytes: residency.cached_bytes(), total_bytes: range.end - range.start }
     }

@@ -203,8 +203,10 @@ unsafe fn run_on_host(launch: &HostLaunch<'_>) {
     // One slice for each extent: a slice over the whole destination would claim the bytes between
     // the extents, which others may be writing.
     for extent in extents.iter().filter(|extent| extent.len > 0) {
-        let (src, dst) =
-            (staging.add(params.staging_at + extent.src), destination.add(params.destination_at + extent.dst));
+        let (src, dst) = (
+            staging.offset_by(params.staging_at + extent.src),
+            destination.offset_by(params.destination_at + extent.dst),
+        );
         let len = extent.len as usize;
         // SAFETY: the caller vouches that the extent lies inside both buffers, that the two do not
         // overlap, and that nobody else uses these bytes of the destination.

@@ -435,7 +435,7 @@ impl RawEvent for HostEvent {
 }
 
 fn as_result(outcome: &std::result::Result<(), String>) -> Result<()> {
-    outcome.as_ref().map(|()| ()).map_err(|reason| Error::new(ErrorKind::Execution, reason.clone()))
+    outcome.clone().map_err(|reason| Error::new(ErrorKind::Execution, reason))
 }
 
 /// The worker of a stream: in order, and after a failure every later event reports it.

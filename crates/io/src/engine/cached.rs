@@ -4,13 +4,13 @@
 //! One thread moves about 7 GB/s out of the page cache and the link of an H200 55, so reading
 //! needs several threads; one stream is enough for the copies.
 
-use super::{Streams, drain, enqueue_copies};
-use crate::batch::{Batches, Piece};
+use super::{Engine, LentStream, Streams, drain, enqueue_copies};
+use crate::batch::Piece;
+use crate::feed::{Feed, Pace};
 use crate::job::Job;
 use crate::plan::EngineKind;
-use crate::workers::{Group, Workers};
-use bifolio_device::{Slot, Stream};
-use std::sync::{Arc, Mutex, PoisonError};
+use bifolio_device::Slot;
+use std::sync::Arc;
 
 /// The least that a further thread is asked for: waking it costs about as much as copying this.
 const BYTES_A_THREAD_MIN: u64 = 256 << 10;
@@ -18,74 +18,57 @@ const BYTES_A_THREAD_MIN: u64 = 256 << 10;
 /// Shorter batches cost more in calls than they gain in overlap.
 const BATCH_MIN: u64 = 256 << 10;
 
-/// What the threads of one request share.
+/// The engine on one job, shared by its threads.
 #[derive(Debug)]
-struct Run {
+pub(crate) struct Cached {
     job: Arc<Job>,
-    feed: Mutex<Feed>,
-    stream: Stream,
+    /// The engine that the segments were planned for: also those that cannot use a registration.
+    kind: EngineKind,
+    feed: Feed,
+    threads_max: usize,
+    stream: LentStream,
 }
 
-/// The batches, growing at the start and shrinking towards the end: the device has something to
-/// fetch early, long requests get whole slots, and the threads finish together.
-#[derive(Debug)]
-struct Feed {
-    batches: Batches,
-    threads: u64,
-    handed: u64,
-    left: u64,
-}
-
-impl Feed {
-    fn next(&mut self, pieces: &mut Vec<Piece>) -> bool {
-        let growing = BATCH_MIN << (self.handed / self.threads).min(16);
-        let shrinking = (self.left / self.threads).next_multiple_of(64 << 10);
-        let more = self.batches.next_within(growing.min(shrinking).max(BATCH_MIN), pieces);
-        self.handed += 1;
-        self.left = self.left.saturating_sub(pieces.iter().map(|piece| piece.len).sum());
-        more
+impl Cached {
+    /// The engine with up to `threads_max` threads, for segments planned for `kind`.
+    pub(crate) fn new(
+        job: &Arc<Job>,
+        kind: EngineKind,
+        streams: &Arc<Streams>,
+        threads_max: usize,
+    ) -> crate::Result<Self> {
+        let stream = streams.take().map_err(|error| job.device_error(error))?;
+        let pace = Pace::Ramp { smallest: BATCH_MIN, threads: threads_max as u64 };
+        let feed = Feed::new(job.pool.slot_bytes() as u64, 1, pace);
+        Ok(Self { job: Arc::clone(job), kind, feed, threads_max, stream })
     }
 }
 
-/// Moves the job's segments of `engine` through the page cache, with up to `threads` threads of
-/// which the caller's is one.
-pub(crate) fn run(job: &Arc<Job>, engine: EngineKind, streams: &Streams, workers: &Workers, threads: usize) {
-    let segments = job.segments_of(engine);
-    let left: u64 = segments.iter().map(|(_, segment)| segment.length).sum();
-    let threads = (left / BYTES_A_THREAD_MIN).clamp(1, threads as u64);
-    let stream = match streams.take() {
-        Ok(stream) => stream,
-        Err(error) => return job.fail(job.device_error(error)),
-    };
-    let batches = Batches::new(segments, job.pool.slot_bytes() as u64, 1);
-    let feed = Mutex::new(Feed { batches, threads, handed: 0, left });
-    let run = Arc::new(Run { job: Arc::clone(job), feed, stream });
-    let group = Group::default();
-    for _ in 1..threads {
-        let run = Arc::clone(&run);
-        workers.run(&group, move || run.work());
+impl Engine for Cached {
+    fn feed(&self) -> &Feed {
+        &self.feed
     }
-    run.work();
-    workers.wait(&group);
-    drain(job, &run.stream);
-    job.end_engine(engine);
-    if let Some(run) = Arc::into_inner(run)
-        && !job.is_stopped()
-    {
-        streams.give_back(run.stream);
-    }
-}
 
-impl Run {
+    fn threads(&self, bytes: u64) -> usize {
+        (bytes / BYTES_A_THREAD_MIN).clamp(1, self.threads_max as u64) as usize
+    }
+
     fn work(&self) {
         let mut pieces = Vec::new();
-        while !self.job.is_stopped() && self.feed.lock().unwrap_or_else(PoisonError::into_inner).next(&mut pieces) {
+        while !self.job.is_stopped() && self.feed.wait(&mut pieces) {
             if let Err(error) = self.move_batch(&pieces) {
                 self.job.fail(error);
             }
         }
     }
 
+    fn finish(&self) {
+        drain(&self.job, &self.stream);
+        self.job.end_engine(self.kind);
+    }
+}
+
+impl Cached {
     fn move_batch(&self, pieces: &[Piece]) -> crate::Result<()> {
         let mut slot = self.job.pool.acquire().map_err(|error| self.job.device_error(error).at(pieces[0].offset))?;
         for piece in pieces {

@@ -8,13 +8,14 @@
 //! The engine keeps its slots for the whole request instead of returning them between batches:
 //! beside a page-cache engine that takes every slot it can get, the disk's queue would run dry.
 
-use super::{Streams, drain, enqueue_copies};
-use crate::batch::{Batches, Piece};
+use super::{Engine, LentStream, Streams, drain, enqueue_copies};
+use crate::batch::Piece;
+use crate::feed::{Feed, Next, Pace};
 use crate::job::Job;
 use crate::plan::EngineKind;
 use crate::storage::{QueuedRead, ReadQueue};
 use crate::{Error, ErrorKind};
-use bifolio_device::{Event, Slot, Stream};
+use bifolio_device::{Event, Slot};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -47,45 +48,84 @@ impl Queues {
     }
 }
 
-/// Moves the job's direct segments on the calling thread.
-pub(crate) fn run(job: &Arc<Job>, streams: &Streams, queues: &Queues) {
-    let direct = match job.file.direct() {
-        Ok(direct) => direct,
-        Err(reason) => {
-            return job.fail(job.error(ErrorKind::NoEngine, format!("it cannot be read unbuffered: {reason}")));
-        }
-    };
-    let (fd, alignment) = (direct.file.as_raw_fd(), direct.alignment);
-    let opened = queues.take(job).map_err(|error| job.read_error(error, 0));
-    let stream = streams.take().map_err(|error| job.device_error(error));
-    let (queue, stream) = match (opened, stream) {
-        (Ok(queue), Ok(stream)) => (queue, stream),
-        (Err(error), _) | (_, Err(error)) => return job.fail(error),
-    };
-    let batches = Batches::new(job.segments_of(EngineKind::Direct), job.pool.slot_bytes() as u64, alignment);
-    let mut run =
-        Run { job, fd, alignment, queue, stream, batches, held: vec![], waiting: VecDeque::new(), in_flight: 0 };
-    run.work();
-    drain(job, &run.stream);
-    job.end_engine(EngineKind::Direct);
-    let Run { queue, stream, held, .. } = run;
-    if !job.is_stopped() {
-        streams.give_back(stream);
-        queues.give_back(queue);
-    } else {
-        // Waits for reads that the kernel still does, before their slots go back to the pool.
-        drop(queue);
+/// The engine on one job.
+#[derive(Debug)]
+pub(crate) struct Direct {
+    job: Arc<Job>,
+    feed: Feed,
+    fd: RawFd,
+    alignment: u64,
+    streams: Arc<Streams>,
+    queues: Arc<Queues>,
+}
+
+impl Direct {
+    pub(crate) fn new(job: &Arc<Job>, streams: &Arc<Streams>, queues: &Arc<Queues>) -> crate::Result<Self> {
+        let direct = job
+            .file
+            .direct()
+            .map_err(|reason| job.error(ErrorKind::NoEngine, format!("it cannot be read unbuffered: {reason}")))?;
+        Ok(Self {
+            job: Arc::clone(job),
+            feed: Feed::new(job.pool.slot_bytes() as u64, direct.alignment, Pace::Whole),
+            fd: direct.file.as_raw_fd(),
+            alignment: direct.alignment,
+            streams: Arc::clone(streams),
+            queues: Arc::clone(queues),
+        })
     }
-    drop(held);
+
+    /// Everything that the reading thread needs, or an error.
+    fn begin(&self) -> crate::Result<Run<'_>> {
+        let job = &*self.job;
+        let queue = self
+            .queues
+            .take(job)
+            .map_err(|error| job.error(ErrorKind::Read, format!("no queue for reads: {error}")))?;
+        let stream = self.streams.take().map_err(|error| job.device_error(error))?;
+        let (fd, alignment, feed) = (self.fd, self.alignment, &self.feed);
+        Ok(Run { job, fd, alignment, feed, queue, stream, held: vec![], waiting: VecDeque::new(), in_flight: 0 })
+    }
+}
+
+impl Engine for Direct {
+    fn feed(&self) -> &Feed {
+        &self.feed
+    }
+
+    fn threads(&self, _bytes: u64) -> usize {
+        1
+    }
+
+    fn work(&self) {
+        let mut run = match self.begin() {
+            Ok(run) => run,
+            Err(error) => return self.job.fail(error),
+        };
+        run.work();
+        drain(&self.job, &run.stream);
+        let Run { queue, held, .. } = run;
+        if self.job.is_stopped() {
+            // Waits for reads that the kernel still does, before their slots go back to the pool.
+            drop(queue);
+        } else {
+            self.queues.give_back(queue);
+        }
+        drop(held);
+    }
+
+    fn finish(&self) {
+        self.job.end_engine(EngineKind::Direct);
+    }
 }
 
 struct Run<'a> {
     job: &'a Job,
     fd: RawFd,
     alignment: u64,
+    feed: &'a Feed,
     queue: Box<dyn ReadQueue>,
-    stream: Stream,
-    batches: Batches,
+    stream: LentStream,
     held: Vec<Held>,
     /// Reads for which the queue has no room yet.
     waiting: VecDeque<QueuedRead>,
@@ -118,25 +158,28 @@ impl Run<'_> {
         let mut done = Vec::new();
         let mut sizes = ReadSizes::default();
         loop {
-            if !self.job.is_stopped()
-                && let Err(error) = self.start_batches()
-            {
+            let more = if self.job.is_stopped() { Ok(Next::End) } else { self.start_batches() };
+            let more = more.unwrap_or_else(|error| {
                 self.job.fail(error);
-            }
+                Next::End
+            });
             if self.job.is_stopped() {
                 self.waiting.clear();
             }
             self.submit_waiting(&mut sizes);
             if self.in_flight == 0 {
-                // All slots copying: wait for one. None copying and nothing to read: the end.
-                if !self.job.is_stopped() && self.wait_for_a_copy() {
-                    continue;
+                // Slots are being copied, or the planner is slower than the disk: wait for either.
+                match more {
+                    _ if self.job.is_stopped() => return,
+                    Next::Batch => _ = self.wait_for_a_copy(),
+                    Next::Later => self.feed.wait_for_planner(),
+                    Next::End => return,
                 }
-                return;
+                continue;
             }
             if let Err(error) = self.queue.wait(&mut done) {
                 // The queue itself failed; dropping it waits for what the kernel still does.
-                return self.job.fail(self.job.read_error(error, self.job.plan.segments[0].offset));
+                return self.job.fail(self.job.error(ErrorKind::Read, format!("the queue for reads failed: {error}")));
             }
             for (token, outcome) in done.drain(..) {
                 self.in_flight -= 1;
@@ -145,15 +188,18 @@ impl Run<'_> {
         }
     }
 
-    /// Fills every free slot with the reads of a batch.
-    fn start_batches(&mut self) -> crate::Result<()> {
-        while !self.batches.is_done() && (self.waiting.len() + self.in_flight) < QUEUE_DEPTH as usize {
-            let Some(index) = self.free_slot()? else { return Ok(()) };
+    /// Fills free slots with the reads of batches: `Batch` if there may be more for which no slot
+    /// or no room in the queue is free now.
+    fn start_batches(&mut self) -> crate::Result<Next> {
+        while (self.waiting.len() + self.in_flight) < QUEUE_DEPTH as usize {
+            let ready = self.feed.peek();
+            if ready != Next::Batch {
+                return Ok(ready);
+            }
+            let Some(index) = self.free_slot()? else { return Ok(Next::Batch) };
             let held = &mut self.held[index];
             held.copying = None;
-            if !self.batches.next(&mut held.pieces) {
-                return Ok(());
-            }
+            self.feed.poll(&mut held.pieces);
             let memory = held.slot.buffer().as_mut_ptr();
             for (number, piece) in held.pieces.iter().enumerate() {
                 self.job.begin_segment(piece.segment);
@@ -173,7 +219,7 @@ impl Run<'_> {
                 }
             }
         }
-        Ok(())
+        Ok(Next::Batch)
     }
 
     /// A slot to read into: one of those held, or one more if the pool has one at once. The first

@@ -14,8 +14,10 @@
 //! change are those it was made with. They are looked at again after the copies; if they changed
 //! meanwhile, the segments are read once more through the page cache.
 
-use super::{Streams, cached, drain, enqueue_copies};
-use crate::batch::Piece;
+use super::cached::{self, Cached};
+use super::{Engine, LentStream, Streams, drain, enqueue_copies};
+use crate::batch::{Numbered, Piece};
+use crate::feed::{Feed, Pace};
 use crate::file::Stamp;
 use crate::job::Job;
 use crate::plan::EngineKind;
@@ -104,7 +106,7 @@ struct Window {
     device: DeviceId,
     registration: HostRegistration,
     _mapping: Mapping,
-    _share: Option<Share>,
+    share: Option<Share>,
 }
 
 #[derive(Debug)]
@@ -253,46 +255,89 @@ fn register(
     // SAFETY: the mapping outlives the registration (field order of `Window`).
     let registration = unsafe { device.register_host(start.cast(), len as usize) };
     let registration = registration.map_err(|error| Error::device(file.path(), error).at(range.start))?;
-    Ok(Window { range, device: device.id(), registration, _mapping: mapping, _share: share })
+    Ok(Window { range, device: device.id(), registration, _mapping: mapping, share })
 }
 
-/// Moves the job's mapped segments on the calling thread, registering what is not yet.
-///
-/// Returns whether the bytes are the file's: false if the file was changed meanwhile, and the
-/// segments are to be read through the page cache.
-pub(crate) fn run(job: &Arc<Job>, streams: &Streams, budget: &Arc<Budget>) -> bool {
-    let begun = job
-        .file
-        .stamp()
-        .and_then(|stamp| streams.take().map(|stream| (stamp, stream)).map_err(|error| job.device_error(error)));
-    let (stamp, stream) = match begun {
-        Ok(begun) => begun,
-        Err(error) => {
-            job.fail(error);
-            return true;
+/// The engine on one job: moves mapped segments, registering what is not yet.
+#[derive(Debug)]
+pub(crate) struct Mapped {
+    job: Arc<Job>,
+    feed: Feed,
+    stream: LentStream,
+    streams: Arc<Streams>,
+    budget: Arc<Budget>,
+    /// What was enqueued, and the windows that it comes from, held until it has landed.
+    done: Mutex<(Vec<Numbered>, Vec<Arc<Window>>)>,
+}
+
+impl Mapped {
+    pub(crate) fn new(job: &Arc<Job>, streams: &Arc<Streams>, budget: &Arc<Budget>) -> crate::Result<Self> {
+        // Drops windows that were made of another state of the file.
+        job.file.windows.ready(job.device.id(), &job.stamp);
+        Ok(Self {
+            job: Arc::clone(job),
+            feed: Feed::new(job.pool.slot_bytes() as u64, 1, Pace::Whole),
+            stream: streams.take().map_err(|error| job.device_error(error))?,
+            streams: Arc::clone(streams),
+            budget: Arc::clone(budget),
+            done: Mutex::default(),
+        })
+    }
+
+    /// Reads everything once more through the page cache: the file was changed meanwhile.
+    fn read_again(&self, segments: Vec<Numbered>) {
+        match Cached::new(&self.job, EngineKind::Mapped, &self.streams, 1) {
+            Ok(cached) => {
+                for segment in segments {
+                    cached.feed().push(segment);
+                }
+                cached.feed().close();
+                cached.work();
+                cached.finish();
+            }
+            Err(error) => self.job.fail(error),
         }
-    };
-    // Drops windows that were made of another state of the file.
-    job.file.windows.ready(job.device.id(), &stamp);
-    // Held until the copies have landed.
-    let mut used = Vec::new();
-    for (number, segment) in job.segments_of(EngineKind::Mapped) {
-        job.begin_segment(number);
-        let range = segment.offset..segment.offset + segment.length;
-        if let Err(error) = enqueue_segment(job, &stream, budget, number, range, &mut used) {
-            job.fail(error);
+    }
+}
+
+impl Engine for Mapped {
+    fn feed(&self) -> &Feed {
+        &self.feed
+    }
+
+    fn threads(&self, _bytes: u64) -> usize {
+        1
+    }
+
+    fn work(&self) {
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let (segments, windows) = &mut *done;
+        while let Some((number, segment)) = self.feed.wait_segment() {
+            if self.job.is_stopped() {
+                return;
+            }
+            self.job.begin_segment(number);
+            let range = segment.offset..segment.offset + segment.length;
+            segments.push((number, segment));
+            if let Err(error) = enqueue_segment(&self.job, &self.stream, &self.budget, number, range, windows) {
+                self.job.fail(error);
+            }
         }
     }
-    drain(job, &stream);
-    job.end_engine(EngineKind::Mapped);
-    let unchanged = job.file.stamp().is_ok_and(|now| now == stamp);
-    if !unchanged {
-        job.file.windows.clear();
+
+    fn finish(&self) {
+        drain(&self.job, &self.stream);
+        self.job.end_engine(EngineKind::Mapped);
+        let (segments, windows) = std::mem::take(&mut *self.done.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(windows);
+        if self.job.file.stamp().is_ok_and(|now| now == self.job.stamp) {
+            return;
+        }
+        self.job.file.windows.clear();
+        if !self.job.is_stopped() {
+            self.read_again(segments);
+        }
     }
-    if !job.is_stopped() {
-        streams.give_back(stream);
-    }
-    unchanged || job.is_stopped()
 }
 
 fn enqueue_segment(
@@ -345,7 +390,7 @@ fn window_at(job: &Job, budget: &Arc<Budget>, offset: u64) -> crate::Result<Arc<
         return Err(truncated(job, range.end).at(offset));
     }
     let window = register(&job.file, &job.device, budget, range, false)?;
-    if window._share.is_none() {
+    if window.share.is_none() {
         return Ok(Arc::new(window));
     }
     windows.lock().insert(window, stamp);

@@ -1,8 +1,8 @@
-//! The engines: each moves the segments of one job that were planned for it.
+//! The engines: each moves the segments of one job that were planned for it, as they are planned.
 //!
-//! An engine returns when its copies have landed, or when the job failed and nothing of it is in
-//! flight any more: no read into a slot, no copy out of one. Failures go to [`Job::fail`], which
-//! stops the other engines; the job is the only place where an error is kept.
+//! When [`Engine::finish`] returns, its copies have landed, or the job failed and nothing of it is
+//! in flight any more: no read into a slot, no copy out of one. Failures go to [`Job::fail`],
+//! which stops the other engines; the job is the only place where an error is kept.
 
 pub(crate) mod cached;
 pub(crate) mod direct;
@@ -10,9 +10,28 @@ pub(crate) mod mapped;
 pub(crate) mod p2p;
 
 use crate::batch::Piece;
+use crate::feed::Feed;
 use crate::job::Job;
 use bifolio_device::{Device, Event, Result, Slot, Stream};
-use std::sync::{Mutex, PoisonError};
+use std::fmt::Debug;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// An engine at work on one job.
+pub(crate) trait Engine: Send + Sync + Debug {
+    /// Where its segments come from.
+    fn feed(&self) -> &Feed;
+
+    /// How many threads should work on `bytes`, the calling one included.
+    fn threads(&self, bytes: u64) -> usize;
+
+    /// One thread's share of the work, until the feed is closed and empty or the job stops.
+    fn work(&self);
+
+    /// Waits until everything has landed. Called once, after all calls of `work` have returned.
+    fn finish(&self);
+}
 
 /// Streams kept between requests: creating one is slow, and requests must not share one.
 #[derive(Debug)]
@@ -22,19 +41,50 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    pub(crate) fn new(device: &Device) -> Self {
-        Self { device: device.clone(), idle: Mutex::default() }
+    pub(crate) fn new(device: &Device) -> Arc<Self> {
+        Arc::new(Self { device: device.clone(), idle: Mutex::default() })
     }
 
-    pub(crate) fn take(&self) -> Result<Stream> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        idle.map_or_else(|| self.device.create_stream(), Ok)
+    pub(crate) fn take(self: &Arc<Self>) -> Result<LentStream> {
+        let idle = self.lock().pop();
+        let stream = idle.map_or_else(|| self.device.create_stream(), Ok)?;
+        Ok(LentStream { stream: Some(stream), home: Arc::clone(self), is_clean: AtomicBool::new(false) })
     }
 
-    /// Takes back a stream with no work in flight. One whose work failed is dropped instead: the
-    /// failure would stay on it.
-    pub(crate) fn give_back(&self, stream: Stream) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
+    fn lock(&self) -> MutexGuard<'_, Vec<Stream>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A stream in use. Dropping it keeps the stream for the next request if it was declared clean;
+/// otherwise the stream goes too, because a failure stays on it.
+#[derive(Debug)]
+pub(crate) struct LentStream {
+    stream: Option<Stream>,
+    home: Arc<Streams>,
+    is_clean: AtomicBool,
+}
+
+impl LentStream {
+    /// Nothing is in flight, and nothing failed.
+    pub(crate) fn declare_clean(&self) {
+        self.is_clean.store(true, Ordering::Release);
+    }
+}
+
+impl Deref for LentStream {
+    type Target = Stream;
+
+    fn deref(&self) -> &Stream {
+        self.stream.as_ref().expect("a lent stream is there until it is dropped")
+    }
+}
+
+impl Drop for LentStream {
+    fn drop(&mut self) {
+        if let Some(stream) = self.stream.take().filter(|_| self.is_clean.load(Ordering::Acquire)) {
+            self.home.lock().push(stream);
+        }
     }
 }
 
@@ -56,9 +106,11 @@ unsafe fn enqueue_copies(job: &Job, stream: &Stream, slot: &mut Slot, pieces: &[
 
 /// Waits for everything on an engine's stream; the last thing that an engine does. Blocks on an
 /// event, which does not spin, where a stream's own synchronisation may.
-fn drain(job: &Job, stream: &Stream) {
+fn drain(job: &Job, stream: &LentStream) {
     let landed = stream.record().and_then(|event| event.wait());
-    if let Err(error) = landed.or_else(|first| stream.synchronize().and(Err(first))) {
-        job.fail(job.device_error(error));
+    match landed.or_else(|first| stream.synchronize().and(Err(first))) {
+        Ok(()) if !job.is_stopped() => stream.declare_clean(),
+        Ok(()) => {}
+        Err(error) => job.fail(job.device_error(error)),
     }
 }

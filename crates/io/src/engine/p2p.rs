@@ -3,6 +3,8 @@
 //! The router asks a [`P2pDriver`] and never assumes: cuFile's compatibility mode looks like
 //! success but goes through host memory, so it is no direct path.
 
+use super::Engine;
+use crate::feed::{Feed, Pace};
 use crate::job::Job;
 use crate::plan::EngineKind;
 use crate::{ErrorKind, OpenFile};
@@ -60,27 +62,58 @@ impl P2pDriver for DevicePath {
     }
 }
 
-/// Moves the job's p2p segments on the calling thread.
-pub(crate) fn run(job: &Arc<Job>, driver: &dyn P2pDriver) {
-    for (number, segment) in job.segments_of(EngineKind::P2p) {
-        job.begin_segment(number);
-        let end = segment.offset + segment.length;
-        let mut at = segment.offset;
-        while at < end && !job.is_stopped() {
-            match job
-                .place(at, (end - at).min(READ_BYTES))
-                .and_then(|place| driver.read(&job.file, at, place).map_err(|error| job.read_error(error, at)))
-            {
-                Ok(0) => {
-                    job.fail(job.error(ErrorKind::Truncated, "the file was truncated while it was being read").at(at))
+/// The engine on one job.
+#[derive(Debug)]
+pub(crate) struct P2p {
+    job: Arc<Job>,
+    feed: Feed,
+    driver: Arc<dyn P2pDriver>,
+}
+
+impl P2p {
+    pub(crate) fn new(job: &Arc<Job>, driver: Option<&Arc<dyn P2pDriver>>) -> crate::Result<Self> {
+        let missing = || job.error(ErrorKind::NoEngine, "no driver here reports a direct path");
+        let driver = Arc::clone(driver.ok_or_else(missing)?);
+        let feed = Feed::new(job.pool.slot_bytes() as u64, 1, Pace::Whole);
+        Ok(Self { job: Arc::clone(job), feed, driver })
+    }
+
+    fn read(&self, number: usize, offset: u64, len: u64) -> crate::Result<u64> {
+        let place = self.job.place(offset, len)?;
+        let read = self.driver.read(&self.job.file, offset, place);
+        let read = read.map_err(|error| self.job.read_error(error, offset))?;
+        if read == 0 {
+            let error = self.job.error(ErrorKind::Truncated, "the file was truncated while it was being read");
+            return Err(error.at(offset));
+        }
+        self.job.end_piece(number, read);
+        Ok(read)
+    }
+}
+
+impl Engine for P2p {
+    fn feed(&self) -> &Feed {
+        &self.feed
+    }
+
+    fn threads(&self, _bytes: u64) -> usize {
+        1
+    }
+
+    fn work(&self) {
+        while let Some((number, segment)) = self.feed.wait_segment() {
+            self.job.begin_segment(number);
+            let (mut at, end) = (segment.offset, segment.offset + segment.length);
+            while at < end && !self.job.is_stopped() {
+                match self.read(number, at, (end - at).min(READ_BYTES)) {
+                    Ok(read) => at += read,
+                    Err(error) => self.job.fail(error),
                 }
-                Ok(read) => {
-                    job.end_piece(number, read);
-                    at += read;
-                }
-                Err(error) => job.fail(error),
             }
         }
     }
-    job.end_engine(EngineKind::P2p);
+
+    fn finish(&self) {
+        self.job.end_engine(EngineKind::P2p);
+    }
 }

@@ -28,7 +28,7 @@ const CONTROL_ALLOW_COMPATIBILITY: c_uint = 1 << 1;
 /// `CU_FILE_HANDLE_TYPE_OPAQUE_FD`.
 const HANDLE_TYPE_FD: c_int = 1;
 
-/// What GPUDirect Storage wants offsets and lengths to be multiples of.
+/// What `GPUDirect` Storage wants offsets and lengths to be multiples of.
 const ALIGNMENT: u64 = 4096;
 
 /// `CUfileError_t`.
@@ -164,24 +164,29 @@ impl RawDirectStorage for Storage {
             let detail = format!("this file has no direct path to the device (cuFile error {})", status.file);
             return Err(Error::new(ErrorKind::Unsupported, detail));
         }
-        Ok(Box::new(File { context: Arc::clone(&self.context), cufile: self.cufile, handle, _file: file }))
+        Ok(Box::new(RegisteredFile {
+            context: Arc::clone(&self.context),
+            cufile: self.cufile,
+            handle,
+            _descriptor: file,
+        }))
     }
 }
 
 #[derive(Debug)]
-struct File {
+struct RegisteredFile {
     context: Arc<Context>,
     cufile: &'static CuFile,
     handle: *mut c_void,
-    _file: OwnedFd,
+    _descriptor: OwnedFd,
 }
 
 // SAFETY: cuFile's handles may be used from any thread.
-unsafe impl Send for File {}
+unsafe impl Send for RegisteredFile {}
 // SAFETY: as above.
-unsafe impl Sync for File {}
+unsafe impl Sync for RegisteredFile {}
 
-impl RawDirectFile for File {
+impl RawDirectFile for RegisteredFile {
     fn alignment(&self) -> u64 {
         ALIGNMENT
     }
@@ -200,7 +205,7 @@ impl RawDirectFile for File {
     }
 }
 
-impl Drop for File {
+impl Drop for RegisteredFile {
     fn drop(&mut self) {
         // SAFETY: registered once; no read is in progress, because reads borrow the file.
         unsafe { (self.cufile.cuFileHandleDeregister)(self.handle) };

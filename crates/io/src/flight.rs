@@ -1,0 +1,108 @@
+//! The engines of one request: started as the planner finds work for them, fed while they run,
+//! and waited for together.
+//!
+//! The calling thread plans. When everything is planned it joins the work: it runs an engine that
+//! no thread has been given yet, or helps the page-cache engine.
+
+use crate::engine::Engine;
+use crate::job::Job;
+use crate::plan::Segment;
+use crate::workers::{Group, Workers};
+use crate::{EngineKind, Result};
+use std::sync::Arc;
+
+/// Makes an engine for a job.
+type StartEngine<'a> = dyn Fn(EngineKind, &Arc<Job>) -> Result<Arc<dyn Engine>> + 'a;
+
+/// The engines at work on one job.
+pub(crate) struct Flight<'a> {
+    job: &'a Arc<Job>,
+    workers: &'a Workers,
+    start: &'a StartEngine<'a>,
+    group: Group,
+    active: Vec<Active>,
+}
+
+struct Active {
+    kind: EngineKind,
+    engine: Arc<dyn Engine>,
+    /// Bytes planned for it, and threads that were given to it.
+    bytes: u64,
+    threads: usize,
+}
+
+impl<'a> Flight<'a> {
+    /// A flight with no engine yet; `start` makes them.
+    pub(crate) fn new(job: &'a Arc<Job>, workers: &'a Workers, start: &'a StartEngine<'a>) -> Self {
+        Self { job, workers, start, group: Group::default(), active: vec![] }
+    }
+
+    /// Gives planned segments to their engines, in file order.
+    pub(crate) fn add(&mut self, segments: Vec<Segment>) -> Result<()> {
+        for segment in segments {
+            let at = match self.active.iter().position(|active| active.kind == segment.engine) {
+                Some(at) => at,
+                None => self.start_engine(segment.engine)?,
+            };
+            let active = &mut self.active[at];
+            active.bytes += segment.length;
+            active.engine.feed().push(self.job.add(segment));
+        }
+        Ok(())
+    }
+
+    /// Lets threads begin with what was added, while the caller plans on.
+    pub(crate) fn launch(&mut self) {
+        for at in 0..self.active.len() {
+            self.give_threads(at, 0);
+        }
+    }
+
+    /// Says that everything is planned, joins the work, and waits for all of it.
+    pub(crate) fn finish(mut self) {
+        self.close();
+        // An engine without a thread is taken first; the page-cache engine has use for any.
+        let idle = self.active.iter().position(|active| active.threads == 0);
+        let mine = idle.or_else(|| self.active.iter().position(|active| active.kind == EngineKind::Cached));
+        for at in 0..self.active.len() {
+            self.give_threads(at, usize::from(mine == Some(at)));
+        }
+        if let Some(at) = mine {
+            self.active[at].engine.work();
+        }
+        self.workers.wait(&self.group);
+        for active in &self.active {
+            active.engine.finish();
+        }
+    }
+
+    fn close(&self) {
+        for active in &self.active {
+            active.engine.feed().close();
+        }
+    }
+
+    fn start_engine(&mut self, kind: EngineKind) -> Result<usize> {
+        let engine = (self.start)(kind, self.job)?;
+        self.active.push(Active { kind, engine, bytes: 0, threads: 0 });
+        Ok(self.active.len() - 1)
+    }
+
+    /// Gives an engine the threads that its bytes deserve, less `others` that it gets elsewhere.
+    fn give_threads(&mut self, at: usize, others: usize) {
+        let active = &mut self.active[at];
+        while active.threads + others < active.engine.threads(active.bytes) {
+            let engine = Arc::clone(&active.engine);
+            self.workers.run(&self.group, move || engine.work());
+            active.threads += 1;
+        }
+    }
+}
+
+impl Drop for Flight<'_> {
+    /// Also when the planner panics, nothing may write to the destination after the request.
+    fn drop(&mut self) {
+        self.close();
+        self.workers.wait(&self.group);
+    }
+}
