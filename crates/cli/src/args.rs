@@ -1,0 +1,269 @@
+//! The command line, as data.
+
+use crate::exit;
+use crate::size;
+use bifolio_device::DeviceChoice;
+use bifolio_io::EngineChoice;
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Reads files into device memory by the best path for their cache state.
+#[derive(Debug, Parser)]
+#[command(name = "bifolio", version, after_help = exit::CODES, arg_required_else_help = true)]
+pub struct Args {
+    /// The device: auto takes the first CUDA device, else the first OpenCL GPU, else host.
+    #[arg(
+        long,
+        global = true,
+        env = "BIFOLIO_DEVICE",
+        default_value = "auto",
+        value_name = "auto|host[:N]|cuda:N|opencl:N"
+    )]
+    pub device: DeviceChoice,
+    /// Print JSON instead of text.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// List devices with their capabilities, and what is missing and why.
+    #[command(after_help = exit::CODES)]
+    Devices(DevicesArgs),
+    /// Read a file, or a part of it, into device memory.
+    #[command(after_help = exit::CODES)]
+    Read(ReadArgs),
+    /// Measure every engine on the file system that holds PATH and store the fitted costs.
+    #[command(after_help = exit::CODES)]
+    Calibrate(CalibrateArgs),
+    /// Measure how quickly engines read, beside what disk and link can do.
+    #[command(subcommand)]
+    Bench(BenchCommand),
+}
+
+/// What to measure.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Engines by cache state, with CPU seconds per GB. The states are set up before every run.
+    #[command(after_help = exit::CODES)]
+    Read(BenchArgs),
+}
+
+/// Choices for `devices`.
+#[derive(Debug, ClapArgs)]
+pub struct DevicesArgs {
+    /// Also run a known-answer test of every kernel: on all devices, or on the one of --device.
+    #[arg(long)]
+    pub test: bool,
+}
+
+/// How a router is set up.
+#[derive(Debug, ClapArgs)]
+pub struct RouterArgs {
+    /// Calibrated costs: the stored profile if there is one, none, or this file.
+    #[arg(long, default_value = "auto", value_name = "auto|none|FILE")]
+    pub profile: ProfileChoice,
+    /// Pinned host memory at most.
+    #[arg(long, default_value = "64M", value_parser = size::parse, value_name = "SIZE")]
+    pub pool: u64,
+    /// Bytes of one pinned slot; raised to a power of two from 64K to 1G.
+    #[arg(long, default_value = "4M", value_parser = size::parse, value_name = "SIZE")]
+    pub slot: u64,
+    /// Threads that copy out of the page cache [default: the processors, at most 8].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+    /// Page-cache bytes that may stay pinned for ranges read again and again [default: a quarter
+    /// of the memory].
+    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
+    pub mapped_budget: Option<u64>,
+}
+
+/// Choices for `read`.
+#[derive(Debug, ClapArgs)]
+pub struct ReadArgs {
+    /// The file, or block device.
+    pub file: PathBuf,
+    /// First byte.
+    #[arg(long, default_value = "0", value_parser = size::parse, value_name = "SIZE")]
+    pub offset: u64,
+    /// Bytes, at most to the end of the file [default: to the end].
+    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
+    pub length: Option<u64>,
+    /// The engine; auto plans with all that work.
+    #[arg(long, default_value = "auto", value_name = "auto|cached|mapped|direct|p2p")]
+    pub engine: EngineChoice,
+    /// Print the SHA-256 of what is in device memory afterwards.
+    #[arg(long)]
+    pub sha256: bool,
+    /// Compare device memory with the file, byte by byte, after the last run.
+    #[arg(long)]
+    pub verify: bool,
+    /// Print the plan: residency, segments, predicted and actual times.
+    #[arg(long)]
+    pub explain: bool,
+    /// Read N times.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub repeat: u32,
+    /// The router.
+    #[command(flatten)]
+    pub router: RouterArgs,
+}
+
+/// Choices for `calibrate`.
+#[derive(Debug, ClapArgs)]
+pub struct CalibrateArgs {
+    /// A folder, or a file in it: a scratch file is written there and removed.
+    pub path: PathBuf,
+    /// Bytes of the scratch file, at least 64M.
+    #[arg(long, default_value = "1G", value_parser = size::parse, value_name = "SIZE")]
+    pub size: u64,
+    /// Reads of each size; their median counts.
+    #[arg(long, default_value_t = 9, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub repetitions: u32,
+    /// Seed of the content and of the places read.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// Choices for `bench read`.
+#[derive(Debug, ClapArgs)]
+pub struct BenchArgs {
+    /// The files.
+    #[arg(required = true)]
+    pub files: Vec<PathBuf>,
+    /// Cache states: `again` is warm, through a handle that has been read several times.
+    #[arg(long, value_delimiter = ',', default_value = "warm,again,cold,half", value_name = "LIST")]
+    pub states: Vec<CacheState>,
+    /// Engines [default: cached, direct, mapped and auto, less what does not work here].
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    pub engines: Option<Vec<EngineChoice>>,
+    /// Request sizes, such as 4K,1M,file; `file` is the whole file by one request.
+    #[arg(long, value_delimiter = ',', default_value = "file", value_name = "LIST")]
+    pub sizes: Vec<RequestSize>,
+    /// Runs of each engine; engines take turns.
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub repetitions: u32,
+    /// Stripes of the half-cached state.
+    #[arg(long, default_value = "32M", value_parser = size::parse, value_name = "SIZE")]
+    pub stripe: u64,
+    /// Bytes that requests of one size cover at most (and at most 4096 requests).
+    #[arg(long, default_value = "1G", value_parser = size::parse, value_name = "SIZE")]
+    pub limit: u64,
+    /// Seed of the requests' order.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Write a report with plots, one self-contained HTML file.
+    #[arg(long, value_name = "OUT")]
+    pub html: Option<PathBuf>,
+    /// The router.
+    #[command(flatten)]
+    pub router: RouterArgs,
+}
+
+/// Where calibrated costs come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProfileChoice {
+    /// The stored profile, if there is one.
+    Auto,
+    /// Defaults.
+    None,
+    /// A file.
+    File(PathBuf),
+}
+
+impl FromStr for ProfileChoice {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text {
+            "auto" => Self::Auto,
+            "none" => Self::None,
+            file => Self::File(file.into()),
+        })
+    }
+}
+
+/// What of a file is in the page cache before a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CacheState {
+    /// All of it.
+    Warm,
+    /// All of it, and the file has been read several times through the same handle.
+    Again,
+    /// Nothing.
+    Cold,
+    /// Every second stripe.
+    Half,
+}
+
+impl CacheState {
+    /// The name used on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Warm => "warm",
+            Self::Again => "again",
+            Self::Cold => "cold",
+            Self::Half => "half",
+        }
+    }
+}
+
+/// How much one request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestSize {
+    /// The whole file.
+    File,
+    /// So many bytes.
+    Bytes(u64),
+}
+
+impl FromStr for RequestSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "file" => Ok(Self::File),
+            _ => match size::parse(text)? {
+                0 => Err("a request has at least one byte".to_owned()),
+                bytes => Ok(Self::Bytes(bytes)),
+            },
+        }
+    }
+}
+
+impl std::fmt::Display for RequestSize {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File => f.write_str("file"),
+            Self::Bytes(bytes) => f.write_str(&size::exact(*bytes)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn lists_are_read() {
+        let line = "bifolio bench read a b --states cold,half --engines auto,direct --sizes 4K,file";
+        let args = Args::try_parse_from(line.split(' ')).unwrap();
+        let Command::Bench(BenchCommand::Read(bench)) = args.command else { panic!("another command") };
+        assert_eq!(bench.files.len(), 2);
+        assert_eq!(bench.states, [CacheState::Cold, CacheState::Half]);
+        assert_eq!(bench.sizes, [RequestSize::Bytes(4096), RequestSize::File]);
+        assert_eq!(bench.engines.unwrap().len(), 2);
+    }
+}

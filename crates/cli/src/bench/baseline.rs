@@ -1,0 +1,156 @@
+//! What the disk and the link can do by themselves, in the same run: the limits that engines are
+//! held against.
+
+use crate::args::BenchArgs;
+use crate::exit::Failure;
+use crate::resources::gb_per_s;
+use bifolio_device::Device;
+use bifolio_io::OpenFile;
+use bifolio_io::cache_state::evict;
+use bifolio_io::storage::{OsStorage, QueuedRead, Storage};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Instant;
+
+/// One copy over the link.
+const COPY_BYTES: u64 = 64 << 20;
+
+/// Copies of one measurement of the link.
+const COPIES: u64 = 16;
+
+/// One read of the disk, and how many are in flight: what the disk of the H200 machine needs to
+/// give its full rate.
+const READ_BYTES: u64 = 1 << 20;
+const DEPTH: usize = 16;
+
+/// Unbuffered reads are aligned to this.
+const ALIGNMENT: u64 = 4096;
+
+/// Pinned copies to the device, GB/s, the best of several. Falls back to smaller copies on a
+/// device with little memory.
+pub(super) fn link(device: &Device, repetitions: u32) -> Result<f64, Failure> {
+    let bytes = COPY_BYTES.min(device.memory()?.free / 2).max(4096);
+    let memory = device.alloc(bytes)?;
+    let buffer = device.alloc_pinned(bytes as usize)?;
+    let stream = device.create_stream()?;
+    let mut best = 0.0_f64;
+    // The first one pays for what is set up once.
+    for _ in 0..=repetitions {
+        let started = Instant::now();
+        for _ in 0..COPIES {
+            // SAFETY: buffer and memory outlive the synchronisation below.
+            unsafe { stream.copy_to_device(memory.slice(), buffer.as_ptr()) }?;
+        }
+        stream.synchronize()?;
+        best = best.max(gb_per_s(bytes * COPIES, started.elapsed().as_secs_f64()));
+    }
+    Ok(best)
+}
+
+/// Unbuffered reads into host memory, GB/s, of the first bytes of a file that is cold. None where
+/// the file system offers no such reads.
+pub(super) fn disk(file: &OpenFile, options: &BenchArgs) -> Result<Option<f64>, Failure> {
+    let whole = options.sizes.contains(&crate::args::RequestSize::File);
+    let size = file.size()?;
+    let bytes = if whole { size } else { size.min(options.limit) } / ALIGNMENT * ALIGNMENT;
+    let Some(direct) = open_direct(file.path()).filter(|_| bytes > 0) else { return Ok(None) };
+    evict(file, 0..size)?;
+    let fail = |error| {
+        Failure::failed(format!("{}: reading the disk without the page cache failed: {error}", file.path().display()))
+    };
+    let started = Instant::now();
+    read_all(&direct, bytes).map_err(fail)?;
+    Ok(Some(gb_per_s(bytes, started.elapsed().as_secs_f64())))
+}
+
+fn open_direct(path: &Path) -> Option<File> {
+    File::options().read(true).custom_flags(libc::O_DIRECT).open(path).ok()
+}
+
+/// Reads the first `bytes` of a file with [`DEPTH`] reads in flight.
+fn read_all(file: &File, bytes: u64) -> std::io::Result<()> {
+    // Declared before the queue, and so dropped after it: no read outlives its memory.
+    let memory = Aligned::new(READ_BYTES as usize * DEPTH);
+    let mut queue = OsStorage.open_queue(DEPTH as u32)?;
+    let (mut next, mut in_flight, mut done) = (0, 0, Vec::new());
+    let mut idle: Vec<usize> = (0..DEPTH).collect();
+    while next < bytes || in_flight > 0 {
+        while next < bytes
+            && let Some(slot) = idle.pop()
+        {
+            let len = READ_BYTES.min(bytes - next);
+            // SAFETY: the slot lies inside the memory.
+            let place = unsafe { memory.start.add(slot * READ_BYTES as usize) };
+            let read = QueuedRead {
+                fd: file.as_raw_fd(),
+                memory: place,
+                len: len as usize,
+                offset: next,
+                slot,
+                token: slot as u64,
+            };
+            // SAFETY: the file is open and the slot used by nobody else until its read is reported.
+            unsafe { queue.submit(read) }?;
+            next += len;
+            in_flight += 1;
+        }
+        queue.wait(&mut done)?;
+        for (slot, outcome) in done.drain(..) {
+            outcome?;
+            idle.push(slot as usize);
+            in_flight -= 1;
+        }
+    }
+    Ok(())
+}
+
+/// Memory at an address that unbuffered reads accept.
+struct Aligned {
+    start: *mut u8,
+    layout: Layout,
+}
+
+impl Aligned {
+    fn new(bytes: usize) -> Self {
+        let layout = Layout::from_size_align(bytes, ALIGNMENT as usize).expect("a buffer of some MiB has a layout");
+        // SAFETY: the layout has a size.
+        let start = unsafe { alloc_zeroed(layout) };
+        if start.is_null() {
+            std::alloc::handle_alloc_error(layout);
+        }
+        Self { start, layout }
+    }
+}
+
+impl Drop for Aligned {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, and reads into it are over (the queue is dropped first).
+        unsafe { dealloc(self.start, self.layout) };
+    }
+}
+
+/// The higher of two rates, either of which may be missing.
+pub(super) fn quicker(one: Option<f64>, two: Option<f64>) -> Option<f64> {
+    one.into_iter().chain(two).reduce(f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_count_ends() {
+        let temporary = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        std::fs::write(temporary.path(), vec![1; 40 << 20]).unwrap();
+        let Some(direct) = open_direct(temporary.path()) else {
+            println!("skipped: the build folder offers no unbuffered reads");
+            return;
+        };
+        for bytes in [0, 4096, 1 << 20, (17 << 20) + 8192, 40 << 20] {
+            read_all(&direct, bytes).unwrap();
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The command `bifolio`: reads files into device memory by the best path, explains the plan,
+//! calibrates the cost model and measures the engines.
+//!
+//! Every command decides and acts first and prints at the end, so that output on stdout means
+//! success. Failures are one sentence on stderr and an exit code (see [`exit`]).
+
+#![allow(unreachable_pub, reason = "nothing of a command is reachable from outside; `pub` means this crate")]
+
+mod args;
+mod bench;
+mod calibrate;
+mod devices;
+mod exit;
+mod output;
+mod progress;
+mod read;
+mod resources;
+mod signals;
+mod size;
+
+use args::{Args, BenchCommand, Command};
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return exit::usage(&error),
+    };
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(args: &Args) -> Result<(), exit::Failure> {
+    let cancel = signals::watch()?;
+    match &args.command {
+        Command::Devices(options) => devices::run(args, options),
+        Command::Read(options) => read::run(args, options, &cancel),
+        Command::Calibrate(options) => calibrate::run(args, options, &cancel),
+        Command::Bench(BenchCommand::Read(options)) => bench::run(args, options, &cancel),
+    }
+}

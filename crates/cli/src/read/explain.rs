@@ -1,0 +1,91 @@
+//! What `bifolio read` prints for people.
+
+use super::Answer;
+use crate::{output, size};
+use bifolio_io::SegmentReport;
+use std::fmt::Write;
+
+/// Plans with more segments are printed with their middle summed up.
+const SEGMENTS_MAX: usize = 20;
+
+/// Segments printed at either end of a long plan.
+const SEGMENTS_AT_ENDS: usize = 8;
+
+/// The answer as text, with the plan if it was asked for.
+pub(super) fn describe(answer: &Answer<'_>, with_plan: bool) -> String {
+    let mut text = String::new();
+    for (number, run) in answer.runs.iter().enumerate() {
+        let ms = run.seconds * 1e3;
+        let _ = writeln!(
+            text,
+            "run {:<3} {ms:10.3} ms  {:7.3} GB/s  {:.3} CPU s/GB",
+            number + 1,
+            run.gb_per_s,
+            run.cpu_s_per_gb
+        );
+    }
+    let best = if answer.runs.is_empty() { "" } else { ", best run" };
+    let _ = writeln!(
+        text,
+        "{}: {} into {} in {:.3} ms{best}: {:.3} GB/s, {:.3} CPU s/GB",
+        answer.file,
+        size::human(answer.bytes),
+        answer.device,
+        answer.seconds * 1e3,
+        answer.gb_per_s,
+        answer.cpu_s_per_gb
+    );
+    if let Some(sha256) = &answer.sha256 {
+        let _ = writeln!(text, "sha256 {sha256} (of device memory)");
+    }
+    if answer.verified.is_some() {
+        let _ = writeln!(text, "verified: device memory and file are the same");
+    }
+    if with_plan {
+        describe_plan(&mut text, answer);
+    }
+    text
+}
+
+fn describe_plan(text: &mut String, answer: &Answer<'_>) {
+    if let Some(residency) = &answer.residency {
+        let percent = 100.0 * residency.cached_bytes as f64 / residency.total_bytes.max(1) as f64;
+        let (cached, total) = (size::human(residency.cached_bytes), size::human(residency.total_bytes));
+        let _ = writeln!(text, "cached     {cached} of {total} ({percent:.0} %), as {} says", residency.source.name());
+    }
+    let _ = writeln!(text, "plan       {} ({:.1} us to look and plan)", answer.reason, answer.plan_seconds * 1e6);
+    let _ = writeln!(text, "predicted  {:.3} ms, took {:.3} ms", answer.predicted_s * 1e3, answer.seconds * 1e3);
+    let _ = writeln!(text, "pinned     {} of host memory", size::human(answer.pinned_bytes));
+    let mut rows = vec![["engine", "offset", "length", "predicted ms", "actual ms"].map(str::to_owned).to_vec()];
+    if answer.plan.len() <= SEGMENTS_MAX {
+        rows.extend(answer.plan.iter().map(row));
+    } else {
+        let (head, tail) = (SEGMENTS_AT_ENDS, answer.plan.len() - SEGMENTS_AT_ENDS);
+        rows.extend(answer.plan[..head].iter().map(row));
+        rows.extend(summary(&answer.plan[head..tail]));
+        rows.extend(answer.plan[tail..].iter().map(row));
+    }
+    text.push_str(&output::columns(&rows, &[0]));
+}
+
+fn row(segment: &SegmentReport) -> Vec<String> {
+    let ms = |seconds: f64| format!("{:.3}", seconds * 1e3);
+    vec![
+        segment.engine.to_string(),
+        segment.offset.to_string(),
+        segment.length.to_string(),
+        ms(segment.predicted_s),
+        ms(segment.actual_s),
+    ]
+}
+
+/// One line for each engine in the middle of a long plan.
+fn summary(segments: &[SegmentReport]) -> Vec<Vec<String>> {
+    let of = |engine| {
+        let of_engine: Vec<_> = segments.iter().filter(|segment| segment.engine == engine).collect();
+        let bytes: u64 = of_engine.iter().map(|segment| segment.length).sum();
+        let line = || vec![format!("... {} more {engine}", of_engine.len()), String::new(), bytes.to_string()];
+        (!of_engine.is_empty()).then(line)
+    };
+    bifolio_io::EngineKind::ALL.into_iter().filter_map(of).collect()
+}

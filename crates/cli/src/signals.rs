@@ -1,0 +1,31 @@
+//! Ctrl-C: the first one asks the work in flight to stop, the second one ends the process.
+
+use crate::exit::{Failure, eprintln_quietly};
+use bifolio_io::Cancel;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// Starts to watch for signals; the result is set by the first one.
+pub fn watch() -> Result<Cancel, Failure> {
+    let cancel = Cancel::default();
+    let mut signals = Signals::new([SIGINT, SIGTERM])
+        .map_err(|error| Failure::failed(format!("signals cannot be watched: {error}")))?;
+    let asked = cancel.clone();
+    let watch = move || {
+        for signal in signals.forever() {
+            if asked.is_cancelled() {
+                let _ = signal_hook::low_level::emulate_default_handler(signal);
+            }
+            asked.cancel();
+            eprintln_quietly("bifolio: stopping; once more to stop at once");
+        }
+    };
+    let started = std::thread::Builder::new().name("bifolio-signals".to_owned()).spawn(watch);
+    started.map_err(|error| Failure::failed(format!("a thread for signals cannot be started: {error}")))?;
+    Ok(cancel)
+}
+
+/// An error once the user has interrupted, for work between requests.
+pub fn check(cancel: &Cancel) -> Result<(), Failure> {
+    if cancel.is_cancelled() { Err(Failure::interrupted()) } else { Ok(()) }
+}

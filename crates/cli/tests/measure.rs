@@ -1,0 +1,83 @@
+//! `bifolio bench read` and `bifolio calibrate` on the embedded device: what they report and leave
+//! behind, never how quick they are.
+
+mod support;
+
+use support::{Place, json};
+
+#[test]
+fn a_benchmark_verifies_every_engine_in_every_state() {
+    let place = Place::new();
+    let (file, _) = place.file("data", 12_000_123);
+    let html = place.dir.path().join("report.html");
+    let (file, report) = (file.to_str().unwrap(), html.to_str().unwrap());
+    let args = [
+        "bench",
+        "read",
+        file,
+        "--repetitions",
+        "2",
+        "--sizes",
+        "file,64K,1M",
+        "--stripe",
+        "1M",
+        "--limit",
+        "4M",
+        "--html",
+        report,
+        "--json",
+    ];
+    let results = json(&place.run(&args));
+    assert!(results["link_gb_per_s"].as_f64().unwrap() > 0.0);
+    let groups = results["files"][0]["groups"].as_array().unwrap();
+    assert!(!groups.is_empty());
+    for group in groups {
+        for row in group["rows"].as_array().unwrap() {
+            assert_eq!(row["verified"], true, "{row}");
+            assert_eq!(row["seconds"].as_array().unwrap().len(), 2);
+            assert!(row["gb_per_s_best"].as_f64() >= row["gb_per_s_median"].as_f64());
+        }
+    }
+    let warm = groups.iter().find(|group| group["state"] == "warm" && group["whole_file"] == true).unwrap();
+    assert!(warm["auto_to_best_single"].is_number() && warm["limit_gb_per_s"].is_number());
+    let page = std::fs::read_to_string(html).unwrap();
+    assert!(page.contains("<svg") && page.contains("All numbers"));
+    assert!(!page.replace("http://www.w3.org/2000/svg", "").contains("http"), "the report stands by itself");
+    assert!(!page.contains("<script") && !page.contains("<link"), "the report stands by itself");
+}
+
+#[test]
+fn a_file_in_memory_is_measured_warm_and_the_rest_is_named() {
+    let path = std::path::PathBuf::from(format!("/dev/shm/bifolio-measure-{}", std::process::id()));
+    if std::fs::write(&path, vec![7; 3_000_000]).is_err() {
+        println!("skipped: /dev/shm is not writable here");
+        return;
+    }
+    let place = Place::new();
+    let output = place.run(&["bench", "read", path.to_str().unwrap(), "--repetitions", "1"]);
+    std::fs::remove_file(&path).unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("left out: cold (file): the file system keeps the file in memory"), "{text}");
+    assert!(text.contains("left out: direct"), "{text}");
+}
+
+#[test]
+fn a_calibration_is_stored_and_used_by_the_next_read() {
+    let place = Place::new();
+    let (file, _) = place.file("data", 1_000_000);
+    let folder = place.dir.path().to_str().unwrap();
+    let output = place.run(&["calibrate", folder, "--size", "64M", "--repetitions", "1"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("R^2") && text.contains("stored in"), "{text}");
+    let stored = place.stored_profile();
+    assert!(stored.exists(), "{}", stored.display());
+    let left: Vec<_> = std::fs::read_dir(place.dir.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    assert!(left.iter().all(|name| !name.to_string_lossy().contains("calibrate")), "{left:?}");
+    // Wrong costs in it are noticed, and so it is read.
+    assert!(place.run(&["read", file.to_str().unwrap()]).status.success());
+    let damaged = std::fs::read_to_string(&stored).unwrap().replace("\"version\": 1", "\"version\": 99");
+    std::fs::write(&stored, damaged).unwrap();
+    assert_eq!(place.run(&["read", file.to_str().unwrap()]).status.code(), Some(1));
+}
