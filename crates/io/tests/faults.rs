@@ -4,7 +4,7 @@
 mod support;
 
 use bifolio_device::backend::fault::{FaultBackend, Faults};
-use bifolio_device::{Device, HostOptions};
+use bifolio_device::{Device, DeviceChoice, HostOptions, discover};
 use bifolio_io::cache_state::evict;
 use bifolio_io::{Cancel, EngineChoice, EngineKind, ErrorKind, ReadOptions, Router, RouterOptions};
 use std::sync::Arc;
@@ -110,6 +110,45 @@ fn a_file_truncated_under_a_registration_is_an_error_and_no_signal() {
         );
         assert!(error.to_string().contains("truncated"), "{error}");
         no_slot_is_lost(&router);
+    }
+}
+
+/// On a GPU the driver copies short pieces with the CPU: a page that the truncation took away is
+/// then a SIGBUS, unless no short piece ever comes from a mapping.
+#[test]
+fn a_truncation_at_any_moment_under_any_engine_on_any_device_is_an_error_or_too_late() {
+    let (folder, mut random) = (folder(), random());
+    let size = 6_000_000 + random.below(200_000);
+    let content = random.bytes(size);
+    let devices = discover().into_iter().flat_map(|report| report.devices);
+    for device in devices.map(|info| bifolio_device::open(DeviceChoice::Exactly(info.id)).unwrap()) {
+        let router = Router::new(&device, RouterOptions::default());
+        let maps = device.capabilities().host_register_read_only.is_yes();
+        let choices = choices().into_iter().filter(|choice| maps || *choice != EngineChoice::Only(EngineKind::Mapped));
+        for choice in choices.cycle().take(40) {
+            let path = file_of(folder.path(), "data", &content);
+            let file = router.open(&path).unwrap();
+            let memory = poisoned(&device, size);
+            let (cut, delay) = (random.below(size), random.below(1500));
+            let outcome = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(std::time::Duration::from_micros(delay));
+                    std::fs::File::options().write(true).open(&path).unwrap().set_len(cut).unwrap();
+                });
+                let options = ReadOptions { engine: choice, ..ReadOptions::default() };
+                router.read(&file, 0, None, memory.slice(), &options)
+            });
+            match outcome {
+                // Whole, or what was left when the request began.
+                Ok(report) => {
+                    let bytes = report.bytes as usize;
+                    assert!(report.bytes == size || report.bytes == cut, "{choice}: {report:?}");
+                    assert!(support::content_of(&memory)[..bytes] == content[..bytes], "{choice} on {}", device.id());
+                }
+                Err(error) => assert!(error.to_string().contains("truncated"), "{choice}: {error}"),
+            }
+            no_slot_is_lost(&router);
+        }
     }
 }
 

@@ -144,7 +144,7 @@ impl Bench<'_> {
                 let row = &mut group.rows[(turn + repetition as usize) % rows];
                 signals::check(self.cancel)?;
                 self.progress.say(&format!("{}, {size}, {}, run {}", state.name(), row.engine, repetition + 1));
-                runner.run(row, kept.as_ref(), repetition == 0)?;
+                run_or_note(&runner, row, kept.as_ref(), repetition == 0)?;
             }
             if matches!(state, CacheState::Cold | CacheState::Half) {
                 group.disk_gb_per_s = baseline::quicker(group.disk_gb_per_s, baseline::disk(&file, self.options)?);
@@ -196,4 +196,24 @@ impl Bench<'_> {
 /// Reading again is about registered ranges: other engines gain nothing from a kept handle.
 fn measured_in(state: CacheState, engine: EngineChoice) -> bool {
     state != CacheState::Again || matches!(engine, EngineChoice::Auto | EngineChoice::Only(EngineKind::Mapped))
+}
+
+/// Runs a row's engine once more. An engine that a user would have to choose may fail (registering
+/// file pages can), and the others are still worth measuring; `auto` may not.
+fn run_or_note(
+    runner: &run::Runner<'_>,
+    row: &mut results::Row,
+    kept: Option<&Arc<OpenFile>>,
+    first: bool,
+) -> Result<(), Failure> {
+    if row.failed.is_some() {
+        return Ok(());
+    }
+    match runner.run(row, kept, first) {
+        Err(failure) if failure.code() == Code::Failed && row.choice != EngineChoice::Auto => {
+            row.failed = Some(failure.message().to_owned());
+            Ok(())
+        }
+        outcome => outcome,
+    }
 }

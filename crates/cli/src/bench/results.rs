@@ -74,6 +74,8 @@ pub(super) struct Row {
     pub(super) residency_source: &'static str,
     /// Device memory was compared with the file after the first run.
     pub(super) verified: bool,
+    /// Why the engine could not finish its runs; then it has no rate.
+    pub(super) failed: Option<String>,
     /// Seconds of every run.
     pub(super) seconds: Vec<f64>,
     #[serde(skip)]
@@ -94,6 +96,7 @@ impl Row {
             cached_max: 0.0,
             residency_source: "",
             verified: false,
+            failed: None,
             seconds: vec![],
             taken: vec![],
         }
@@ -113,6 +116,9 @@ impl Row {
     }
 
     fn finish(&mut self) {
+        if self.failed.is_some() {
+            return;
+        }
         let rate = |taken: &Taken| gb_per_s(taken.bytes, taken.seconds);
         self.taken.sort_by(|one, two| rate(two).total_cmp(&rate(one)));
         let (Some(best), Some(median)) = (self.taken.first(), self.taken.get(self.taken.len() / 2)) else { return };
@@ -125,6 +131,9 @@ impl Row {
 
     /// Whether the state was what it is called, within a twentieth.
     pub(super) fn state_was_reached(&self, wanted: f64) -> bool {
+        if self.seconds.is_empty() {
+            return true;
+        }
         // Whoever cannot look assumes that nothing is cached.
         self.residency_source != "assumed"
             && (self.cached_min - wanted).abs() < 0.05

@@ -70,7 +70,7 @@ fn engine_cells(group: &Group, row: &Row) -> Vec<String> {
     vec![
         group.state.name().to_owned(),
         group.request(),
-        row.engine.clone(),
+        if row.failed.is_some() { format!("{} (failed)", row.engine) } else { row.engine.clone() },
         format!("{:.3}", row.gb_per_s_best),
         format!("{:.3}", row.gb_per_s_median),
         format!("{:.3}", row.cpu_s_per_gb),
@@ -91,6 +91,14 @@ fn cached(row: &Row) -> String {
 pub(super) fn notes(file: &FileResults) -> Vec<String> {
     let mut notes = vec![];
     for group in &file.groups {
+        for (row, why) in group.rows.iter().filter_map(|row| Some((row, row.failed.as_ref()?))) {
+            notes.push(format!(
+                "{} has no rate in the state {} ({}): {why}",
+                row.engine,
+                group.state.name(),
+                group.request()
+            ));
+        }
         let missed = group.rows.iter().filter(|row| !row.state_was_reached(group.cached_wanted));
         let names: Vec<_> = missed.map(|row| row.engine.as_str()).collect();
         if !names.is_empty() {
@@ -102,7 +110,7 @@ pub(super) fn notes(file: &FileResults) -> Vec<String> {
             ));
         }
     }
-    if file.groups.iter().flat_map(|group| &group.rows).all(|row| row.verified) {
+    if file.groups.iter().flat_map(|group| &group.rows).all(|row| row.verified || row.failed.is_some()) {
         notes.push(
             "device memory was poisoned before the first run of every line, and equal to the file after it".to_owned(),
         );

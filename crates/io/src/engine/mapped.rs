@@ -28,9 +28,10 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes of a window: registrations of a few GiB are known to work, and an eviction must free
-/// something worthwhile without dropping everything.
-pub(crate) const WINDOW_BYTES: u64 = 1 << 30;
+/// Bytes of a window. Registering needs memory that may be locked for long: on a machine whose
+/// memory was plugged in while it ran, a window of 1 GiB was refused among others that were not,
+/// and the smaller it is, the less of a file is then left to the slots.
+pub(crate) const WINDOW_BYTES: u64 = 256 << 20;
 
 /// One copy: large enough for full rate, small enough for progress and cancellation.
 const COPY_BYTES: u64 = 64 << 20;
@@ -95,6 +96,8 @@ struct State {
     stamp: Option<Stamp>,
     /// Bytes read warm through slots, by window number.
     heat: Vec<u64>,
+    /// Windows that could not be registered.
+    refused: Vec<u64>,
     /// Windows being registered right now.
     in_progress: Vec<u64>,
 }
@@ -173,10 +176,8 @@ impl Windows {
             }
             state.heat[index] += bytes;
             let kept = state.kept.iter().any(|window| window.range.start == range.start);
-            if state.heat[index] >= HEAT_TO_REGISTER * (range.end - range.start)
-                && !kept
-                && !state.in_progress.contains(&number)
-            {
+            let busy = state.in_progress.contains(&number) || state.refused.contains(&number);
+            if state.heat[index] >= HEAT_TO_REGISTER * (range.end - range.start) && !kept && !busy {
                 state.in_progress.push(number);
                 hot.push(number);
             }
@@ -194,8 +195,8 @@ impl Windows {
         state.in_progress.retain(|other| *other != number);
         match made {
             Ok((window, stamp)) => state.insert(window, stamp),
-            // Not again soon: the budget is used up or the driver refuses.
-            Err(_) => state.heat.clear(),
+            // Not again while the file is as it is: the budget is used up or the driver refuses.
+            Err(_) => state.refused.push(number),
         }
     }
 }
@@ -205,6 +206,7 @@ impl State {
         if self.stamp.as_ref().is_some_and(|stamp| stamp != now) {
             self.kept.clear();
             self.heat.clear();
+            self.refused.clear();
             self.stamp = None;
         }
     }
