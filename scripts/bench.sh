@@ -5,7 +5,8 @@
 #   scripts/bench.sh OUT [FOLDER [GiB]]
 #
 # OUT receives the results; the test file (8 GiB of incompressible data) is made in FOLDER (default:
-# build/) and removed. BIFOLIO names the binary, BIFOLIO_DEVICE the device.
+# build/) and removed. BIFOLIO names the binary, BIFOLIO_DEVICE the device, PARTS what to measure
+# (of: states sizes calibrate).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,14 +20,22 @@ trap 'rm -f "$file"' EXIT
 head -c "${gib}G" /dev/urandom >"$file"
 sync "$file"
 
-"$bifolio" bench read "$file" --repetitions 5 --html "$out/states.html" | tee "$out/states.txt"
-# A registration for every short request would measure nothing else: mapped is measured again.
-sizes() { # sizes NAME LIMIT SIZES
-    "$bifolio" bench read "$file" --repetitions 5 --states warm,cold,half --engines cached,direct,auto \
-        --sizes "$3" --limit "$2" --html "$out/$1.html" | tee "$out/$1.txt"
-    "$bifolio" bench read "$file" --repetitions 5 --states again --engines cached,mapped,auto \
-        --sizes "$3" --limit "$2" | tee "$out/$1-again.txt"
+bench() { # bench NAME OPTION... : a table, and a report with plots
+    "$bifolio" bench read "$file" "${@:2}" --html "$out/$1.html" | tee "$out/$1.txt"
 }
-sizes short 64M 4K,16K,64K,256K,1M
-sizes long 1G 4M,16M,64M,256M,1G
-BIFOLIO_CACHE_DIR=$out/cache "$bifolio" calibrate "$folder" | tee "$out/calibrate.txt"
+
+parts=${PARTS:-states sizes calibrate}
+case $parts in *states*) bench states --repetitions 5 ;; esac
+# Registering for every short request would measure nothing else: mapped is measured where it is kept.
+# Warm runs take milliseconds and scatter, so there are more of them.
+sizes() { # sizes NAME LIMIT SIZES
+    bench "$1-warm" --sizes "$3" --limit "$2" --repetitions 15 --states warm --engines cached,direct,auto
+    bench "$1-again" --sizes "$3" --limit "$2" --repetitions 15 --states again --engines cached,mapped,auto
+    bench "$1-cold" --sizes "$3" --limit "$2" --repetitions 7 --states cold,half --engines cached,direct,auto
+}
+case $parts in *sizes*)
+    sizes short 64M 4K,16K,64K,256K,1M
+    sizes long 1G 4M,16M,64M,256M,1G
+    ;;
+esac
+case $parts in *calibrate*) BIFOLIO_CACHE_DIR=$out/cache "$bifolio" calibrate "$folder" | tee "$out/calibrate.txt" ;; esac

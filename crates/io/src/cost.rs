@@ -86,9 +86,15 @@ impl Costs {
         engines.iter().all(|cost| cost.is_sane()) && self.direct_extent_s.is_finite() && self.direct_extent_s >= 0.0
     }
 
-    /// Learns from a completed request that one engine served alone.
-    pub fn observe(&mut self, engine: EngineKind, bytes: u64, seconds: f64) {
+    /// Learns from a completed request that one engine served alone, with everything or nothing
+    /// of it `cached`.
+    ///
+    /// One observation counts for at most twice or half of what was believed: the first read by an
+    /// engine pays for what is set up once, and a path that looks slow is not chosen again and so
+    /// never put right.
+    pub fn observe(&mut self, engine: EngineKind, cached: bool, bytes: u64, seconds: f64) {
         let cost = match engine {
+            EngineKind::Cached if !cached => &mut self.buffered,
             EngineKind::Cached => &mut self.cached,
             EngineKind::Mapped => &mut self.mapped,
             EngineKind::Direct => &mut self.direct,
@@ -97,7 +103,7 @@ impl Costs {
         // Large requests teach the bandwidth, small ones the overhead; between them the two
         // cannot be told apart.
         let moved = bytes.saturating_sub(cost.cutoff_bytes) as f64;
-        let blend = |old: f64, new: f64| old + OBSERVATION_WEIGHT * (new - old);
+        let blend = |old: f64, new: f64| old + OBSERVATION_WEIGHT * (new.clamp(old / 2.0, (old * 2.0).max(1e-6)) - old);
         if bytes >= 16 << 20 && seconds > cost.overhead_s {
             cost.bytes_per_s = blend(cost.bytes_per_s, moved / (seconds - cost.overhead_s));
         } else if bytes <= 64 << 10 && seconds > 0.0 {
@@ -200,10 +206,23 @@ mod tests {
         fn observations_keep_the_costs_sane(seen in proptest::collection::vec((0_u64..1 << 34, 0.0..10.0_f64), 0..50)) {
             let mut costs = Costs::default();
             for (bytes, seconds) in seen {
-                costs.observe(EngineKind::Direct, bytes, seconds);
+                costs.observe(EngineKind::Direct, false, bytes, seconds);
                 prop_assert!(costs.are_sane(), "{bytes} {seconds} {costs:?}");
             }
         }
+    }
+
+    /// Symptom: after one slow first read by the direct engine, cold short reads went through the
+    /// page cache for good, which was slower. Cause: the one observation quadrupled its overhead.
+    #[test]
+    fn one_slow_read_does_not_condemn_an_engine() {
+        let mut costs = Costs::default();
+        costs.observe(EngineKind::Direct, false, 65_536, 5e-3);
+        assert!(costs.direct.seconds(65_536) < costs.buffered.seconds(65_536) * 1.25, "{costs:?}");
+        for _ in 0..50 {
+            costs.observe(EngineKind::Cached, false, 65_536, 300e-6);
+        }
+        assert!(costs.buffered.seconds(65_536) > 250e-6 && costs.cached == Costs::default().cached);
     }
 
     #[test]

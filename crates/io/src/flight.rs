@@ -1,8 +1,8 @@
 //! The engines of one request: started as the planner finds work for them, fed while they run,
 //! and waited for together.
 //!
-//! The calling thread plans. When everything is planned it joins the work: it runs an engine that
-//! no thread has been given yet, or helps the page-cache engine.
+//! The calling thread plans. When everything is planned it joins the work where a thread is
+//! wanted: at an engine that has none yet, or at the page-cache engine.
 
 use crate::engine::Engine;
 use crate::job::Job;
@@ -61,9 +61,9 @@ impl<'a> Flight<'a> {
     /// Says that everything is planned, joins the work, and waits for all of it.
     pub(crate) fn finish(mut self) {
         self.close();
-        // An engine without a thread is taken first; the page-cache engine has use for any.
         let idle = self.active.iter().position(|active| active.threads == 0);
-        let mine = idle.or_else(|| self.active.iter().position(|active| active.kind == EngineKind::Cached));
+        let wants_more = |active: &Active| active.threads < active.engine.threads(active.bytes);
+        let mine = idle.or_else(|| self.active.iter().position(wants_more));
         for at in 0..self.active.len() {
             self.give_threads(at, usize::from(mine == Some(at)));
         }

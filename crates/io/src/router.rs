@@ -359,7 +359,9 @@ impl Router {
         let device_error = |error| Error::device(file.path(), error).at(range.start);
         let mut slot = self.pool.acquire().map_err(device_error)?;
         let buffer = &mut slot.buffer().bytes_mut()[..length as usize];
-        match self.storage.read_cached_at(file.buffered(), buffer, range.start) {
+        // Through the descriptor that is advised of random access: what is missing is then read as
+        // asked for, and not a readahead window (2.5 MiB on the machines measured).
+        match self.storage.read_cached_at(file.probe(), buffer, range.start) {
             Ok(got) if got as u64 == length => {}
             // Not (all) cached, or the file system cannot say: the long way finds out.
             _ => return Ok(None),
@@ -506,10 +508,11 @@ impl Router {
         if options.engine != EngineChoice::Auto {
             return;
         }
+        let cached = report.residency.map_or(0, |seen| seen.cached_bytes);
         if let [only] = &report.plan[..]
-            && report.residency.is_some_and(|seen| seen.cached_bytes == 0 || seen.cached_bytes == seen.total_bytes)
+            && (cached == 0 || cached == report.bytes)
         {
-            self.lock_costs().observe(only.engine, only.length, report.seconds);
+            self.lock_costs().observe(only.engine, cached > 0, only.length, report.seconds);
         }
         if !self.budget.is_open() {
             return;
