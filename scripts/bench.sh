@@ -31,7 +31,7 @@ case $parts in *states*) bench states --repetitions 5 ;; esac
 sizes() { # sizes NAME LIMIT SIZES
     bench "$1-warm" --sizes "$3" --limit "$2" --repetitions 15 --states warm --engines cached,direct,auto
     bench "$1-again" --sizes "$3" --limit "$2" --repetitions 15 --states again --engines cached,mapped,auto
-    bench "$1-cold" --sizes "$3" --limit "$2" --repetitions 7 --states cold,half --engines cached,direct,auto
+    bench "$1-cold" --sizes "$3" --limit "$2" --repetitions 5 --states cold,half --engines cached,direct,auto
 }
 case $parts in *sizes*)
     sizes short 64M 4K,16K,64K,256K,1M

@@ -21,10 +21,10 @@ const COPY_BYTES: u64 = 64 << 20;
 /// Copies of one measurement of the link.
 const COPIES: u64 = 16;
 
-/// One read of the disk, and how many are in flight: what the disk of the H200 machine needs to
-/// give its full rate.
+/// One read of the disk, and how many are in flight: as many as the direct engine has, so that the
+/// limit is one.
 const READ_BYTES: u64 = 1 << 20;
-const DEPTH: usize = 16;
+const DEPTH: usize = 32;
 
 /// Unbuffered reads are aligned to this.
 const ALIGNMENT: u64 = 4096;
@@ -77,6 +77,10 @@ fn read_all(file: &File, bytes: u64) -> std::io::Result<()> {
     let mut queue = OsStorage.open_queue(DEPTH as u32)?;
     let (mut next, mut in_flight, mut done) = (0, 0, Vec::new());
     let mut idle: Vec<usize> = (0..DEPTH).collect();
+    for &slot in &idle {
+        // SAFETY: the slot lies inside the memory, which outlives the queue.
+        unsafe { queue.register_slot(slot, memory.start.add(slot * READ_BYTES as usize), READ_BYTES as usize) };
+    }
     while next < bytes || in_flight > 0 {
         while next < bytes
             && let Some(slot) = idle.pop()
