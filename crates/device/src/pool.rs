@@ -123,6 +123,8 @@ impl PinnedPool {
     fn settle_for_fewer(self: &Arc<Self>, error: Error) -> Result<Option<Slot>> {
         let mut state = self.lock();
         state.allocated -= 1;
+        // Others may be waiting for the slot that this would have been.
+        self.returned.notify_all();
         if state.allocated == 0 {
             let kind = ErrorKind::OutOfPinnedMemory;
             let detail = format!("no pinned host memory for a slot of {} bytes: {error}", self.slot_bytes);
@@ -224,6 +226,27 @@ mod tests {
         assert_ne!(a.index(), b.index());
         assert!(pool.try_acquire().unwrap().is_none());
         assert_eq!(pool.stats().allocated_bytes, pool.stats().limit_bytes);
+    }
+
+    /// Symptom: a request hung for good when pinned memory ran out while two threads asked for
+    /// their first slots. Cause: the first to be refused waited for the other's slot, and nobody
+    /// told it when that one was refused too.
+    #[test]
+    fn a_refused_slot_wakes_those_who_wait_for_it() {
+        // More than any machine can map.
+        let pool = PinnedPool::new(&Device::host(&HostOptions::default()), 1 << 62, 2);
+        // Somebody else is allocating the first slot.
+        pool.lock().allocated = 1;
+        let (report, outcome) = std::sync::mpsc::channel();
+        let waiter = Arc::clone(&pool);
+        std::thread::spawn(move || report.send(waiter.acquire().map(drop)));
+        while pool.slots_max() == 2 {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(pool.settle_for_fewer(Error::new(ErrorKind::OutOfPinnedMemory, "refused")).is_err());
+        let outcome = outcome.recv_timeout(std::time::Duration::from_secs(10)).expect("the waiter hangs");
+        assert_eq!(outcome.unwrap_err().kind(), ErrorKind::OutOfPinnedMemory);
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub enum ErrorKind {
     Device,
     /// The caller cancelled the request.
     Cancelled,
+    /// An engine panicked: a bug.
+    Panicked,
     /// A calibration profile is damaged or belongs to something else.
     Profile,
     /// Calibration could not write or measure its scratch file.

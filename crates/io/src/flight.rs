@@ -8,7 +8,8 @@ use crate::engine::Engine;
 use crate::job::Job;
 use crate::plan::Segment;
 use crate::workers::{Group, Workers};
-use crate::{EngineKind, Result};
+use crate::{EngineKind, ErrorKind, Result};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Makes an engine for a job.
@@ -68,7 +69,7 @@ impl<'a> Flight<'a> {
             self.give_threads(at, usize::from(mine == Some(at)));
         }
         if let Some(at) = mine {
-            self.active[at].engine.work();
+            work(&*self.active[at].engine, self.job);
         }
         self.workers.wait(&self.group);
         for active in &self.active {
@@ -92,10 +93,18 @@ impl<'a> Flight<'a> {
     fn give_threads(&mut self, at: usize, others: usize) {
         let active = &mut self.active[at];
         while active.threads + others < active.engine.threads(active.bytes) {
-            let engine = Arc::clone(&active.engine);
-            self.workers.run(&self.group, move || engine.work());
+            let (engine, job) = (Arc::clone(&active.engine), Arc::clone(self.job));
+            self.workers.run(&self.group, move || work(&*engine, &job));
             active.threads += 1;
         }
+    }
+}
+
+/// One thread's share of an engine's work. A panic in it, a bug here or in a driver, may have lost
+/// a batch that nobody else will move, so it fails the request.
+fn work(engine: &dyn Engine, job: &Job) {
+    if catch_unwind(AssertUnwindSafe(|| engine.work())).is_err() {
+        job.fail(job.error(ErrorKind::Panicked, "an engine panicked, which is a bug; please report it"));
     }
 }
 

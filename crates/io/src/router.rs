@@ -23,7 +23,7 @@ use bifolio_device::{Device, DeviceSlice, PinnedPool, PoolStats};
 use serde::Serialize;
 use std::ops::Range;
 use std::str::FromStr;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -250,7 +250,7 @@ impl Router {
     ) -> Result<ReadReport> {
         let started = Instant::now();
         let on_device = |error: Error| error.into_device(self.device.id());
-        if self.cancel.is_cancelled() {
+        if self.cancel.is_cancelled() || options.cancel.is_cancelled() {
             return Err(on_device(Error::new(ErrorKind::Cancelled, file.path(), "the request was cancelled")));
         }
         let stamp = file.stamp().map_err(on_device)?;
@@ -267,6 +267,7 @@ impl Router {
         {
             if let Some(report) = self.read_if_cached(file, &range, destination, started).map_err(on_device)? {
                 file.note_latest(Latest::Cached);
+                options.progress.fetch_add(report.bytes, Ordering::Relaxed);
                 return Ok(report);
             }
             tried = true;
@@ -366,7 +367,6 @@ impl Router {
             // Not (all) cached, or the file system cannot say: the long way finds out.
             _ => return Ok(None),
         }
-        let planned = started.elapsed().as_secs_f64();
         let stream = self.streams.take().map_err(device_error)?;
         let place = destination.part(0, length).map_err(device_error)?;
         // SAFETY: the slot is not touched before the event is done, or the stream has run dry.
@@ -393,7 +393,7 @@ impl Router {
                 offset: range.start,
                 length,
                 predicted_s,
-                actual_s: seconds.max(planned),
+                actual_s: seconds,
             }],
         }))
     }

@@ -42,8 +42,8 @@ struct Task {
 }
 
 impl Task {
-    /// Runs it. A panic is a bug in a task; the thread goes on for the others, and the group is
-    /// left in any case.
+    /// Runs it. A panic is a bug in a task, which reports it itself; the thread goes on for the
+    /// others, and the group is left in any case.
     fn run(self) {
         let Self { work, member } = self;
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));

@@ -227,6 +227,59 @@ fn a_registration_that_fails_is_an_error_for_mapped_and_none_for_auto() {
     }
 }
 
+/// Symptom: without a budget, `mapped` registered the same window of 256 MiB once for every 64 MiB
+/// that it copied. Cause: windows that are not kept were not looked for among those in use.
+#[test]
+fn a_window_that_cannot_be_kept_is_registered_once_for_a_request() {
+    let size = 130 << 20;
+    let folder = folder();
+    let path = folder.path().join("sparse");
+    std::fs::File::create(&path).unwrap().set_len(size).unwrap();
+    let faults = Arc::new(Faults::default());
+    faults.registrations.store(1, Ordering::SeqCst);
+    let device = Device::from_backend(FaultBackend::new(host().backend(), &faults));
+    let router = Router::new(&device, RouterOptions { mapped_bytes: 0, ..small_options() });
+    let file = router.open(&path).unwrap();
+    let memory = device.alloc(size).unwrap();
+    router.read(&file, 0, None, memory.slice(), &only(EngineKind::Mapped)).unwrap();
+}
+
+/// Symptom: a read of which some bytes never arrived was reported as a success. Cause: a panic in
+/// a helping thread was swallowed, and the batch that it was moving was missed by nobody.
+#[test]
+fn a_panic_in_an_engine_fails_the_request() {
+    let folder = folder();
+    let content = random().bytes(SIZE);
+    let path = file_of(folder.path(), "data", &content);
+    for reads in [0, 3, 10, 20] {
+        for engine in reading_engines() {
+            let router = faulty_router(reads, Fault::Panic);
+            let file = router.open(&path).unwrap();
+            let memory = poisoned(router.device(), SIZE);
+            let error = router.read(&file, 0, None, memory.slice(), &only(engine)).unwrap_err();
+            assert!(error.to_string().contains("panicked"), "{engine}: {error}");
+            no_slot_is_lost(&router);
+        }
+    }
+}
+
+/// Symptom: a short read of cached bytes went through although it was cancelled, and its bytes
+/// were not counted as progress. Cause: the quick path looked at neither option.
+#[test]
+fn a_short_cached_read_can_be_cancelled_and_counts_as_progress() {
+    let folder = folder();
+    let path = file_of(folder.path(), "data", &random().bytes(5000));
+    let router = Router::new(&host(), small_options());
+    let file = router.open(&path).unwrap();
+    let memory = poisoned(router.device(), 5000);
+    let options = ReadOptions::default();
+    router.read(&file, 0, None, memory.slice(), &options).unwrap();
+    assert_eq!(options.progress.load(Ordering::SeqCst), 5000);
+    options.cancel.cancel();
+    let error = router.read(&file, 0, None, memory.slice(), &options).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Cancelled, "{error}");
+}
+
 #[test]
 fn ranges_that_make_no_sense_are_refused_with_the_file_and_the_offset() {
     let folder = folder();

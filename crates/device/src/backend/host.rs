@@ -164,7 +164,8 @@ impl Backend for HostBackend {
 
     fn reserve(&self, len: u64) -> Result<DevicePtr> {
         // Reserved with room to align to a frame, as the GPU's ranges are; the ends are given back.
-        let padded = len + FRAME_BYTES;
+        let too_long = || Error::new(ErrorKind::BadArgument, format!("an address range of {len} bytes is too long"));
+        let padded = len.checked_add(FRAME_BYTES).ok_or_else(too_long)?;
         let start = map_anonymous(padded as usize, libc::PROT_NONE)?.as_ptr() as u64;
         let aligned = start.next_multiple_of(FRAME_BYTES);
         // SAFETY: both ends lie inside the mapping just made, outside the part that is kept.
@@ -468,8 +469,11 @@ fn run_work(work: Job, shared: &Shared) -> std::result::Result<(), String> {
         Job::Fill { dst, value, len } => unsafe { (dst as *mut u8).write_bytes(value, len as usize) },
         Job::Launch { kernel, groups, group_size, args } => {
             let borrowed: Vec<_> = args.iter().map(OwnedArg::borrow).collect();
+            let launch = HostLaunch { groups, group_size, args: &borrowed };
+            // A panic would end the thread, and whoever waits for an event behind it with it.
             // SAFETY: the enqueuer vouches for the arguments until completion.
-            unsafe { kernel(&HostLaunch { groups, group_size, args: &borrowed }) };
+            let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| unsafe { kernel(&launch) }));
+            return ran.map_err(|_| "a kernel panicked".to_owned());
         }
         Job::Record(_) | Job::Wait(_) => {}
     }
@@ -678,6 +682,26 @@ mod tests {
         let held = zero.alloc(4096).unwrap();
         assert_ne!(held.ptr(), one.alloc(4096).unwrap().ptr());
         assert_eq!(open(16).unwrap_err().kind(), ErrorKind::Missing);
+    }
+
+    /// Symptom: waiting for a kernel that panicked never ended. Cause: the panic ended the stream's
+    /// thread, and the events behind the kernel stayed unset.
+    #[test]
+    fn a_kernel_that_panics_is_an_error_for_whoever_waits() {
+        fn panics(_: &HostLaunch<'_>) {
+            panic!("planted");
+        }
+        let source = ModuleSource { name: "m", source: "", headers: &[], kernels: &[("panics", panics)] };
+        let (report, outcome) = channel();
+        std::thread::spawn(move || {
+            let device = Device::host(&HostOptions::default());
+            let (module, stream) = (device.load_module(&source).unwrap(), device.create_stream().unwrap());
+            // SAFETY: the kernel takes no arguments.
+            unsafe { stream.launch(&module, "panics", 1, 1, &[]) }.unwrap();
+            report.send(stream.synchronize())
+        });
+        let outcome = outcome.recv_timeout(Duration::from_secs(10)).expect("the waiter hangs");
+        assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Execution);
     }
 
     #[test]

@@ -23,6 +23,7 @@ use crate::job::Job;
 use crate::plan::EngineKind;
 use crate::{Error, ErrorKind, OpenFile};
 use bifolio_device::{Device, DeviceId, HostRegistration, Stream};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -94,8 +95,8 @@ struct State {
     kept: Vec<Arc<Window>>,
     /// That state.
     stamp: Option<Stamp>,
-    /// Bytes read warm through slots, by window number.
-    heat: Vec<u64>,
+    /// Bytes read warm through slots, by window number; few of the many that a sparse file has.
+    heat: BTreeMap<u64, u64>,
     /// Windows that could not be registered.
     refused: Vec<u64>,
     /// Windows being registered right now.
@@ -170,14 +171,12 @@ impl Windows {
         for number in read.start / WINDOW_BYTES..read.end.div_ceil(WINDOW_BYTES) {
             let range = window_range(number, size);
             let bytes = read.end.min(range.end).saturating_sub(read.start.max(range.start));
-            let index = number as usize;
-            if state.heat.len() <= index {
-                state.heat.resize(index + 1, 0);
-            }
-            state.heat[index] += bytes;
+            let heat = state.heat.entry(number).or_default();
+            *heat += bytes;
+            let is_hot = *heat >= HEAT_TO_REGISTER * (range.end - range.start);
             let kept = state.kept.iter().any(|window| window.range.start == range.start);
             let busy = state.in_progress.contains(&number) || state.refused.contains(&number);
-            if state.heat[index] >= HEAT_TO_REGISTER * (range.end - range.start) && !kept && !busy {
+            if is_hot && !kept && !busy {
                 state.in_progress.push(number);
                 hot.push(number);
             }
@@ -356,7 +355,8 @@ fn enqueue_segment(
         if left < COPY_BYTES_MIN {
             return copy_through_slot(job, stream, number, at, left);
         }
-        let window = window_at(job, budget, at)?;
+        let in_use = used.last().filter(|window| window.range.contains(&at)).cloned();
+        let window = in_use.map_or_else(|| window_at(job, budget, at), Ok)?;
         let mut len = left.min(COPY_BYTES).min(window.range.end - at);
         if window.range.end - at < COPY_BYTES_MIN {
             copy_through_slot(job, stream, number, at, len)?;
@@ -435,6 +435,15 @@ mod tests {
         assert!(windows.heat(0..size, size).is_empty());
         assert_eq!(windows.heat(0..size, size), [0, 1]);
         assert!(windows.heat(0..size, size).is_empty(), "registration is under way");
+    }
+
+    /// Symptom: reading the end of a sparse file of many TiB ended the process for want of memory.
+    /// Cause: the table of read windows had an entry for each window before the one read.
+    #[test]
+    fn a_read_far_out_in_a_sparse_file_needs_no_table_of_all_windows_before_it() {
+        let (windows, size) = (Windows::default(), i64::MAX as u64);
+        assert!(windows.heat(size - 4096..size, size).is_empty());
+        assert_eq!(windows.lock().heat.len(), 1);
     }
 
     #[test]

@@ -103,6 +103,8 @@ pub(crate) struct FaultStorage {
 pub(crate) enum Fault {
     /// Every further read fails with this error number.
     Error(i32),
+    /// One read panics.
+    Panic,
     /// The file is cut to this size, once, and reading goes on.
     Truncate(PathBuf, u64),
     /// Every read returns at most this many bytes: all reads are short.
@@ -126,6 +128,7 @@ impl FaultStorage {
         match &self.fault {
             Fault::Short(most) => return Ok(len.min(*most)),
             Fault::Error(code) if left <= 0 => return Err(io::Error::from_raw_os_error(*code)),
+            Fault::Panic => assert!(left != 0, "planted"),
             Fault::Truncate(path, size) if left == 0 => File::options().write(true).open(path)?.set_len(*size)?,
             _ => {}
         }
