@@ -9,6 +9,7 @@ use crate::backend::{
 };
 use crate::{Capabilities, DeviceId, DeviceInfo, Error, ErrorKind, MemoryInfo, ModuleSource, Result};
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,21 +37,21 @@ impl fmt::Display for DevicePtr {
     }
 }
 
-/// A range of device memory: a plain address and a length. It does not keep the memory alive.
+/// A range of device memory: a plain address and a length, borrowed from what owns the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DeviceSlice {
+pub struct DeviceSlice<'a> {
     ptr: DevicePtr,
     len: u64,
+    owner: PhantomData<&'a ()>,
 }
 
-impl DeviceSlice {
+impl<'a> DeviceSlice<'a> {
     /// A range that somebody else owns, such as a tensor of the caller's.
     ///
     /// # Safety
-    /// The range is valid memory of the device that it will be used with, for as long as it is
-    /// used.
+    /// The range is valid memory of the device that it will be used with, for the lifetime `'a`.
     pub unsafe fn from_raw(ptr: DevicePtr, len: u64) -> Self {
-        Self { ptr, len }
+        Self { ptr, len, owner: PhantomData }
     }
 
     /// The first address.
@@ -71,7 +72,7 @@ impl DeviceSlice {
     /// The part `offset..offset + len`; an error if it does not lie inside.
     pub fn part(self, offset: u64, len: u64) -> Result<Self> {
         match offset.checked_add(len) {
-            Some(end) if end <= self.len => Ok(Self { ptr: self.ptr.offset_by(offset), len }),
+            Some(end) if end <= self.len => Ok(Self { ptr: self.ptr.offset_by(offset), len, owner: PhantomData }),
             _ => Err(Error::new(
                 ErrorKind::BadArgument,
                 format!("{len} bytes at {offset} do not fit into {} bytes of device memory", self.len),
@@ -225,8 +226,8 @@ pub struct Allocation {
 
 impl Allocation {
     /// All of it.
-    pub fn slice(&self) -> DeviceSlice {
-        DeviceSlice { ptr: self.ptr, len: self.len }
+    pub fn slice(&self) -> DeviceSlice<'_> {
+        DeviceSlice { ptr: self.ptr, len: self.len, owner: PhantomData }
     }
 
     /// The first address.
@@ -369,8 +370,11 @@ pub struct AddressRange {
 
 impl AddressRange {
     /// The whole range, mapped or not.
-    pub fn slice(&self) -> DeviceSlice {
-        DeviceSlice { ptr: self.ptr, len: self.len }
+    ///
+    /// # Safety
+    /// Only parts in which frames are mapped, and stay mapped, are used.
+    pub unsafe fn slice(&self) -> DeviceSlice<'_> {
+        DeviceSlice { ptr: self.ptr, len: self.len, owner: PhantomData }
     }
 
     /// Length in bytes, a multiple of [`FRAME_BYTES`].
@@ -478,7 +482,7 @@ impl DirectFile {
     ///
     /// # Safety
     /// `place` is valid memory of this device until the call returns.
-    pub unsafe fn read(&self, offset: u64, place: DeviceSlice) -> std::io::Result<u64> {
+    pub unsafe fn read(&self, offset: u64, place: DeviceSlice<'_>) -> std::io::Result<u64> {
         // SAFETY: the caller's promise.
         unsafe { self.raw.read(offset, place.ptr, place.len) }
     }
@@ -521,7 +525,7 @@ impl Stream {
     /// # Safety
     /// `src` has `dst.len()` bytes; both ranges stay valid and `src` unwritten until the work
     /// completes.
-    pub unsafe fn copy_to_device(&self, dst: DeviceSlice, src: *const u8) -> Result<()> {
+    pub unsafe fn copy_to_device(&self, dst: DeviceSlice<'_>, src: *const u8) -> Result<()> {
         if dst.is_empty() {
             return Ok(());
         }
@@ -534,7 +538,7 @@ impl Stream {
     /// # Safety
     /// `dst` has `src.len()` bytes; both ranges stay valid and `dst` untouched until the work
     /// completes.
-    pub unsafe fn copy_to_host(&self, dst: *mut u8, src: DeviceSlice) -> Result<()> {
+    pub unsafe fn copy_to_host(&self, dst: *mut u8, src: DeviceSlice<'_>) -> Result<()> {
         if src.is_empty() {
             return Ok(());
         }
@@ -546,7 +550,7 @@ impl Stream {
     ///
     /// # Safety
     /// Both ranges stay valid until the work completes.
-    pub unsafe fn copy_on_device(&self, dst: DeviceSlice, src: DeviceSlice) -> Result<()> {
+    pub unsafe fn copy_on_device(&self, dst: DeviceSlice<'_>, src: DeviceSlice<'_>) -> Result<()> {
         assert_eq!(dst.len, src.len, "source and destination have one length");
         if dst.is_empty() {
             return Ok(());
@@ -559,7 +563,7 @@ impl Stream {
     ///
     /// # Safety
     /// The range stays valid until the work completes.
-    pub unsafe fn fill(&self, dst: DeviceSlice, value: u8) -> Result<()> {
+    pub unsafe fn fill(&self, dst: DeviceSlice<'_>, value: u8) -> Result<()> {
         if dst.is_empty() {
             return Ok(());
         }
@@ -601,7 +605,7 @@ impl Stream {
     }
 
     /// Copies `bytes` to `dst` and waits; lengths are equal.
-    pub fn upload(&self, dst: DeviceSlice, bytes: &[u8]) -> Result<()> {
+    pub fn upload(&self, dst: DeviceSlice<'_>, bytes: &[u8]) -> Result<()> {
         assert_eq!(dst.len, bytes.len() as u64, "source and destination have one length");
         // SAFETY: `bytes` is borrowed until the synchronisation below has waited for the copy.
         let copied = unsafe { self.copy_to_device(dst, bytes.as_ptr()) };
@@ -609,7 +613,7 @@ impl Stream {
     }
 
     /// Copies `src` to `bytes` and waits; lengths are equal.
-    pub fn download(&self, bytes: &mut [u8], src: DeviceSlice) -> Result<()> {
+    pub fn download(&self, bytes: &mut [u8], src: DeviceSlice<'_>) -> Result<()> {
         assert_eq!(src.len, bytes.len() as u64, "source and destination have one length");
         // SAFETY: `bytes` is borrowed until the synchronisation below has waited for the copy.
         let copied = unsafe { self.copy_to_host(bytes.as_mut_ptr(), src) };

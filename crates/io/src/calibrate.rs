@@ -118,7 +118,7 @@ fn largest(options: &Options) -> u64 {
 fn measure_path(
     router: &Router,
     file: &Arc<OpenFile>,
-    memory: DeviceSlice,
+    memory: DeviceSlice<'_>,
     (engine, warm): (EngineKind, bool),
     options: &Options,
     random: &mut u64,
@@ -162,7 +162,7 @@ fn median(times: &mut [f64]) -> f64 {
 }
 
 /// Seconds that one more scattered extent adds to a direct request.
-fn measure_extents(router: &Router, file: &Arc<OpenFile>, memory: DeviceSlice, options: &Options) -> Result<f64> {
+fn measure_extents(router: &Router, file: &Arc<OpenFile>, memory: DeviceSlice<'_>, options: &Options) -> Result<f64> {
     let stride = memory.len() / EXTENTS;
     let extent = |number| Segment {
         engine: EngineKind::Direct,

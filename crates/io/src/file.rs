@@ -1,6 +1,7 @@
 //! An open file as the engines see it: what it is, how large, and how it may be read unbuffered.
 
 use crate::{Error, ErrorKind, Result};
+use bifolio_device::{DeviceId, DirectFile};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -8,6 +9,9 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// Kernels before 6.13 stamp changes with the time of the latest tick, 10 ms at the coarsest.
+const CHANGE_GRANULARITY: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// Unbuffered reads when the kernel does not say (before 6.1): the page size suits every device.
 const ALIGNMENT_FALLBACK: u64 = 4096;
@@ -22,8 +26,8 @@ pub struct OpenFile {
     direct: OnceLock<std::result::Result<Direct, String>>,
     /// Set when a read was refused although the open succeeded.
     direct_refused: Mutex<Option<String>>,
-    /// The file as the driver of the direct path knows it; attached when first asked for.
-    pub(crate) direct_path: OnceLock<std::result::Result<bifolio_device::DirectFile, String>>,
+    /// The file as the driver of one device's direct path knows it; attached when first asked for.
+    pub(crate) direct_path: OnceLock<std::result::Result<(DeviceId, DirectFile), String>>,
     /// For asking whether single pages are cached; opened when first needed.
     probe: OnceLock<Option<File>>,
     /// What the latest request found, which is what the next one expects.
@@ -121,6 +125,15 @@ impl OpenFile {
         Ok(Stamp { size: metadata.len(), changed })
     }
 
+    /// Whether registrations of it may be kept. A block device has no times that tell of a write
+    /// past the page cache by somebody else, which replaces its pages; and times of change have
+    /// the granularity of a clock tick, so a state that is younger may be two.
+    pub(crate) fn may_keep_registrations(&self, stamp: &Stamp) -> bool {
+        let changed = std::time::Duration::new(stamp.changed[2].max(0) as u64, stamp.changed[3].max(0) as u32);
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        !self.is_block_device && now.saturating_sub(changed) > CHANGE_GRANULARITY
+    }
+
     /// Whether the file lives in the page cache only (tmpfs, ramfs).
     pub fn is_in_memory(&self) -> bool {
         self.in_memory
@@ -182,8 +195,13 @@ impl OpenFile {
         Ok(Direct { file, alignment })
     }
 
-    /// Files of /proc and /sys report no size but have content, and cannot be planned for.
+    /// Files of /proc report no size but have content, and those of /sys report a page; neither can
+    /// be planned for.
     fn refuse_sizeless(&self, metadata: &std::fs::Metadata) -> Result<()> {
+        if file_system_type(&self.buffered) == Some(libc::SYSFS_MAGIC as u32) {
+            let detail = "files of /sys do not report their size; copy it to a regular file first";
+            return Err(Error::new(ErrorKind::NotAFile, &self.path, detail));
+        }
         if self.is_block_device || metadata.len() > 0 {
             return Ok(());
         }
@@ -223,11 +241,17 @@ fn refuse_others(path: &Path, kind: std::fs::FileType) -> Result<()> {
 const RAMFS_MAGIC: u32 = 0x8584_58f6;
 
 fn lives_in_memory(file: &File) -> bool {
+    let in_memory = [libc::TMPFS_MAGIC as u32, libc::HUGETLBFS_MAGIC as u32, RAMFS_MAGIC];
+    file_system_type(file).is_some_and(|kind| in_memory.contains(&kind))
+}
+
+/// `f_type` of the file system that holds a file.
+fn file_system_type(file: &File) -> Option<u32> {
     // SAFETY: `statfs` is plain old data, for which zeroes are a valid value.
     let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: the descriptor is open and `stat` is writable.
     let known = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut stat) } == 0;
-    known && [libc::TMPFS_MAGIC as u32, libc::HUGETLBFS_MAGIC as u32, RAMFS_MAGIC].contains(&(stat.f_type as u32))
+    known.then_some(stat.f_type as u32)
 }
 
 /// What unbuffered reads must be aligned to (`statx`, `STATX_DIOALIGN`, since Linux 6.1).
@@ -265,6 +289,9 @@ mod tests {
         assert!(refusal(dir.path()).contains("is a directory"));
         assert!(refusal(Path::new("/dev/null")).contains("character device"));
         assert!(refusal(Path::new("/proc/self/status")).contains("reports no size"));
+        if Path::new("/sys/kernel/mm/transparent_hugepage/enabled").exists() {
+            assert!(refusal(Path::new("/sys/kernel/mm/transparent_hugepage/enabled")).contains("files of /sys"));
+        }
         assert!(refusal(&dir.path().join("absent")).contains("there is no such file"));
     }
 

@@ -39,7 +39,8 @@ pub(crate) struct Job {
     pub(crate) stamp: Stamp,
     /// The file offset that lands at the start of `destination`.
     base: u64,
-    destination: DeviceSlice,
+    /// Borrowed for as long as the request runs, which outlives the job's work (`Flight`).
+    destination: DeviceSlice<'static>,
     cancel: Cancel,
     progress: Arc<AtomicU64>,
     stopped: AtomicBool,
@@ -65,7 +66,7 @@ impl Job {
         device: &Device,
         stamp: Stamp,
         base: u64,
-        destination: DeviceSlice,
+        destination: DeviceSlice<'_>,
         cancel: Cancel,
         progress: Arc<AtomicU64>,
     ) -> Self {
@@ -77,7 +78,9 @@ impl Job {
             stamp,
             entries: Mutex::default(),
             base,
-            destination,
+            // SAFETY: `Router::execute` has borrowed the memory and returns, or unwinds, only when no
+            // engine of this job is at work any more (`Flight`).
+            destination: unsafe { DeviceSlice::from_raw(destination.ptr(), destination.len()) },
             cancel,
             progress,
             stopped: AtomicBool::new(false),
@@ -94,7 +97,7 @@ impl Job {
     }
 
     /// Where bytes of the file land.
-    pub(crate) fn place(&self, offset: u64, len: u64) -> crate::Result<DeviceSlice> {
+    pub(crate) fn place(&self, offset: u64, len: u64) -> crate::Result<DeviceSlice<'_>> {
         self.destination.part(offset - self.base, len).map_err(|error| self.device_error(error).at(offset))
     }
 
@@ -178,8 +181,7 @@ impl Job {
     }
 
     pub(crate) fn read_error(&self, error: std::io::Error, offset: u64) -> Error {
-        let doing = format!("reading at offset {offset}");
-        Error::system(self.file.path(), doing, error).at(offset).into_device(self.device.id())
+        Error::system(self.file.path(), "reading it", error).at(offset).into_device(self.device.id())
     }
 
     /// The file ended before a piece was complete: `got` bytes of its read arrived.

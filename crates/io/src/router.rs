@@ -245,7 +245,7 @@ impl Router {
         file: &Arc<OpenFile>,
         offset: u64,
         length: Option<u64>,
-        destination: DeviceSlice,
+        destination: DeviceSlice<'_>,
         options: &ReadOptions,
     ) -> Result<ReadReport> {
         let started = Instant::now();
@@ -328,7 +328,7 @@ impl Router {
         size: u64,
         offset: u64,
         length: Option<u64>,
-        destination: DeviceSlice,
+        destination: DeviceSlice<'_>,
     ) -> Result<Range<u64>> {
         let bad = |detail: String| Error::new(ErrorKind::BadRange, file.path(), detail).at(offset);
         if offset > size {
@@ -353,7 +353,7 @@ impl Router {
         &self,
         file: &Arc<OpenFile>,
         range: &Range<u64>,
-        destination: DeviceSlice,
+        destination: DeviceSlice<'_>,
         started: Instant,
     ) -> Result<Option<ReadReport>> {
         let length = range.end - range.start;
@@ -455,7 +455,7 @@ impl Router {
         file: &Arc<OpenFile>,
         stamp: Stamp,
         base: u64,
-        destination: DeviceSlice,
+        destination: DeviceSlice<'_>,
         options: &ReadOptions,
         chunks: &mut dyn Iterator<Item = Result<Vec<Segment>>>,
     ) -> Result<(Vec<SegmentReport>, f64)> {

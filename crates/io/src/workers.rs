@@ -118,7 +118,13 @@ impl Shared {
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        lock(&self.shared.queue).closed = true;
+        // Nobody waits for what was not begun (registrations in the background).
+        let left = {
+            let mut queue = lock(&self.shared.queue);
+            queue.closed = true;
+            std::mem::take(&mut queue.tasks)
+        };
+        drop(left);
         self.shared.changed.notify_all();
         for thread in self.threads.drain(..) {
             let _ = thread.join();

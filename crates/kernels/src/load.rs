@@ -75,7 +75,13 @@ impl Kernels {
     /// The ranges are memory of the stream's device, which is the one the kernels were loaded on;
     /// they stay valid and are not written by others until the work completes, and `bitmap`
     /// overlaps neither input.
-    pub unsafe fn page_diff(&self, stream: &Stream, a: DeviceSlice, b: DeviceSlice, bitmap: DeviceSlice) -> Result<()> {
+    pub unsafe fn page_diff(
+        &self,
+        stream: &Stream,
+        a: DeviceSlice<'_>,
+        b: DeviceSlice<'_>,
+        bitmap: DeviceSlice<'_>,
+    ) -> Result<()> {
         match &self.page_diff.module {
             // SAFETY: the caller's promise; the module is the right one.
             Some(module) => unsafe { page_diff::launch(stream, module, a, b, bitmap) },
@@ -93,9 +99,9 @@ impl Kernels {
     pub unsafe fn scatter(
         &self,
         stream: &Stream,
-        staging: DeviceSlice,
-        extents: DeviceSlice,
-        destination: DeviceSlice,
+        staging: DeviceSlice<'_>,
+        extents: DeviceSlice<'_>,
+        destination: DeviceSlice<'_>,
     ) -> Result<()> {
         match &self.scatter.module {
             // SAFETY: the caller's promise; the module is the right one.
@@ -137,7 +143,7 @@ fn describe(error: &dyn std::error::Error) -> String {
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
-fn page_diff_on_host(stream: &Stream, a: DeviceSlice, b: DeviceSlice, bitmap: DeviceSlice) -> Result<()> {
+fn page_diff_on_host(stream: &Stream, a: DeviceSlice<'_>, b: DeviceSlice<'_>, bitmap: DeviceSlice<'_>) -> Result<()> {
     page_diff::groups(a, b, bitmap)?;
     let (mut left, mut right) = (vec![0; a.len() as usize], vec![0; b.len() as usize]);
     stream.download(&mut left, a)?;
@@ -149,9 +155,9 @@ fn page_diff_on_host(stream: &Stream, a: DeviceSlice, b: DeviceSlice, bitmap: De
 /// The copies stay on the device: the extents are all that the host has to know.
 fn scatter_by_copies(
     stream: &Stream,
-    staging: DeviceSlice,
-    extents: DeviceSlice,
-    destination: DeviceSlice,
+    staging: DeviceSlice<'_>,
+    extents: DeviceSlice<'_>,
+    destination: DeviceSlice<'_>,
 ) -> Result<()> {
     scatter::count(extents)?;
     let mut bytes = vec![0; extents.len() as usize];

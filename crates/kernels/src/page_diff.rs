@@ -75,9 +75,9 @@ pub fn oracle(a: &[u8], b: &[u8]) -> Vec<u32> {
 pub unsafe fn launch(
     stream: &Stream,
     module: &Module,
-    a: DeviceSlice,
-    b: DeviceSlice,
-    bitmap: DeviceSlice,
+    a: DeviceSlice<'_>,
+    b: DeviceSlice<'_>,
+    bitmap: DeviceSlice<'_>,
 ) -> Result<()> {
     let groups = groups(a, b, bitmap)?;
     if groups == 0 {
@@ -96,7 +96,7 @@ pub unsafe fn launch(
 }
 
 /// The number of groups, or what is wrong with the ranges.
-pub(crate) fn groups(a: DeviceSlice, b: DeviceSlice, bitmap: DeviceSlice) -> Result<u32> {
+pub(crate) fn groups(a: DeviceSlice<'_>, b: DeviceSlice<'_>, bitmap: DeviceSlice<'_>) -> Result<u32> {
     let bad = |detail: String| Error::new(ErrorKind::BadArgument, detail);
     if a.len() != b.len() {
         return Err(bad(format!("a buffer of {} bytes has a twin of {} bytes", a.len(), b.len())));
@@ -105,7 +105,7 @@ pub(crate) fn groups(a: DeviceSlice, b: DeviceSlice, bitmap: DeviceSlice) -> Res
     if bitmap.len() < words * 4 {
         return Err(bad(format!("the bitmap has {} bytes and needs {}", bitmap.len(), words * 4)));
     }
-    let aligned = |range: DeviceSlice, to: u64| range.is_empty() || range.ptr().0.is_multiple_of(to);
+    let aligned = |range: DeviceSlice<'_>, to: u64| range.is_empty() || range.ptr().0.is_multiple_of(to);
     if !aligned(a, WORD_BYTES) || !aligned(b, WORD_BYTES) || !aligned(bitmap, 4) {
         return Err(bad(format!("a page comparison of {} with {} needs 16-byte boundaries", a.ptr(), b.ptr())));
     }

@@ -144,9 +144,9 @@ pub fn oracle(staging: &[u8], extents: &[Extent], destination: &mut [u8]) {
 pub unsafe fn launch(
     stream: &Stream,
     module: &Module,
-    staging: DeviceSlice,
-    extents: DeviceSlice,
-    destination: DeviceSlice,
+    staging: DeviceSlice<'_>,
+    extents: DeviceSlice<'_>,
+    destination: DeviceSlice<'_>,
 ) -> Result<()> {
     let count = count(extents)?;
     if count == 0 {
@@ -169,7 +169,7 @@ pub unsafe fn launch(
 }
 
 /// The number of extents in an array, or what is wrong with it.
-pub(crate) fn count(extents: DeviceSlice) -> Result<u64> {
+pub(crate) fn count(extents: DeviceSlice<'_>) -> Result<u64> {
     if extents.len().is_multiple_of(EXTENT_BYTES) && (extents.is_empty() || extents.ptr().0.is_multiple_of(8)) {
         return Ok(extents.len() / EXTENT_BYTES);
     }
@@ -305,7 +305,7 @@ impl Case {
     }
 }
 
-fn beyond(range: DeviceSlice, bytes: usize) -> Result<DeviceSlice> {
+fn beyond(range: DeviceSlice<'_>, bytes: usize) -> Result<DeviceSlice<'_>> {
     range.part(bytes as u64, range.len() - bytes as u64)
 }
 

@@ -88,9 +88,9 @@ fn wrong_ranges_are_refused_with_a_sentence() {
 fn compare(
     kernels: &Kernels,
     stream: &Stream,
-    a: bifolio_device::DeviceSlice,
-    b: bifolio_device::DeviceSlice,
-    bitmap: bifolio_device::DeviceSlice,
+    a: bifolio_device::DeviceSlice<'_>,
+    b: bifolio_device::DeviceSlice<'_>,
+    bitmap: bifolio_device::DeviceSlice<'_>,
 ) -> bifolio_device::Result<()> {
     // SAFETY: every call of this test is refused before anything is enqueued.
     unsafe { kernels.page_diff(stream, a, b, bitmap) }

@@ -83,7 +83,7 @@ pub(super) struct Runner<'a> {
     pub(super) state: CacheState,
     pub(super) requests: &'a Requests,
     pub(super) router: &'a Router,
-    pub(super) memory: DeviceSlice,
+    pub(super) memory: DeviceSlice<'a>,
 }
 
 impl Runner<'_> {

@@ -35,7 +35,7 @@ pub struct Checked {
 pub fn check(
     router: &Router,
     file: &OpenFile,
-    memory: DeviceSlice,
+    memory: DeviceSlice<'_>,
     offset: u64,
     wanted: Wanted,
     cancel: &Cancel,
@@ -80,14 +80,14 @@ impl<'a> Checker<'a> {
     }
 
     /// Compares `memory` with the file's bytes from `offset`.
-    pub fn compare_all(&mut self, memory: DeviceSlice, offset: u64) -> Result<(), Failure> {
+    pub fn compare_all(&mut self, memory: DeviceSlice<'_>, offset: u64) -> Result<(), Failure> {
         self.look(memory, |checker, at, len| checker.compare(offset + at, len))
     }
 
     /// Calls `with` for every chunk of `memory`, read back into `seen`, with its place and length.
     fn look(
         &mut self,
-        memory: DeviceSlice,
+        memory: DeviceSlice<'_>,
         mut with: impl FnMut(&mut Self, u64, usize) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let mut at = 0;

@@ -126,7 +126,7 @@ fn length_of(file: &OpenFile, options: &ReadArgs) -> Result<Option<u64>, Failure
 }
 
 /// Overwrites device memory with the pattern.
-pub fn poison(device: &Device, memory: DeviceSlice) -> Result<(), Failure> {
+pub fn poison(device: &Device, memory: DeviceSlice<'_>) -> Result<(), Failure> {
     let stream = device.create_stream()?;
     // SAFETY: the caller's memory stays valid until the synchronisation.
     unsafe { stream.fill(memory, POISON) }.and_then(|()| stream.synchronize())?;
@@ -138,7 +138,7 @@ fn read_once(
     file: &Arc<OpenFile>,
     options: &ReadArgs,
     length: Option<u64>,
-    memory: DeviceSlice,
+    memory: DeviceSlice<'_>,
     cancel: &Cancel,
 ) -> Result<(ReadReport, f64), Failure> {
     let progress = Progress::of_bytes("reading", memory.len());

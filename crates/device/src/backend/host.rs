@@ -655,7 +655,9 @@ mod tests {
         let (range, frame) = (device.reserve(FRAME_BYTES).unwrap(), device.create_frame().unwrap());
         range.map(0, &frame, Access::ReadWrite).unwrap();
         let content: Vec<u8> = (0..FRAME_BYTES).map(|i| (i * 7 % 251) as u8).collect();
-        device.create_stream().unwrap().upload(range.slice(), &content).unwrap();
+        // SAFETY: the range is one frame, mapped above.
+        let memory = unsafe { range.slice() };
+        device.create_stream().unwrap().upload(memory, &content).unwrap();
         let mut child = std::process::Command::new("cat")
             .stdin(frame.export().unwrap())
             .stdout(std::process::Stdio::piped())

@@ -97,12 +97,14 @@ impl Cached {
         // Whoever leaves looks once more: a slot may have been queued between its last look and
         // its leaving, by a thread that saw it there.
         while !self.lock_full().is_empty() && !self.at_driver.swap(true, Ordering::AcqRel) {
+            // Leaves also when a call panics: the others would wait for its slots.
+            let leaving = AtDriver(&self.at_driver);
             loop {
                 let next = self.lock_full().pop_front();
                 let Some((slot, pieces)) = next else { break };
                 self.enqueue(slot, &pieces);
             }
-            self.at_driver.store(false, Ordering::Release);
+            drop(leaving);
         }
     }
 
@@ -122,6 +124,15 @@ impl Cached {
 
     fn lock_full(&self) -> MutexGuard<'_, VecDeque<(Slot, Vec<Piece>)>> {
         self.full.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The one thread that talks to the driver.
+struct AtDriver<'a>(&'a AtomicBool);
+
+impl Drop for AtDriver<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 

@@ -31,6 +31,9 @@ const READ_BYTES: u64 = 1 << 20;
 /// Bytes of slots that the engine holds at once: one and a half times what is in flight.
 const HELD_BYTES_MAX: usize = 24 << 20;
 
+/// Reads without a byte, in a row, after which a request is given up.
+const STALLED_MAX: u32 = 10_000;
+
 /// Queues kept between requests, with their registered slots.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
@@ -84,7 +87,18 @@ impl Direct {
             .map_err(|error| job.error(ErrorKind::Read, format!("no queue for reads: {error}")))?;
         let stream = self.streams.take().map_err(|error| job.device_error(error))?;
         let (fd, alignment, feed) = (self.fd, self.alignment, &self.feed);
-        Ok(Run { job, fd, alignment, feed, queue, stream, held: vec![], waiting: VecDeque::new(), in_flight: 0 })
+        Ok(Run {
+            job,
+            fd,
+            alignment,
+            feed,
+            queue,
+            stream,
+            held: vec![],
+            waiting: VecDeque::new(),
+            in_flight: 0,
+            stalled: 0,
+        })
     }
 }
 
@@ -130,6 +144,8 @@ struct Run<'a> {
     /// Reads for which the queue has no room yet.
     waiting: VecDeque<QueuedRead>,
     in_flight: usize,
+    /// Reads in a row that brought nothing although the file goes on.
+    stalled: u32,
 }
 
 /// A slot of this engine.
@@ -271,7 +287,12 @@ impl Run<'_> {
     }
 
     /// What a completed read leaves to be read; an error where bytes are missing.
-    fn judge(&self, read: &QueuedRead, piece: Piece, outcome: io::Result<usize>) -> crate::Result<Option<QueuedRead>> {
+    fn judge(
+        &mut self,
+        read: &QueuedRead,
+        piece: Piece,
+        outcome: io::Result<usize>,
+    ) -> crate::Result<Option<QueuedRead>> {
         let got = match outcome {
             Ok(got) => got,
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => 0,
@@ -290,9 +311,19 @@ impl Run<'_> {
         if size <= end || !end.is_multiple_of(self.alignment) {
             if size >= wanted_end {
                 // It grew again, or the stop was not aligned: read from the last aligned byte on.
-                return Ok(Some(rest(read, got - got % self.alignment as usize)));
+                return self.again(read, got - got % self.alignment as usize);
             }
             return Err(self.job.truncated(&piece, end - piece.read_offset));
+        }
+        self.again(read, got)
+    }
+
+    /// What is left of a read, unless nothing comes time after time.
+    fn again(&mut self, read: &QueuedRead, got: usize) -> crate::Result<Option<QueuedRead>> {
+        self.stalled = if got == 0 { self.stalled + 1 } else { 0 };
+        if self.stalled > STALLED_MAX {
+            let detail = "the file system delivers nothing, although the file goes on";
+            return Err(self.job.error(ErrorKind::Read, detail).at(read.offset));
         }
         Ok(Some(rest(read, got)))
     }

@@ -186,14 +186,17 @@ impl Windows {
 
     /// Registers window `number` and keeps it, if the budget allows. For a background thread.
     pub(crate) fn keep(&self, file: &OpenFile, device: &Device, budget: &Arc<Budget>, number: u64) {
+        let young = file.stamp().is_ok_and(|stamp| !file.may_keep_registrations(&stamp));
         let made = file.stamp().and_then(|stamp| {
-            let window = register(file, device, budget, window_range(number, stamp.size), true)?;
+            let window = register(file, device, budget, &stamp, window_range(number, stamp.size), true)?;
             Ok((window, stamp))
         });
         let mut state = self.lock();
         state.in_progress.retain(|other| *other != number);
         match made {
             Ok((window, stamp)) => state.insert(window, stamp),
+            // Too young to be kept; later it may be.
+            Err(_) if young => _ = state.heat.remove(&number),
             // Not again while the file is as it is: the budget is used up or the driver refuses.
             Err(_) => state.refused.push(number),
         }
@@ -227,6 +230,7 @@ fn register(
     file: &OpenFile,
     device: &Device,
     budget: &Arc<Budget>,
+    stamp: &Stamp,
     range: Range<u64>,
     kept: bool,
 ) -> crate::Result<Window> {
@@ -236,7 +240,11 @@ fn register(
     if len == 0 {
         return Err(no_engine("it has no bytes to map".to_owned()));
     }
-    let share = budget.take(len);
+    let may_keep = file.may_keep_registrations(stamp);
+    let share = if may_keep { budget.take(len) } else { None };
+    if kept && !may_keep {
+        return Err(no_engine("it changed a moment ago".to_owned()));
+    }
     if kept && share.is_none() {
         return Err(no_engine(format!(
             "the budget for registered page-cache pages ({} bytes) is used up",
@@ -391,7 +399,7 @@ fn window_at(job: &Job, budget: &Arc<Budget>, offset: u64) -> crate::Result<Arc<
     if offset >= range.end {
         return Err(truncated(job, range.end).at(offset));
     }
-    let window = register(&job.file, &job.device, budget, range, false)?;
+    let window = register(&job.file, &job.device, budget, &stamp, range, false)?;
     if window.share.is_none() {
         return Ok(Arc::new(window));
     }
@@ -444,6 +452,30 @@ mod tests {
         let (windows, size) = (Windows::default(), i64::MAX as u64);
         assert!(windows.heat(size - 4096..size, size).is_empty());
         assert_eq!(windows.lock().heat.len(), 1);
+    }
+
+    /// Registered pages outlive their place in the file: nothing but the stamp tells that a window
+    /// no longer shows it. On `host` mappings follow the file, so only this shows the rule.
+    #[test]
+    fn windows_of_another_state_of_the_file_are_never_offered() {
+        let temporary = tempfile::NamedTempFile::new().unwrap();
+        temporary.as_file().set_len(4 << 20).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        let device = Device::host(&bifolio_device::HostOptions::default());
+        let (file, budget) = (OpenFile::open(temporary.path()).unwrap(), Budget::new(1 << 30));
+        let made_of = file.stamp().unwrap();
+        file.windows.keep(&file, &device, &budget, 0);
+        assert!(file.windows.cover(device.id(), &made_of, &(0..4 << 20)));
+        temporary.as_file().set_len(0).unwrap();
+        temporary.as_file().set_len(4 << 20).unwrap();
+        let now = file.stamp().unwrap();
+        assert_eq!(now.size, made_of.size);
+        assert!(!file.windows.cover(device.id(), &now, &(0..4 << 20)));
+        assert!(file.windows.ready(device.id(), &now).is_empty());
+        // So young a state may be two: nothing of it is kept, and everything is returned.
+        file.windows.keep(&file, &device, &budget, 0);
+        assert!(file.windows.ready(device.id(), &now).is_empty());
+        assert_eq!(budget.used.load(Ordering::Relaxed), 0);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::feed::{Feed, Pace};
 use crate::job::Job;
 use crate::plan::EngineKind;
 use crate::{ErrorKind, OpenFile};
-use bifolio_device::{Device, DeviceSlice, DirectFile, DirectStorage};
+use bifolio_device::{Device, DeviceId, DeviceSlice, DirectFile, DirectStorage};
 use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
@@ -24,12 +24,13 @@ pub trait P2pDriver: Send + Sync + Debug {
 
     /// Reads `place.len()` bytes at `offset` into device memory; may be short, 0 at the end of
     /// the file. Returns when the bytes are in place.
-    fn read(&self, file: &OpenFile, offset: u64, place: DeviceSlice) -> io::Result<u64>;
+    fn read(&self, file: &OpenFile, offset: u64, place: DeviceSlice<'_>) -> io::Result<u64>;
 }
 
 /// The direct path of a device's own driver.
 #[derive(Debug)]
 pub(crate) struct DevicePath {
+    device: DeviceId,
     storage: DirectStorage,
 }
 
@@ -37,7 +38,7 @@ impl DevicePath {
     /// The driver of `device`, where it reports a direct path.
     pub(crate) fn of(device: &Device) -> Option<Self> {
         let offered = device.capabilities().direct_storage.is_yes();
-        if offered { device.direct_storage().ok().map(|storage| Self { storage }) } else { None }
+        if offered { device.direct_storage().ok().map(|storage| Self { device: device.id(), storage }) } else { None }
     }
 
     fn attach(&self, file: &OpenFile) -> Result<DirectFile, String> {
@@ -46,7 +47,12 @@ impl DevicePath {
     }
 
     fn attached<'a>(&self, file: &'a OpenFile) -> Result<&'a DirectFile, String> {
-        file.direct_path.get_or_init(|| self.attach(file)).as_ref().map_err(Clone::clone)
+        let attached = file.direct_path.get_or_init(|| Ok((self.device, self.attach(file)?)));
+        match attached {
+            Ok((device, file)) if *device == self.device => Ok(file),
+            Ok((device, _)) => Err(format!("the file is open on the direct path of {device}")),
+            Err(reason) => Err(reason.clone()),
+        }
     }
 }
 
@@ -55,7 +61,7 @@ impl P2pDriver for DevicePath {
         self.attached(file).map(DirectFile::alignment)
     }
 
-    fn read(&self, file: &OpenFile, offset: u64, place: DeviceSlice) -> io::Result<u64> {
+    fn read(&self, file: &OpenFile, offset: u64, place: DeviceSlice<'_>) -> io::Result<u64> {
         let attached = self.attached(file).map_err(io::Error::other)?;
         // SAFETY: the request owns its destination until it returns, and so until this call does.
         unsafe { attached.read(offset, place) }

@@ -27,9 +27,6 @@ pub trait Storage: Send + Sync + Debug {
 
 /// Asynchronous reads, completed in any order.
 pub trait ReadQueue: Send + Debug {
-    /// How it reads, for explanations.
-    fn describe(&self) -> &'static str;
-
     /// Tells the queue that slot `index` is this memory, so that it may be pinned once for all
     /// reads. Best effort: a queue that cannot do it reads without.
     ///

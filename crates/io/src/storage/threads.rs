@@ -42,10 +42,6 @@ impl ThreadQueue {
 }
 
 impl ReadQueue for ThreadQueue {
-    fn describe(&self) -> &'static str {
-        "threads (io_uring is refused here)"
-    }
-
     unsafe fn register_slot(&mut self, _index: usize, _start: *mut u8, _len: usize) {}
 
     unsafe fn submit(&mut self, read: QueuedRead) -> io::Result<()> {

@@ -44,13 +44,6 @@ impl std::fmt::Debug for UringQueue {
 }
 
 impl ReadQueue for UringQueue {
-    fn describe(&self) -> &'static str {
-        match self.registered {
-            Registered::Slots(_) => "io_uring with registered buffers",
-            Registered::Untried | Registered::Refused => "io_uring",
-        }
-    }
-
     unsafe fn register_slot(&mut self, index: usize, start: *mut u8, len: usize) {
         if matches!(self.registered, Registered::Untried) {
             let sparse = self.ring.submitter().register_buffers_sparse(REGISTERED_SLOTS_MAX as u32);
@@ -95,8 +88,11 @@ impl ReadQueue for UringQueue {
             if want > 0 || self.pending > 0 {
                 match self.ring.submit_and_wait(want) {
                     Ok(_) => self.pending = 0,
-                    // EBUSY: completions must be reaped first. EINTR: a signal came.
-                    Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY)) => {}
+                    // EBUSY: completions must be reaped first. EAGAIN: the kernel is short of memory
+                    // for the moment. EINTR: a signal came.
+                    Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)) => {
+                        std::thread::yield_now();
+                    }
                     Err(error) => return Err(error),
                 }
             }
@@ -116,8 +112,15 @@ impl ReadQueue for UringQueue {
 
 impl Drop for UringQueue {
     fn drop(&mut self) {
+        // Entries that the kernel never took write nothing; the others are waited for, whatever
+        // the calls say: closing a ring does not end its reads.
+        let unsubmitted = self.ring.submission().len();
         let mut done = Vec::new();
-        while self.in_flight > 0 && self.wait(&mut done).is_ok() {}
+        while self.in_flight > unsubmitted {
+            if self.wait(&mut done).is_err() {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        }
     }
 }
 

@@ -30,6 +30,8 @@ pub(crate) fn file_of(folder: &Path, name: &str, content: &[u8]) -> PathBuf {
     let path = folder.join(name);
     std::fs::write(&path, content).unwrap();
     File::open(&path).unwrap().sync_all().unwrap();
+    // Registrations of a file that changed a moment ago are not kept.
+    std::thread::sleep(std::time::Duration::from_millis(25));
     path
 }
 
@@ -163,10 +165,6 @@ struct FaultyQueue {
 }
 
 impl ReadQueue for FaultyQueue {
-    fn describe(&self) -> &'static str {
-        "faulty"
-    }
-
     unsafe fn register_slot(&mut self, index: usize, start: *mut u8, len: usize) {
         // SAFETY: the caller's promise.
         unsafe { self.inner.register_slot(index, start, len) };

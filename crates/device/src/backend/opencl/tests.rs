@@ -146,7 +146,9 @@ fn copies_and_fills_run_in_order_and_across_streams() {
     let mut pinned = device.alloc_pinned((3 << 20) + 5).unwrap();
     assert_eq!(pinned.as_ptr().addr() % 4096, 0);
     pinned.bytes_mut()[..3 << 20].iter_mut().enumerate().for_each(|(i, byte)| *byte = (i % 251) as u8);
-    let part = |memory: &crate::Allocation, offset, len| memory.slice().part(offset, len).unwrap();
+    fn part(memory: &crate::Allocation, offset: u64, len: u64) -> crate::DeviceSlice<'_> {
+        memory.slice().part(offset, len).unwrap()
+    }
     // SAFETY: all memory lives until both streams are done, and the host touches none of it.
     unsafe {
         first.copy_to_device(a.slice(), pinned.as_ptr()).unwrap();
