@@ -45,11 +45,11 @@ pub struct DeviceSlice<'a> {
     owner: PhantomData<&'a ()>,
 }
 
-impl<'a> DeviceSlice<'a> {
+impl DeviceSlice<'_> {
     /// A range that somebody else owns, such as a tensor of the caller's.
     ///
     /// # Safety
-    /// The range is valid memory of the device that it will be used with, for the lifetime `'a`.
+    /// The range is valid memory of the device that it will be used with, for the slice's lifetime.
     pub unsafe fn from_raw(ptr: DevicePtr, len: u64) -> Self {
         Self { ptr, len, owner: PhantomData }
     }

@@ -151,8 +151,7 @@ impl Job {
         for Entry { segment, first, last } in &*self.lock_entries() {
             match merged.last_mut() {
                 Some((before, begun, ended)) if before.engine == segment.engine => {
-                    before.length += segment.length;
-                    before.predicted_s = costs.of(segment.engine).seconds(before.length);
+                    before.join(segment, costs);
                     (*begun, *ended) = (begun.min(*first), ended.max(*last));
                 }
                 _ => merged.push((segment.clone(), *first, *last)),

@@ -71,6 +71,18 @@ pub struct Segment {
     pub predicted_s: f64,
 }
 
+impl Segment {
+    /// Takes in a later segment of the same engine.
+    pub(crate) fn join(&mut self, next: &Self, costs: &Costs) {
+        self.length += next.length;
+        self.predicted_s = match self.engine {
+            // Parts may come from storage, which the engine alone does not tell.
+            EngineKind::Cached => self.predicted_s + (next.predicted_s - costs.cached.overhead_s).max(0.0),
+            engine => costs.of(engine).seconds(self.length),
+        };
+    }
+}
+
 /// How a request is served. Segments are in file order and cover it exactly.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Plan {
@@ -118,7 +130,7 @@ pub fn plan(residency: &Residency, costs: &Costs, offer: &Offer<'_>) -> Plan {
         let reason = if cached == 0 { "nothing is cached" } else { "everything is cached" };
         let buffered_s = costs.buffered.seconds(total);
         if cached == 0 && buffered_s * POLLUTION_FACTOR < makespan(&split, costs) {
-            return Plan { segments: one_engine(EngineKind::Cached), predicted_s: buffered_s, reason };
+            return through_cache(range, buffered_s, reason);
         }
         return finish(split, costs, reason);
     }
@@ -132,8 +144,8 @@ pub fn plan(residency: &Residency, costs: &Costs, offer: &Offer<'_>) -> Plan {
         );
     }
     if through_cache_s < split_s {
-        let (segments, reason) = (one_engine(EngineKind::Cached), "partly cached; the page cache alone is quickest");
-        return Plan { segments, predicted_s: through_cache_s, reason };
+        let seconds = costs.cached.seconds(cached) + costs.buffered.seconds(total - cached);
+        return through_cache(range, seconds, "partly cached; the page cache alone is quickest");
     }
     finish(split, costs, "partly cached; page cache and storage are read at the same time")
 }
@@ -142,6 +154,13 @@ pub fn plan(residency: &Residency, costs: &Costs, offer: &Offer<'_>) -> Plan {
 pub fn plan_with(engine: EngineKind, range: Range<u64>, costs: &Costs) -> Plan {
     let segments = if range.is_empty() { vec![] } else { vec![segment(engine, range, costs)] };
     finish(segments, costs, "the engine was chosen by the caller")
+}
+
+/// All of a range through the page cache, which the kernel fills on the way.
+fn through_cache(range: Range<u64>, seconds: f64, reason: &'static str) -> Plan {
+    let length = range.end - range.start;
+    let segment = Segment { engine: EngineKind::Cached, offset: range.start, length, predicted_s: seconds };
+    Plan { segments: vec![segment], predicted_s: seconds, reason }
 }
 
 fn finish(segments: Vec<Segment>, costs: &Costs, reason: &'static str) -> Plan {
@@ -158,7 +177,7 @@ impl Plan {
     pub(crate) fn merged(segments: Vec<Segment>, reason: &'static str, costs: &Costs) -> Self {
         let mut list = Segments { costs, list: Vec::new() };
         for segment in segments {
-            list.push(segment.engine, segment.offset..segment.offset + segment.length);
+            list.append(segment);
         }
         finish(list.list, costs, reason)
     }
@@ -167,13 +186,14 @@ impl Plan {
 /// Seconds until the slowest engine is done, each engine working through its own segments.
 fn makespan(segments: &[Segment], costs: &Costs) -> f64 {
     let time = |engine| {
-        let (mut bytes, mut extents) = (0, 0_u32);
-        for segment in segments.iter().filter(|segment| segment.engine == engine) {
-            bytes += segment.length;
-            extents += 1;
+        let mut of_engine = segments.iter().filter(|segment| segment.engine == engine);
+        let Some(first) = of_engine.next() else { return 0.0 };
+        let (mut all, mut further) = (first.clone(), 0.0);
+        for segment in of_engine {
+            all.join(segment, costs);
+            further += extent_s(engine, costs);
         }
-        let further = f64::from(extents.saturating_sub(1));
-        costs.of(engine).seconds(bytes) + further * extent_s(engine, costs)
+        all.predicted_s + further
     };
     EngineKind::ALL.into_iter().map(time).fold(0.0, f64::max)
 }
@@ -212,15 +232,23 @@ struct Segments<'a> {
 
 impl Segments<'_> {
     fn push(&mut self, engine: EngineKind, range: Range<u64>) {
-        if range.is_empty() {
-            return;
+        self.append(segment(engine, range, self.costs));
+    }
+
+    /// The same for bytes that are not cached.
+    fn push_stored(&mut self, engine: EngineKind, range: Range<u64>) {
+        let mut stored = segment(engine, range, self.costs);
+        if engine == EngineKind::Cached {
+            stored.predicted_s = self.costs.buffered.seconds(stored.length);
         }
+        self.append(stored);
+    }
+
+    fn append(&mut self, segment: Segment) {
         match self.list.last_mut() {
-            Some(last) if last.engine == engine => {
-                last.length += range.end - range.start;
-                last.predicted_s = self.costs.of(engine).seconds(last.length);
-            }
-            _ => self.list.push(segment(engine, range, self.costs)),
+            _ if segment.length == 0 => {}
+            Some(last) if last.engine == segment.engine => last.join(&segment, self.costs),
+            _ => self.list.push(segment),
         }
     }
 
@@ -246,13 +274,13 @@ impl Segments<'_> {
             let body = end.saturating_sub(start);
             let quicker = self.costs.p2p.seconds(body) < self.costs.direct.seconds(body);
             if body >= P2P_BYTES_MIN && (quicker || !offer.direct) {
-                self.push(storage, run.start..start);
-                self.push(EngineKind::P2p, start..end);
-                self.push(storage, end..run.end);
+                self.push_stored(storage, run.start..start);
+                self.push_stored(EngineKind::P2p, start..end);
+                self.push_stored(storage, end..run.end);
                 return;
             }
         }
-        self.push(storage, run);
+        self.push_stored(storage, run);
     }
 }
 
@@ -349,6 +377,17 @@ mod tests {
     fn without_unbuffered_reads_everything_goes_through_the_page_cache() {
         let plan = plan(&residency(0..64 * MIB, &[0..MIB]), &Costs::default(), &Offer::default());
         assert_eq!(engines(&plan), [EngineKind::Cached]);
+    }
+
+    /// Symptom: where `O_DIRECT` was missing, a cold GiB was predicted to take 0.07 s, and took ten
+    /// times as long. Cause: the engine's cost for cached bytes was used for all of its bytes.
+    #[test]
+    fn cold_bytes_through_the_page_cache_are_predicted_at_the_storage_s_rate() {
+        let costs = Costs::default();
+        let cold = plan(&residency(0..64 * MIB, &[]), &costs, &Offer::default());
+        assert!((cold.predicted_s - costs.buffered.seconds(64 * MIB)).abs() < 1e-9, "{cold:?}");
+        let again = Plan::merged([cold.segments.clone(), cold.segments].concat(), "", &costs);
+        assert!(again.predicted_s > 1.9 * costs.buffered.seconds(64 * MIB), "{again:?}");
     }
 
     #[test]
