@@ -146,9 +146,6 @@ fn copies_and_fills_run_in_order_and_across_streams() {
     let mut pinned = device.alloc_pinned((3 << 20) + 5).unwrap();
     assert_eq!(pinned.as_ptr().addr() % 4096, 0);
     pinned.bytes_mut()[..3 << 20].iter_mut().enumerate().for_each(|(i, byte)| *byte = (i % 251) as u8);
-    fn part(memory: &crate::Allocation, offset: u64, len: u64) -> crate::DeviceSlice<'_> {
-        memory.slice().part(offset, len).unwrap()
-    }
     // SAFETY: all memory lives until both streams are done, and the host touches none of it.
     unsafe {
         first.copy_to_device(a.slice(), pinned.as_ptr()).unwrap();
@@ -162,4 +159,8 @@ fn copies_and_fills_run_in_order_and_across_streams() {
     let expected = |i: usize| if (7..1008).contains(&i) { 0xEE } else { (i % 251) as u8 };
     assert!(out.iter().enumerate().all(|(i, &byte)| byte == expected(i)));
     assert!(first.record().unwrap().query().unwrap());
+}
+
+fn part(memory: &crate::Allocation, offset: u64, len: u64) -> crate::DeviceSlice<'_> {
+    memory.slice().part(offset, len).unwrap()
 }
