@@ -40,6 +40,14 @@ has_nvrtc() {
     [ -n "${BIFOLIO_NVRTC_LIBRARY:-}" ] || first_file "$NVRTC_FOLDER"/nvidia/*/lib/libnvrtc.so.* >/dev/null
 }
 
+# A removed package leaves its .icd file behind: what that names must be there as well.
+has_pocl() {
+    local icd library
+    icd=$(first_file /etc/OpenCL/vendors/pocl*.icd) || return 1
+    library=$(head -n 1 "$icd")
+    first_file "$library" /usr/lib/"$library" /usr/lib64/"$library" /usr/lib/*/"$library" /usr/local/lib/"$library" >/dev/null
+}
+
 look_for_demo() {
     has_command cc || lacks "a C compiler and linker (cc)" gcc libc6-dev
 }
@@ -49,7 +57,7 @@ look_for_test() {
     has_command "${CXX:-c++}" || lacks "a C++ compiler with sanitisers (${CXX:-c++})" g++
     first_file /usr/lib/libOpenCL.so.1 /usr/lib64/libOpenCL.so.1 /usr/lib/*/libOpenCL.so.1 >/dev/null ||
         lacks "the OpenCL loader (libOpenCL.so.1)" ocl-icd-libopencl1
-    first_file /etc/OpenCL/vendors/pocl*.icd >/dev/null ||
+    has_pocl ||
         lacks "PoCL, the OpenCL device of the tests" pocl-opencl-icd
     first_file ${BIFOLIO_OCLGRIND_LIBRARY:-} /usr/lib/oclgrind/liboclgrind-rt.so \
         /usr/lib/*/oclgrind/liboclgrind-rt.so /usr/local/lib/oclgrind/liboclgrind-rt.so >/dev/null ||
