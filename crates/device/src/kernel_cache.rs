@@ -14,6 +14,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const MAGIC: &[u8; 8] = b"bifolkc1";
 const HEADER: usize = MAGIC.len() + 32;
 
+/// The folder for what can be made again: `$BIFOLIO_CACHE_DIR`, else `$XDG_CACHE_HOME/bifolio`, else
+/// `~/.cache/bifolio`. None without a home.
+pub fn cache_folder() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    variable("BIFOLIO_CACHE_DIR")
+        .or_else(|| variable("XDG_CACHE_HOME").map(|home| home.join("bifolio")))
+        .or_else(|| variable("HOME").map(|home| home.join(".cache/bifolio")))
+}
+
 /// The folder of compiled kernels: `$BIFOLIO_CACHE_DIR/kernels`, else `$XDG_CACHE_HOME/bifolio/kernels`,
 /// else `~/.cache/bifolio/kernels`.
 #[derive(Debug, Clone)]
@@ -24,11 +33,7 @@ pub(crate) struct KernelCache {
 impl KernelCache {
     /// The cache of this user.
     pub(crate) fn of_user() -> Self {
-        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let root = variable("BIFOLIO_CACHE_DIR")
-            .or_else(|| variable("XDG_CACHE_HOME").map(|home| home.join("bifolio")))
-            .or_else(|| variable("HOME").map(|home| home.join(".cache/bifolio")));
-        Self { folder: root.map(|root| root.join("kernels")) }
+        Self { folder: cache_folder().map(|root| root.join("kernels")) }
     }
 
     #[cfg(test)]

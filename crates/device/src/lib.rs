@@ -36,6 +36,7 @@ pub use device::{
 pub use error::{Error, ErrorKind, Result};
 pub use id::{BackendKind, DeviceChoice, DeviceId};
 pub use info::{BackendReport, Capabilities, Capability, DeviceInfo, LibraryReport, MemoryInfo};
+pub use kernel_cache::cache_folder;
 pub use module::{HostKernel, HostLaunch, ModuleSource};
 pub use pool::{PinnedPool, PoolStats, Slot};
 

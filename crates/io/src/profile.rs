@@ -114,10 +114,7 @@ impl Profile {
 
 /// The file for the profile of one device and one file system, in the user's cache folder.
 fn stored_at(device: &str, file_system: &str) -> Option<PathBuf> {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let root = variable("BIFOLIO_CACHE_DIR")
-        .or_else(|| variable("XDG_CACHE_HOME").map(|home| home.join("bifolio")))
-        .or_else(|| variable("HOME").map(|home| home.join(".cache/bifolio")))?;
+    let root = bifolio_device::cache_folder()?;
     let plain = |text: &str| text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect::<String>();
     Some(root.join("profiles").join(format!("{}-{}.json", plain(device), plain(file_system))))
 }
