@@ -361,7 +361,7 @@ impl Router {
         let mut slot = self.pool.acquire().map_err(device_error)?;
         let buffer = &mut slot.buffer().bytes_mut()[..length as usize];
         // Through the descriptor that is advised of random access: what is missing is then read as
-        // asked for, and not a readahead window (2.5 MiB on the machines measured).
+        // asked for, and not a whole readahead window.
         match self.storage.read_cached_at(file.probe(), buffer, range.start) {
             Ok(got) if got as u64 == length => {}
             // Not (all) cached, or the file system cannot say: the long way finds out.

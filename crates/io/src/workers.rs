@@ -7,8 +7,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a thread looks for its next task before it sleeps. A wake-up costs as much as copying
-/// 256 KiB; requests that follow each other closely find the threads awake.
+/// How long a thread looks for its next task before it sleeps: requests that follow each other
+/// closely find the threads awake.
 const SPIN: Duration = Duration::from_micros(50);
 
 /// With fewer processors a looking thread takes time from those who work.

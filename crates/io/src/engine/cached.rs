@@ -4,10 +4,9 @@
 //! One thread moves about 7 GB/s out of the page cache and the link of an H200 55, so reading
 //! needs several threads; one stream is enough for the copies.
 //!
-//! Only one thread at a time talks to the driver. Its calls take a lock of the driver's, and eight
-//! threads that wait for it sleep and wake for longer than the calls take: 12 us a batch, which
-//! bounds batches of 256 KiB to 20 GB/s. So a thread that has filled a slot queues it; whoever
-//! finds nobody at the driver hands over all that is queued, and the others read on.
+//! Only one thread at a time talks to the driver, whose calls exclude each other anyway: a thread
+//! that has filled a slot queues it; whoever finds nobody at the driver hands over all that is
+//! queued, and the others read on instead of waiting for a lock.
 
 use super::{Engine, LentStream, Streams, drain, enqueue_copies};
 use crate::batch::Piece;
@@ -19,7 +18,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The least that a further thread is asked for: waking it costs about as much as copying this.
+/// The least that a further thread is asked for; for less, waking it does not pay.
 const BYTES_A_THREAD_MIN: u64 = 256 << 10;
 
 /// Shorter batches cost more in calls than they gain in overlap.

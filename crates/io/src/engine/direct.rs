@@ -21,8 +21,8 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Reads in flight: 16 of 1 MiB saturate the disks that were measured; twice that hides the
-/// time in which a completed slot waits for its successor.
+/// Reads in flight: about 16 of 1 MiB saturate a fast disk; twice that leaves enough of them while
+/// a completed slot waits for its successor.
 pub(crate) const QUEUE_DEPTH: u32 = 32;
 
 /// One read: large enough for full bandwidth, small enough that one slot keeps several in flight.
