@@ -17,14 +17,28 @@ pub struct Faults {
     pub pinned: AtomicI64,
     /// Registrations of file mappings.
     pub registrations: AtomicI64,
+    /// Modules compiled.
+    pub modules: AtomicI64,
+    /// What of a kernel's output is overwritten after a launch, if anything.
+    pub damage: Option<Damage>,
     /// Pinned buffers handed out and not returned.
     pub pinned_held: AtomicU64,
 }
 
+/// Names the bytes to spoil after a launch. They are valid as long as the launch needs them to be.
+pub type Damage = fn(&Launch<'_>) -> Option<(DevicePtr, u64)>;
+
 impl Default for Faults {
     fn default() -> Self {
         let never = || AtomicI64::new(-1);
-        Self { copies: never(), pinned: never(), registrations: never(), pinned_held: AtomicU64::new(0) }
+        Self {
+            copies: never(),
+            pinned: never(),
+            registrations: never(),
+            modules: never(),
+            damage: None,
+            pinned_held: AtomicU64::new(0),
+        }
     }
 }
 
@@ -42,19 +56,25 @@ impl Faults {
 #[derive(Debug)]
 pub struct FaultBackend {
     inner: Arc<dyn Backend>,
+    info: DeviceInfo,
     faults: Arc<Faults>,
 }
 
 impl FaultBackend {
     /// Decorates `inner`; `faults` may be changed while it is used.
     pub fn new(inner: &Arc<dyn Backend>, faults: &Arc<Faults>) -> Arc<Self> {
-        Arc::new(Self { inner: Arc::clone(inner), faults: Arc::clone(faults) })
+        Self::presented_as(inner.info().clone(), inner, faults)
+    }
+
+    /// The same, with claims of its own about what the device is and can do.
+    pub fn presented_as(info: DeviceInfo, inner: &Arc<dyn Backend>, faults: &Arc<Faults>) -> Arc<Self> {
+        Arc::new(Self { inner: Arc::clone(inner), info, faults: Arc::clone(faults) })
     }
 }
 
 impl Backend for FaultBackend {
     fn info(&self) -> &DeviceInfo {
-        self.inner.info()
+        &self.info
     }
 
     fn memory(&self) -> Result<MemoryInfo> {
@@ -136,6 +156,7 @@ impl Backend for FaultBackend {
     }
 
     fn load_module(&self, source: &ModuleSource) -> Result<Arc<dyn RawModule>> {
+        Faults::allow(&self.faults.modules, "compiling a module")?;
         self.inner.load_module(source)
     }
 }
@@ -170,7 +191,13 @@ impl RawStream for FaultStream {
 
     unsafe fn launch(&self, kernel: &Launch<'_>) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.inner.launch(kernel) }
+        unsafe { self.inner.launch(kernel) }?;
+        match self.faults.damage.and_then(|damage| damage(kernel)) {
+            // SAFETY: the bytes are a part of the launch's output, which outlives the launch and so
+            // the work that is enqueued directly after it.
+            Some((ptr, len)) => unsafe { self.inner.fill(ptr, 0x5a, len) },
+            None => Ok(()),
+        }
     }
 
     fn record(&self) -> Result<Box<dyn RawEvent>> {
