@@ -38,8 +38,9 @@ pub(crate) struct Batches {
     segments: VecDeque<Numbered>,
     /// The first byte of the first segment that is not handed out yet.
     at: u64,
-    /// The most bytes a batch reads.
+    /// The most bytes and pieces of a batch.
     capacity: u64,
+    pieces_max: usize,
     alignment: u64,
 }
 
@@ -47,10 +48,10 @@ pub(crate) struct Batches {
 pub(crate) type Numbered = (usize, Segment);
 
 impl Batches {
-    /// Batches of at most `capacity` bytes, both numbers powers of two, `capacity >= alignment`.
-    pub(crate) fn new(capacity: u64, alignment: u64) -> Self {
+    /// Batches of at most `capacity` bytes, a multiple of the alignment, and `pieces_max` pieces.
+    pub(crate) fn new((capacity, pieces_max): (u64, usize), alignment: u64) -> Self {
         assert!(capacity.is_multiple_of(alignment), "a slot holds whole aligned blocks");
-        Self { segments: VecDeque::new(), at: 0, capacity, alignment }
+        Self { segments: VecDeque::new(), at: 0, capacity, pieces_max, alignment }
     }
 
     /// Adds a segment behind the others, in file order.
@@ -84,7 +85,7 @@ impl Batches {
             let room = limit.min(self.capacity) - used;
             let read_end = end.next_multiple_of(self.alignment).min(read_offset + room);
             // A segment that does not fit starts the next slot, rather than being cut in two.
-            if read_end < end && used > 0 || room == 0 {
+            if read_end < end && used > 0 || room == 0 || pieces.len() >= self.pieces_max {
                 break;
             }
             let piece_end = end.min(read_end);
@@ -110,7 +111,7 @@ mod tests {
         #[test]
         fn every_byte_is_wanted_once_and_reads_stay_aligned_inside_the_slot(
             lengths in proptest::collection::vec((1_u64..200_000, 0_u64..50_000), 1..40),
-            capacity_shift in 13_u32..18, alignment_shift in 0_u32..13
+            capacity_shift in 13_u32..18, alignment_shift in 0_u32..13, pieces_max in 1_usize..20
         ) {
             let (capacity, alignment) = (1 << capacity_shift, 1 << alignment_shift);
             let mut at = 0;
@@ -119,7 +120,7 @@ mod tests {
                 at = offset + length;
                 (number, Segment { engine: EngineKind::Direct, offset, length: *length, predicted_s: 0.0 })
             }).collect();
-            let mut batches = Batches::new(capacity, alignment);
+            let mut batches = Batches::new((capacity, pieces_max), alignment);
             let mut waiting = segments.clone().into_iter();
             let (mut pieces, mut seen) = (Vec::new(), Vec::new());
             // Segments arrive while batches are handed out.
@@ -128,6 +129,7 @@ mod tests {
                 if !batches.next(capacity, &mut pieces) {
                     break;
                 }
+                prop_assert!(pieces.len() <= pieces_max);
                 let mut used = 0;
                 for piece in &pieces {
                     prop_assert!([piece.read_offset, piece.read_len, piece.slot_offset].iter().all(|n| n % alignment == 0));

@@ -14,6 +14,7 @@ const STEP: u64 = 8 << 20;
 /// Writes dirty pages back and drops a range from the page cache. An error if pages stay: another
 /// process has them mapped or registered, or the file system keeps them.
 pub fn evict(file: &OpenFile, range: Range<u64>) -> Result<()> {
+    let file = file.plain();
     // Registered pages cannot be dropped.
     file.windows.clear();
     file.buffered().sync_all().map_err(|error| Error::system(file.path(), "writing it back", error))?;
@@ -34,6 +35,7 @@ pub fn evict(file: &OpenFile, range: Range<u64>) -> Result<()> {
 
 /// Reads a range into the page cache, and nothing beside it.
 pub fn load(file: &OpenFile, range: Range<u64>) -> Result<()> {
+    let file = file.plain();
     let fd = file.buffered().as_raw_fd();
     let advise = |advice| {
         // SAFETY: advice on an open descriptor.

@@ -6,6 +6,7 @@
 
 use crate::cache_state::{evict, load, write_incompressible};
 use crate::cost::{Costs, Point, fit};
+use crate::job::Placement;
 use crate::profile::{Curve, Profile, VERSION, file_system_of};
 use crate::{EngineChoice, EngineKind, Error, ErrorKind, OpenFile, ReadOptions, Result, Router, Segment};
 use bifolio_device::DeviceSlice;
@@ -171,12 +172,14 @@ fn measure_extents(router: &Router, file: &Arc<OpenFile>, memory: DeviceSlice<'_
         predicted_s: 0.0,
     };
     let many: Vec<_> = (0..EXTENTS).map(extent).collect();
-    let stamp = file.stamp()?;
+    let stamp = file.plain().stamp()?;
     let time = |segments: &[Segment]| {
         let run = |_| {
             let started = Instant::now();
             let mut once = std::iter::once(Ok(segments.to_vec()));
-            router.execute(file, stamp, 0, memory, &ReadOptions::default(), &mut once)?;
+            let placement = Placement::Linear { base: 0 };
+            let job = router.job(file.plain(), stamp, placement, memory, &ReadOptions::default());
+            router.execute(&job, &mut once)?;
             Ok(started.elapsed().as_secs_f64())
         };
         (0..options.repetitions.max(1)).map(run).collect::<Result<Vec<_>>>().map(|mut times| median(&mut times))

@@ -46,9 +46,9 @@ pub(crate) enum Next {
 }
 
 impl Feed {
-    /// A feed of batches for slots of `capacity` bytes.
-    pub(crate) fn new(capacity: u64, alignment: u64, pace: Pace) -> Self {
-        let state = State { batches: Batches::new(capacity, alignment), closed: false, handed: 0, left: 0 };
+    /// A feed of batches within `limits`: bytes of a slot, and pieces.
+    pub(crate) fn new(limits: (u64, usize), alignment: u64, pace: Pace) -> Self {
+        let state = State { batches: Batches::new(limits, alignment), closed: false, handed: 0, left: 0 };
         Self { state: Mutex::new(state), changed: Condvar::new(), pace }
     }
 
@@ -57,6 +57,16 @@ impl Feed {
         let mut state = self.lock();
         state.left += segment.1.length;
         state.batches.push(segment);
+        self.changed.notify_all();
+    }
+
+    /// Adds many segments.
+    pub(crate) fn push_all(&self, segments: Vec<Numbered>) {
+        let mut state = self.lock();
+        for segment in segments {
+            state.left += segment.1.length;
+            state.batches.push(segment);
+        }
         self.changed.notify_all();
     }
 
@@ -151,7 +161,7 @@ mod tests {
 
     #[test]
     fn readers_wait_for_the_planner_and_end_with_it() {
-        let feed = Feed::new(1 << 18, 1, Pace::Ramp { smallest: 1 << 16, threads: 4 });
+        let feed = Feed::new((1 << 18, usize::MAX), 1, Pace::Ramp { smallest: 1 << 16, threads: 4 });
         let total: u64 = std::thread::scope(|scope| {
             let read = || {
                 let (mut pieces, mut bytes) = (Vec::new(), 0);
@@ -173,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_poll_tells_a_slow_planner_from_the_end() {
-        let (feed, mut pieces) = (Feed::new(1 << 20, 4096, Pace::Whole), Vec::new());
+        let (feed, mut pieces) = (Feed::new((1 << 20, usize::MAX), 4096, Pace::Whole), Vec::new());
         assert_eq!(feed.poll(&mut pieces), Next::Later);
         feed.push(segment(0));
         assert_eq!(feed.poll(&mut pieces), Next::Batch);

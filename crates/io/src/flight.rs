@@ -102,7 +102,7 @@ impl<'a> Flight<'a> {
 
 /// One thread's share of an engine's work. A panic in it, a bug here or in a driver, may have lost
 /// a batch that nobody else will move, so it fails the request.
-fn work(engine: &dyn Engine, job: &Job) {
+pub(crate) fn work(engine: &dyn Engine, job: &Job) {
     if catch_unwind(AssertUnwindSafe(|| engine.work())).is_err() {
         job.fail(job.error(ErrorKind::Panicked, "an engine panicked, which is a bug; please report it"));
     }

@@ -6,11 +6,19 @@ use crate::cost::Costs;
 use crate::file::Stamp;
 use crate::plan::Segment;
 use crate::storage::Storage;
-use crate::{EngineKind, Error, ErrorKind, OpenFile, SegmentReport};
+use crate::{EngineKind, Error, ErrorKind, PlainFile, SegmentReport};
 use bifolio_device::{Device, DeviceSlice, PinnedPool};
+use bifolio_kernels::Kernels;
+use bifolio_kernels::scatter::EXTENT_BYTES;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+
+/// A scatter's table lies at the end of its slot, at a boundary that every device accepts.
+pub(crate) const TABLE_ALIGNMENT: u64 = 4096;
+
+/// Bytes of a slot that are kept for it, where the slot is large: 2,560 extents.
+const TABLE_BYTES_MAX: u64 = 64 << 10;
 
 /// Asks a running request to stop. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -31,22 +39,53 @@ impl Cancel {
 /// A request being served.
 #[derive(Debug)]
 pub(crate) struct Job {
-    pub(crate) file: Arc<OpenFile>,
+    pub(crate) file: Arc<PlainFile>,
     pub(crate) device: Device,
     pub(crate) pool: Arc<PinnedPool>,
     pub(crate) storage: Arc<dyn Storage>,
     /// What the file was when the request began.
     pub(crate) stamp: Stamp,
-    /// The file offset that lands at the start of `destination`.
-    base: u64,
+    placement: Placement,
     /// Borrowed for as long as the request runs, which outlives the job's work (`Flight`).
-    destination: DeviceSlice<'static>,
+    pub(crate) destination: DeviceSlice<'static>,
+    /// For slots whose content goes to many places.
+    pub(crate) kernels: Option<Arc<Kernels>>,
     cancel: Cancel,
     progress: Arc<AtomicU64>,
     stopped: AtomicBool,
     failure: Mutex<Option<Error>>,
     started: Instant,
     entries: Mutex<Vec<Entry>>,
+}
+
+/// Where the bytes of a request land in its destination.
+#[derive(Debug)]
+pub(crate) enum Placement {
+    /// One after the other; the file's byte `base` is the first.
+    Linear { base: u64 },
+    /// In several places, one after the other in file order.
+    Vectored(Vec<Landing>),
+    /// Each segment at a place of its own, by its number.
+    Extents(Vec<Landing>),
+}
+
+/// Where one extent lands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Landing {
+    /// Its first byte, in the file.
+    pub(crate) offset: u64,
+    /// Its place; borrowed as the job's destination is.
+    pub(crate) place: DeviceSlice<'static>,
+}
+
+/// What a job is made of besides its file.
+pub(crate) struct Order<'a> {
+    pub(crate) stamp: Stamp,
+    pub(crate) placement: Placement,
+    pub(crate) destination: DeviceSlice<'a>,
+    pub(crate) kernels: Option<Arc<Kernels>>,
+    pub(crate) cancel: Cancel,
+    pub(crate) progress: Arc<AtomicU64>,
 }
 
 /// A segment, and when its first read began and its last copy was issued, in seconds of the job.
@@ -58,18 +97,14 @@ struct Entry {
 }
 
 impl Job {
-    #[allow(clippy::too_many_arguments, reason = "one constructor, one caller, each argument once")]
     pub(crate) fn new(
-        file: &Arc<OpenFile>,
+        file: &Arc<PlainFile>,
         pool: &Arc<PinnedPool>,
         storage: &Arc<dyn Storage>,
         device: &Device,
-        stamp: Stamp,
-        base: u64,
-        destination: DeviceSlice<'_>,
-        cancel: Cancel,
-        progress: Arc<AtomicU64>,
+        order: Order<'_>,
     ) -> Self {
+        let Order { stamp, placement, destination, kernels, cancel, progress } = order;
         Self {
             file: Arc::clone(file),
             device: device.clone(),
@@ -77,8 +112,9 @@ impl Job {
             storage: Arc::clone(storage),
             stamp,
             entries: Mutex::default(),
-            base,
-            // SAFETY: `Router::execute` has borrowed the memory and returns, or unwinds, only when no
+            placement,
+            kernels,
+            // SAFETY: whoever made the job has borrowed the memory and returns, or unwinds, only when no
             // engine of this job is at work any more (`Flight`).
             destination: unsafe { DeviceSlice::from_raw(destination.ptr(), destination.len()) },
             cancel,
@@ -96,9 +132,34 @@ impl Job {
         (entries.len() - 1, segment)
     }
 
-    /// Where bytes of the file land.
-    pub(crate) fn place(&self, offset: u64, len: u64) -> crate::Result<DeviceSlice<'_>> {
-        self.destination.part(offset - self.base, len).map_err(|error| self.device_error(error).at(offset))
+    /// Where bytes of a segment land: a place for the first of them, and as many as follow there.
+    pub(crate) fn place(&self, segment: usize, offset: u64, len: u64) -> crate::Result<DeviceSlice<'_>> {
+        let place = match &self.placement {
+            Placement::Linear { base } => self.destination.part(offset - base, len),
+            Placement::Vectored(landings) => {
+                let at = landings.partition_point(|landing| landing.offset <= offset).saturating_sub(1);
+                let Landing { offset: first, place } = landings[at];
+                place.part(offset - first, len.min((first + place.len()).saturating_sub(offset)))
+            }
+            Placement::Extents(landings) => {
+                let Landing { offset: first, place } = landings[segment];
+                place.part(offset - first, len)
+            }
+        };
+        place.map_err(|error| self.device_error(error).at(offset))
+    }
+
+    /// Bytes of a slot that may be read into, the rest being kept for the table of a scatter, and
+    /// the most pieces that it may hold.
+    pub(crate) fn slot_limits(&self) -> (u64, usize) {
+        let slot = self.pool.slot_bytes() as u64;
+        match self.placement {
+            Placement::Linear { .. } | Placement::Vectored(_) => (slot, usize::MAX),
+            Placement::Extents(_) => {
+                let table = TABLE_BYTES_MAX.min(slot / 4);
+                (slot - table, ((table - TABLE_ALIGNMENT) / EXTENT_BYTES) as usize)
+            }
+        }
     }
 
     /// Whether engines should stop handing out work: a failure, or the caller's wish.
@@ -122,16 +183,26 @@ impl Job {
 
     /// Reading for a segment begins, or goes on.
     pub(crate) fn begin_segment(&self, segment: usize) {
-        let now = self.started.elapsed().as_secs_f64();
-        let entry = &mut self.lock_entries()[segment];
-        entry.first = entry.first.min(now);
+        if self.is_tracked() {
+            let now = self.started.elapsed().as_secs_f64();
+            let entry = &mut self.lock_entries()[segment];
+            entry.first = entry.first.min(now);
+        }
     }
 
     /// A piece of `len` bytes is on its way to the device.
     pub(crate) fn end_piece(&self, segment: usize, len: u64) {
-        let now = self.started.elapsed().as_secs_f64();
-        self.lock_entries()[segment].last = now;
+        if self.is_tracked() {
+            let now = self.started.elapsed().as_secs_f64();
+            self.lock_entries()[segment].last = now;
+        }
         self.progress.fetch_add(len, Ordering::Relaxed);
+    }
+
+    /// Extents of a batch are many and short: their times by themselves would say little and cost
+    /// much.
+    fn is_tracked(&self) -> bool {
+        !matches!(self.placement, Placement::Extents(_))
     }
 
     /// All copies of an engine have landed: its latest segment ends now.

@@ -28,6 +28,7 @@ mod engine;
 mod error;
 mod feed;
 mod file;
+mod fill;
 mod flight;
 mod job;
 pub mod plan;
@@ -41,9 +42,12 @@ mod workers;
 pub use cost::Costs;
 pub use engine::p2p::P2pDriver;
 pub use error::{Error, ErrorKind, Result};
-pub use file::OpenFile;
+pub use file::{OpenFile, PlainFile};
 pub use job::Cancel;
 pub use plan::{EngineKind, Plan, Segment};
 pub use profile::Profile;
 pub use residency::Residency;
-pub use router::{EngineChoice, ReadOptions, ReadReport, ResidencyReport, Router, RouterOptions, SegmentReport};
+pub use router::{
+    BatchReport, EngineChoice, ReadExtent, ReadOptions, ReadReport, ResidencyReport, Router, RouterOptions,
+    SegmentReport,
+};

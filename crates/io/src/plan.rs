@@ -109,7 +109,7 @@ pub struct Offer<'a> {
 const JOIN_S: f64 = 30e-6;
 
 /// A storage path that fills the page cache evicts what others use; it must be clearly quicker.
-const POLLUTION_FACTOR: f64 = 1.25;
+pub(crate) const POLLUTION_FACTOR: f64 = 1.25;
 
 /// Below this a direct path is not worth an extent of its own.
 const P2P_BYTES_MIN: u64 = 1 << 20;

@@ -8,7 +8,7 @@ use crate::file::Stamp;
 use crate::plan::{Offer, Plan, plan, plan_with};
 use crate::residency::{self, Residency, Source};
 use crate::router::{EngineChoice, ReadOptions, ResidencyReport, Router};
-use crate::{EngineKind, OpenFile, Result, Segment};
+use crate::{EngineKind, PlainFile, Result, Segment};
 use std::ops::Range;
 use std::time::Instant;
 
@@ -25,7 +25,7 @@ const CHUNK_BYTES_MAX: u64 = 128 << 20;
 /// The planner of one request: an iterator over the segments of its chunks, in file order.
 pub(crate) struct Planner<'a> {
     router: &'a Router,
-    file: &'a OpenFile,
+    file: &'a PlainFile,
     stamp: Stamp,
     range: Range<u64>,
     options: &'a ReadOptions,
@@ -46,7 +46,7 @@ pub(crate) struct Planner<'a> {
 impl<'a> Planner<'a> {
     pub(crate) fn new(
         router: &'a Router,
-        file: &'a OpenFile,
+        file: &'a PlainFile,
         stamp: Stamp,
         range: Range<u64>,
         options: &'a ReadOptions,

@@ -13,7 +13,7 @@
 //! result says which source was believed.
 
 use crate::storage::Storage;
-use crate::{OpenFile, Result};
+use crate::{PlainFile, Result};
 use serde::Serialize;
 use std::io;
 use std::ops::Range;
@@ -133,7 +133,7 @@ impl Residency {
 }
 
 /// Asks the kernel what of `range` is cached.
-pub fn query(file: &OpenFile, storage: &dyn Storage, range: Range<u64>) -> Result<Residency> {
+pub fn query(file: &PlainFile, storage: &dyn Storage, range: Range<u64>) -> Result<Residency> {
     if file.is_in_memory() {
         return Ok(Residency::all(Source::InMemory, range));
     }
@@ -148,7 +148,7 @@ pub fn query(file: &OpenFile, storage: &dyn Storage, range: Range<u64>) -> Resul
 
 /// The search for runs by halving.
 struct Search<'a> {
-    file: &'a OpenFile,
+    file: &'a PlainFile,
     range: Range<u64>,
     runs: Vec<Range<u64>>,
     /// Bytes that may still be mapped out.
@@ -157,7 +157,7 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(file: &'a OpenFile, range: &Range<u64>) -> Self {
+    fn new(file: &'a PlainFile, range: &Range<u64>) -> Self {
         let map_left = MAPPED_OUT_BYTES + (range.end - range.start) / MAPPED_OUT_PART;
         Self { file, range: range.clone(), runs: vec![], map_left, source: Source::Cachestat }
     }
@@ -239,7 +239,7 @@ fn sample(range: &Range<u64>, probe: &dyn Fn(u64) -> Option<bool>) -> Residency 
 }
 
 /// Whether the page at `offset` is cached; none where the file system cannot say.
-fn is_cached(file: &OpenFile, storage: &dyn Storage, offset: u64) -> Option<bool> {
+fn is_cached(file: &PlainFile, storage: &dyn Storage, offset: u64) -> Option<bool> {
     match storage.read_cached_at(file.probe(), &mut [0], offset) {
         Ok(read) => Some(read > 0),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Some(false),
@@ -252,7 +252,7 @@ fn page_count(range: &Range<u64>) -> u64 {
 }
 
 /// Cached pages of a range, as `cachestat(2)` counts them.
-fn cachestat(file: &OpenFile, range: &Range<u64>) -> io::Result<u64> {
+fn cachestat(file: &PlainFile, range: &Range<u64>) -> io::Result<u64> {
     #[repr(C)]
     struct CachestatRange {
         offset: u64,
@@ -271,7 +271,7 @@ fn cachestat(file: &OpenFile, range: &Range<u64>) -> io::Result<u64> {
 }
 
 /// Cached runs of a range, as `mincore(2)` reports them on a mapping made for the question.
-fn mincore(file: &OpenFile, range: &Range<u64>) -> io::Result<Vec<Range<u64>>> {
+fn mincore(file: &PlainFile, range: &Range<u64>) -> io::Result<Vec<Range<u64>>> {
     let start = range.start - range.start % page_bytes();
     let len = (range.end - start) as usize;
     let (protection, flags) = (libc::PROT_READ, libc::MAP_SHARED);
@@ -361,7 +361,7 @@ mod tests {
         let len = 4_u64 << 20;
         file.as_file().write_all_at(&vec![7; len as usize], 0).unwrap();
         file.as_file().sync_all().unwrap();
-        let open = OpenFile::open(file.path()).unwrap();
+        let open = PlainFile::open(file.path()).unwrap();
         if open.is_in_memory() {
             println!("skipped: the build folder is in memory, so nothing is ever cold");
             return;
@@ -387,7 +387,7 @@ mod tests {
         let len = 40_u64 << 20;
         file.as_file().write_all_at(&vec![7; len as usize], 0).unwrap();
         file.as_file().sync_all().unwrap();
-        let open = OpenFile::open(file.path()).unwrap();
+        let open = PlainFile::open(file.path()).unwrap();
         if open.is_in_memory() {
             println!("skipped: the build folder is in memory, so nothing is ever cold");
             return;

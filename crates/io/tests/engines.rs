@@ -5,7 +5,9 @@ mod support;
 use bifolio_device::{DeviceChoice, discover};
 use bifolio_io::cache_state::{evict, load};
 use bifolio_io::storage::{OsStorage, Storage};
-use bifolio_io::{Costs, EngineChoice, EngineKind, ErrorKind, OpenFile, P2pDriver, ReadOptions, Router, RouterOptions};
+use bifolio_io::{
+    Costs, EngineChoice, EngineKind, ErrorKind, OpenFile, P2pDriver, PlainFile, ReadOptions, Router, RouterOptions,
+};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -313,11 +315,11 @@ struct Double {
 }
 
 impl P2pDriver for Double {
-    fn path_to(&self, _file: &OpenFile) -> Result<u64, String> {
+    fn path_to(&self, _file: &PlainFile) -> Result<u64, String> {
         if self.real { Ok(4096) } else { Err("the driver is in compatibility mode".to_owned()) }
     }
 
-    fn read(&self, file: &OpenFile, offset: u64, place: bifolio_device::DeviceSlice<'_>) -> io::Result<u64> {
+    fn read(&self, file: &PlainFile, offset: u64, place: bifolio_device::DeviceSlice<'_>) -> io::Result<u64> {
         self.used.store(true, Ordering::Relaxed);
         let mut bytes = vec![0; place.len().min(300_000 / 4096 * 4096) as usize];
         let read = OsStorage.read_at(file.buffered(), &mut bytes, offset)?;

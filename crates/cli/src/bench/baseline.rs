@@ -7,7 +7,7 @@ use crate::resources::gb_per_s;
 use bifolio_device::Device;
 use bifolio_io::OpenFile;
 use bifolio_io::cache_state::evict;
-use bifolio_io::storage::{OsStorage, QueuedRead, Storage};
+use bifolio_io::storage::{Direction, OsStorage, QueuedIo, Storage};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -88,7 +88,8 @@ fn read_all(file: &File, bytes: u64) -> std::io::Result<()> {
             let len = READ_BYTES.min(bytes - next);
             // SAFETY: the slot lies inside the memory.
             let place = unsafe { memory.start.add(slot * READ_BYTES as usize) };
-            let read = QueuedRead {
+            let read = QueuedIo {
+                direction: Direction::Read,
                 fd: file.as_raw_fd(),
                 memory: place,
                 len: len as usize,

@@ -11,11 +11,13 @@
 use super::{Engine, LentStream, Streams, drain, enqueue_copies};
 use crate::batch::Piece;
 use crate::feed::{Feed, Pace};
+use crate::fill::Begin;
 use crate::job::Job;
-use crate::plan::EngineKind;
+use crate::plan::{EngineKind, Segment};
+use crate::residency;
 use bifolio_device::Slot;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The least that a further thread is asked for; for less, waking it does not pay.
@@ -37,6 +39,49 @@ pub(crate) struct Cached {
     full: Mutex<VecDeque<(Slot, Vec<Piece>)>>,
     /// Whether some thread is telling it.
     at_driver: AtomicBool,
+    /// Where what is not cached goes; without it, the kernel reads it from storage.
+    misses: Option<Arc<Misses>>,
+}
+
+/// What one engine did not find in the page cache, for another that reads from storage.
+#[derive(Debug)]
+pub(crate) struct Misses {
+    storage: Arc<dyn Engine>,
+    /// Whether to ask before reading: a wrong try makes the kernel read the page.
+    ask: AtomicBool,
+    bytes: AtomicU64,
+}
+
+impl Misses {
+    pub(crate) fn new(storage: &Arc<dyn Engine>, begin: Begin) -> Self {
+        let ask = AtomicBool::new(begin == Begin::ByAsking);
+        Self { storage: Arc::clone(storage), ask, bytes: AtomicU64::new(0) }
+    }
+
+    /// Bytes that were not found.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Reads a piece if all of it is cached, else hands it on.
+    fn read_piece(&self, job: &Job, slot: &mut Slot, piece: &Piece) -> crate::Result<bool> {
+        let range = piece.offset..piece.offset + piece.len;
+        let asked = self.ask.load(Ordering::Relaxed);
+        let maybe = !asked || residency::query(&job.file, &*job.storage, range)?.cached_bytes() == piece.len;
+        if maybe {
+            let start = piece.slot_offset as usize;
+            let buffer = &mut slot.buffer().bytes_mut()[start..start + piece.len as usize];
+            if job.storage.read_cached_at(job.file.probe(), buffer, piece.offset).is_ok_and(|got| got == buffer.len()) {
+                return Ok(true);
+            }
+            self.ask.store(true, Ordering::Relaxed);
+        }
+        self.bytes.fetch_add(piece.len, Ordering::Relaxed);
+        let Piece { segment, offset, len, .. } = *piece;
+        let wanted = Segment { engine: EngineKind::Direct, offset, length: len, predicted_s: 0.0 };
+        self.storage.feed().push((segment, wanted));
+        Ok(false)
+    }
 }
 
 impl Cached {
@@ -49,9 +94,15 @@ impl Cached {
     ) -> crate::Result<Self> {
         let stream = streams.take().map_err(|error| job.device_error(error))?;
         let pace = Pace::Ramp { smallest: BATCH_MIN, threads: threads_max as u64 };
-        let feed = Feed::new(job.pool.slot_bytes() as u64, 1, pace);
+        let feed = Feed::new(job.slot_limits(), 1, pace);
         let (full, at_driver) = (Mutex::default(), AtomicBool::new(false));
-        Ok(Self { job: Arc::clone(job), kind, feed, threads_max, stream, full, at_driver })
+        Ok(Self { job: Arc::clone(job), kind, feed, threads_max, stream, full, at_driver, misses: None })
+    }
+
+    /// The same, for a job of which nobody knows what is cached.
+    pub(crate) fn with_misses(mut self, misses: &Arc<Misses>) -> Self {
+        self.misses = Some(Arc::clone(misses));
+        self
     }
 }
 
@@ -67,7 +118,8 @@ impl Engine for Cached {
     fn work(&self) {
         let mut pieces = Vec::new();
         while !self.job.is_stopped() && self.feed.wait(&mut pieces) {
-            match self.fill_slot(&pieces) {
+            match self.fill_slot(&mut pieces) {
+                Ok(_) if pieces.is_empty() => {}
                 Ok(slot) => self.hand_over(slot, std::mem::take(&mut pieces)),
                 Err(error) => self.job.fail(error),
             }
@@ -81,9 +133,21 @@ impl Engine for Cached {
 }
 
 impl Cached {
-    fn fill_slot(&self, pieces: &[Piece]) -> crate::Result<Slot> {
+    /// Reads the pieces into a slot; those that another engine must read are taken out.
+    fn fill_slot(&self, pieces: &mut Vec<Piece>) -> crate::Result<Slot> {
         let mut slot = self.job.pool.acquire().map_err(|error| self.job.device_error(error).at(pieces[0].offset))?;
-        for piece in pieces {
+        if let Some(misses) = &self.misses {
+            let mut outcome = Ok(());
+            pieces.retain(|piece| {
+                let read = misses.read_piece(&self.job, &mut slot, piece);
+                read.unwrap_or_else(|error| {
+                    outcome = Err(error);
+                    false
+                })
+            });
+            return outcome.map(|()| slot);
+        }
+        for piece in &*pieces {
             self.job.begin_segment(piece.segment);
             read_piece(&self.job, &mut slot, piece)?;
         }

@@ -13,7 +13,7 @@ use crate::batch::Piece;
 use crate::feed::{Feed, Next, Pace};
 use crate::job::Job;
 use crate::plan::EngineKind;
-use crate::storage::{QueuedRead, ReadQueue};
+use crate::storage::{Direction, IoQueue, QueuedIo};
 use crate::{Error, ErrorKind};
 use bifolio_device::{Event, Slot};
 use std::collections::VecDeque;
@@ -37,16 +37,16 @@ const STALLED_MAX: u32 = 10_000;
 /// Queues kept between requests, with their registered slots.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
-    idle: Mutex<Vec<Box<dyn ReadQueue>>>,
+    idle: Mutex<Vec<Box<dyn IoQueue>>>,
 }
 
 impl Queues {
-    fn take(&self, job: &Job) -> io::Result<Box<dyn ReadQueue>> {
+    fn take(&self, job: &Job) -> io::Result<Box<dyn IoQueue>> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         idle.map_or_else(|| job.storage.open_queue(QUEUE_DEPTH), Ok)
     }
 
-    fn give_back(&self, queue: Box<dyn ReadQueue>) {
+    fn give_back(&self, queue: Box<dyn IoQueue>) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(queue);
     }
 }
@@ -70,7 +70,7 @@ impl Direct {
             .map_err(|reason| job.error(ErrorKind::NoEngine, format!("it cannot be read unbuffered: {reason}")))?;
         Ok(Self {
             job: Arc::clone(job),
-            feed: Feed::new(job.pool.slot_bytes() as u64, direct.alignment, Pace::Whole),
+            feed: Feed::new(job.slot_limits(), direct.alignment, Pace::Whole),
             fd: direct.file.as_raw_fd(),
             alignment: direct.alignment,
             streams: Arc::clone(streams),
@@ -138,11 +138,11 @@ struct Run<'a> {
     fd: RawFd,
     alignment: u64,
     feed: &'a Feed,
-    queue: Box<dyn ReadQueue>,
+    queue: Box<dyn IoQueue>,
     stream: LentStream,
     held: Vec<Held>,
     /// Reads for which the queue has no room yet.
-    waiting: VecDeque<QueuedRead>,
+    waiting: VecDeque<QueuedIo>,
     in_flight: usize,
     /// Reads in a row that brought nothing although the file goes on.
     stalled: u32,
@@ -222,7 +222,8 @@ impl Run<'_> {
                 let mut at = 0;
                 while at < piece.read_len {
                     let len = READ_BYTES.min(piece.read_len - at);
-                    self.waiting.push_back(QueuedRead {
+                    self.waiting.push_back(QueuedIo {
+                        direction: Direction::Read,
                         fd: self.fd,
                         memory: memory.wrapping_add((piece.slot_offset + at) as usize),
                         len: len as usize,
@@ -261,7 +262,7 @@ impl Run<'_> {
             let Some(read) = self.waiting.pop_front() else { return };
             let token = sizes.remember(read);
             // SAFETY: the slot is held until its reads are done, the file as long as the job.
-            match unsafe { self.queue.submit(QueuedRead { token, ..read }) } {
+            match unsafe { self.queue.submit(QueuedIo { token, ..read }) } {
                 Ok(()) => self.in_flight += 1,
                 Err(error) => return self.job.fail(self.job.read_error(error, read.offset)),
             }
@@ -287,12 +288,7 @@ impl Run<'_> {
     }
 
     /// What a completed read leaves to be read; an error where bytes are missing.
-    fn judge(
-        &mut self,
-        read: &QueuedRead,
-        piece: Piece,
-        outcome: io::Result<usize>,
-    ) -> crate::Result<Option<QueuedRead>> {
+    fn judge(&mut self, read: &QueuedIo, piece: Piece, outcome: io::Result<usize>) -> crate::Result<Option<QueuedIo>> {
         let got = match outcome {
             Ok(got) => got,
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => 0,
@@ -319,7 +315,7 @@ impl Run<'_> {
     }
 
     /// What is left of a read, unless nothing comes time after time.
-    fn again(&mut self, read: &QueuedRead, got: usize) -> crate::Result<Option<QueuedRead>> {
+    fn again(&mut self, read: &QueuedIo, got: usize) -> crate::Result<Option<QueuedIo>> {
         self.stalled = if got == 0 { self.stalled + 1 } else { 0 };
         if self.stalled > STALLED_MAX {
             let detail = "the file system delivers nothing, although the file goes on";
@@ -357,19 +353,19 @@ impl Run<'_> {
 }
 
 /// What is left of a read after `got` bytes.
-fn rest(read: &QueuedRead, got: usize) -> QueuedRead {
-    QueuedRead { memory: read.memory.wrapping_add(got), len: read.len - got, offset: read.offset + got as u64, ..*read }
+fn rest(read: &QueuedIo, got: usize) -> QueuedIo {
+    QueuedIo { memory: read.memory.wrapping_add(got), len: read.len - got, offset: read.offset + got as u64, ..*read }
 }
 
 /// Reads in flight by queue token, so that a completion finds its extent again.
 #[derive(Default)]
 struct ReadSizes {
-    reads: Vec<Option<QueuedRead>>,
+    reads: Vec<Option<QueuedIo>>,
     free: Vec<usize>,
 }
 
 impl ReadSizes {
-    fn remember(&mut self, read: QueuedRead) -> u64 {
+    fn remember(&mut self, read: QueuedIo) -> u64 {
         let index = self.free.pop().unwrap_or_else(|| {
             self.reads.push(None);
             self.reads.len() - 1
@@ -378,7 +374,7 @@ impl ReadSizes {
         index as u64
     }
 
-    fn forget(&mut self, token: u64) -> QueuedRead {
+    fn forget(&mut self, token: u64) -> QueuedIo {
         self.free.push(token as usize);
         self.reads[token as usize].take().expect("a queue reports each token once")
     }

@@ -21,8 +21,8 @@ use crate::feed::{Feed, Pace};
 use crate::file::Stamp;
 use crate::job::Job;
 use crate::plan::EngineKind;
-use crate::{Error, ErrorKind, OpenFile};
-use bifolio_device::{Device, DeviceId, HostRegistration, Stream};
+use crate::{Error, ErrorKind, PlainFile};
+use bifolio_device::{Device, DeviceId, HostRegistration};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
@@ -185,7 +185,7 @@ impl Windows {
     }
 
     /// Registers window `number` and keeps it, if the budget allows. For a background thread.
-    pub(crate) fn keep(&self, file: &OpenFile, device: &Device, budget: &Arc<Budget>, number: u64) {
+    pub(crate) fn keep(&self, file: &PlainFile, device: &Device, budget: &Arc<Budget>, number: u64) {
         let young = file.stamp().is_ok_and(|stamp| !file.may_keep_registrations(&stamp));
         let made = file.stamp().and_then(|stamp| {
             let window = register(file, device, budget, &stamp, window_range(number, stamp.size), true)?;
@@ -227,7 +227,7 @@ fn window_range(number: u64, size: u64) -> Range<u64> {
 
 /// Maps and registers a window; `kept` ones need a share of the budget.
 fn register(
-    file: &OpenFile,
+    file: &PlainFile,
     device: &Device,
     budget: &Arc<Budget>,
     stamp: &Stamp,
@@ -285,7 +285,7 @@ impl Mapped {
         job.file.windows.ready(job.device.id(), &job.stamp);
         Ok(Self {
             job: Arc::clone(job),
-            feed: Feed::new(job.pool.slot_bytes() as u64, 1, Pace::Whole),
+            feed: Feed::new(job.slot_limits(), 1, Pace::Whole),
             stream: streams.take().map_err(|error| job.device_error(error))?,
             streams: Arc::clone(streams),
             budget: Arc::clone(budget),
@@ -351,7 +351,7 @@ impl Engine for Mapped {
 
 fn enqueue_segment(
     job: &Job,
-    stream: &Stream,
+    stream: &LentStream,
     budget: &Arc<Budget>,
     number: usize,
     range: Range<u64>,
@@ -375,7 +375,14 @@ fn enqueue_segment(
         if left - len < COPY_BYTES_MIN && left <= window.range.end - at {
             len = left;
         }
-        let place = job.place(at, len)?;
+        let place = job.place(number, at, len)?;
+        // Where neighbours in the file are not neighbours on the device, a copy ends early.
+        len = place.len();
+        if len < COPY_BYTES_MIN {
+            copy_through_slot(job, stream, number, at, len)?;
+            at += len;
+            continue;
+        }
         let source = window.registration.as_ptr().wrapping_add((at - window.range.start) as usize);
         // SAFETY: `used` keeps the window until the stream was drained.
         unsafe { stream.copy_to_device(place, source) }.map_err(|error| job.device_error(error).at(at))?;
@@ -407,10 +414,10 @@ fn window_at(job: &Job, budget: &Arc<Budget>, offset: u64) -> crate::Result<Arc<
     windows.covering(job.device.id(), offset).ok_or_else(|| truncated(job, offset).at(offset))
 }
 
-fn copy_through_slot(job: &Job, stream: &Stream, segment: usize, offset: u64, len: u64) -> crate::Result<()> {
+fn copy_through_slot(job: &Job, stream: &LentStream, segment: usize, offset: u64, len: u64) -> crate::Result<()> {
     let mut at = offset;
     while at < offset + len {
-        let part = (offset + len - at).min(job.pool.slot_bytes() as u64);
+        let part = (offset + len - at).min(job.slot_limits().0);
         let piece = Piece { segment, offset: at, len: part, read_offset: at, read_len: part, slot_offset: 0 };
         let mut slot = job.pool.acquire().map_err(|error| job.device_error(error).at(at))?;
         cached::read_piece(job, &mut slot, &piece)?;
@@ -462,7 +469,7 @@ mod tests {
         temporary.as_file().set_len(4 << 20).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(30));
         let device = Device::host(&bifolio_device::HostOptions::default());
-        let (file, budget) = (OpenFile::open(temporary.path()).unwrap(), Budget::new(1 << 30));
+        let (file, budget) = (PlainFile::open(temporary.path()).unwrap(), Budget::new(1 << 30));
         let made_of = file.stamp().unwrap();
         file.windows.keep(&file, &device, &budget, 0);
         assert!(file.windows.cover(device.id(), &made_of, &(0..4 << 20)));

@@ -11,12 +11,14 @@ pub(crate) mod p2p;
 
 use crate::batch::Piece;
 use crate::feed::Feed;
-use crate::job::Job;
-use bifolio_device::{Device, Event, Result, Slot, Stream};
+use crate::job::{Job, TABLE_ALIGNMENT};
+use bifolio_device::{Allocation, Device, DeviceSlice, Event, Result, Slot, Stream};
+use bifolio_kernels::Kernels;
+use bifolio_kernels::scatter::{EXTENT_BYTES, Extent};
 use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// An engine at work on one job.
 pub(crate) trait Engine: Send + Sync + Debug {
@@ -37,7 +39,15 @@ pub(crate) trait Engine: Send + Sync + Debug {
 #[derive(Debug)]
 pub(crate) struct Streams {
     device: Device,
-    idle: Mutex<Vec<Stream>>,
+    idle: Mutex<Vec<Lane>>,
+}
+
+/// A stream, and the device memory through which slots are scattered on it: one buffer is enough,
+/// as the next copy into it waits for the scatter before.
+#[derive(Debug)]
+struct Lane {
+    stream: Stream,
+    staging: OnceLock<Allocation>,
 }
 
 impl Streams {
@@ -47,11 +57,12 @@ impl Streams {
 
     pub(crate) fn take(self: &Arc<Self>) -> Result<LentStream> {
         let idle = self.lock().pop();
-        let stream = idle.map_or_else(|| self.device.create_stream(), Ok)?;
-        Ok(LentStream { stream: Some(stream), home: Arc::clone(self), is_clean: AtomicBool::new(false) })
+        let create = || Ok(Lane { stream: self.device.create_stream()?, staging: OnceLock::new() });
+        let lane = idle.map_or_else(create, Ok)?;
+        Ok(LentStream { lane: Some(lane), home: Arc::clone(self), is_clean: AtomicBool::new(false) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Stream>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Lane>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -60,7 +71,7 @@ impl Streams {
 /// otherwise the stream goes too, because a failure stays on it.
 #[derive(Debug)]
 pub(crate) struct LentStream {
-    stream: Option<Stream>,
+    lane: Option<Lane>,
     home: Arc<Streams>,
     is_clean: AtomicBool,
 }
@@ -70,20 +81,34 @@ impl LentStream {
     pub(crate) fn declare_clean(&self) {
         self.is_clean.store(true, Ordering::Release);
     }
+
+    /// Device memory of `len` bytes, the same for all users of one router, for work on this stream.
+    fn staging(&self, len: u64) -> Result<DeviceSlice<'_>> {
+        let Lane { stream, staging } = self.lane();
+        if let Some(memory) = staging.get() {
+            return memory.slice().part(0, len);
+        }
+        let memory = stream.device().alloc(len)?;
+        staging.get_or_init(|| memory).slice().part(0, len)
+    }
+
+    fn lane(&self) -> &Lane {
+        self.lane.as_ref().expect("a lent stream is there until it is dropped")
+    }
 }
 
 impl Deref for LentStream {
     type Target = Stream;
 
     fn deref(&self) -> &Stream {
-        self.stream.as_ref().expect("a lent stream is there until it is dropped")
+        &self.lane().stream
     }
 }
 
 impl Drop for LentStream {
     fn drop(&mut self) {
-        if let Some(stream) = self.stream.take().filter(|_| self.is_clean.load(Ordering::Acquire)) {
-            self.home.lock().push(stream);
+        if let Some(lane) = self.lane.take().filter(|_| self.is_clean.load(Ordering::Acquire)) {
+            self.home.lock().push(lane);
         }
     }
 }
@@ -92,16 +117,99 @@ impl Drop for LentStream {
 ///
 /// # Safety
 /// The slot's bytes stay unwritten until the event is done: the slot is retired with it.
-unsafe fn enqueue_copies(job: &Job, stream: &Stream, slot: &mut Slot, pieces: &[Piece]) -> crate::Result<Event> {
-    let start = slot.buffer().as_ptr();
-    for piece in pieces {
-        let place = job.place(piece.offset, piece.len)?;
-        // SAFETY: `wanted_at() + len` lies inside the slot by the batch's construction; the
-        // caller keeps the slot.
-        let copied = unsafe { stream.copy_to_device(place, start.add(piece.wanted_at() as usize)) };
-        copied.map_err(|error| job.device_error(error).at(piece.offset))?;
+unsafe fn enqueue_copies(job: &Job, stream: &LentStream, slot: &mut Slot, pieces: &[Piece]) -> crate::Result<Event> {
+    let copies = copies_of(job, pieces)?;
+    let name = |error| job.device_error(error).at(pieces.first().map_or(0, |piece| piece.offset));
+    match &job.kernels {
+        // SAFETY: the copies lie inside the slot by the batch's construction; the caller keeps it.
+        Some(kernels) if copies.len() > COPIES_MAX && has_room_for_table(job, &copies) => unsafe {
+            scatter(job, kernels, stream, slot, &copies)
+        },
+        _ => copies.iter().try_for_each(|copy| {
+            // SAFETY: as above.
+            unsafe { stream.copy_to_device(copy.place, slot.buffer().as_ptr().add(copy.from as usize)) }
+        }),
     }
-    stream.record().map_err(|error| job.device_error(error))
+    .and_then(|()| stream.record())
+    .map_err(name)
+}
+
+/// Above this many places, one copy to the device and a kernel that shares it out are quicker than
+/// a copy for each: a call to the driver takes 2 to 3 us, and so does its copy.
+const COPIES_MAX: usize = 8;
+
+/// Whether the table of a scatter fits behind the bytes of its slot.
+fn has_room_for_table(job: &Job, copies: &[Copy<'_>]) -> bool {
+    table_at(copies) + copies.len() as u64 * EXTENT_BYTES <= job.pool.slot_bytes() as u64
+}
+
+/// Where the table begins: at a boundary behind the last byte.
+fn table_at(copies: &[Copy<'_>]) -> u64 {
+    let used = copies.iter().map(|copy| copy.from + copy.place.len()).max().unwrap_or(0);
+    used.next_multiple_of(TABLE_ALIGNMENT)
+}
+
+/// Bytes of a slot, and where they go.
+struct Copy<'a> {
+    from: u64,
+    place: DeviceSlice<'a>,
+}
+
+/// The copies for the pieces in a slot; neighbours at both ends are one.
+fn copies_of<'a>(job: &'a Job, pieces: &[Piece]) -> crate::Result<Vec<Copy<'a>>> {
+    let mut copies: Vec<Copy<'a>> = Vec::with_capacity(pieces.len());
+    for piece in pieces {
+        let (mut at, end) = (piece.offset, piece.offset + piece.len);
+        while at < end {
+            let place = job.place(piece.segment, at, end - at)?;
+            let from = piece.wanted_at() + (at - piece.offset);
+            at += place.len();
+            match copies.last_mut() {
+                Some(last) if last.is_followed_by(from, place) => {
+                    // SAFETY: both parts are places of the job, one behind the other.
+                    last.place = unsafe { DeviceSlice::from_raw(last.place.ptr(), last.place.len() + place.len()) };
+                }
+                _ => copies.push(Copy { from, place }),
+            }
+        }
+    }
+    Ok(copies)
+}
+
+impl Copy<'_> {
+    fn is_followed_by(&self, from: u64, place: DeviceSlice<'_>) -> bool {
+        let len = self.place.len();
+        self.from + len == from && self.place.ptr().offset_by(len) == place.ptr()
+    }
+}
+
+/// One copy of the slot, table included, and one launch.
+///
+/// # Safety
+/// The copies lie inside the slot, which stays unwritten until the stream has done the work.
+unsafe fn scatter(
+    job: &Job,
+    kernels: &Kernels,
+    stream: &LentStream,
+    slot: &mut Slot,
+    copies: &[Copy<'_>],
+) -> Result<()> {
+    let table_at = table_at(copies);
+    let base = job.destination.ptr().0;
+    let extents: Vec<Extent> = copies
+        .iter()
+        .map(|copy| Extent { src: copy.from, dst: copy.place.ptr().0 - base, len: copy.place.len() })
+        .collect();
+    let table = bifolio_kernels::scatter::encode(&extents);
+    let end = table_at + table.len() as u64;
+    slot.buffer().bytes_mut()[table_at as usize..end as usize].copy_from_slice(&table);
+    let staging = stream.staging(job.pool.slot_bytes() as u64)?;
+    // SAFETY: the caller keeps the slot, the lane its staging memory.
+    unsafe { stream.copy_to_device(staging.part(0, end)?, slot.buffer().as_ptr()) }?;
+    let (data, table) = (staging.part(0, table_at)?, staging.part(table_at, end - table_at)?);
+    // SAFETY: the destination is borrowed for the job's life; every extent lies inside both, and a
+    // batch whose extents overlap in the destination was refused.
+    unsafe { kernels.scatter(stream, data, table, job.destination) }
 }
 
 /// Waits for everything on an engine's stream; the last thing that an engine does. Blocks on an

@@ -7,7 +7,7 @@ use super::Engine;
 use crate::feed::{Feed, Pace};
 use crate::job::Job;
 use crate::plan::EngineKind;
-use crate::{ErrorKind, OpenFile};
+use crate::{ErrorKind, PlainFile};
 use bifolio_device::{Device, DeviceId, DeviceSlice, DirectFile, DirectStorage};
 use std::fmt::Debug;
 use std::io;
@@ -20,11 +20,11 @@ const READ_BYTES: u64 = 16 << 20;
 pub trait P2pDriver: Send + Sync + Debug {
     /// Whether this file has a real direct path to the device: the alignment of offsets and
     /// lengths in bytes, or the reason why not.
-    fn path_to(&self, file: &OpenFile) -> Result<u64, String>;
+    fn path_to(&self, file: &PlainFile) -> Result<u64, String>;
 
     /// Reads `place.len()` bytes at `offset` into device memory; may be short, 0 at the end of
     /// the file. Returns when the bytes are in place.
-    fn read(&self, file: &OpenFile, offset: u64, place: DeviceSlice<'_>) -> io::Result<u64>;
+    fn read(&self, file: &PlainFile, offset: u64, place: DeviceSlice<'_>) -> io::Result<u64>;
 }
 
 /// The direct path of a device's own driver.
@@ -41,12 +41,12 @@ impl DevicePath {
         if offered { device.direct_storage().ok().map(|storage| Self { device: device.id(), storage }) } else { None }
     }
 
-    fn attach(&self, file: &OpenFile) -> Result<DirectFile, String> {
+    fn attach(&self, file: &PlainFile) -> Result<DirectFile, String> {
         let direct = file.direct()?.file.try_clone().map_err(|error| error.to_string())?;
         self.storage.attach(direct.into()).map_err(|error| error.to_string())
     }
 
-    fn attached<'a>(&self, file: &'a OpenFile) -> Result<&'a DirectFile, String> {
+    fn attached<'a>(&self, file: &'a PlainFile) -> Result<&'a DirectFile, String> {
         let attached = file.direct_path.get_or_init(|| Ok((self.device, self.attach(file)?)));
         match attached {
             Ok((device, file)) if *device == self.device => Ok(file),
@@ -57,11 +57,11 @@ impl DevicePath {
 }
 
 impl P2pDriver for DevicePath {
-    fn path_to(&self, file: &OpenFile) -> Result<u64, String> {
+    fn path_to(&self, file: &PlainFile) -> Result<u64, String> {
         self.attached(file).map(DirectFile::alignment)
     }
 
-    fn read(&self, file: &OpenFile, offset: u64, place: DeviceSlice<'_>) -> io::Result<u64> {
+    fn read(&self, file: &PlainFile, offset: u64, place: DeviceSlice<'_>) -> io::Result<u64> {
         let attached = self.attached(file).map_err(io::Error::other)?;
         // SAFETY: the request owns its destination until it returns, and so until this call does.
         unsafe { attached.read(offset, place) }
@@ -80,12 +80,12 @@ impl P2p {
     pub(crate) fn new(job: &Arc<Job>, driver: Option<&Arc<dyn P2pDriver>>) -> crate::Result<Self> {
         let missing = || job.error(ErrorKind::NoEngine, "no driver here reports a direct path");
         let driver = Arc::clone(driver.ok_or_else(missing)?);
-        let feed = Feed::new(job.pool.slot_bytes() as u64, 1, Pace::Whole);
+        let feed = Feed::new(job.slot_limits(), 1, Pace::Whole);
         Ok(Self { job: Arc::clone(job), feed, driver })
     }
 
     fn read(&self, number: usize, offset: u64, len: u64) -> crate::Result<u64> {
-        let place = self.job.place(offset, len)?;
+        let place = self.job.place(number, offset, len)?;
         let read = self.driver.read(&self.job.file, offset, place);
         let read = read.map_err(|error| self.job.read_error(error, offset))?;
         if read == 0 {

@@ -1,4 +1,4 @@
-//! How bytes leave files: the system calls behind the engines, as traits, so that a test can put
+//! How bytes leave files and get into them: the system calls behind the engines, as traits, so that a test can put
 //! a fault injector in their place.
 
 mod os;
@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::RawFd;
 
-/// Reading of open files.
+/// Reading and writing of open files.
 pub trait Storage: Send + Sync + Debug {
     /// `pread(2)`: may be short; 0 at the end of the file.
     fn read_at(&self, file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
@@ -21,38 +21,59 @@ pub trait Storage: Send + Sync + Debug {
     /// first byte is not; `Unsupported` where the file system cannot say.
     fn read_cached_at(&self, file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// A queue for unbuffered reads of up to `depth` at a time.
-    fn open_queue(&self, depth: u32) -> io::Result<Box<dyn ReadQueue>>;
+    /// `pwrite(2)`: may be short.
+    fn write_at(&self, file: &File, buffer: &[u8], offset: u64) -> io::Result<usize>;
+
+    /// `fdatasync(2)`: everything written so far survives a loss of power.
+    fn sync_data(&self, file: &File) -> io::Result<()>;
+
+    /// `fallocate(2)` that extends the file: blocks for the range, or an error before anything is
+    /// written. `Unsupported` where the file system has no such call.
+    fn allocate(&self, file: &File, offset: u64, len: u64) -> io::Result<()>;
+
+    /// A queue for unbuffered reads and writes of up to `depth` at a time.
+    fn open_queue(&self, depth: u32) -> io::Result<Box<dyn IoQueue>>;
 }
 
-/// Asynchronous reads, completed in any order.
-pub trait ReadQueue: Send + Debug {
+/// Asynchronous reads and writes, completed in any order.
+pub trait IoQueue: Send + Debug {
     /// Tells the queue that slot `index` is this memory, so that it may be pinned once for all
-    /// reads. Best effort: a queue that cannot do it reads without.
+    /// transfers. Best effort: a queue that cannot do it works without.
     ///
     /// # Safety
     /// The memory stays valid and in place for the life of the queue.
     unsafe fn register_slot(&mut self, index: usize, start: *mut u8, len: usize);
 
-    /// Starts a read. There is room for `depth` of them.
+    /// Starts a transfer. There is room for `depth` of them.
     ///
     /// # Safety
-    /// The descriptor and the memory stay valid, and the memory untouched, until the read has
-    /// been reported by [`ReadQueue::wait`].
-    unsafe fn submit(&mut self, read: QueuedRead) -> io::Result<()>;
+    /// The descriptor and the memory stay valid, and the memory untouched, until the transfer has
+    /// been reported by [`IoQueue::wait`].
+    unsafe fn submit(&mut self, transfer: QueuedIo) -> io::Result<()>;
 
-    /// Waits for at least one read and appends what completed: token, and bytes or error.
+    /// Waits for at least one transfer and appends what completed: token, and bytes or error.
     fn wait(&mut self, done: &mut Vec<(u64, io::Result<usize>)>) -> io::Result<()>;
 }
 
-/// One asynchronous read.
+/// Which way bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the file into memory.
+    Read,
+    /// From memory into the file.
+    Write,
+}
+
+/// One asynchronous transfer.
 #[derive(Debug, Clone, Copy)]
-pub struct QueuedRead {
-    /// An open descriptor, with `O_DIRECT` for unbuffered reads.
+pub struct QueuedIo {
+    /// Which way.
+    pub direction: Direction,
+    /// An open descriptor, with `O_DIRECT` for unbuffered transfers.
     pub fd: RawFd,
-    /// Where the bytes go; aligned as the file system asks.
+    /// Where the bytes go or come from; aligned as the file system asks.
     pub memory: *mut u8,
-    /// Bytes wanted.
+    /// Bytes to move.
     pub len: usize,
     /// Offset in the file.
     pub offset: u64,
@@ -62,6 +83,6 @@ pub struct QueuedRead {
     pub token: u64,
 }
 
-// SAFETY: the pointer is an address handed to the kernel or to a reading thread; who may touch it
+// SAFETY: the pointer is an address handed to the kernel or to a thread of the queue; who may touch it
 // when is the contract of `submit`.
-unsafe impl Send for QueuedRead {}
+unsafe impl Send for QueuedIo {}

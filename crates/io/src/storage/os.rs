@@ -1,11 +1,11 @@
-//! The operating system's own reads.
+//! The operating system's own calls.
 
-use super::{ReadQueue, Storage, threads::ThreadQueue, uring::UringQueue};
+use super::{IoQueue, Storage, threads::ThreadQueue, uring::UringQueue};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// `pread`, `preadv2` and `io_uring`, with reading threads where a container refuses `io_uring`.
+/// `pread`, `preadv2` and `io_uring`, with threads where a container refuses `io_uring`.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct OsStorage;
 
@@ -21,7 +21,22 @@ impl Storage for OsStorage {
         retry(|| unsafe { libc::preadv2(file.as_raw_fd(), &raw const vector, 1, offset as i64, libc::RWF_NOWAIT) })
     }
 
-    fn open_queue(&self, depth: u32) -> io::Result<Box<dyn ReadQueue>> {
+    fn write_at(&self, file: &File, buffer: &[u8], offset: u64) -> io::Result<usize> {
+        // SAFETY: the buffer is valid for reads of its length, the descriptor is open.
+        retry(|| unsafe { libc::pwrite(file.as_raw_fd(), buffer.as_ptr().cast(), buffer.len(), offset as i64) })
+    }
+
+    fn sync_data(&self, file: &File) -> io::Result<()> {
+        file.sync_data()
+    }
+
+    fn allocate(&self, file: &File, offset: u64, len: u64) -> io::Result<()> {
+        // SAFETY: a request on an open descriptor.
+        let allocate = || unsafe { libc::fallocate(file.as_raw_fd(), 0, offset as i64, len as i64) as isize };
+        retry(allocate).map(drop)
+    }
+
+    fn open_queue(&self, depth: u32) -> io::Result<Box<dyn IoQueue>> {
         match UringQueue::new(depth) {
             Ok(queue) => Ok(Box::new(queue)),
             // ENOSYS, EPERM: kernels and containers without io_uring are ordinary.

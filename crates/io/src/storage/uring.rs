@@ -1,10 +1,10 @@
-//! Asynchronous reads through `io_uring`.
+//! Asynchronous reads and writes through `io_uring`.
 //!
-//! Invariant: every submitted read is counted in `in_flight` until its completion was reaped, and
+//! Invariant: every submitted transfer is counted in `in_flight` until its completion was reaped, and
 //! dropping the queue waits for all of them, so the kernel never writes into memory that its
 //! owner has given up.
 
-use super::{QueuedRead, ReadQueue};
+use super::{Direction, IoQueue, QueuedIo};
 use io_uring::{IoUring, opcode, types};
 use std::io;
 
@@ -43,7 +43,7 @@ impl std::fmt::Debug for UringQueue {
     }
 }
 
-impl ReadQueue for UringQueue {
+impl IoQueue for UringQueue {
     unsafe fn register_slot(&mut self, index: usize, start: *mut u8, len: usize) {
         if matches!(self.registered, Registered::Untried) {
             let sparse = self.ring.submitter().register_buffers_sparse(REGISTERED_SLOTS_MAX as u32);
@@ -61,14 +61,16 @@ impl ReadQueue for UringQueue {
         slots[index] = unsafe { self.ring.submitter().register_buffers_update(index as u32, &[vector], None) }.is_ok();
     }
 
-    unsafe fn submit(&mut self, read: QueuedRead) -> io::Result<()> {
-        let fd = types::Fd(read.fd);
-        let entry = if self.is_registered(read.slot) {
-            opcode::ReadFixed::new(fd, read.memory, read.len as u32, read.slot as u16).offset(read.offset).build()
-        } else {
-            opcode::Read::new(fd, read.memory, read.len as u32).offset(read.offset).build()
+    unsafe fn submit(&mut self, transfer: QueuedIo) -> io::Result<()> {
+        let QueuedIo { direction, memory, offset, slot, token, .. } = transfer;
+        let (fd, len) = (types::Fd(transfer.fd), transfer.len as u32);
+        let entry = match (direction, self.is_registered(slot)) {
+            (Direction::Read, true) => opcode::ReadFixed::new(fd, memory, len, slot as u16).offset(offset).build(),
+            (Direction::Read, false) => opcode::Read::new(fd, memory, len).offset(offset).build(),
+            (Direction::Write, true) => opcode::WriteFixed::new(fd, memory, len, slot as u16).offset(offset).build(),
+            (Direction::Write, false) => opcode::Write::new(fd, memory, len).offset(offset).build(),
         };
-        let entry = entry.user_data(read.token);
+        let entry = entry.user_data(token);
         // SAFETY: the caller keeps descriptor and memory valid until the completion.
         while unsafe { self.ring.submission().push(&entry) }.is_err() {
             self.ring.submit()?;
@@ -131,7 +133,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     /// Both queues read the same bytes, report short reads at the end of the file, and name errors.
-    fn reads_like_pread(queue: &mut dyn ReadQueue) {
+    fn reads_like_pread(queue: &mut dyn IoQueue) {
         let file = tempfile::NamedTempFile::new().unwrap();
         let content: Vec<u8> = (0..100_000_u32).map(|i| (i * 31 % 251) as u8).collect();
         std::fs::write(file.path(), &content).unwrap();
@@ -140,7 +142,8 @@ mod tests {
         unsafe { queue.register_slot(0, memory.as_mut_ptr(), memory.len()) };
         for piece in 0..4_usize {
             let memory = memory[piece * 65_536..].as_mut_ptr();
-            let read = QueuedRead {
+            let read = QueuedIo {
+                direction: Direction::Read,
                 fd: file.as_file().as_raw_fd(),
                 memory,
                 len: 65_536,
@@ -151,7 +154,15 @@ mod tests {
             // SAFETY: as above.
             unsafe { queue.submit(read) }.unwrap();
         }
-        let bad = QueuedRead { fd: -1, memory: memory.as_mut_ptr(), len: 1, offset: 0, slot: 0, token: 9 };
+        let bad = QueuedIo {
+            direction: Direction::Read,
+            fd: -1,
+            memory: memory.as_mut_ptr(),
+            len: 1,
+            offset: 0,
+            slot: 0,
+            token: 9,
+        };
         // SAFETY: a closed descriptor reads nothing.
         unsafe { queue.submit(bad) }.unwrap();
         let mut done = Vec::new();

@@ -5,7 +5,7 @@
 
 use bifolio_device::conformance::{Random, fresh_seed};
 use bifolio_device::{Allocation, Device, HostOptions};
-use bifolio_io::storage::{OsStorage, QueuedRead, ReadQueue, Storage};
+use bifolio_io::storage::{IoQueue, OsStorage, QueuedIo, Storage};
 use bifolio_io::{EngineChoice, EngineKind, OpenFile, ReadOptions, Router, RouterOptions};
 use std::fs::File;
 use std::io;
@@ -152,28 +152,42 @@ impl Storage for Faulty {
         OsStorage.read_cached_at(file, buffer, offset)
     }
 
-    fn open_queue(&self, depth: u32) -> io::Result<Box<dyn ReadQueue>> {
+    fn write_at(&self, file: &File, buffer: &[u8], offset: u64) -> io::Result<usize> {
+        let len = self.0.next(buffer.len())?;
+        OsStorage.write_at(file, &buffer[..len], offset)
+    }
+
+    fn sync_data(&self, file: &File) -> io::Result<()> {
+        self.0.next(0)?;
+        OsStorage.sync_data(file)
+    }
+
+    fn allocate(&self, file: &File, offset: u64, len: u64) -> io::Result<()> {
+        OsStorage.allocate(file, offset, len)
+    }
+
+    fn open_queue(&self, depth: u32) -> io::Result<Box<dyn IoQueue>> {
         Ok(Box::new(FaultyQueue { inner: OsStorage.open_queue(depth)?, plan: Arc::clone(&self.0), failed: vec![] }))
     }
 }
 
 #[derive(Debug)]
 struct FaultyQueue {
-    inner: Box<dyn ReadQueue>,
+    inner: Box<dyn IoQueue>,
     plan: Arc<FaultStorage>,
     failed: Vec<(u64, io::Error)>,
 }
 
-impl ReadQueue for FaultyQueue {
+impl IoQueue for FaultyQueue {
     unsafe fn register_slot(&mut self, index: usize, start: *mut u8, len: usize) {
         // SAFETY: the caller's promise.
         unsafe { self.inner.register_slot(index, start, len) };
     }
 
-    unsafe fn submit(&mut self, read: QueuedRead) -> io::Result<()> {
+    unsafe fn submit(&mut self, read: QueuedIo) -> io::Result<()> {
         match self.plan.next(read.len) {
             // SAFETY: the caller's promise.
-            Ok(len) => unsafe { self.inner.submit(QueuedRead { len: len.max(1), ..read }) },
+            Ok(len) => unsafe { self.inner.submit(QueuedIo { len: len.max(1), ..read }) },
             Err(error) => {
                 self.failed.push((read.token, error));
                 Ok(())

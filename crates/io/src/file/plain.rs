@@ -1,4 +1,4 @@
-//! An open file as the engines see it: what it is, how large, and how it may be read unbuffered.
+//! One open file as the engines see it: what it is, how large, and how it may be read unbuffered.
 
 use crate::{Error, ErrorKind, Result};
 use bifolio_device::{DeviceId, DirectFile};
@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Kernels before 6.13 stamp changes with the time of the latest tick, 10 ms at the coarsest.
@@ -16,9 +16,12 @@ const CHANGE_GRANULARITY: std::time::Duration = std::time::Duration::from_millis
 /// Unbuffered reads when the kernel does not say (before 6.1): the page size suits every device.
 const ALIGNMENT_FALLBACK: u64 = 4096;
 
+/// The latest request counts for one part in so many of what is expected of the next.
+const LATEST_WEIGHT: i64 = 4;
+
 /// A file, or a block device, opened for reading. It may grow or shrink while it is open.
 #[derive(Debug)]
-pub struct OpenFile {
+pub struct PlainFile {
     path: PathBuf,
     buffered: File,
     is_block_device: bool,
@@ -30,22 +33,11 @@ pub struct OpenFile {
     pub(crate) direct_path: OnceLock<std::result::Result<(DeviceId, DirectFile), String>>,
     /// For asking whether single pages are cached; opened when first needed.
     probe: OnceLock<Option<File>>,
-    /// What the latest request found, which is what the next one expects.
-    latest: AtomicU8,
+    /// Which part of the latest requests was cached, of `u32::MAX`, and whether the latest was.
+    part_cached: AtomicU32,
+    latest_cached: AtomicBool,
     /// Ranges registered for copies straight out of the page cache.
     pub(crate) windows: crate::engine::mapped::Windows,
-}
-
-/// What a request found of its range in the page cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Latest {
-    /// There was no request yet.
-    Unknown,
-    /// All of it.
-    Cached,
-    /// Not all of it.
-    NotCached,
 }
 
 /// What tells that a file may have been cut and written anew: size, and times of the latest
@@ -64,7 +56,7 @@ pub(crate) struct Direct {
     pub(crate) alignment: u64,
 }
 
-impl OpenFile {
+impl PlainFile {
     /// Opens a regular file or a block device.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
@@ -86,7 +78,8 @@ impl OpenFile {
             direct_refused: Mutex::default(),
             direct_path: OnceLock::new(),
             probe: OnceLock::new(),
-            latest: AtomicU8::new(Latest::Unknown as u8),
+            part_cached: AtomicU32::new(u32::MAX),
+            latest_cached: AtomicBool::new(false),
             windows: crate::engine::mapped::Windows::default(),
         };
         file.refuse_sizeless(&metadata)?;
@@ -139,18 +132,25 @@ impl OpenFile {
         self.in_memory
     }
 
-    /// What the latest request found.
-    pub(crate) fn latest(&self) -> Latest {
-        match self.latest.load(Ordering::Relaxed) {
-            state if state == Latest::Cached as u8 => Latest::Cached,
-            state if state == Latest::NotCached as u8 => Latest::NotCached,
-            _ => Latest::Unknown,
-        }
+    /// The part of the latest requests' bytes, 0 to 1, that was found in the page cache, later requests
+    /// counting more; 1 before the first.
+    pub(crate) fn part_cached(&self) -> f64 {
+        f64::from(self.part_cached.load(Ordering::Relaxed)) / f64::from(u32::MAX)
     }
 
-    /// Notes what a request found.
-    pub(crate) fn note_latest(&self, found: Latest) {
-        self.latest.store(found as u8, Ordering::Relaxed);
+    /// Whether all of the latest request was.
+    pub(crate) fn was_cached(&self) -> bool {
+        self.latest_cached.load(Ordering::Relaxed)
+    }
+
+    /// Notes which part of a request, 0 to 1, was in the page cache.
+    pub(crate) fn note_cached(&self, part: f64) {
+        self.latest_cached.store(part >= 1.0, Ordering::Relaxed);
+        // Lost updates of concurrent requests do no harm: it is an estimate.
+        let before = self.part_cached.load(Ordering::Relaxed);
+        let target = (part * f64::from(u32::MAX)) as u32;
+        let step = (i64::from(target) - i64::from(before)) / LATEST_WEIGHT;
+        self.part_cached.store((i64::from(before) + step) as u32, Ordering::Relaxed);
     }
 
     /// A descriptor for `RWF_NOWAIT` questions. A "no" starts readahead in current kernels; advice
@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     fn refusal(path: &Path) -> String {
-        OpenFile::open(path).unwrap_err().to_string()
+        PlainFile::open(path).unwrap_err().to_string()
     }
 
     #[test]
@@ -302,7 +302,7 @@ mod tests {
             println!("skipped: /dev/shm is not writable here");
             return;
         }
-        let file = OpenFile::open(&path).unwrap();
+        let file = PlainFile::open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         assert!(file.is_in_memory());
         assert!(file.direct().unwrap_err().contains("in memory"));
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn size_follows_the_file() {
         let temporary = tempfile::NamedTempFile::new().unwrap();
-        let file = OpenFile::open(temporary.path()).unwrap();
+        let file = PlainFile::open(temporary.path()).unwrap();
         assert_eq!(file.size().unwrap(), 0);
         temporary.as_file().set_len(12_345).unwrap();
         assert_eq!(file.size().unwrap(), 12_345);

@@ -1,0 +1,54 @@
+//! Open files: what users hold, and the plain files behind them.
+
+mod plain;
+
+pub use plain::PlainFile;
+pub(crate) use plain::Stamp;
+
+use crate::Result;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A file opened for reading: a regular file, or a block device. Clones share it.
+#[derive(Debug, Clone)]
+pub struct OpenFile {
+    plain: Arc<PlainFile>,
+}
+
+impl OpenFile {
+    /// Opens a regular file or a block device.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Ok(Self { plain: Arc::new(PlainFile::open(path)?) })
+    }
+
+    /// The plain file.
+    pub(crate) fn plain(&self) -> &Arc<PlainFile> {
+        &self.plain
+    }
+
+    /// The plain files that hold its bytes.
+    pub fn members(&self) -> &[Arc<PlainFile>] {
+        std::slice::from_ref(&self.plain)
+    }
+
+    /// The path under which it was opened.
+    pub fn path(&self) -> &Path {
+        self.plain.path()
+    }
+
+    /// The descriptor for reads of its first member through the page cache.
+    pub fn buffered(&self) -> &File {
+        self.plain.buffered()
+    }
+
+    /// Size in bytes at this moment.
+    pub fn size(&self) -> Result<u64> {
+        self.plain.size()
+    }
+
+    /// Whether it lives in the page cache only (tmpfs, ramfs).
+    pub fn is_in_memory(&self) -> bool {
+        self.members().iter().all(|member| member.is_in_memory())
+    }
+}

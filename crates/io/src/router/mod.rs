@@ -1,0 +1,118 @@
+//! The router: takes requests, plans them, runs their engines at the same time, and reports.
+//!
+//! Lock and drop order: queues, which may have pinned the pool's slots, go before the pool.
+//! Concurrent requests share pool, workers and costs, and nothing else.
+
+mod options;
+mod read;
+mod report;
+mod scattered;
+mod short;
+
+pub use options::{EngineChoice, ReadOptions, RouterOptions};
+pub use report::{ReadReport, ResidencyReport, SegmentReport};
+pub use scattered::{BatchReport, ReadExtent};
+
+use crate::cost::Costs;
+use crate::engine::Streams;
+use crate::engine::direct::Queues;
+use crate::engine::mapped::Budget;
+use crate::engine::p2p::DevicePath;
+use crate::job::Cancel;
+use crate::storage::Storage;
+use crate::workers::Workers;
+use crate::{Error, OpenFile, P2pDriver, Result};
+use bifolio_device::{Device, PinnedPool, PoolStats};
+use bifolio_kernels::Kernels;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Moves files into the memory of one device.
+#[derive(Debug)]
+pub struct Router {
+    device: Device,
+    costs: Mutex<Costs>,
+    threads: usize,
+    p2p: Option<Arc<dyn P2pDriver>>,
+    cancel: Cancel,
+    storage: Arc<dyn Storage>,
+    budget: Arc<Budget>,
+    /// Loaded when a request first has use for them.
+    kernels: OnceLock<Option<Arc<Kernels>>>,
+    // Dropped in this order: work first, then what it uses.
+    background: Workers,
+    workers: Workers,
+    queues: Arc<Queues>,
+    streams: Arc<Streams>,
+    pool: Arc<PinnedPool>,
+}
+
+impl Router {
+    /// A router for `device`. Threads start now; pinned memory is allocated when first needed.
+    pub fn new(device: &Device, options: RouterOptions) -> Self {
+        let slot_bytes = options.slot_bytes.clamp(64 << 10, 1 << 30).next_power_of_two();
+        let slots = (options.pool_bytes / slot_bytes).max(2);
+        let threads = options.threads.max(1);
+        Self {
+            device: device.clone(),
+            costs: Mutex::new(options.costs.unwrap_or_default()),
+            threads,
+            p2p: options.p2p.or_else(|| DevicePath::of(device).map(|path| Arc::new(path) as _)),
+            cancel: options.cancel,
+            storage: options.storage,
+            budget: Budget::new(if device.capabilities().host_register_read_only.is_yes() {
+                options.mapped_bytes
+            } else {
+                0
+            }),
+            kernels: OnceLock::new(),
+            background: Workers::start(1),
+            // The caller's thread works too; a second engine of the same request needs one more.
+            workers: Workers::start(threads + 1),
+            queues: Arc::default(),
+            streams: Streams::new(device),
+            pool: PinnedPool::new(device, slot_bytes, slots),
+        }
+    }
+
+    /// The device that it reads into.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Opens a file for reading.
+    pub fn open(&self, path: impl AsRef<std::path::Path>) -> Result<Arc<OpenFile>> {
+        OpenFile::open(path).map(Arc::new).map_err(|error| error.into_device(self.device.id()))
+    }
+
+    /// Pinned memory in use.
+    pub fn pool_stats(&self) -> PoolStats {
+        self.pool.stats()
+    }
+
+    /// The costs that plans are made with, as observed so far.
+    pub fn costs(&self) -> Costs {
+        *self.lock_costs()
+    }
+
+    /// The device's kernels; without them slots are shared out by copies.
+    fn kernels(&self) -> Option<Arc<Kernels>> {
+        self.kernels.get_or_init(|| Kernels::load(&self.device).ok().map(Arc::new)).clone()
+    }
+
+    fn lock_costs(&self) -> MutexGuard<'_, Costs> {
+        self.costs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads part of the file into host memory through the page cache, for comparisons.
+    pub fn read_to_host(&self, file: &OpenFile, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let mut got = 0;
+        while got < buffer.len() {
+            match self.storage.read_at(file.buffered(), &mut buffer[got..], offset + got as u64) {
+                Ok(0) => break,
+                Ok(read) => got += read,
+                Err(error) => return Err(Error::system(file.path(), "reading it", error).at(offset + got as u64)),
+            }
+        }
+        Ok(got)
+    }
+}

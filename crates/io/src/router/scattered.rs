@@ -1,0 +1,320 @@
+//! Many extents by one request, and one range into many places.
+//!
+//! A batch is gathered into slots, each slot crosses the link by one copy, and a kernel shares it
+//! out. Threads read what is cached; what they do not find goes to the storage engine, which works
+//! beside them. Nobody looks at the whole batch first: asking about an extent costs as much as
+//! reading it.
+
+use super::read::clamp;
+use super::{EngineChoice, ReadOptions, ReadReport, Router};
+use crate::engine::Engine;
+use crate::engine::cached::{Cached, Misses};
+use crate::engine::direct::Direct;
+use crate::file::{PlainFile, Stamp};
+use crate::fill::{self, Begin};
+use crate::flight::work;
+use crate::job::{Job, Landing, Placement};
+use crate::workers::Group;
+use crate::{EngineKind, Error, ErrorKind, OpenFile, Result, Segment};
+use bifolio_device::DeviceSlice;
+use serde::Serialize;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// One extent of a batch: bytes of the file, and where they go in the destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadExtent {
+    /// First byte, in the file.
+    pub offset: u64,
+    /// Bytes; what lies beyond the end of the file is not read.
+    pub length: u64,
+    /// First byte, in the destination.
+    pub place: u64,
+}
+
+/// What a batch did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BatchReport {
+    /// Bytes now in device memory.
+    pub bytes: u64,
+    /// Seconds from the call to the last byte in place.
+    pub seconds: f64,
+    /// Bytes that came from the page cache; the others came from storage.
+    pub cached_bytes: u64,
+    /// Extents that the end of the file cut short: their numbers, and how many bytes they got.
+    pub short: Vec<(usize, u64)>,
+}
+
+impl Router {
+    /// Reads many extents of a file to their places. Returns when all are in place.
+    ///
+    /// Extents may share bytes of the file; in the destination they must not overlap. Those beyond
+    /// the end of the file are cut short, as `pread` would.
+    ///
+    /// # Errors
+    /// `BadRange` for an extent that overflows, `BadDestination` for one that does not fit or
+    /// overlaps another, `NoEngine` for engines other than `cached` and `direct`, and those of
+    /// [`Router::read`]. After an error some extents are overwritten, and nothing is in flight.
+    pub fn read_batch(
+        &self,
+        file: &OpenFile,
+        extents: &[ReadExtent],
+        destination: DeviceSlice<'_>,
+        options: &ReadOptions,
+    ) -> Result<BatchReport> {
+        let started = Instant::now();
+        self.begin(file, &options.cancel)
+            .and_then(|()| check(file.path(), extents, destination.len()))
+            .and_then(|()| {
+                let file = file.plain();
+                let stamp = file.stamp()?;
+                let (batch, short) = Batch::new(extents, stamp.size, destination);
+                let outcome = self.run_batch(file, stamp, &batch, destination, options);
+                let cached_bytes = match outcome {
+                    Err(error) if error.kind() == ErrorKind::DirectRefused && options.engine == EngineChoice::Auto => {
+                        // The open promised unbuffered reads and the read broke the promise.
+                        file.refuse_direct(error.to_string());
+                        self.run_batch(file, stamp, &batch, destination, options)?
+                    }
+                    other => other?,
+                };
+                Ok(BatchReport { bytes: batch.bytes, seconds: started.elapsed().as_secs_f64(), cached_bytes, short })
+            })
+            .map_err(|error| error.into_device(self.device.id()))
+    }
+
+    /// Reads one range of a file into several places, one after the other, as `preadv` does.
+    ///
+    /// # Errors
+    /// Those of [`Router::read`].
+    pub fn read_vectored(
+        &self,
+        file: &OpenFile,
+        offset: u64,
+        places: &[DeviceSlice<'_>],
+        options: &ReadOptions,
+    ) -> Result<ReadReport> {
+        let started = Instant::now();
+        let room = places.iter().try_fold(0_u64, |sum, place| sum.checked_add(place.len())).unwrap_or(u64::MAX);
+        self.begin(file, &options.cancel)
+            .and_then(|()| {
+                let file = file.plain();
+                let stamp = file.stamp()?;
+                let range = clamp(file.path(), stamp.size, offset, Some(room), room)?;
+                let placement = || {
+                    let mut at = range.start;
+                    let landing = |place: &DeviceSlice<'_>| {
+                        let landing = Landing { offset: at, place: forever(*place) };
+                        at += place.len();
+                        landing
+                    };
+                    let filled = places.iter().filter(|place| !place.is_empty());
+                    Placement::Vectored(filled.map(landing).collect())
+                };
+                match places.first() {
+                    Some(first) if !range.is_empty() => {
+                        self.run(file, stamp, &range, &placement, *first, options, started)
+                    }
+                    _ => Ok(ReadReport::empty(started)),
+                }
+            })
+            .map_err(|error| error.into_device(self.device.id()))
+    }
+
+    /// Runs the engines of a batch; the bytes that were cached.
+    fn run_batch(
+        &self,
+        file: &Arc<PlainFile>,
+        stamp: Stamp,
+        batch: &Batch,
+        destination: DeviceSlice<'_>,
+        options: &ReadOptions,
+    ) -> Result<u64> {
+        if batch.bytes == 0 {
+            return Ok(0);
+        }
+        let job = self.job(file, stamp, Placement::Extents(batch.landings.clone()), destination, options);
+        let cached_bytes = match options.engine {
+            EngineChoice::Only(kind @ (EngineKind::Cached | EngineKind::Direct)) => {
+                self.require(file, kind, &(0..stamp.size))?;
+                let engine = self.start_engine(kind, &job)?;
+                self.run_alone(&engine, &job, batch.segments(kind), batch.bytes);
+                if kind == EngineKind::Cached { batch.bytes } else { 0 }
+            }
+            EngineChoice::Only(other) => {
+                let detail = format!("the engine {other} does not read batches: use auto, cached or direct");
+                return Err(Error::new(ErrorKind::NoEngine, file.path(), detail));
+            }
+            EngineChoice::Auto => self.run_both(file, &job, batch)?,
+        };
+        match job.take_failure() {
+            Some(error) => Err(error),
+            None => Ok(cached_bytes),
+        }
+    }
+
+    /// One engine for all extents.
+    fn run_alone(&self, engine: &Arc<dyn Engine>, job: &Arc<Job>, segments: Vec<(usize, Segment)>, bytes: u64) {
+        engine.feed().push_all(segments);
+        engine.feed().close();
+        let group = Group::default();
+        for _ in 1..engine.threads(bytes) {
+            let (engine, job) = (Arc::clone(engine), Arc::clone(job));
+            self.workers.run(&group, move || work(&*engine, &job));
+        }
+        work(&**engine, job);
+        self.workers.wait(&group);
+        engine.finish();
+    }
+
+    /// The page cache first, and storage beside it for what is not there.
+    fn run_both(&self, file: &Arc<PlainFile>, job: &Arc<Job>, batch: &Batch) -> Result<u64> {
+        let storage_kind = if file.direct().is_ok() { EngineKind::Direct } else { EngineKind::Cached };
+        let storage: Arc<dyn Engine> = match storage_kind {
+            EngineKind::Direct => Arc::new(Direct::new(job, &self.streams, &self.queues)?),
+            _ => self.start_engine(EngineKind::Cached, job)?,
+        };
+        let begin = fill::begin(file.part_cached(), batch.bytes / batch.landings.len() as u64, &self.costs());
+        let misses = Arc::new(Misses::new(&storage, begin));
+        let cached: Arc<dyn Engine> =
+            Arc::new(Cached::new(job, EngineKind::Cached, &self.streams, self.threads)?.with_misses(&misses));
+        let group = Group::default();
+        let start_storage = || {
+            let (storage, job) = (Arc::clone(&storage), Arc::clone(job));
+            self.workers.run(&group, move || work(&*storage, &job));
+        };
+        let expects_misses = begin == Begin::ByAsking;
+        if expects_misses {
+            start_storage();
+        }
+        self.run_alone(&cached, job, batch.segments(EngineKind::Cached), batch.bytes);
+        storage.feed().close();
+        if !expects_misses && misses.bytes() > 0 {
+            (0..storage.threads(misses.bytes())).for_each(|_| start_storage());
+        }
+        self.workers.wait(&group);
+        storage.finish();
+        let cached_bytes = batch.bytes - misses.bytes();
+        file.note_cached(cached_bytes as f64 / batch.bytes as f64);
+        Ok(cached_bytes)
+    }
+}
+
+/// The extents of a batch that have bytes, neighbours merged.
+struct Batch {
+    landings: Vec<Landing>,
+    lengths: Vec<u64>,
+    bytes: u64,
+}
+
+impl Batch {
+    /// The batch for a file of `size` bytes, and the extents that it cuts short.
+    fn new(extents: &[ReadExtent], size: u64, destination: DeviceSlice<'_>) -> (Self, Vec<(usize, u64)>) {
+        let (mut batch, mut short) = (Self { landings: vec![], lengths: vec![], bytes: 0 }, vec![]);
+        batch.landings.reserve(extents.len());
+        batch.lengths.reserve(extents.len());
+        for (number, extent) in extents.iter().enumerate() {
+            let length = extent.length.min(size.saturating_sub(extent.offset));
+            if length < extent.length {
+                short.push((number, length));
+            }
+            batch.push(extent.offset, length, destination.ptr().offset_by(extent.place));
+        }
+        (batch, short)
+    }
+
+    fn push(&mut self, offset: u64, length: u64, ptr: bifolio_device::DevicePtr) {
+        self.bytes += length;
+        if let (Some(landing), Some(last)) = (self.landings.last_mut(), self.lengths.last_mut()) {
+            if landing.offset + *last == offset && landing.place.ptr().offset_by(*last) == ptr {
+                *last += length;
+                // SAFETY: both parts lie in the destination, one behind the other.
+                landing.place = unsafe { DeviceSlice::from_raw(landing.place.ptr(), *last) };
+                return;
+            }
+        }
+        if length > 0 {
+            // SAFETY: `check` saw that the extent lies inside the destination, which the job borrows.
+            self.landings.push(Landing { offset, place: unsafe { DeviceSlice::from_raw(ptr, length) } });
+            self.lengths.push(length);
+        }
+    }
+
+    fn segments(&self, engine: EngineKind) -> Vec<(usize, Segment)> {
+        let segment =
+            |(landing, &length): (&Landing, &u64)| Segment { engine, offset: landing.offset, length, predicted_s: 0.0 };
+        self.landings.iter().zip(&self.lengths).map(segment).enumerate().collect()
+    }
+}
+
+/// Refuses extents that overflow, that do not fit into the destination, or that overlap there.
+fn check(path: &Path, extents: &[ReadExtent], room: u64) -> Result<()> {
+    let mut ascending = true;
+    let mut before = 0;
+    for extent in extents {
+        let ReadExtent { offset, length, place } = *extent;
+        if offset.checked_add(length).is_none_or(|end| i64::try_from(end).is_err()) {
+            let detail = format!("an extent of {length} bytes from there overflows");
+            return Err(Error::new(ErrorKind::BadRange, path, detail).at(offset));
+        }
+        let end = place.checked_add(length).filter(|end| *end <= room).ok_or_else(|| {
+            let detail =
+                format!("an extent of {length} bytes does not fit at {place} of {room} bytes of device memory");
+            Error::new(ErrorKind::BadDestination, path, detail).at(offset)
+        })?;
+        ascending &= place >= before || length == 0;
+        before = before.max(end);
+    }
+    if ascending {
+        return Ok(());
+    }
+    let mut sorted: Vec<&ReadExtent> = extents.iter().filter(|extent| extent.length > 0).collect();
+    sorted.sort_unstable_by_key(|extent| extent.place);
+    match sorted.windows(2).find(|pair| pair[0].place + pair[0].length > pair[1].place) {
+        None => Ok(()),
+        Some(pair) => {
+            let detail = format!(
+                "two extents of the batch overlap in device memory: {} bytes at {} and {} bytes at {}",
+                pair[0].length, pair[0].place, pair[1].length, pair[1].place
+            );
+            Err(Error::new(ErrorKind::BadDestination, path, detail).at(pair[1].offset))
+        }
+    }
+}
+
+/// The same place without its borrow, which the request keeps until its job is over.
+fn forever(place: DeviceSlice<'_>) -> DeviceSlice<'static> {
+    // SAFETY: see above; a job does not outlive the request that borrowed its destination.
+    unsafe { DeviceSlice::from_raw(place.ptr(), place.len()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn extent(offset: u64, length: u64, place: u64) -> ReadExtent {
+        ReadExtent { offset, length, place }
+    }
+
+    proptest! {
+        #[test]
+        fn overlaps_are_found_exactly_where_two_extents_share_a_byte(
+            list in proptest::collection::vec((0_u64..200, 0_u64..20), 0..12)
+        ) {
+            let extents: Vec<_> = list.iter().map(|(place, length)| extent(7, *length, *place)).collect();
+            let mut seen = std::collections::HashSet::new();
+            let distinct = extents.iter().flat_map(|e| e.place..e.place + e.length).all(|byte| seen.insert(byte));
+            prop_assert_eq!(check(Path::new("x"), &extents, 1000).is_ok(), distinct);
+        }
+    }
+
+    #[test]
+    fn extents_that_overflow_or_do_not_fit_are_refused_with_their_offset() {
+        let refused = |extent| check(Path::new("x"), &[extent], 100).unwrap_err();
+        assert_eq!(refused(extent(u64::MAX, 2, 0)).kind(), ErrorKind::BadRange);
+        assert_eq!(refused(extent(5, 2, 99)).kind(), ErrorKind::BadDestination);
+        assert_eq!(refused(extent(5, 2, u64::MAX)).offset(), Some(5));
+    }
+}
