@@ -17,6 +17,7 @@ pub fn evict(file: &OpenFile, range: Range<u64>) -> Result<()> {
     let file = file.plain();
     // Registered pages cannot be dropped.
     file.windows.clear();
+    file.readahead.clear();
     file.buffered().sync_all().map_err(|error| Error::system(file.path(), "writing it back", error))?;
     let (fd, offset, len) = (file.buffered().as_raw_fd(), range.start as i64, (range.end - range.start) as i64);
     // SAFETY: advice on an open descriptor.

@@ -34,6 +34,7 @@ mod job;
 pub mod plan;
 mod planner;
 pub mod profile;
+mod readahead;
 pub mod residency;
 mod router;
 pub mod storage;
@@ -46,8 +47,9 @@ pub use file::{OpenFile, PlainFile};
 pub use job::Cancel;
 pub use plan::{EngineKind, Plan, Segment};
 pub use profile::Profile;
+pub use readahead::Advice;
 pub use residency::Residency;
 pub use router::{
-    BatchReport, EngineChoice, ReadExtent, ReadOptions, ReadReport, ResidencyReport, Router, RouterOptions,
-    SegmentReport,
+    BatchReport, EngineChoice, OrderedReader, ReadExtent, ReadOptions, ReadReport, ResidencyReport, Router,
+    RouterOptions, SegmentReport,
 };

@@ -45,6 +45,8 @@ const PROBE_STRIDE_MIN: u64 = 128 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
+    /// Nobody looked: the bytes had been read ahead.
+    ReadAhead,
     /// The range is registered with the device, which keeps its pages in place.
     Registered,
     /// The file lives in memory.
@@ -63,6 +65,7 @@ impl Source {
     /// The name used in reports.
     pub fn name(self) -> &'static str {
         match self {
+            Self::ReadAhead => "read_ahead",
             Self::Cachestat => "cachestat",
             Self::Mincore => "mincore",
             Self::Registered => "registered",

@@ -188,7 +188,10 @@ impl Run<'_> {
                 match more {
                     _ if self.job.is_stopped() => return,
                     Next::Batch => _ = self.wait_for_a_copy(),
-                    Next::Later => self.feed.wait_for_planner(),
+                    Next::Later => {
+                        self.release_slots();
+                        self.feed.wait_for_planner();
+                    }
                     Next::End => return,
                 }
                 continue;
@@ -339,6 +342,17 @@ impl Run<'_> {
         }
         for piece in &held.pieces {
             self.job.end_piece(piece.segment, piece.len);
+        }
+    }
+
+    /// Gives all slots back while there is nothing to read: whoever feeds this engine may be
+    /// waiting for one. Nothing is being read into them.
+    fn release_slots(&mut self) {
+        for Held { slot, copying, .. } in self.held.drain(..) {
+            match copying {
+                Some(event) => slot.retire(event),
+                None => drop(slot),
+            }
         }
     }
 

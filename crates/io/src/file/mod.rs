@@ -5,7 +5,7 @@ mod plain;
 pub use plain::PlainFile;
 pub(crate) use plain::Stamp;
 
-use crate::Result;
+use crate::{Advice, Result};
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -30,6 +30,13 @@ impl OpenFile {
     /// The plain files that hold its bytes.
     pub fn members(&self) -> &[Arc<PlainFile>] {
         std::slice::from_ref(&self.plain)
+    }
+
+    /// Says how it will be read, as `posix_fadvise(2)` does, to the kernel too.
+    pub fn advise(&self, advice: Advice) {
+        for member in self.members() {
+            member.advise(advice);
+        }
     }
 
     /// The path under which it was opened.

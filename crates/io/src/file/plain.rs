@@ -1,5 +1,6 @@
 //! One open file as the engines see it: what it is, how large, and how it may be read unbuffered.
 
+use crate::readahead::{Advice, Readahead};
 use crate::{Error, ErrorKind, Result};
 use bifolio_device::{DeviceId, DirectFile};
 use std::fs::File;
@@ -8,10 +9,13 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Kernels before 6.13 stamp changes with the time of the latest tick, 10 ms at the coarsest.
 const CHANGE_GRANULARITY: std::time::Duration = std::time::Duration::from_millis(20);
+
+/// `fcntl(2)`: which signal tells that a lease is to be given back (`asm-generic/fcntl.h`).
+const F_SETSIG: i32 = 10;
 
 /// Unbuffered reads when the kernel does not say (before 6.1): the page size suits every device.
 const ALIGNMENT_FALLBACK: u64 = 4096;
@@ -23,7 +27,7 @@ const LATEST_WEIGHT: i64 = 4;
 #[derive(Debug)]
 pub struct PlainFile {
     path: PathBuf,
-    buffered: File,
+    buffered: Arc<File>,
     is_block_device: bool,
     in_memory: bool,
     direct: OnceLock<std::result::Result<Direct, String>>,
@@ -32,12 +36,14 @@ pub struct PlainFile {
     /// The file as the driver of one device's direct path knows it; attached when first asked for.
     pub(crate) direct_path: OnceLock<std::result::Result<(DeviceId, DirectFile), String>>,
     /// For asking whether single pages are cached; opened when first needed.
-    probe: OnceLock<Option<File>>,
+    probe: OnceLock<Option<Arc<File>>>,
     /// Which part of the latest requests was cached, of `u32::MAX`, and whether the latest was.
     part_cached: AtomicU32,
     latest_cached: AtomicBool,
     /// Ranges registered for copies straight out of the page cache.
     pub(crate) windows: crate::engine::mapped::Windows,
+    /// Its sequential readers.
+    pub(crate) readahead: Readahead,
 }
 
 /// What tells that a file may have been cut and written anew: size, and times of the latest
@@ -73,7 +79,7 @@ impl PlainFile {
             is_block_device: metadata.file_type().is_block_device(),
             // A device node lives on devtmpfs, its content does not.
             in_memory: !metadata.file_type().is_block_device() && lives_in_memory(&buffered),
-            buffered,
+            buffered: Arc::new(buffered),
             direct: OnceLock::new(),
             direct_refused: Mutex::default(),
             direct_path: OnceLock::new(),
@@ -81,6 +87,7 @@ impl PlainFile {
             part_cached: AtomicU32::new(u32::MAX),
             latest_cached: AtomicBool::new(false),
             windows: crate::engine::mapped::Windows::default(),
+            readahead: Readahead::default(),
         };
         file.refuse_sizeless(&metadata)?;
         Ok(file)
@@ -96,10 +103,22 @@ impl PlainFile {
         &self.buffered
     }
 
+    /// Says how it will be read.
+    pub(crate) fn advise(&self, advice: Advice) {
+        let to_kernel = match advice {
+            Advice::Normal => libc::POSIX_FADV_NORMAL,
+            Advice::Sequential => libc::POSIX_FADV_SEQUENTIAL,
+            Advice::Random => libc::POSIX_FADV_RANDOM,
+        };
+        // SAFETY: advice on an open descriptor; a file system that does not take it does without.
+        unsafe { libc::posix_fadvise(self.buffered.as_raw_fd(), 0, 0, to_kernel) };
+        self.readahead.advise(advice);
+    }
+
     /// Size in bytes at this moment.
     pub fn size(&self) -> Result<u64> {
         let size = if self.is_block_device {
-            let mut end = &self.buffered;
+            let mut end = &*self.buffered;
             io::Seek::seek(&mut end, io::SeekFrom::End(0))
         } else {
             self.buffered.metadata().map(|metadata| metadata.len())
@@ -160,9 +179,37 @@ impl PlainFile {
             let file = File::open(format!("/proc/self/fd/{}", self.buffered.as_raw_fd())).ok()?;
             // SAFETY: advice on an open descriptor.
             unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
-            Some(file)
+            Some(Arc::new(file))
         };
         self.probe.get_or_init(open).as_ref().unwrap_or(&self.buffered)
+    }
+
+    /// Whether nobody can change the file without its stamp telling: it is not open for writing
+    /// anywhere, and `stamp` is older than a clock tick. A store into a mapping moves the times of
+    /// change when it first touches a page, so only mappings that exist already would escape.
+    pub(crate) fn is_unchanging(&self, stamp: &Stamp) -> bool {
+        self.may_keep_registrations(stamp) && !self.in_memory && self.has_no_writers()
+    }
+
+    /// Asks by taking a read lease, which the kernel grants only on files that nobody has open for
+    /// writing, and giving it back. False also where it may not be asked: the lease of a file of
+    /// somebody else, file systems without leases.
+    fn has_no_writers(&self) -> bool {
+        let fd = self.probe().as_raw_fd();
+        // SAFETY: requests on an open descriptor of ours. If somebody opens the file for writing in
+        // between, the kernel tells by a signal; SIGURG is one that is ignored by default, where
+        // its usual SIGIO would end the process.
+        unsafe {
+            libc::fcntl(fd, F_SETSIG, libc::SIGURG) == 0
+                && libc::fcntl(fd, libc::F_SETLEASE, libc::F_RDLCK) == 0
+                && libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK) == 0
+        }
+    }
+
+    /// The same descriptor, for owners of their own.
+    pub(crate) fn probe_shared(&self) -> Arc<File> {
+        self.probe();
+        Arc::clone(self.probe.get().and_then(Option::as_ref).unwrap_or(&self.buffered))
     }
 
     /// The descriptor for unbuffered reads, or why there is none.
@@ -206,7 +253,7 @@ impl PlainFile {
             return Ok(());
         }
         let mut byte = [0];
-        let read = std::os::unix::fs::FileExt::read_at(&self.buffered, &mut byte, 0);
+        let read = std::os::unix::fs::FileExt::read_at(&*self.buffered, &mut byte, 0);
         if matches!(read, Ok(1)) && self.size()? == 0 {
             let detail = "the file reports no size although it has content, as files of /proc do; copy it to a regular file first";
             return Err(Error::new(ErrorKind::NotAFile, &self.path, detail));

@@ -3,13 +3,16 @@
 //! Lock and drop order: queues, which may have pinned the pool's slots, go before the pool.
 //! Concurrent requests share pool, workers and costs, and nothing else.
 
+mod ahead;
 mod options;
+mod ordered;
 mod read;
 mod report;
 mod scattered;
 mod short;
 
 pub use options::{EngineChoice, ReadOptions, RouterOptions};
+pub use ordered::OrderedReader;
 pub use report::{ReadReport, ResidencyReport, SegmentReport};
 pub use scattered::{BatchReport, ReadExtent};
 
@@ -19,6 +22,7 @@ use crate::engine::direct::Queues;
 use crate::engine::mapped::Budget;
 use crate::engine::p2p::DevicePath;
 use crate::job::Cancel;
+use crate::readahead::Prefetcher;
 use crate::storage::Storage;
 use crate::workers::Workers;
 use crate::{Error, OpenFile, P2pDriver, Result};
@@ -36,6 +40,7 @@ pub struct Router {
     cancel: Cancel,
     storage: Arc<dyn Storage>,
     budget: Arc<Budget>,
+    prefetcher: Option<Prefetcher>,
     /// Loaded when a request first has use for them.
     kernels: OnceLock<Option<Arc<Kernels>>>,
     // Dropped in this order: work first, then what it uses.
@@ -58,12 +63,13 @@ impl Router {
             threads,
             p2p: options.p2p.or_else(|| DevicePath::of(device).map(|path| Arc::new(path) as _)),
             cancel: options.cancel,
-            storage: options.storage,
             budget: Budget::new(if device.capabilities().host_register_read_only.is_yes() {
                 options.mapped_bytes
             } else {
                 0
             }),
+            prefetcher: Prefetcher::new(device, &options.storage, options.readahead_bytes),
+            storage: options.storage,
             kernels: OnceLock::new(),
             background: Workers::start(1),
             // The caller's thread works too; a second engine of the same request needs one more.
@@ -84,9 +90,15 @@ impl Router {
         OpenFile::open(path).map(Arc::new).map_err(|error| error.into_device(self.device.id()))
     }
 
-    /// Pinned memory in use.
+    /// Pinned memory in use: bytes with those for reading ahead, slots without.
     pub fn pool_stats(&self) -> PoolStats {
-        self.pool.stats()
+        let (stats, ahead) = (self.pool.stats(), self.prefetcher.as_ref().map(Prefetcher::stats));
+        let (allocated, limit) = ahead.map_or((0, 0), |ahead| (ahead.allocated_bytes, ahead.limit_bytes));
+        PoolStats {
+            allocated_bytes: stats.allocated_bytes + allocated,
+            limit_bytes: stats.limit_bytes + limit,
+            ..stats
+        }
     }
 
     /// The costs that plans are made with, as observed so far.

@@ -18,6 +18,8 @@ pub struct RouterOptions {
     pub pool_bytes: usize,
     /// Page-cache bytes that may be pinned for ranges that are read again and again; 0 for none.
     pub mapped_bytes: u64,
+    /// Pinned bytes at most for reading ahead of short sequential requests; 0 for no readahead.
+    pub readahead_bytes: usize,
     /// Measured costs, as from a [`crate::Profile`]; without them defaults, corrected by what is
     /// observed.
     pub costs: Option<Costs>,
@@ -38,6 +40,7 @@ impl Default for RouterOptions {
             slot_bytes: 4 << 20,
             pool_bytes: 64 << 20,
             mapped_bytes: physical_memory() / 4,
+            readahead_bytes: 16 << 20,
             costs: None,
             p2p: None,
             cancel: Cancel::default(),

@@ -71,9 +71,7 @@ impl Router {
         }
         let auto = options.engine == EngineChoice::Auto;
         if auto && !self.is_registered(file, &stamp, range) && self.is_short(file, range) {
-            let report = self.read_short(file, range, destination, options, started)?;
-            self.learn(file, &report, stamp.size);
-            return Ok(report);
+            return self.read_short_ahead(file, &stamp, range, destination, options, started);
         }
         let placement = || Placement::Linear { base: range.start };
         match self.run(file, stamp, range, &placement, destination, options, started) {
@@ -251,7 +249,7 @@ impl Router {
     }
 
     /// Corrects the costs, and registers ranges that are read again and again.
-    fn learn(&self, file: &Arc<PlainFile>, report: &ReadReport, size: u64) {
+    pub(super) fn learn(&self, file: &Arc<PlainFile>, report: &ReadReport, size: u64) {
         let cached = report.residency.map_or(0, |seen| seen.cached_bytes);
         if let [only] = &report.plan[..]
             && (cached == 0 || cached == report.bytes)

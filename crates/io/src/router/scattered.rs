@@ -226,13 +226,14 @@ impl Batch {
 
     fn push(&mut self, offset: u64, length: u64, ptr: bifolio_device::DevicePtr) {
         self.bytes += length;
-        if let (Some(landing), Some(last)) = (self.landings.last_mut(), self.lengths.last_mut()) {
-            if landing.offset + *last == offset && landing.place.ptr().offset_by(*last) == ptr {
-                *last += length;
-                // SAFETY: both parts lie in the destination, one behind the other.
-                landing.place = unsafe { DeviceSlice::from_raw(landing.place.ptr(), *last) };
-                return;
-            }
+        if let (Some(landing), Some(last)) = (self.landings.last_mut(), self.lengths.last_mut())
+            && landing.offset + *last == offset
+            && landing.place.ptr().offset_by(*last) == ptr
+        {
+            *last += length;
+            // SAFETY: both parts lie in the destination, one behind the other.
+            landing.place = unsafe { DeviceSlice::from_raw(landing.place.ptr(), *last) };
+            return;
         }
         if length > 0 {
             // SAFETY: `check` saw that the extent lies inside the destination, which the job borrows.

@@ -32,19 +32,33 @@ impl Router {
         started: Instant,
     ) -> Result<ReadReport> {
         let length = range.end - range.start;
-        let device_error = |error| Error::device(file.path(), error).at(range.start);
         let costs = self.costs();
         let begin = fill::begin(file.part_cached(), length, &costs);
-        let mut slot = self.pool.acquire().map_err(device_error)?;
+        let mut slot = self.pool.acquire().map_err(|error| Error::device(file.path(), error).at(range.start))?;
         let memory = slot.buffer().bytes_mut();
         let Filled { first, engine, residency } =
             fill::fill(file, &*self.storage, &costs, begin, range.clone(), memory)?;
         file.note_cached(residency.cached_bytes as f64 / length as f64);
+        self.copy(file, range, &slot.buffer().bytes()[first..], destination, options)?;
+        Ok(report(range, engine, residency, &costs, started.elapsed().as_secs_f64()))
+    }
+
+    /// Copies the bytes of a short range, the first of `bytes`, and waits until they are in place.
+    pub(super) fn copy(
+        &self,
+        file: &PlainFile,
+        range: &Range<u64>,
+        bytes: &[u8],
+        destination: DeviceSlice<'_>,
+        options: &ReadOptions,
+    ) -> Result<()> {
+        let length = range.end - range.start;
+        assert!(bytes.len() as u64 >= length, "a fill has all of its range");
+        let device_error = |error| Error::device(file.path(), error).at(range.start);
         let stream = self.streams.take().map_err(device_error)?;
         let place = destination.part(0, length).map_err(device_error)?;
-        // SAFETY: the slot is not touched before the event is done, or the stream has run dry; the
-        // bytes lie inside it.
-        let copied = unsafe { stream.copy_to_device(place, slot.buffer().as_ptr().add(first)) };
+        // SAFETY: the bytes are borrowed until the event is done, or the stream has run dry.
+        let copied = unsafe { stream.copy_to_device(place, bytes.as_ptr()) };
         let landed = copied.and_then(|()| stream.record()).and_then(|event| event.wait());
         if let Err(error) = landed {
             let _ = stream.synchronize();
@@ -52,7 +66,7 @@ impl Router {
         }
         stream.declare_clean();
         options.progress.fetch_add(length, Ordering::Relaxed);
-        Ok(report(range, engine, residency, &costs, started.elapsed().as_secs_f64()))
+        Ok(())
     }
 }
 
