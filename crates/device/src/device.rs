@@ -4,6 +4,10 @@
 //! host side must outlive the work; the blocking ones are safe. A [`Stream`] is in order; two
 //! streams are ordered only by [`Stream::wait`].
 
+mod gate;
+
+pub use gate::Gate;
+
 use crate::backend::{
     Backend, KernelArg, Launch, RawDirectFile, RawDirectStorage, RawEvent, RawFrame, RawModule, RawStream,
 };

@@ -31,7 +31,7 @@ pub mod conformance;
 pub use backend::{HostOptions, KernelArg};
 pub use device::{
     Access, AddressRange, Allocation, Device, DevicePtr, DeviceSlice, DirectFile, DirectStorage, Event, FRAME_BYTES,
-    Frame, HostRegistration, Module, PinnedBuffer, Stream,
+    Frame, Gate, HostRegistration, Module, PinnedBuffer, Stream,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use id::{BackendKind, DeviceChoice, DeviceId};

@@ -9,26 +9,37 @@ use crate::LibraryReport;
 use std::path::{Path, PathBuf};
 
 /// A table of functions of one library, loaded together: `api_table! { pub Name { fn f(a: A) -> R; } }`
-/// makes a struct whose fields are the functions, and `Name::load(&Library)`.
+/// makes a struct whose fields are the functions, and `Name::load(&Library)`. After them may come
+/// those that older versions of the library lack, as `optional fn g() -> R;`: their fields are options.
 macro_rules! api_table {
-    ($(#[$doc:meta])* $vis:vis $name:ident { $( fn $function:ident ( $($arg:ident : $ty:ty),* $(,)? ) -> $ret:ty; )* }) => {
+    ($(#[$doc:meta])* $vis:vis $name:ident {
+        $( fn $function:ident ( $($arg:ident : $ty:ty),* $(,)? ) -> $ret:ty; )*
+        $( optional fn $option:ident ( $($option_arg:ident : $option_ty:ty),* $(,)? ) -> $option_ret:ty; )*
+    }) => {
         $(#[$doc])*
         #[allow(non_snake_case, reason = "the names are the library's own")]
         $vis struct $name {
             $( pub(crate) $function: unsafe extern "C" fn($($arg: $ty),*) -> $ret, )*
+            $( pub(crate) $option: Option<unsafe extern "C" fn($($option_arg: $option_ty),*) -> $option_ret>, )*
             _library: libloading::Library,
         }
 
         #[allow(non_snake_case, reason = "the names are the library's own")]
         impl $name {
-            /// Resolves every function; names the first that is missing.
+            /// Resolves every function; names the first that is missing and not optional.
             pub(crate) fn load(library: libloading::Library) -> Result<Self, String> {
                 // SAFETY: each symbol has the C signature that the vendor's header declares.
                 unsafe {
                     $( let $function = *library
                         .get::<unsafe extern "C" fn($($arg: $ty),*) -> $ret>(concat!(stringify!($function), "\0").as_bytes())
                         .map_err(|_| format!("it has no function {}: the library is broken or too old", stringify!($function)))?; )*
-                    Ok(Self { $( $function, )* _library: library })
+                    $( let $option = library
+                        .get::<unsafe extern "C" fn($($option_arg: $option_ty),*) -> $option_ret>(
+                            concat!(stringify!($option), "\0").as_bytes(),
+                        )
+                        .ok()
+                        .map(|function| *function); )*
+                    Ok(Self { $( $function, )* $( $option, )* _library: library })
                 }
             }
         }
@@ -210,6 +221,21 @@ mod tests {
             Search { name: "C library", variable: "BIFOLIO_TEST_UNSET", sonames: &["libc.so.6"], candidates: vec![] };
         let problem = find(&search, |_| Err::<(), _>("it has no function f".to_owned())).unwrap_err().problem.unwrap();
         assert!(problem.contains("libc.so.6 was found, but it has no function f"), "{problem}");
+    }
+
+    #[test]
+    fn an_optional_function_may_be_missing() {
+        api_table! {
+            Table {
+                fn getpid() -> i32;
+                optional fn getppid() -> i32;
+                optional fn bifolio_no_such_function() -> i32;
+            }
+        }
+        let table = Table::load(open(Path::new("libc.so.6")).unwrap()).unwrap();
+        // SAFETY: the call takes nothing and changes nothing.
+        assert_eq!(unsafe { (table.getpid)() }, std::process::id().cast_signed());
+        assert!(table.getppid.is_some() && table.bifolio_no_such_function.is_none());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! `host` is always there. Of OpenCL, processors (PoCL) are used as well as GPUs, so that CI runs
 //! the backend. What is absent is printed with the reason that `bifolio devices` gives.
 
+use bifolio_device::backend::fault::{FaultBackend, Faults};
 use bifolio_device::{BackendKind, Device, DeviceChoice, HostOptions, conformance, discover};
 
 /// Runs the suite on the devices of one backend; says why where there are none.
@@ -39,6 +40,13 @@ fn shaped_host_conforms() {
         latency: Some(std::time::Duration::from_micros(20)),
     };
     conformance::check_all(&Device::host(&options));
+}
+
+#[test]
+fn a_decorated_host_conforms() {
+    let plain = Device::host(&HostOptions { memory_bytes: Some(256 << 20), ..HostOptions::default() });
+    let decorated = Device::from_backend(FaultBackend::new(plain.backend(), &Faults::default().into()));
+    conformance::check_all(&decorated);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A backend that fails on purpose: any backend, with chosen operations failing from a chosen
 //! call on. For tests of what stands above.
 
-use super::{Backend, Launch, RawEvent, RawFrame, RawModule, RawStream};
+use super::{Backend, Launch, RawEvent, RawFrame, RawGate, RawModule, RawStream};
 use crate::{Access, DeviceInfo, DevicePtr, Error, ErrorKind, MemoryInfo, ModuleSource, Result};
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -206,6 +206,10 @@ impl RawStream for FaultStream {
 
     fn wait(&self, event: &dyn RawEvent) -> Result<()> {
         self.inner.wait(event)
+    }
+
+    fn gate(&self) -> Result<Box<dyn RawGate>> {
+        self.inner.gate()
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -9,7 +9,7 @@
 //!   truncated the kernel reports a fault instead of killing the process with SIGBUS.
 //! - Optional shaping (bandwidth, latency) simulates a link; all streams share it.
 
-use super::{Backend, BackendKind, KernelArg, Launch, RawEvent, RawFrame, RawModule, RawStream};
+use super::{Backend, BackendKind, KernelArg, Launch, RawEvent, RawFrame, RawGate, RawModule, RawStream};
 use crate::{
     Access, BackendReport, Capabilities, Capability, DeviceId, DeviceInfo, DevicePtr, Error, ErrorKind, FRAME_BYTES,
     HostKernel, HostLaunch, MemoryInfo, ModuleSource, Result,
@@ -382,6 +382,12 @@ impl RawStream for HostStream {
         self.send(Job::Wait(Arc::clone(&event.state)))
     }
 
+    fn gate(&self) -> Result<Box<dyn RawGate>> {
+        let gate = HostGate { opened: Arc::default() };
+        self.send(Job::Wait(Arc::clone(&gate.opened)))?;
+        Ok(Box::new(gate))
+    }
+
     fn synchronize(&self) -> Result<()> {
         self.record_state()?.wait()
     }
@@ -432,6 +438,20 @@ impl RawEvent for HostEvent {
 
     fn wait(&self) -> Result<()> {
         self.state.wait()
+    }
+}
+
+/// A gate: an event that the host reaches.
+#[derive(Debug)]
+struct HostGate {
+    opened: Arc<EventState>,
+}
+
+impl RawGate for HostGate {}
+
+impl Drop for HostGate {
+    fn drop(&mut self) {
+        self.opened.set(Ok(()));
     }
 }
 

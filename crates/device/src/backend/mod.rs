@@ -9,6 +9,8 @@
 //!   recorded after it completes after it. A failure of asynchronous work is reported by the
 //!   event or the synchronisation that first follows it on the stream, and stays on the stream.
 //! - Every method may be called from any thread. None panics because a driver misbehaves.
+//! - A closed gate holds back the work behind it on its stream until the host opens it; work on
+//!   other streams goes on as far as the driver has queues of its own for them.
 //! - Dropping a stream, event, frame or module while its work runs is allowed: the drop waits or
 //!   defers, whichever the driver needs.
 
@@ -196,9 +198,16 @@ pub trait RawStream: Any + Send + Sync + Debug {
     /// Makes later work on this stream wait for an event of the same device.
     fn wait(&self, event: &dyn RawEvent) -> Result<()>;
 
+    /// Makes later work on this stream wait until the gate is dropped.
+    fn gate(&self) -> Result<Box<dyn RawGate>>;
+
     /// Blocks until all enqueued work is done.
     fn synchronize(&self) -> Result<()>;
 }
+
+/// A closed gate in a stream. Dropping it opens it; the drop neither waits for the device nor
+/// can it fail in a way that a caller could act on.
+pub trait RawGate: Send + Sync + Debug {}
 
 /// A point in a stream.
 pub trait RawEvent: Any + Send + Sync + Debug {

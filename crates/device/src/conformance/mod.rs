@@ -5,6 +5,8 @@
 //! a failure names the seed (`BIFOLIO_TEST_SEED` repeats it). Outputs are poisoned before every
 //! check, so an unwritten byte is seen.
 
+mod gates;
+
 use crate::{Access, AddressRange, Capability, Device, DeviceSlice, ErrorKind, FRAME_BYTES, PinnedPool, Stream};
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -30,13 +32,38 @@ const CHECKS: &[Check] = &[
     ("absent capabilities have a reason", reasons_are_given),
 ];
 
+const GATE_CHECKS: &[Check] = &[
+    ("a gate holds back the work behind it", gates::hold_work_back),
+    ("a gate opens from another thread", gates::open_from_another_thread),
+    ("a gate that is dropped is open", gates::open_when_dropped),
+    ("a hundred gates of one stream open in order", gates::open_in_order),
+    ("a hundred gates of one stream open in reverse order", gates::open_in_reverse_order),
+    ("gates hold back their own stream whatever order they open in", gates::keep_streams_apart),
+    ("a gate leaves other streams alone", gates::leave_other_streams_alone),
+    ("a gate may outlive its stream", gates::outlive_their_stream),
+];
+
 /// Runs every check on `device`; panics with the check, device and seed where one fails.
 pub fn check_all(device: &Device) {
-    let seed = std::env::var("BIFOLIO_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(fresh_seed);
-    for (name, check) in CHECKS {
+    check(device, CHECKS);
+    check_gates(device);
+}
+
+/// Runs the checks of gates alone, for a backend that has several kinds of them.
+pub fn check_gates(device: &Device) {
+    check(device, GATE_CHECKS);
+}
+
+fn check(device: &Device, checks: &[Check]) {
+    let seed = seed();
+    for (name, check) in checks {
         println!("{}: {name} (seed {seed})", device.id());
         check(device, &mut Random(seed));
     }
+}
+
+fn seed() -> u64 {
+    std::env::var("BIFOLIO_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(fresh_seed)
 }
 
 /// A small generator for test data (splitmix64): seeded, fast, and no two words alike.

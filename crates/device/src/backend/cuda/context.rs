@@ -4,6 +4,7 @@
 //! A thread that enters the context leaves as it came: the current context of a thread is also
 //! the CUDA runtime's idea of the current device, which is the caller's and not ours to change.
 
+use super::gate::Words;
 use super::sys::{self, ContextHandle, Cuda, EventHandle, Ordinal};
 use crate::Result;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +20,8 @@ pub(super) struct Context {
     handle: ContextHandle,
     /// Creating an event costs more than recording it, and one is recorded for each transfer.
     spare_events: Mutex<Vec<EventHandle>>,
+    /// For gates; none where streams cannot wait for a word in memory.
+    words: Option<Words>,
     /// The driver serialises host registrations anyway; concurrent ones have failed with ENOMEM.
     registering: Mutex<()>,
 }
@@ -32,11 +35,25 @@ pub(super) struct Entered<'a> {
 
 impl Context {
     pub(super) fn retain(cuda: &'static Cuda, device: Ordinal) -> Result<Arc<Self>> {
+        let waits_for_words = cuda.cuStreamWaitValue32_v2.is_some()
+            && cuda.attribute(device, sys::ATTRIBUTE_STREAM_MEMORY_OPERATIONS) != 0;
+        Self::retain_with(cuda, device, waits_for_words)
+    }
+
+    /// The same, with gates that are words or not.
+    pub(super) fn retain_with(cuda: &'static Cuda, device: Ordinal, waits_for_words: bool) -> Result<Arc<Self>> {
         let mut handle = ContextHandle::default();
         // SAFETY: the driver stores one handle.
         let status = unsafe { (cuda.cuDevicePrimaryCtxRetain)(&raw mut handle, device) };
         cuda.check(status, format_args!("creating a context on the GPU"))?;
-        Ok(Arc::new(Self { cuda, device, handle, spare_events: Mutex::default(), registering: Mutex::default() }))
+        Ok(Arc::new(Self {
+            cuda,
+            device,
+            handle,
+            spare_events: Mutex::default(),
+            words: waits_for_words.then(Words::default),
+            registering: Mutex::default(),
+        }))
     }
 
     /// Makes the context current on this thread until the guard is dropped.
@@ -58,6 +75,11 @@ impl Context {
     /// Whether both are the primary context of one device.
     pub(super) fn is(&self, other: &Self) -> bool {
         self.handle == other.handle
+    }
+
+    /// The words that gates of this context wait for.
+    pub(super) fn words(&self) -> Option<&Words> {
+        self.words.as_ref()
     }
 
     /// An event that nothing waits for.
@@ -105,6 +127,11 @@ impl Drop for Context {
     fn drop(&mut self) {
         for event in std::mem::take(&mut *self.spare_events()) {
             self.destroy_event(event);
+        }
+        if let Some(words) = self.words.take()
+            && let Ok(_entered) = self.enter()
+        {
+            words.free(self.cuda);
         }
         // SAFETY: retained once in `retain`. The status is of no use: at process exit the driver
         // may already be gone, and the context with it.

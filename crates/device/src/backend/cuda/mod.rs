@@ -3,7 +3,8 @@
 //! ```text
 //!   mod      memory, address ranges, frames        stream   copies, launches, events
 //!   probe    what is there, without a context      module   compiling, caching, loading
-//!   context  the primary context                   sys, nvrtc   the two libraries
+//!   context  the primary context                   gate     waits for the host
+//!                                                  sys, nvrtc   the driver, the compiler
 //! ```
 //!
 //! The driver and the compiler are loaded at run time, so a machine without them is a normal
@@ -13,6 +14,7 @@
 
 mod context;
 mod cufile;
+mod gate;
 mod module;
 mod nvrtc;
 mod probe;
@@ -37,9 +39,22 @@ use sys::{AccessDescription, FrameProperties, OUT_OF_MEMORY, Status};
 
 /// Opens device `index` and creates, or joins, its primary context.
 pub(super) fn open(index: u32) -> Result<Arc<dyn Backend>> {
+    open_with(index, Context::retain)
+}
+
+/// The same, with gates as on a GPU whose streams cannot wait for words.
+#[cfg(test)]
+fn open_without_words(index: u32) -> Result<Arc<dyn Backend>> {
+    open_with(index, |cuda, device| Context::retain_with(cuda, device, false))
+}
+
+fn open_with(
+    index: u32,
+    retain: impl FnOnce(&'static sys::Cuda, sys::Ordinal) -> Result<Arc<Context>>,
+) -> Result<Arc<dyn Backend>> {
     let (cuda, version) = probe::initialised(&mut Vec::new())?;
     let info = probe::describe(cuda, index, version)?;
-    let context = Context::retain(cuda, probe::ordinal(cuda, index)?)?;
+    let context = retain(cuda, probe::ordinal(cuda, index)?)?;
     Ok(Arc::new(CudaBackend { info, context, version, cache: KernelCache::of_user() }))
 }
 

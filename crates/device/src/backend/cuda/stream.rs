@@ -1,10 +1,10 @@
 //! Streams and events.
 
 use super::context::Context;
-use super::foreign;
 use super::module::CudaModule;
 use super::sys::{self, EventHandle, NOT_READY, SUCCESS, Status, StreamHandle};
-use crate::backend::{KernelArg, Launch, RawEvent, RawModule, RawStream};
+use super::{foreign, gate};
+use crate::backend::{KernelArg, Launch, RawEvent, RawGate, RawModule, RawStream};
 use crate::{DevicePtr, Error, ErrorKind, Result};
 use std::any::Any;
 use std::ffi::c_void;
@@ -124,6 +124,11 @@ impl RawStream for CudaStream {
         // SAFETY: both handles are live.
         let status = unsafe { (self.context.cuda.cuStreamWaitEvent)(self.handle, event.handle, 0) };
         self.check(status, format_args!("making a stream wait for an event"))
+    }
+
+    fn gate(&self) -> Result<Box<dyn RawGate>> {
+        let _entered = self.context.enter()?;
+        gate::close(&self.context, self.handle)
     }
 
     /// Waits on an event, because the driver's own synchronisation of a stream may spin for the

@@ -54,7 +54,7 @@ const HOST_MEMORY_ALREADY_REGISTERED: Status = 712;
 /// Assertion, stack, instruction, address and launch failures of a running kernel.
 const KERNEL_FAILURES: std::ops::RangeInclusive<Status> = 714..=719;
 const ASSERT: Status = 710;
-const NOT_SUPPORTED: Status = 801;
+pub(super) const NOT_SUPPORTED: Status = 801;
 
 pub(super) const ATTRIBUTE_COMPUTE_MODE: c_int = 20;
 pub(super) const ATTRIBUTE_CONCURRENT_KERNELS: c_int = 31;
@@ -63,12 +63,18 @@ pub(super) const ATTRIBUTE_CAPABILITY_MINOR: c_int = 76;
 pub(super) const ATTRIBUTE_VIRTUAL_MEMORY: c_int = 102;
 pub(super) const ATTRIBUTE_HANDLE_TYPE_FD: c_int = 103;
 pub(super) const ATTRIBUTE_READ_ONLY_HOST_REGISTER: c_int = 113;
+/// Streams wait for and write 64-bit values by the second version of these operations. The older
+/// attribute of 32-bit ones (92) speaks of the first version and is 0 where the second works.
+pub(super) const ATTRIBUTE_STREAM_MEMORY_OPERATIONS: c_int = 122;
 pub(super) const COMPUTE_MODE_PROHIBITED: c_int = 2;
 
 pub(super) const STREAM_NON_BLOCKING: c_uint = 1;
 pub(super) const EVENT_BLOCKING_SYNC: c_uint = 1;
 pub(super) const EVENT_DISABLE_TIMING: c_uint = 2;
+/// `CU_STREAM_WAIT_VALUE_GEQ`: until the word, less the value, is not negative as a signed number.
+pub(super) const WAIT_AT_LEAST: c_uint = 0;
 pub(super) const HOST_PORTABLE: c_uint = 1;
+pub(super) const HOST_DEVICE_MAP: c_uint = 2;
 pub(super) const HOST_REGISTER_READ_ONLY: c_uint = 8;
 pub(super) const HANDLE_FD: c_int = 1;
 pub(super) const GRANULARITY_MINIMUM: c_int = 0;
@@ -153,6 +159,7 @@ api_table! {
         fn cuMemFree_v2(ptr: u64) -> Status;
         fn cuMemHostAlloc(ptr: *mut *mut c_void, len: usize, flags: c_uint) -> Status;
         fn cuMemFreeHost(ptr: *mut c_void) -> Status;
+        fn cuMemHostGetDevicePointer_v2(device_ptr: *mut u64, ptr: *mut c_void, flags: c_uint) -> Status;
         fn cuMemHostRegister_v2(ptr: *mut c_void, len: usize, flags: c_uint) -> Status;
         fn cuMemHostUnregister(ptr: *mut c_void) -> Status;
         fn cuMemAddressReserve(ptr: *mut u64, len: usize, alignment: usize, hint: u64, flags: c_ulonglong) -> Status;
@@ -168,6 +175,11 @@ api_table! {
         fn cuStreamCreate(stream: *mut StreamHandle, flags: c_uint) -> Status;
         fn cuStreamDestroy_v2(stream: StreamHandle) -> Status;
         fn cuStreamWaitEvent(stream: StreamHandle, event: EventHandle, flags: c_uint) -> Status;
+        fn cuLaunchHostFunc(
+            stream: StreamHandle,
+            function: unsafe extern "C" fn(*mut c_void),
+            data: *mut c_void,
+        ) -> Status;
         fn cuEventCreate(event: *mut EventHandle, flags: c_uint) -> Status;
         fn cuEventDestroy_v2(event: EventHandle) -> Status;
         fn cuEventRecord(event: EventHandle, stream: StreamHandle) -> Status;
@@ -199,6 +211,7 @@ api_table! {
             args: *mut *mut c_void,
             extra: *mut *mut c_void,
         ) -> Status;
+        optional fn cuStreamWaitValue32_v2(stream: StreamHandle, word: u64, value: u32, flags: c_uint) -> Status;
     }
 }
 

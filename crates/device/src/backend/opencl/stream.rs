@@ -9,7 +9,7 @@
 use super::module::OpenClModule;
 use super::sys::{self, COMPLETE, EventHandle, MemoryHandle, QueueHandle, Region, SUCCESS, Status};
 use super::{Buffer, Context};
-use crate::backend::{KernelArg, Launch, RawEvent, RawModule, RawStream};
+use crate::backend::{KernelArg, Launch, RawEvent, RawGate, RawModule, RawStream};
 use crate::{DevicePtr, Error, ErrorKind, Result};
 use std::any::Any;
 use std::collections::VecDeque;
@@ -279,6 +279,19 @@ impl RawStream for OpenClStream {
         })
     }
 
+    /// A user event is the only one that OpenCL lets the host complete. The queue is in order, so
+    /// a barrier that waits for it holds back all later work; it is flushed at once, because other
+    /// queues may come to wait for what is behind it.
+    fn gate(&self) -> Result<Box<dyn RawGate>> {
+        let Queue { context, handle, .. } = &*self.queue;
+        let gate = OpenClGate::close(context)?;
+        // SAFETY: queue and event are live; the list has one entry.
+        self.queue.enqueue(format_args!("making a stream wait for a gate"), |made| unsafe {
+            (context.cl.clEnqueueBarrierWithWaitList)(*handle, 1, &raw const gate.event, made)
+        })?;
+        Ok(Box::new(gate))
+    }
+
     fn synchronize(&self) -> Result<()> {
         // SAFETY: the queue is live.
         let status = unsafe { (self.queue.context.cl.clFinish)(self.queue.handle) };
@@ -338,6 +351,34 @@ fn part(context: &Context, whole: &Buffer, origin: usize, size: usize) -> Result
     };
     sys::check(status, format_args!("passing device memory at offset {origin} of an allocation to a kernel"))?;
     Ok(Buffer { cl: context.cl, handle })
+}
+
+/// A gate: a user event that is not complete.
+#[derive(Debug)]
+struct OpenClGate {
+    context: Arc<Context>,
+    event: EventHandle,
+}
+
+impl OpenClGate {
+    fn close(context: &Arc<Context>) -> Result<Self> {
+        let mut status = 0;
+        // SAFETY: the context is live; the driver stores one status.
+        let event = unsafe { (context.cl.clCreateUserEvent)(context.handle, &raw mut status) };
+        sys::check(status, format_args!("creating a gate (a user event)"))?;
+        Ok(Self { context: context.clone(), event })
+    }
+}
+
+impl RawGate for OpenClGate {}
+
+impl Drop for OpenClGate {
+    fn drop(&mut self) {
+        // SAFETY: the event is live, a user event, and its status was not set before.
+        unsafe { (self.context.cl.clSetUserEventStatus)(self.event, COMPLETE) };
+        // SAFETY: the handle has no other owner; commands that waited for it have their own.
+        unsafe { (self.context.cl.clReleaseEvent)(self.event) };
+    }
 }
 
 /// A point in a queue: after command `number`.

@@ -260,6 +260,8 @@ api_table! {
             wait_list: *const EventHandle,
             event: *mut EventHandle,
         ) -> Status;
+        fn clCreateUserEvent(context: ContextHandle, status: *mut Status) -> EventHandle;
+        fn clSetUserEventStatus(event: EventHandle, status: Status) -> Status;
         fn clGetEventInfo(event: EventHandle, what: u32, len: usize, value: *mut c_void, size: *mut usize) -> Status;
         fn clWaitForEvents(count: u32, events: *const EventHandle) -> Status;
         fn clReleaseEvent(event: EventHandle) -> Status;
