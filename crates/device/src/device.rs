@@ -5,6 +5,7 @@
 //! streams are ordered only by [`Stream::wait`].
 
 mod gate;
+mod peer;
 
 pub use gate::Gate;
 
@@ -598,7 +599,9 @@ impl Stream {
         self.name(self.raw.record()).map(|raw| Event { device: self.device.clone(), raw })
     }
 
-    /// Makes later work of this stream wait for `event`.
+    /// Makes later work of this stream wait for `event`, which may be of another device of the
+    /// same backend on `cuda` and `host`. OpenCL gives each device a context of its own and
+    /// refuses such an event: wait for it on the host there.
     pub fn wait(&self, event: &Event) -> Result<()> {
         self.name(self.raw.wait(&*event.raw))
     }

@@ -54,7 +54,8 @@ pub struct Capabilities {
     /// Read-only registration of a shared file mapping, so that copies come straight out of the
     /// page cache.
     pub host_register_read_only: Capability,
-    /// Copies to another device of the same backend that do not pass through host memory.
+    /// Copies from at least one other device of the same backend that do not pass through host
+    /// memory ([`crate::Stream::copy_from_peer`]).
     pub peer_access: Capability,
     /// Storage transfers straight into device memory, by a driver that reports a real direct path.
     pub direct_storage: Capability,

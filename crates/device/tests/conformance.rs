@@ -4,7 +4,7 @@
 //! the backend. What is absent is printed with the reason that `bifolio devices` gives.
 
 use bifolio_device::backend::fault::{FaultBackend, Faults};
-use bifolio_device::{BackendKind, Device, DeviceChoice, HostOptions, conformance, discover};
+use bifolio_device::{BackendKind, Device, DeviceChoice, DeviceId, HostOptions, conformance, discover};
 
 /// Runs the suite on the devices of one backend; says why where there are none.
 fn check_backend(kind: BackendKind) {
@@ -19,6 +19,22 @@ fn check_backend(kind: BackendKind) {
     for info in &report.devices {
         conformance::check_all(&bifolio_device::open(DeviceChoice::Exactly(info.id)).unwrap());
     }
+}
+
+/// Runs the checks of two devices on the first two of a backend; says why where there are fewer.
+fn check_peers(kind: BackendKind) {
+    let ids: Vec<DeviceId> = match kind {
+        // Only the first is listed; the others are there as well.
+        BackendKind::Host => [0, 1].map(|index| DeviceId::new(kind, index)).to_vec(),
+        _ => discover().iter().flat_map(|report| &report.devices).map(|info| info.id).collect(),
+    };
+    let ids: Vec<_> = ids.into_iter().filter(|id| id.backend == kind).collect();
+    let [one, other, ..] = ids[..] else {
+        println!("skipped: copies between devices need two of {}, and there are {}", kind.name(), ids.len());
+        return;
+    };
+    let [one, other] = [one, other].map(|id| bifolio_device::open(DeviceChoice::Exactly(id)).unwrap());
+    conformance::check_peers(&one, &other);
 }
 
 /// `make test` installs PoCL, so there its absence is a failure and not a skip.
@@ -43,10 +59,11 @@ fn shaped_host_conforms() {
 }
 
 #[test]
-fn a_decorated_host_conforms() {
+fn a_decorated_host_conforms_and_is_a_peer() {
     let plain = Device::host(&HostOptions { memory_bytes: Some(256 << 20), ..HostOptions::default() });
     let decorated = Device::from_backend(FaultBackend::new(plain.backend(), &Faults::default().into()));
     conformance::check_all(&decorated);
+    conformance::check_peers(&plain, &decorated);
 }
 
 #[test]
@@ -57,4 +74,19 @@ fn opencl_conforms() {
 #[test]
 fn cuda_conforms() {
     check_backend(BackendKind::Cuda);
+}
+
+#[test]
+fn host_devices_copy_from_each_other() {
+    check_peers(BackendKind::Host);
+}
+
+#[test]
+fn opencl_devices_copy_from_each_other() {
+    check_peers(BackendKind::OpenCl);
+}
+
+#[test]
+fn cuda_devices_copy_from_each_other() {
+    check_peers(BackendKind::Cuda);
 }

@@ -3,6 +3,7 @@
 
 use super::{Backend, Launch, RawEvent, RawFrame, RawGate, RawModule, RawStream};
 use crate::{Access, DeviceInfo, DevicePtr, Error, ErrorKind, MemoryInfo, ModuleSource, Result};
+use std::any::Any;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -155,6 +156,10 @@ impl Backend for FaultBackend {
         self.inner.direct_storage()
     }
 
+    fn as_peer(&self) -> Option<&dyn Any> {
+        self.inner.as_peer()
+    }
+
     fn load_module(&self, source: &ModuleSource) -> Result<Arc<dyn RawModule>> {
         Faults::allow(&self.faults.modules, "compiling a module")?;
         self.inner.load_module(source)
@@ -182,6 +187,11 @@ impl RawStream for FaultStream {
     unsafe fn copy_on_device(&self, dst: DevicePtr, src: DevicePtr, len: u64) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.inner.copy_on_device(dst, src, len) }
+    }
+
+    unsafe fn copy_from_peer(&self, dst: DevicePtr, peer: &dyn Backend, src: DevicePtr, len: u64) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.copy_from_peer(dst, peer, src, len) }
     }
 
     unsafe fn fill(&self, dst: DevicePtr, value: u8, len: u64) -> Result<()> {

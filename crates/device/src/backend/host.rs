@@ -235,6 +235,11 @@ impl Backend for HostBackend {
         Err(Error::new(ErrorKind::Unsupported, "the embedded device has no streams of a caller's to adopt"))
     }
 
+    fn as_peer(&self) -> Option<&dyn Any> {
+        // Its memory is memory of this process, so that the backend is all that there is to know.
+        Some(&HostPeer)
+    }
+
     fn load_module(&self, source: &ModuleSource) -> Result<Arc<dyn RawModule>> {
         Ok(Arc::new(HostModule { kernels: source.kernels }))
     }
@@ -248,6 +253,9 @@ impl Drop for HostBackend {
         }
     }
 }
+
+/// Marks a device as one of this backend.
+struct HostPeer;
 
 /// Bytes in use out of a fixed total: the device runs out as a GPU does.
 #[derive(Debug)]
@@ -349,6 +357,14 @@ impl RawStream for HostStream {
     }
 
     unsafe fn copy_on_device(&self, dst: DevicePtr, src: DevicePtr, len: u64) -> Result<()> {
+        self.send(Job::Copy { dst: dst.0, src: src.0, len, over_link: false })
+    }
+
+    /// The simulated link is the one to the host, so this copy does not occupy it.
+    unsafe fn copy_from_peer(&self, dst: DevicePtr, peer: &dyn Backend, src: DevicePtr, len: u64) -> Result<()> {
+        if !peer.as_peer().is_some_and(<dyn Any>::is::<HostPeer>) {
+            return Err(Error::new(ErrorKind::BadArgument, "the peer is a device of another backend"));
+        }
         self.send(Job::Copy { dst: dst.0, src: src.0, len, over_link: false })
     }
 

@@ -131,6 +131,12 @@ pub trait Backend: Send + Sync + Debug {
         Err(Error::new(ErrorKind::Unsupported, format!("storage has no direct path to this device: {reason}")))
     }
 
+    /// What streams of the same backend need to copy from this device; only they look inside.
+    /// None where devices do not know of each other. A decorator passes on what it decorates.
+    fn as_peer(&self) -> Option<&dyn Any> {
+        None
+    }
+
     /// Compiles (or finds in the on-disk cache) and loads a module.
     fn load_module(&self, source: &ModuleSource) -> Result<Arc<dyn RawModule>>;
 }
@@ -179,6 +185,12 @@ pub trait RawStream: Any + Send + Sync + Debug {
     /// Both ranges are valid until the work completes.
     unsafe fn copy_on_device(&self, dst: DevicePtr, src: DevicePtr, len: u64) -> Result<()>;
 
+    /// Enqueues a copy from `peer`, a device of the same backend, into this stream's device.
+    ///
+    /// # Safety
+    /// Both ranges are valid until the work completes.
+    unsafe fn copy_from_peer(&self, dst: DevicePtr, peer: &dyn Backend, src: DevicePtr, len: u64) -> Result<()>;
+
     /// Enqueues filling a range with one byte value.
     ///
     /// # Safety
@@ -195,7 +207,8 @@ pub trait RawStream: Any + Send + Sync + Debug {
     /// Records an event after all work enqueued so far.
     fn record(&self) -> Result<Box<dyn RawEvent>>;
 
-    /// Makes later work on this stream wait for an event of the same device.
+    /// Makes later work on this stream wait for an event, also of another device of the backend;
+    /// a backend that cannot wait for those refuses them.
     fn wait(&self, event: &dyn RawEvent) -> Result<()>;
 
     /// Makes later work on this stream wait until the gate is dropped.

@@ -6,6 +6,7 @@
 //! check, so an unwritten byte is seen.
 
 mod gates;
+mod peers;
 
 use crate::{Access, AddressRange, Capability, Device, DeviceSlice, ErrorKind, FRAME_BYTES, PinnedPool, Stream};
 use std::io::Write;
@@ -29,6 +30,9 @@ const CHECKS: &[Check] = &[
     ("an exported frame is the same memory", frames_are_shared),
     ("registered file mappings can be copied from", registered_mappings_copy),
     ("a direct path to storage is there, or refused", direct_storage_is_honest),
+    ("a device copies from itself as from a peer, or refuses", |device, random| {
+        peers::copies_arrive(device, device, random);
+    }),
     ("absent capabilities have a reason", reasons_are_given),
 ];
 
@@ -52,6 +56,15 @@ pub fn check_all(device: &Device) {
 /// Runs the checks of gates alone, for a backend that has several kinds of them.
 pub fn check_gates(device: &Device) {
     check(device, GATE_CHECKS);
+}
+
+/// Runs the checks of two devices of one backend, each as the other's peer.
+pub fn check_peers(one: &Device, other: &Device) {
+    let seed = seed();
+    for (device, peer) in [(one, other), (other, one)] {
+        println!("{}: copies from {} (seed {seed})", device.id(), peer.id());
+        peers::copies_arrive(device, peer, &mut Random(seed));
+    }
 }
 
 fn check(device: &Device, checks: &[Check]) {

@@ -22,7 +22,7 @@ impl Stream {
     /// - A driver has fewer queues than it can have streams (CUDA: 8 by default), and streams that
     ///   share a queue wait for each other's gates.
     /// - Some calls wait for the device and so for its closed gates: allocating and freeing,
-    ///   copies from or to memory that is not page-locked, loading a
+    ///   copies from or to memory that is not page-locked, the first copy from a peer, loading a
     ///   module, the first launch of a kernel (every launch under `CUDA_LAUNCH_BLOCKING`), and
     ///   enqueueing more than the driver's queue holds. Make them before the gate or from a thread
     ///   that does not open it.

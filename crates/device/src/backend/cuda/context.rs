@@ -7,7 +7,7 @@
 use super::gate::Words;
 use super::sys::{self, ContextHandle, Cuda, EventHandle, Ordinal};
 use crate::Result;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Events beyond this many that nobody uses are given back to the driver.
 const SPARE_EVENTS_MAX: usize = 1024;
@@ -22,6 +22,8 @@ pub(super) struct Context {
     spare_events: Mutex<Vec<EventHandle>>,
     /// For gates; none where streams cannot wait for a word in memory.
     words: Option<Words>,
+    /// Contexts of other devices that were connected with this one, successfully or not.
+    peers: Mutex<Vec<Weak<Context>>>,
     /// The driver serialises host registrations anyway; concurrent ones have failed with ENOMEM.
     registering: Mutex<()>,
 }
@@ -52,6 +54,7 @@ impl Context {
             handle,
             spare_events: Mutex::default(),
             words: waits_for_words.then(Words::default),
+            peers: Mutex::default(),
             registering: Mutex::default(),
         }))
     }
@@ -77,9 +80,30 @@ impl Context {
         self.handle == other.handle
     }
 
+    /// The driver's handle, for calls that name two contexts.
+    pub(super) fn handle(&self) -> ContextHandle {
+        self.handle
+    }
+
     /// The words that gates of this context wait for.
     pub(super) fn words(&self) -> Option<&Words> {
         self.words.as_ref()
+    }
+
+    /// Asks, once for each peer, that the two devices reach each other's memory, so that copies
+    /// between them need no host memory. A refusal is fine: the driver then copies by the host.
+    pub(super) fn connect(&self, peer: &Arc<Self>) -> Result<()> {
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        if peers.iter().any(|known| known.as_ptr() == Arc::as_ptr(peer)) {
+            return Ok(());
+        }
+        for (from, to) in [(self, &**peer), (peer, self)] {
+            let _entered = from.enter()?;
+            // SAFETY: both contexts are retained.
+            unsafe { (self.cuda.cuCtxEnablePeerAccess)(to.handle, 0) };
+        }
+        peers.push(Arc::downgrade(peer));
+        Ok(())
     }
 
     /// An event that nothing waits for.

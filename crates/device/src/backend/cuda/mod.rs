@@ -250,6 +250,10 @@ impl Backend for CudaBackend {
         Ok(Box::new(cufile::Storage::open(&self.context)?))
     }
 
+    fn as_peer(&self) -> Option<&dyn Any> {
+        Some(&self.context)
+    }
+
     fn load_module(&self, source: &ModuleSource) -> Result<Arc<dyn RawModule>> {
         Ok(Arc::new(CudaModule::load(&self.context, self.version, &self.cache, source)?))
     }

@@ -4,7 +4,7 @@ use super::context::Context;
 use super::module::CudaModule;
 use super::sys::{self, EventHandle, NOT_READY, SUCCESS, Status, StreamHandle};
 use super::{foreign, gate};
-use crate::backend::{KernelArg, Launch, RawEvent, RawGate, RawModule, RawStream};
+use crate::backend::{Backend, KernelArg, Launch, RawEvent, RawGate, RawModule, RawStream};
 use crate::{DevicePtr, Error, ErrorKind, Result};
 use std::any::Any;
 use std::ffi::c_void;
@@ -77,6 +77,23 @@ impl RawStream for CudaStream {
         self.check(status, format_args!("copying {len} bytes of device memory from {src} to {dst}"))
     }
 
+    unsafe fn copy_from_peer(&self, dst: DevicePtr, peer: &dyn Backend, src: DevicePtr, len: u64) -> Result<()> {
+        let peer = peer.as_peer().and_then(<dyn Any>::downcast_ref::<Arc<Context>>);
+        let peer = peer.ok_or_else(|| Error::new(ErrorKind::BadArgument, "the peer is a device of another backend"))?;
+        if self.context.is(peer) {
+            // SAFETY: the caller's promise.
+            return unsafe { self.copy_on_device(dst, src, len) };
+        }
+        self.context.connect(peer)?;
+        let _entered = self.context.enter()?;
+        let (here, there) = (self.context.handle(), peer.handle());
+        // SAFETY: both contexts are retained, and the caller vouches for both ranges until the
+        // work completes.
+        let status =
+            unsafe { (self.context.cuda.cuMemcpyPeerAsync)(dst.0, here, src.0, there, len as usize, self.handle) };
+        self.check(status, format_args!("copying {len} bytes from another GPU's memory at {src} to {dst}"))
+    }
+
     unsafe fn fill(&self, dst: DevicePtr, value: u8, len: u64) -> Result<()> {
         let _entered = self.context.enter()?;
         // SAFETY: the caller vouches for the range until the work completes.
@@ -118,6 +135,7 @@ impl RawStream for CudaStream {
         Ok(Box::new(self.record_event()?))
     }
 
+    /// The driver orders streams across devices as well.
     fn wait(&self, event: &dyn RawEvent) -> Result<()> {
         let event = (event as &dyn Any).downcast_ref::<CudaEvent>().ok_or_else(|| foreign("event"))?;
         let _entered = self.context.enter()?;

@@ -154,6 +154,7 @@ api_table! {
         fn cuCtxGetCurrent(context: *mut ContextHandle) -> Status;
         fn cuCtxSetCurrent(context: ContextHandle) -> Status;
         fn cuCtxSynchronize() -> Status;
+        fn cuCtxEnablePeerAccess(peer: ContextHandle, flags: c_uint) -> Status;
         fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Status;
         fn cuMemAlloc_v2(ptr: *mut u64, len: usize) -> Status;
         fn cuMemFree_v2(ptr: u64) -> Status;
@@ -188,6 +189,14 @@ api_table! {
         fn cuMemcpyHtoDAsync_v2(dst: u64, src: *const c_void, len: usize, stream: StreamHandle) -> Status;
         fn cuMemcpyDtoHAsync_v2(dst: *mut c_void, src: u64, len: usize, stream: StreamHandle) -> Status;
         fn cuMemcpyDtoDAsync_v2(dst: u64, src: u64, len: usize, stream: StreamHandle) -> Status;
+        fn cuMemcpyPeerAsync(
+            dst: u64,
+            dst_context: ContextHandle,
+            src: u64,
+            src_context: ContextHandle,
+            len: usize,
+            stream: StreamHandle,
+        ) -> Status;
         fn cuMemsetD8Async(dst: u64, value: c_uchar, len: usize, stream: StreamHandle) -> Status;
         fn cuModuleLoadDataEx(
             module: *mut ModuleHandle,

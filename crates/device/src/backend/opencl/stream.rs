@@ -9,7 +9,7 @@
 use super::module::OpenClModule;
 use super::sys::{self, COMPLETE, EventHandle, MemoryHandle, QueueHandle, Region, SUCCESS, Status};
 use super::{Buffer, Context};
-use crate::backend::{KernelArg, Launch, RawEvent, RawGate, RawModule, RawStream};
+use crate::backend::{Backend, KernelArg, Launch, RawEvent, RawGate, RawModule, RawStream};
 use crate::{DevicePtr, Error, ErrorKind, Result};
 use std::any::Any;
 use std::collections::VecDeque;
@@ -218,6 +218,14 @@ impl RawStream for OpenClStream {
         })
     }
 
+    unsafe fn copy_from_peer(&self, _dst: DevicePtr, _peer: &dyn Backend, _src: DevicePtr, len: u64) -> Result<()> {
+        let detail = format!(
+            "copying {len} bytes from another device is not possible: OpenCL 1.2 does not name memory of another \
+             device, so copy through host memory"
+        );
+        Err(Error::new(ErrorKind::Unsupported, detail))
+    }
+
     unsafe fn fill(&self, dst: DevicePtr, value: u8, len: u64) -> Result<()> {
         let Queue { context, handle, .. } = &*self.queue;
         let (buffer, offset) = context.find(dst, len)?;
@@ -265,9 +273,12 @@ impl RawStream for OpenClStream {
     }
 
     fn wait(&self, event: &dyn RawEvent) -> Result<()> {
-        let event = (event as &dyn Any).downcast_ref::<OpenClEvent>();
-        let same_context = |event: &&OpenClEvent| Arc::ptr_eq(&event.queue.context, &self.queue.context);
-        let event = event.filter(same_context).ok_or_else(|| foreign("event"))?;
+        let event = (event as &dyn Any).downcast_ref::<OpenClEvent>().ok_or_else(|| foreign("event"))?;
+        if !Arc::ptr_eq(&event.queue.context, &self.queue.context) {
+            let detail = "an OpenCL queue cannot wait for an event of another device, whose context is another one: wait \
+                          for the event on the host";
+            return Err(Error::new(ErrorKind::Unsupported, detail));
+        }
         if event.query()? || Arc::ptr_eq(&event.queue, &self.queue) {
             return Ok(());
         }

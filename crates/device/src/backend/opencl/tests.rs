@@ -164,3 +164,24 @@ fn copies_and_fills_run_in_order_and_across_streams() {
 fn part(memory: &crate::Allocation, offset: u64, len: u64) -> crate::DeviceSlice<'_> {
     memory.slice().part(offset, len).unwrap()
 }
+
+#[test]
+fn devices_of_other_contexts_are_told_to_go_through_the_host() {
+    let Some((device, folder)) = device("devices_of_other_contexts") else { return };
+    let cl = probe::loader().unwrap();
+    let found = probe::devices(cl).unwrap().swap_remove(0);
+    // As another device would have: contexts of one device are shared otherwise.
+    let context = Arc::new(Context::create(cl, &found, device.info().memory_bytes).unwrap());
+    let control = Queue::create(&context).unwrap();
+    let cache = KernelCache::at(folder.path());
+    let peer = Device::from_backend(Arc::new(OpenClBackend { info: device.info().clone(), context, control, cache }));
+    let (stream, there) = (device.create_stream().unwrap(), peer.create_stream().unwrap());
+    let (to, from) = (device.alloc(64).unwrap(), peer.alloc(64).unwrap());
+    // SAFETY: refused, so nothing is copied.
+    let error = unsafe { stream.copy_from_peer(to.slice(), &peer, from.slice()) }.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("through host memory"), "{error}");
+    let error = stream.wait(&there.record().unwrap()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("on the host"), "{error}");
+}

@@ -1,0 +1,88 @@
+//! Copies between devices of one backend, and their order.
+
+use super::{POISON, Random, all_of, download, poison};
+use crate::{Access, Device, DeviceSlice, ErrorKind, FRAME_BYTES, Stream};
+
+/// Copies from `peer`, which may be `device` itself, into `device`; where the backend refuses it,
+/// shows that it does so as `Unsupported`.
+pub(super) fn copies_arrive(device: &Device, peer: &Device, random: &mut Random) {
+    let (stream, there) = (device.create_stream().unwrap(), peer.create_stream().unwrap());
+    for len in [1, 7, 4096, 65_537, (1 << 20) + 3, 9 << 20] {
+        let (before, after) = (random.below(5000), random.below(70));
+        let (to, from) = (device.alloc(before + len + after).unwrap(), peer.alloc(len).unwrap());
+        poison(&stream, to.slice());
+        let data = random.bytes(len);
+        there.upload(from.slice(), &data).unwrap();
+        let place = to.slice().part(before, len).unwrap();
+        // SAFETY: both allocations live until the download has synchronised the stream.
+        if let Err(error) = unsafe { stream.copy_from_peer(place, peer, from.slice()) } {
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            assert!(!device.capabilities().peer_access.is_yes(), "a device with peer access refuses a copy: {error}");
+            println!("  not on this device: {error}");
+            return;
+        }
+        let seen = download(&stream, to.slice());
+        let (head, rest) = seen.split_at(before as usize);
+        let (body, tail) = rest.split_at(len as usize);
+        assert!(body == data, "{len} bytes from {} came changed", peer.id());
+        assert!(head.iter().chain(tail).all(|byte| *byte == POISON), "a copy of {len} bytes wrote beside its range");
+        assert!(download(&there, from.slice()) == data, "a copy changed its source");
+    }
+    waits_order_devices(&stream, &there, random);
+    frames_are_copied(&stream, &there, random);
+}
+
+/// A stream of one device waits for work of the other, which a gate holds back for certain, and
+/// the other for the copy before it writes the source again.
+fn waits_order_devices(stream: &Stream, there: &Stream, random: &mut Random) {
+    const LEN: u64 = 4 << 20;
+    let (device, peer) = (stream.device(), there.device());
+    let (to, from) = (device.alloc(LEN).unwrap(), peer.alloc(LEN).unwrap());
+    let mut pinned = peer.alloc_pinned(LEN as usize).unwrap();
+    for _ in 0..5 {
+        pinned.bytes_mut().copy_from_slice(&random.bytes(LEN));
+        poison(stream, to.slice());
+        poison(there, from.slice());
+        let gate = there.gate().unwrap();
+        // SAFETY: all memory lives until both streams are synchronised, and nobody writes `pinned`.
+        unsafe {
+            there.copy_to_device(from.slice(), pinned.as_ptr()).unwrap();
+            stream.wait(&there.record().unwrap()).unwrap();
+            stream.copy_from_peer(to.slice(), peer, from.slice()).unwrap();
+            let copied = stream.record().unwrap();
+            there.wait(&copied).unwrap();
+            there.fill(from.slice(), POISON).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            assert!(!copied.query().unwrap(), "a stream did not wait for an event of {}", peer.id());
+        }
+        gate.open();
+        there.synchronize().unwrap();
+        assert!(download(stream, to.slice()) == pinned.bytes(), "streams of two devices ran out of order");
+    }
+}
+
+/// Mapped frames, which drivers treat otherwise than plain allocations.
+fn frames_are_copied(stream: &Stream, there: &Stream, random: &mut Random) {
+    let (device, peer) = (stream.device(), there.device());
+    for device in [device, peer] {
+        if let Some(reason) = device.capabilities().virtual_memory.reason() {
+            println!("  no frames on {}: {reason}", device.id());
+            return;
+        }
+    }
+    let range_of = |device: &Device| {
+        let range = device.reserve(2 * FRAME_BYTES).unwrap();
+        for offset in [0, FRAME_BYTES] {
+            range.map(offset, &device.create_frame().unwrap(), Access::ReadWrite).unwrap();
+        }
+        range
+    };
+    let (to, from) = (range_of(device), range_of(peer));
+    let (to, from): (DeviceSlice<'_>, _) = (all_of(&to), all_of(&from));
+    poison(stream, to);
+    let data = random.bytes(2 * FRAME_BYTES);
+    there.upload(from, &data).unwrap();
+    // SAFETY: both ranges live, fully mapped, until the download has synchronised the stream.
+    unsafe { stream.copy_from_peer(to, peer, from) }.unwrap();
+    assert!(download(stream, to) == data, "frames of {} came changed", peer.id());
+}
