@@ -4,9 +4,11 @@
 //! host side must outlive the work; the blocking ones are safe. A [`Stream`] is in order; two
 //! streams are ordered only by [`Stream::wait`].
 
+mod energy;
 mod gate;
 mod peer;
 
+pub use energy::EnergyMeter;
 pub use gate::Gate;
 
 use crate::backend::{

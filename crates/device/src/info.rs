@@ -63,6 +63,8 @@ pub struct Capabilities {
     pub kernels: Capability,
     /// Streams run beside each other and beside the CPU.
     pub concurrent_streams: Capability,
+    /// The energy that the device used, or at least its present power, can be read.
+    pub energy: Capability,
 }
 
 impl Capabilities {
@@ -76,6 +78,7 @@ impl Capabilities {
             ("direct_storage", &self.direct_storage),
             ("kernels", &self.kernels),
             ("concurrent_streams", &self.concurrent_streams),
+            ("energy", &self.energy),
         ]
         .into_iter()
     }

@@ -30,8 +30,8 @@ pub mod conformance;
 
 pub use backend::{HostOptions, KernelArg};
 pub use device::{
-    Access, AddressRange, Allocation, Device, DevicePtr, DeviceSlice, DirectFile, DirectStorage, Event, FRAME_BYTES,
-    Frame, Gate, HostRegistration, Module, PinnedBuffer, Stream,
+    Access, AddressRange, Allocation, Device, DevicePtr, DeviceSlice, DirectFile, DirectStorage, EnergyMeter, Event,
+    FRAME_BYTES, Frame, Gate, HostRegistration, Module, PinnedBuffer, Stream,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use id::{BackendKind, DeviceChoice, DeviceId};

@@ -1,7 +1,7 @@
 //! A backend that fails on purpose: any backend, with chosen operations failing from a chosen
 //! call on. For tests of what stands above.
 
-use super::{Backend, Launch, RawEvent, RawFrame, RawGate, RawModule, RawStream};
+use super::{Backend, Launch, RawEnergyMeter, RawEvent, RawFrame, RawGate, RawModule, RawStream};
 use crate::{Access, DeviceInfo, DevicePtr, Error, ErrorKind, MemoryInfo, ModuleSource, Result};
 use std::any::Any;
 use std::os::fd::OwnedFd;
@@ -158,6 +158,10 @@ impl Backend for FaultBackend {
 
     fn as_peer(&self) -> Option<&dyn Any> {
         self.inner.as_peer()
+    }
+
+    fn energy_meter(&self) -> Result<Box<dyn RawEnergyMeter>> {
+        self.inner.energy_meter()
     }
 
     fn load_module(&self, source: &ModuleSource) -> Result<Arc<dyn RawModule>> {

@@ -108,6 +108,7 @@ fn describe(index: u32, memory_bytes: u64) -> DeviceInfo {
             direct_storage: Capability::no("its memory is host memory"),
             kernels: Capability::no("kernels run as their Rust oracles on the CPU"),
             concurrent_streams: Capability::YES,
+            energy: Capability::no("host memory has no energy counter of its own"),
         },
     }
 }

@@ -137,8 +137,24 @@ pub trait Backend: Send + Sync + Debug {
         None
     }
 
+    /// The device's energy counter ([`crate::Capabilities::energy`]).
+    fn energy_meter(&self) -> Result<Box<dyn RawEnergyMeter>> {
+        let reason = self.info().capabilities.energy.reason().unwrap_or("this backend does not read it");
+        Err(Error::new(ErrorKind::Unsupported, format!("the device's energy cannot be read: {reason}")))
+    }
+
     /// Compiles (or finds in the on-disk cache) and loads a module.
     fn load_module(&self, source: &ModuleSource) -> Result<Arc<dyn RawModule>>;
+}
+
+/// A counter of energy.
+pub trait RawEnergyMeter: Any + Send + Sync + Debug {
+    /// Energy that the device used since its driver was loaded, in joules; `Unsupported` where it
+    /// is not counted.
+    fn joules(&self) -> Result<f64>;
+
+    /// The device's power at present, in watts; `Unsupported` where it is not measured.
+    fn watts(&self) -> Result<f64>;
 }
 
 /// A driver for storage transfers straight into device memory.

@@ -33,6 +33,7 @@ const CHECKS: &[Check] = &[
     ("a device copies from itself as from a peer, or refuses", |device, random| {
         peers::copies_arrive(device, device, random);
     }),
+    ("energy is counted, or refused", energy_grows),
     ("absent capabilities have a reason", reasons_are_given),
 ];
 
@@ -393,6 +394,27 @@ fn direct_storage_is_honest(device: &Device, _: &mut Random) {
         &device.capabilities().direct_storage,
         || device.direct_storage(),
         || drop(device.direct_storage().unwrap()),
+    );
+}
+
+fn energy_grows(device: &Device, _: &mut Random) {
+    where_capable(
+        &device.capabilities().energy,
+        || device.energy_meter(),
+        || {
+            let meter = device.energy_meter().unwrap();
+            let (watts, before) = (meter.watts(), meter.joules());
+            assert!(watts.is_ok() || before.is_ok(), "a meter reads something");
+            for refused in [&watts, &before].into_iter().filter_map(|reading| reading.as_ref().err()) {
+                assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+            }
+            println!("  {watts:?} watts, {before:?} joules");
+            assert!(watts.is_err() || watts.is_ok_and(|watts| (0.0..1e5).contains(&watts)));
+            if let Ok(before) = before {
+                let after = meter.joules().unwrap();
+                assert!(before >= 0.0 && after >= before, "the counter went from {before} to {after} joules");
+            }
+        },
     );
 }
 

@@ -4,7 +4,7 @@
 //!   mod      memory, address ranges, frames        stream   copies, launches, events
 //!   probe    what is there, without a context      module   compiling, caching, loading
 //!   context  the primary context                   gate     waits for the host
-//!                                                  sys, nvrtc   the driver, the compiler
+//!   nvml     energy                                sys, nvrtc   the driver, the compiler
 //! ```
 //!
 //! The driver and the compiler are loaded at run time, so a machine without them is a normal
@@ -16,6 +16,7 @@ mod context;
 mod cufile;
 mod gate;
 mod module;
+mod nvml;
 mod nvrtc;
 mod probe;
 mod stream;
@@ -23,7 +24,7 @@ mod sys;
 
 pub(super) use probe::report;
 
-use super::{Backend, RawDirectStorage, RawFrame, RawModule, RawStream};
+use super::{Backend, RawDirectStorage, RawEnergyMeter, RawFrame, RawModule, RawStream};
 use crate::kernel_cache::KernelCache;
 use crate::{Access, DeviceInfo, DevicePtr, Error, ErrorKind, FRAME_BYTES, MemoryInfo, ModuleSource, Result};
 use context::Context;
@@ -252,6 +253,13 @@ impl Backend for CudaBackend {
 
     fn as_peer(&self) -> Option<&dyn Any> {
         Some(&self.context)
+    }
+
+    fn energy_meter(&self) -> Result<Box<dyn RawEnergyMeter>> {
+        let no_counter = |reason: String| {
+            Error::new(ErrorKind::Unsupported, format!("the device's energy cannot be read: {reason}"))
+        };
+        Ok(Box::new(nvml::Meter::open(&self.info.identity).map_err(no_counter)?))
     }
 
     fn load_module(&self, source: &ModuleSource) -> Result<Arc<dyn RawModule>> {

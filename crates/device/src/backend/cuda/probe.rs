@@ -1,5 +1,6 @@
 //! Finding out what is there, without a context on any device.
 
+use super::nvml;
 use super::nvrtc::{self, Nvrtc};
 use super::sys::{self, Cuda, FrameProperties, NO_DEVICE, Ordinal, SUCCESS, Status};
 use crate::{
@@ -30,6 +31,7 @@ pub(in crate::backend) fn report() -> BackendReport {
     report.libraries.push(match compiler {
         Ok((_, library)) | Err(library) => library.clone(),
     });
+    report.libraries.push(nvml::report());
     match count(cuda) {
         Ok(count) => {
             for index in 0..count {
@@ -115,18 +117,19 @@ pub(super) fn describe(cuda: &Cuda, index: u32, version: u32) -> Result<DeviceIn
     let (name, uuid, memory_bytes) = identify(cuda, device)?;
     let compiler =
         nvrtc::compiler(version).as_ref().map(|(compiler, _)| compiler).map_err(|report| report.problem.as_deref());
+    let identity = format!("GPU-{}", uuid_text(&uuid));
     let kernel = std::fs::read_to_string("/proc/driver/nvidia/version").ok().and_then(|text| module_version(&text));
     Ok(DeviceInfo {
         id: DeviceId::new(BackendKind::Cuda, index),
         name,
-        identity: format!("GPU-{}", uuid_text(&uuid)),
         driver: driver_text(version, kernel.as_deref()),
         architecture: format!("sm_{}", architecture(cuda, device)),
         memory_bytes,
         // A kernel takes any address; what its loads need is between it and its caller.
         kernel_buffer_alignment: 1,
         is_accelerator: true,
-        capabilities: capabilities(cuda, device, version, compiler),
+        capabilities: capabilities(cuda, device, &identity, version, compiler),
+        identity,
     })
 }
 
@@ -152,7 +155,13 @@ fn identify(cuda: &Cuda, device: Ordinal) -> Result<(String, [u8; 16], u64)> {
     Ok((name, uuid, bytes as u64))
 }
 
-fn capabilities(cuda: &Cuda, device: Ordinal, version: u32, compiler: Result<&Nvrtc, Option<&str>>) -> Capabilities {
+fn capabilities(
+    cuda: &Cuda,
+    device: Ordinal,
+    identity: &str,
+    version: u32,
+    compiler: Result<&Nvrtc, Option<&str>>,
+) -> Capabilities {
     let has = |attribute| cuda.attribute(device, attribute) != 0;
     let virtual_memory = virtual_memory(cuda, device);
     let export_fd = match &virtual_memory {
@@ -188,6 +197,7 @@ fn capabilities(cuda: &Cuda, device: Ordinal, version: u32, compiler: Result<&Nv
             has(sys::ATTRIBUTE_CONCURRENT_KERNELS),
             "this GPU runs one kernel at a time",
         ),
+        energy: nvml::capability(identity),
     }
 }
 

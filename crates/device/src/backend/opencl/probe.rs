@@ -148,6 +148,7 @@ fn capabilities(has_compiler: bool) -> Capabilities {
         direct_storage: Capability::no("OpenCL 1.2 knows nothing of files"),
         kernels: Capability::when(has_compiler, "this OpenCL driver has no compiler"),
         concurrent_streams: Capability::YES,
+        energy: Capability::no("OpenCL has no energy counter"),
     }
 }
 
