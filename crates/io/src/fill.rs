@@ -29,8 +29,6 @@ pub(crate) enum Begin {
 /// Memory that was filled.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Filled {
-    /// Where the first wanted byte lies: unbuffered reads begin at a boundary before it.
-    pub(crate) first: usize,
     /// The path.
     pub(crate) engine: EngineKind,
     /// What was cached beforehand.
@@ -55,10 +53,18 @@ fn path_for(cached: u64, bytes: u64, direct: bool, costs: &Costs) -> EngineKind 
     }
 }
 
-/// Bytes of memory that a fill of `range` may need: unbuffered reads are widened to boundaries.
-pub(crate) fn memory_for(file: &PlainFile, range: &Range<u64>) -> u64 {
-    let alignment = file.direct().map_or(1, |direct| direct.alignment);
-    range.end.next_multiple_of(alignment) - (range.start - range.start % alignment)
+/// Boundaries at which unbuffered reads may begin, on all but odd devices.
+pub(crate) const BOUNDARY_BYTES: u64 = 4096;
+
+/// Where the first byte of a range lies in memory that is filled with it: as far behind a boundary
+/// as in the file, so that unbuffered reads fit.
+pub(crate) fn first_of(range: &Range<u64>) -> usize {
+    (range.start % BOUNDARY_BYTES) as usize
+}
+
+/// Bytes of memory that a fill of `range` needs.
+pub(crate) fn memory_for(range: &Range<u64>) -> u64 {
+    range.end.next_multiple_of(BOUNDARY_BYTES) - (range.start - range.start % BOUNDARY_BYTES)
 }
 
 /// Fills `memory`, which is aligned to a page and has the bytes of [`memory_for`], with `range`,
@@ -71,27 +77,27 @@ pub(crate) fn fill(
     range: Range<u64>,
     memory: &mut [u8],
 ) -> Result<Filled> {
-    let bytes = range.end - range.start;
+    let (bytes, first) = (range.end - range.start, first_of(&range));
     let report = |source, cached_bytes| ResidencyReport { source, cached_bytes, total_bytes: bytes };
     if begin == Begin::ByTrying {
-        let wanted = &mut memory[..bytes as usize];
+        let wanted = &mut memory[first..first + bytes as usize];
         // Through the descriptor that is advised of random access: what is missing is then read as
         // asked for, and not a whole readahead window.
         let cached = storage.read_cached_at(file.probe(), wanted, range.start).unwrap_or(0);
         read_through_cache(file, storage, &range, wanted, cached)?;
         let residency = report(Source::Nowait, cached as u64);
-        return Ok(Filled { first: 0, engine: EngineKind::Cached, residency });
+        return Ok(Filled { engine: EngineKind::Cached, residency });
     }
     let residency = residency::query(file, storage, range.clone())?;
     let cached = residency.cached_bytes();
     let residency = report(residency.source, cached);
     if path_for(cached, bytes, cached < bytes && file.direct().is_ok(), costs) == EngineKind::Direct
-        && let Some(first) = read_past_cache(file, storage, &range, memory)?
+        && read_past_cache(file, storage, &range, memory)?
     {
-        return Ok(Filled { first, engine: EngineKind::Direct, residency });
+        return Ok(Filled { engine: EngineKind::Direct, residency });
     }
-    read_through_cache(file, storage, &range, &mut memory[..bytes as usize], 0)?;
-    Ok(Filled { first: 0, engine: EngineKind::Cached, residency })
+    read_through_cache(file, storage, &range, &mut memory[first..first + bytes as usize], 0)?;
+    Ok(Filled { engine: EngineKind::Cached, residency })
 }
 
 /// The rest of `range` after its first `got` bytes.
@@ -113,17 +119,15 @@ fn read_through_cache(
     Ok(())
 }
 
-/// Unbuffered, from the boundary before the range to the one after it: where the range begins in
-/// `memory`, or none where the page cache must do it.
-fn read_past_cache(
-    file: &PlainFile,
-    storage: &dyn Storage,
-    range: &Range<u64>,
-    memory: &mut [u8],
-) -> Result<Option<usize>> {
-    let Ok(direct) = file.direct() else { return Ok(None) };
-    let start = range.start - range.start % direct.alignment;
-    let memory = &mut memory[..(range.end.next_multiple_of(direct.alignment) - start) as usize];
+/// Unbuffered, from the boundary before the range to the one after it; false where the page cache
+/// must do it.
+fn read_past_cache(file: &PlainFile, storage: &dyn Storage, range: &Range<u64>, memory: &mut [u8]) -> Result<bool> {
+    let Ok(direct) = file.direct() else { return Ok(false) };
+    if !BOUNDARY_BYTES.is_multiple_of(direct.alignment) {
+        return Ok(false);
+    }
+    let start = range.start - first_of(range) as u64;
+    let memory = &mut memory[..memory_for(range) as usize];
     let (wanted, mut got) = ((range.end - start) as usize, 0);
     while got < wanted {
         let at = start + got as u64;
@@ -135,12 +139,12 @@ fn read_past_cache(
                 if got == 0 {
                     file.refuse_direct(format!("the file system refuses an unbuffered read: {error}"));
                 }
-                return Ok(None);
+                return Ok(false);
             }
             Err(error) => return Err(Error::system(file.path(), "reading it", error).at(at.max(range.start))),
         }
     }
-    Ok(Some((range.start - start) as usize))
+    Ok(true)
 }
 
 /// The file ends at `end`, inside the range.

@@ -35,6 +35,7 @@ pub mod plan;
 mod planner;
 pub mod profile;
 mod readahead;
+mod request;
 pub mod residency;
 mod router;
 pub mod storage;
@@ -48,8 +49,9 @@ pub use job::Cancel;
 pub use plan::{EngineKind, Plan, Segment};
 pub use profile::Profile;
 pub use readahead::Advice;
+pub use request::{Buffer, Pending};
 pub use residency::Residency;
 pub use router::{
-    BatchReport, EngineChoice, OrderedReader, ReadExtent, ReadOptions, ReadReport, ResidencyReport, Router,
-    RouterOptions, SegmentReport,
+    BatchReport, EngineChoice, OrderedReader, PendingOnStream, ReadExtent, ReadOptions, ReadReport, ResidencyReport,
+    Router, RouterOptions, SegmentReport,
 };

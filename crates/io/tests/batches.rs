@@ -110,7 +110,7 @@ fn one_range_is_read_into_many_places() {
     let file = router.open(&path).unwrap();
     for _ in 0..20 {
         set_state(&file, &mut random);
-        let lengths: Vec<u64> = (0..1 + random.below(30)).map(|_| random.below(4) * random.below(200_000)).collect();
+        let lengths: Vec<u64> = (0..=random.below(30)).map(|_| random.below(4) * random.below(200_000)).collect();
         let memories: Vec<_> = lengths.iter().map(|length| poisoned(router.device(), length + 10)).collect();
         let places: Vec<_> =
             memories.iter().zip(&lengths).map(|(memory, length)| memory.slice().part(5, *length).unwrap()).collect();

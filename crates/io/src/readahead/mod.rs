@@ -41,9 +41,6 @@ use window::{Outcome, Partition};
 /// Bytes of a slot for windows.
 const SLOT_BYTES: usize = 1 << 20;
 
-/// Boundaries of unbuffered reads that a slot has room for; with coarser ones a window fails.
-const BOUNDARY_BYTES_MAX: u64 = 4096;
-
 /// Windows of one sequence that are read, or being read, at a time.
 const WINDOWS_MAX: usize = 4;
 
@@ -165,8 +162,8 @@ impl Prefetcher {
     ) -> Vec<Arc<Window>> {
         let mut started = Vec::new();
         while windows.len() < WINDOWS_MAX {
-            // Unaligned windows need room for the boundaries around them.
-            let room = SLOT_BYTES as u64 - 2 * BOUNDARY_BYTES_MAX;
+            // A window that begins between boundaries needs room around it.
+            let room = SLOT_BYTES as u64 - 2 * fill::BOUNDARY_BYTES;
             let Some(range) = sequence.next_window(advice, stamp.size, room) else { break };
             let Some(window) = self.start(file, stamp, range.clone(), costs) else {
                 sequence.give_back(&range);
@@ -232,13 +229,10 @@ struct Filling(Arc<Window>);
 impl Filling {
     fn privately(self, file: &PlainFile, storage: &dyn Storage, costs: &Costs, mut slot: Slot) {
         let (range, memory) = (self.0.range.clone(), slot.buffer().bytes_mut());
-        if fill::memory_for(file, &range) > memory.len() as u64 {
-            return;
-        }
         // An error is not reported here: the request itself will meet it, or not.
         if let Ok(filled) = fill::fill(file, storage, costs, Begin::ByAsking, range, memory) {
             let was_cached = filled.residency.cached_bytes == filled.residency.total_bytes;
-            self.0.settle(Outcome::Private(Content { slot, first: filled.first, was_cached }));
+            self.0.settle(Outcome::Private(Content { slot, was_cached }));
         }
     }
 

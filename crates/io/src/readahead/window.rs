@@ -33,8 +33,6 @@ enum State {
 #[derive(Debug)]
 pub(crate) struct Content {
     pub(crate) slot: Slot,
-    /// Where the window's first byte lies in the slot.
-    pub(crate) first: usize,
     /// Whether they came out of the page cache.
     pub(crate) was_cached: bool,
 }

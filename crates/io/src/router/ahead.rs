@@ -2,6 +2,7 @@
 
 use super::{ReadOptions, ReadReport, ResidencyReport, Router, SegmentReport};
 use crate::file::{PlainFile, Stamp};
+use crate::fill;
 use crate::residency::Source;
 use crate::{EngineKind, Result};
 use bifolio_device::DeviceSlice;
@@ -28,7 +29,7 @@ impl Router {
         let window = prefetcher.note(file, stamp, range);
         let served = window.as_ref().and_then(|window| {
             window.with_content(|content| {
-                let first = content.first + (range.start - window.range.start) as usize;
+                let first = fill::first_of(&window.range) + (range.start - window.range.start) as usize;
                 let bytes = &content.slot.buffer().bytes()[first..];
                 self.copy(file, range, bytes, destination, options)
             })

@@ -10,11 +10,13 @@ mod read;
 mod report;
 mod scattered;
 mod short;
+mod submit;
 
 pub use options::{EngineChoice, ReadOptions, RouterOptions};
 pub use ordered::OrderedReader;
 pub use report::{ReadReport, ResidencyReport, SegmentReport};
 pub use scattered::{BatchReport, ReadExtent};
+pub use submit::PendingOnStream;
 
 use crate::cost::Costs;
 use crate::engine::Streams;

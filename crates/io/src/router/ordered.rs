@@ -110,7 +110,7 @@ impl OrderedReader<'_> {
             return None;
         }
         window.with_content(|content| {
-            let first = content.first + (range.start - window.range.start) as usize;
+            let first = fill::first_of(&window.range) + (range.start - window.range.start) as usize;
             let bytes = &content.slot.buffer().bytes()[first..first + place.len() as usize];
             // SAFETY: the slot is retired with an event behind this copy (`retire_first`), and the
             // caller vouches for the destination.
@@ -135,13 +135,13 @@ impl OrderedReader<'_> {
             let begin = fill::begin(file.part_cached(), part.end - part.start, &costs);
             let mut slot = router.pool.acquire().map_err(failed)?;
             let memory = slot.buffer().bytes_mut();
-            let Filled { first, residency, .. } =
-                fill::fill(file, &*router.storage, &costs, begin, part.clone(), memory)?;
+            let Filled { residency, .. } = fill::fill(file, &*router.storage, &costs, begin, part.clone(), memory)?;
             file.note_cached(residency.cached_bytes as f64 / residency.total_bytes as f64);
             let place = destination.part(at - range.start, part.end - part.start).map_err(failed)?;
             // SAFETY: the slot is retired with an event behind the copy, or the stream has run dry;
             // the caller vouches for the destination.
-            let copied = unsafe { self.stream.copy_to_device(place, slot.buffer().as_ptr().add(first)) };
+            let copied =
+                unsafe { self.stream.copy_to_device(place, slot.buffer().as_ptr().add(fill::first_of(&part))) };
             match copied.and_then(|()| self.stream.record()) {
                 Ok(event) => slot.retire(event),
                 Err(error) => {

@@ -70,7 +70,7 @@ impl Router {
             return Ok(ReadReport::empty(started));
         }
         let auto = options.engine == EngineChoice::Auto;
-        if auto && !self.is_registered(file, &stamp, range) && self.is_short(file, range) {
+        if auto && !self.is_registered(file, &stamp, range) && self.is_short(range) {
             return self.read_short_ahead(file, &stamp, range, destination, options, started);
         }
         let placement = || Placement::Linear { base: range.start };

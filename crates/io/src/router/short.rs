@@ -16,10 +16,8 @@ const SHORT_BYTES_MAX: u64 = 256 << 10;
 
 impl Router {
     /// Whether a request is read as one piece.
-    pub(super) fn is_short(&self, file: &PlainFile, range: &Range<u64>) -> bool {
-        range.end - range.start <= SHORT_BYTES_MAX
-            && (range.end - range.start <= self.pool.slot_bytes() as u64 / 4
-                || fill::memory_for(file, range) <= self.pool.slot_bytes() as u64)
+    pub(super) fn is_short(&self, range: &Range<u64>) -> bool {
+        range.end - range.start <= SHORT_BYTES_MAX && fill::memory_for(range) <= self.pool.slot_bytes() as u64
     }
 
     /// Reads a short range to the start of `destination`.
@@ -36,10 +34,9 @@ impl Router {
         let begin = fill::begin(file.part_cached(), length, &costs);
         let mut slot = self.pool.acquire().map_err(|error| Error::device(file.path(), error).at(range.start))?;
         let memory = slot.buffer().bytes_mut();
-        let Filled { first, engine, residency } =
-            fill::fill(file, &*self.storage, &costs, begin, range.clone(), memory)?;
+        let Filled { engine, residency } = fill::fill(file, &*self.storage, &costs, begin, range.clone(), memory)?;
         file.note_cached(residency.cached_bytes as f64 / length as f64);
-        self.copy(file, range, &slot.buffer().bytes()[first..], destination, options)?;
+        self.copy(file, range, &slot.buffer().bytes()[fill::first_of(range)..], destination, options)?;
         Ok(report(range, engine, residency, &costs, started.elapsed().as_secs_f64()))
     }
 

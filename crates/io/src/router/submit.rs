@@ -1,0 +1,282 @@
+//! Requests that run while the caller goes on, and reads that are ordered on a caller's stream
+//! before their bytes have been read.
+//!
+//! Two sets of threads, shared by all routers of the process. *Requests* carry out whole requests,
+//! in the order in which they were submitted. *Fills* only move bytes from files into slots and
+//! open the gates that streams wait at. A fill never waits for a slot, a stream or a device, so a
+//! gate is always opened, and slots behind gates always come back.
+
+use super::read::clamp;
+use super::{BatchReport, ReadExtent, ReadOptions, ReadReport, Router};
+use crate::file::PlainFile;
+use crate::fill::{self, BOUNDARY_BYTES};
+use crate::request::{Buffer, Pending, Promise, promise};
+use crate::workers::{Group, Workers};
+use crate::{Error, ErrorKind, OpenFile, Result};
+use bifolio_device::{Event, Gate, Stream};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+/// Requests that run at a time; more wait their turn.
+const REQUESTS_MAX: usize = 16;
+
+/// Fills at a time.
+const FILLS_MAX: usize = 8;
+
+static REQUESTS: LazyLock<Workers> = LazyLock::new(|| Workers::start(REQUESTS_MAX));
+static FILLS: LazyLock<Workers> = LazyLock::new(|| Workers::start(FILLS_MAX));
+
+impl Router {
+    /// [`Router::read`], carried out while the caller goes on. A router shared by `Arc` stays until
+    /// its requests are over.
+    pub fn submit_read(
+        self: &Arc<Self>,
+        file: &OpenFile,
+        offset: u64,
+        length: Option<u64>,
+        destination: &Buffer,
+        options: &ReadOptions,
+    ) -> Pending<ReadReport> {
+        let (destination, options) = (destination.clone(), options.clone());
+        self.submit(file, options, move |router, file, options| {
+            router.read(file, offset, length, destination.slice(), options)
+        })
+    }
+
+    /// [`Router::read_batch`], carried out while the caller goes on.
+    pub fn submit_batch(
+        self: &Arc<Self>,
+        file: &OpenFile,
+        extents: Vec<ReadExtent>,
+        destination: &Buffer,
+        options: &ReadOptions,
+    ) -> Pending<BatchReport> {
+        let (destination, options) = (destination.clone(), options.clone());
+        self.submit(file, options, move |router, file, options| {
+            router.read_batch(file, &extents, destination.slice(), options)
+        })
+    }
+
+    fn submit<T: Send + 'static>(
+        self: &Arc<Self>,
+        file: &OpenFile,
+        options: ReadOptions,
+        request: impl FnOnce(&Self, &OpenFile, &ReadOptions) -> Result<T> + Send + 'static,
+    ) -> Pending<T> {
+        let (promise, pending) = promise(file.path(), &options.cancel);
+        let (router, file) = (Arc::clone(self), file.clone());
+        REQUESTS.run(&Group::default(), move || promise.keep(request(&router, &file, &options)));
+        pending
+    }
+
+    /// Reads `length` bytes at `offset`, less beyond the end of the file, to the start of
+    /// `destination`, in the order of `stream`: the bytes land after what is enqueued on it already
+    /// and before what is enqueued later, although they have not been read yet when this returns.
+    ///
+    /// A read that is longer than the pool's free memory waits here for the stream to make progress.
+    ///
+    /// # Errors
+    /// `BadRange`, `BadDestination`, `Device`, `NoEngine` for a stream of another device, before
+    /// anything is enqueued or read; everything later is reported by the handle. After an error the
+    /// destination holds anything, and the stream goes on.
+    pub fn submit_read_on(
+        &self,
+        stream: &Stream,
+        file: &OpenFile,
+        offset: u64,
+        length: Option<u64>,
+        destination: &Buffer,
+        options: &ReadOptions,
+    ) -> Result<PendingOnStream> {
+        self.begin(file, &options.cancel)
+            .and_then(|()| self.enqueue_gated(stream, file, offset, length, destination, options))
+            .map_err(|error| error.into_device(self.device.id()))
+    }
+
+    fn enqueue_gated(
+        &self,
+        stream: &Stream,
+        file: &OpenFile,
+        offset: u64,
+        length: Option<u64>,
+        destination: &Buffer,
+        options: &ReadOptions,
+    ) -> Result<PendingOnStream> {
+        if stream.device().id() != self.device.id() {
+            let detail = format!("the stream belongs to {}, not to this router's device", stream.device().id());
+            return Err(Error::new(ErrorKind::NoEngine, file.path(), detail));
+        }
+        let plain = file.plain();
+        let range = clamp(file.path(), plain.stamp()?.size, offset, length, destination.len())?;
+        let device_error = |error| Error::device(file.path(), error).at(range.start);
+        let step = self.pool.slot_bytes() as u64 - 2 * BOUNDARY_BYTES;
+        let (promise, host) = promise(file.path(), &options.cancel);
+        let parts = (range.end - range.start).div_ceil(step);
+        let request = Arc::new(Gated {
+            router: Fills { storage: Arc::clone(&self.storage), costs: self.costs() },
+            file: Arc::clone(plain),
+            options: options.clone(),
+            bytes: range.end - range.start,
+            left: AtomicUsize::new(parts as usize),
+            outcome: Mutex::new((Some(promise), None)),
+            _destination: destination.clone(),
+        });
+        let mut at = range.start;
+        while at < range.end {
+            let part = at..range.end.min(at + step);
+            let enqueued = self.enqueue_part(stream, &part, destination, range.start, &request);
+            if let Err(error) = enqueued {
+                // Parts that are enqueued already are filled and land; the others never will.
+                let _ = stream.synchronize();
+                return Err(device_error(error));
+            }
+            at = part.end;
+        }
+        if parts == 0 {
+            request.finish();
+        }
+        Ok(PendingOnStream { host, landed: stream.record().map_err(device_error)?, path: file.path().into() })
+    }
+
+    /// A gate, the copy behind it, and a fill that opens it.
+    fn enqueue_part(
+        &self,
+        stream: &Stream,
+        part: &Range<u64>,
+        destination: &Buffer,
+        base: u64,
+        request: &Arc<Gated>,
+    ) -> bifolio_device::Result<()> {
+        let place = destination.slice().part(part.start - base, part.end - part.start)?;
+        let mut slot = self.pool.acquire()?;
+        let memory = Memory(slot.buffer().as_mut_ptr(), self.pool.slot_bytes());
+        let gate = stream.gate()?;
+        // SAFETY: the bytes lie inside the slot, which is retired with an event behind the copy; the
+        // request owns a share of the destination.
+        let copied = unsafe { stream.copy_to_device(place, slot.buffer().as_ptr().add(fill::first_of(part))) };
+        match copied.and_then(|()| stream.record()) {
+            Ok(landed) => slot.retire(landed),
+            Err(error) => {
+                drop(gate);
+                let _ = stream.synchronize();
+                return Err(error);
+            }
+        }
+        let (request, part) = (Arc::clone(request), part.clone());
+        FILLS.run(&Group::default(), move || {
+            let memory: Memory = memory;
+            // SAFETY: nobody else touches the slot before the copy behind the gate is done.
+            request.fill(part, unsafe { memory.bytes() }, gate);
+        });
+        Ok(())
+    }
+}
+
+/// A read that is ordered on a stream.
+#[derive(Debug)]
+#[must_use = "a request under way reports its failure here and nowhere else"]
+pub struct PendingOnStream {
+    host: Pending<u64>,
+    landed: Event,
+    path: Box<Path>,
+}
+
+impl PendingOnStream {
+    /// Whether the bytes are in place, or will never be.
+    pub fn is_done(&self) -> bool {
+        self.host.is_done() && self.landed.query().unwrap_or(true)
+    }
+
+    /// Blocks until the bytes are in place: how many there are.
+    pub fn wait(self) -> Result<u64> {
+        let read = self.host.wait();
+        let landed = self.landed.wait().map_err(|error| Error::device(&self.path, error));
+        read.and_then(|bytes| landed.map(|()| bytes))
+    }
+
+    /// Asks the request to end early; what has not been read then lands as it is.
+    pub fn cancel(&self) {
+        self.host.cancel();
+    }
+
+    /// The part that the host does, to be awaited: how many bytes there will be once the stream has
+    /// done its part.
+    pub fn into_host(self) -> Pending<u64> {
+        self.host
+    }
+}
+
+/// What fills need of a router.
+#[derive(Debug)]
+struct Fills {
+    storage: Arc<dyn crate::storage::Storage>,
+    costs: crate::Costs,
+}
+
+/// A read on a stream, shared by its fills.
+#[derive(Debug)]
+struct Gated {
+    router: Fills,
+    file: Arc<PlainFile>,
+    options: ReadOptions,
+    bytes: u64,
+    /// Parts that are not filled.
+    left: AtomicUsize,
+    /// What the last of them keeps, and the first failure.
+    outcome: Mutex<(Option<Promise<u64>>, Option<Error>)>,
+    _destination: Buffer,
+}
+
+impl Gated {
+    /// Fills a part and opens its gate, whatever happens.
+    fn fill(&self, part: Range<u64>, memory: &mut [u8], gate: Gate) {
+        let length = part.end - part.start;
+        let filled = if self.options.cancel.is_cancelled() {
+            let detail = "the read was cancelled; the device memory holds parts of it";
+            Err(Error::new(ErrorKind::Cancelled, self.file.path(), detail))
+        } else {
+            let begin = fill::begin(self.file.part_cached(), length, &self.router.costs);
+            fill::fill(&self.file, &*self.router.storage, &self.router.costs, begin, part, memory)
+        };
+        gate.open();
+        match filled {
+            Ok(filled) => {
+                self.file.note_cached(filled.residency.cached_bytes as f64 / length as f64);
+                self.options.progress.fetch_add(length, Ordering::Relaxed);
+            }
+            Err(error) => _ = self.lock().1.get_or_insert(error),
+        }
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.finish();
+        }
+    }
+
+    fn finish(&self) {
+        let (promise, failure) = std::mem::take(&mut *self.lock());
+        if let Some(promise) = promise {
+            promise.keep(failure.map_or(Ok(self.bytes), Err));
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, (Option<Promise<u64>>, Option<Error>)> {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The memory of a slot that is being copied from as soon as its gate opens.
+struct Memory(*mut u8, usize);
+
+// SAFETY: an address; who may touch it when is the contract of `bytes`.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// # Safety
+    /// The slot is in its pool's hands with an event that is not done, and nobody else uses it.
+    unsafe fn bytes<'a>(self) -> &'a mut [u8] {
+        // SAFETY: the caller's promise; slots stay in place for the life of their pool, which the
+        // event of the slot keeps alive on its stream.
+        unsafe { std::slice::from_raw_parts_mut(self.0, self.1) }
+    }
+}
