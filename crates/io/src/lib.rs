@@ -38,6 +38,7 @@ mod readahead;
 mod request;
 pub mod residency;
 mod router;
+mod spread;
 pub mod storage;
 mod workers;
 
@@ -55,3 +56,4 @@ pub use router::{
     BatchReport, EngineChoice, OrderedReader, PendingOnStream, ReadExtent, ReadOptions, ReadReport, ResidencyReport,
     Router, RouterOptions, SegmentReport,
 };
+pub use spread::{Exchange, Spread, SpreadReport, part_of, read_spread};

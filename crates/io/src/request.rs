@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone)]
 pub struct Buffer {
     slice: DeviceSlice<'static>,
-    _owner: Option<Arc<Allocation>>,
+    owner: Option<Arc<Allocation>>,
 }
 
 impl Buffer {
@@ -25,7 +25,7 @@ impl Buffer {
         let slice = memory.slice();
         // SAFETY: the buffer keeps the allocation, and the slice leaves it only with a borrow.
         let slice = unsafe { DeviceSlice::from_raw(slice.ptr(), slice.len()) };
-        Self { slice, _owner: Some(Arc::clone(memory)) }
+        Self { slice, owner: Some(Arc::clone(memory)) }
     }
 
     /// Memory that the caller vouches for.
@@ -35,12 +35,12 @@ impl Buffer {
     /// cancelled ones and those whose handles were dropped.
     pub unsafe fn foreign(slice: DeviceSlice<'_>) -> Self {
         // SAFETY: the caller's promise.
-        Self { slice: unsafe { DeviceSlice::from_raw(slice.ptr(), slice.len()) }, _owner: None }
+        Self { slice: unsafe { DeviceSlice::from_raw(slice.ptr(), slice.len()) }, owner: None }
     }
 
     /// The part `offset..offset + len`; an error if it does not lie inside.
     pub fn part(&self, offset: u64, len: u64) -> bifolio_device::Result<Self> {
-        Ok(Self { slice: self.slice.part(offset, len)?, _owner: self._owner.clone() })
+        Ok(Self { slice: self.slice.part(offset, len)?, owner: self.owner.clone() })
     }
 
     /// The memory.

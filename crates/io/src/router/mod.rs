@@ -14,6 +14,7 @@ mod submit;
 
 pub use options::{EngineChoice, ReadOptions, RouterOptions};
 pub use ordered::OrderedReader;
+pub(crate) use read::clamp;
 pub use report::{ReadReport, ResidencyReport, SegmentReport};
 pub use scattered::{BatchReport, ReadExtent};
 pub use submit::PendingOnStream;

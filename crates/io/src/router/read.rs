@@ -269,7 +269,7 @@ impl Router {
 }
 
 /// The part of a file of `size` bytes that a request means, which must fit into `room` bytes.
-pub(super) fn clamp(path: &Path, size: u64, offset: u64, length: Option<u64>, room: u64) -> Result<Range<u64>> {
+pub(crate) fn clamp(path: &Path, size: u64, offset: u64, length: Option<u64>, room: u64) -> Result<Range<u64>> {
     let bad = |detail: String| Error::new(ErrorKind::BadRange, path, detail).at(offset);
     if offset > size {
         return Err(bad(format!("the offset is beyond the end of the file ({size} bytes)")));
