@@ -1,9 +1,11 @@
 //! The command line, as data.
 
-use crate::exit;
+use crate::bench::small::SmallArgs;
+use crate::bench::spread::SpreadArgs;
+use crate::exit::{self, Code, Failure};
 use crate::size;
 use bifolio_device::DeviceChoice;
-use bifolio_io::EngineChoice;
+use bifolio_io::{EngineChoice, Spread};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -12,21 +14,33 @@ use std::str::FromStr;
 #[derive(Debug, Parser)]
 #[command(name = "bifolio", version, after_help = exit::CODES, arg_required_else_help = true)]
 pub struct Args {
-    /// The device: auto takes the first CUDA device, else the first OpenCL GPU, else host.
+    /// The device: auto takes the first CUDA device, else the first OpenCL GPU, else host. Several,
+    /// separated by commas, where a command has a use for them.
     #[arg(
-        long,
+        long = "device",
         global = true,
         env = "BIFOLIO_DEVICE",
         default_value = "auto",
+        value_delimiter = ',',
         value_name = "auto|host[:N]|cuda:N|opencl:N"
     )]
-    pub device: DeviceChoice,
+    pub devices: Vec<DeviceChoice>,
     /// Print JSON instead of text.
     #[arg(long, global = true)]
     pub json: bool,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Args {
+    /// The device of a command that uses one.
+    pub fn device(&self) -> Result<DeviceChoice, Failure> {
+        match self.devices[..] {
+            [only] => Ok(only),
+            _ => Err(Failure::new(Code::Usage, "this command uses one device; name one with --device")),
+        }
+    }
 }
 
 /// What to do.
@@ -52,6 +66,12 @@ pub enum BenchCommand {
     /// Engines by cache state, with CPU seconds per GB. The states are set up before every run.
     #[command(after_help = exit::CODES)]
     Read(BenchArgs),
+    /// Short reads: in batches, sequential with and without readahead, in the order of a stream.
+    #[command(after_help = exit::CODES)]
+    Small(SmallArgs),
+    /// One file into the several devices of --device: shared out, replicated, one after the other.
+    #[command(after_help = exit::CODES)]
+    Spread(SpreadArgs),
 }
 
 /// Choices for `devices`.
@@ -106,6 +126,9 @@ pub struct ReadArgs {
     /// Print the plan: residency, segments, predicted and actual times.
     #[arg(long)]
     pub explain: bool,
+    /// With several devices: give each a part of the file, or all of it.
+    #[arg(long, default_value = "shard", value_name = "shard|replicate")]
+    pub spread: Spread,
     /// Read N times.
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub repeat: u32,

@@ -20,7 +20,7 @@ const CHART_HEIGHT: usize = 16;
 
 /// Measures, prints and stores.
 pub fn run(args: &Args, options: &CalibrateArgs, cancel: &Cancel) -> Result<(), Failure> {
-    let device = open(args.device)?;
+    let device = open(args.device()?)?;
     if let Err(error) = std::fs::metadata(&options.path) {
         let what = if error.kind() == std::io::ErrorKind::NotFound {
             "there is no such file".to_owned()

@@ -34,8 +34,8 @@ struct Test {
 pub fn run(args: &Args, options: &DevicesArgs) -> Result<(), Failure> {
     let reports = discover();
     let auto = choose(&reports);
-    let wanted = match args.device {
-        DeviceChoice::Exactly(id) => open(args.device).map(|_| Some(id)),
+    let wanted = match args.device()? {
+        choice @ DeviceChoice::Exactly(id) => open(choice).map(|_| Some(id)),
         DeviceChoice::Auto => Ok(None),
     };
     let wanted_id = wanted.as_ref().ok().copied().flatten();

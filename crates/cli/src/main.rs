@@ -40,5 +40,7 @@ fn run(args: &Args) -> Result<(), exit::Failure> {
         Command::Read(options) => read::run(args, options, &cancel),
         Command::Calibrate(options) => calibrate::run(args, options, &cancel),
         Command::Bench(BenchCommand::Read(options)) => bench::run(args, options, &cancel),
+        Command::Bench(BenchCommand::Small(options)) => bench::small::run(args, options, &cancel),
+        Command::Bench(BenchCommand::Spread(options)) => bench::spread::run(args, options, &cancel),
     }
 }

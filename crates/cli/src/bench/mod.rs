@@ -16,6 +16,8 @@ mod machine;
 mod plots;
 mod results;
 mod run;
+pub mod small;
+pub mod spread;
 mod states;
 mod table;
 
@@ -39,7 +41,7 @@ struct Bench<'a> {
 
 /// Measures, prints, and writes the report.
 pub fn run(args: &Args, options: &BenchArgs, cancel: &Cancel) -> Result<(), Failure> {
-    let device = open(args.device)?;
+    let device = open(args.device()?)?;
     for path in &options.files {
         let file = read::open_file(path, &device)?;
         if file.size()? == 0 {

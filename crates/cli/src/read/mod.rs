@@ -6,9 +6,11 @@
 
 mod check;
 mod explain;
+mod spread;
 
 pub use check::Checker;
 use check::{Checked, Wanted, check};
+pub use spread::devices as spread_devices;
 
 use crate::args::{Args, ProfileChoice, ReadArgs, RouterArgs};
 use crate::exit::Failure;
@@ -59,7 +61,10 @@ struct Answer<'a> {
 
 /// Reads, checks, and prints.
 pub fn run(args: &Args, options: &ReadArgs, cancel: &Cancel) -> Result<(), Failure> {
-    let device = open(args.device)?;
+    if args.devices.len() > 1 {
+        return spread::run(args, options, cancel);
+    }
+    let device = open(args.device()?)?;
     let file = open_file(&options.file, &device)?;
     let router = router(&device, &file, &options.router, cancel)?;
     let length = length_of(&file, options)?;
@@ -115,7 +120,7 @@ pub fn router_options(
 }
 
 /// Bytes that the request means. None where it means nothing that exists; the router says why.
-fn length_of(file: &OpenFile, options: &ReadArgs) -> Result<Option<u64>, Failure> {
+pub(super) fn length_of(file: &OpenFile, options: &ReadArgs) -> Result<Option<u64>, Failure> {
     let left = file.size()?.checked_sub(options.offset);
     let fits = |length: &u64| options.offset.checked_add(*length).is_some_and(|end| i64::try_from(end).is_ok());
     Ok(match (left, options.length) {
