@@ -12,7 +12,7 @@ use crate::resources::{cpu_s_per_gb, cpu_seconds, gb_per_s};
 use crate::{output, signals, size};
 use bifolio_device::{Allocation, Device, PinnedBuffer, Stream, open};
 use bifolio_io::cache_state::{evict, load};
-use bifolio_io::{Advice, Cancel, OpenFile, ReadExtent, ReadOptions, Router};
+use bifolio_io::{Advice, Cancel, EngineChoice, OpenFile, ReadExtent, ReadOptions, Router};
 use clap::{Args as ClapArgs, ValueEnum};
 use serde::Serialize;
 use std::os::unix::fs::FileExt;
@@ -254,8 +254,10 @@ impl Bench<'_> {
         match self.state {
             State::Cold => evict(file, 0..file.size()?)?,
             State::Warm => {
-                for &place in &self.places {
-                    load(file, place..place + self.read_bytes)?;
+                let size = file.size()?;
+                let (_, residency) = self.router.explain(file, 0, None, EngineChoice::Auto)?;
+                if residency.cached_bytes() < size {
+                    load(file, 0..size)?;
                 }
             }
         }

@@ -1,7 +1,9 @@
 //! Gates hold the work behind them until the host opens them.
 //!
 //! Only page-locked memory is copied behind a closed gate, and all memory is allocated before:
-//! otherwise a driver may wait for the very gate that the check has yet to open.
+//! otherwise a driver may wait for the very gate that the check has yet to open. For the same
+//! reason a first fill goes before the gates: a driver may load its kernel for that, and loading
+//! waits for the device.
 
 use super::{POISON, Random, download, poison};
 use crate::{Device, Event, Gate, Stream};
@@ -97,6 +99,9 @@ pub(super) fn open_when_dropped(device: &Device, _: &mut Random) {
 /// One piece of work behind each of a hundred gates of one stream.
 fn hundred(stream: &Stream, memory: &crate::Allocation) -> (Vec<Gate>, Vec<Event>) {
     let piece = |index: usize| memory.slice().part(index as u64 * 64, 64).unwrap();
+    // SAFETY: the memory lives until the synchronisation.
+    unsafe { stream.fill(piece(0), POISON) }.unwrap();
+    stream.synchronize().unwrap();
     let close = |index: usize| {
         let gate = stream.gate().unwrap();
         // SAFETY: the caller keeps the memory until all events are done.
@@ -196,8 +201,11 @@ pub(super) fn leave_other_streams_alone(device: &Device, random: &mut Random) {
 pub(super) fn outlive_their_stream(device: &Device, _: &mut Random) {
     let (stream, memory) = (device.create_stream().unwrap(), device.alloc(4096).unwrap());
     poison(&stream, memory.slice());
-    let gate = stream.gate().unwrap();
     // SAFETY: the memory lives until the event is done.
+    unsafe { stream.fill(memory.slice(), 6) }.unwrap();
+    stream.synchronize().unwrap();
+    let gate = stream.gate().unwrap();
+    // SAFETY: as above.
     unsafe { stream.fill(memory.slice(), 7) }.unwrap();
     let filled = stream.record().unwrap();
     std::thread::scope(|scope| {
