@@ -23,7 +23,13 @@ pub enum ErrorKind {
     Truncated,
     /// The operating system reported an error while reading.
     Read,
-    /// The file system refuses unbuffered reads of this file after all.
+    /// The operating system reported an error while writing; nothing is promised of the range.
+    Write,
+    /// The file was opened for reading only.
+    ReadOnly,
+    /// An earlier write failed; the file must be opened again.
+    Latched,
+    /// The file system refuses unbuffered transfers of this file after all.
     DirectRefused,
     /// The engine asked for cannot read this file into this device.
     NoEngine,
@@ -67,6 +73,16 @@ impl Error {
             _ => (ErrorKind::Read, ""),
         };
         Self::new(kind, path, format!("{doing} failed: {source}{advice}")).with_source(source)
+    }
+
+    /// An operating-system error while writing to `path`.
+    pub fn writing(path: &Path, source: io::Error) -> Self {
+        let advice = match source.raw_os_error() {
+            Some(libc::ENOSPC | libc::EDQUOT) => " (make room, or choose another file system)",
+            Some(libc::EFBIG) => " (the file system's or the process's limit on file sizes is reached)",
+            _ => "",
+        };
+        Self::new(ErrorKind::Write, path, format!("writing it failed: {source}{advice}")).with_source(source)
     }
 
     /// A device's error while working on `path`.

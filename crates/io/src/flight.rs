@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Makes an engine for a job.
-type StartEngine<'a> = dyn Fn(EngineKind, &Arc<Job>) -> Result<Arc<dyn Engine>> + 'a;
+pub(crate) type StartEngine<'a> = dyn Fn(EngineKind, &Arc<Job>) -> Result<Arc<dyn Engine>> + 'a;
 
 /// The engines at work on one job.
 pub(crate) struct Flight<'a> {

@@ -165,7 +165,7 @@ impl Job {
     /// Whether engines should stop handing out work: a failure, or the caller's wish.
     pub(crate) fn is_stopped(&self) -> bool {
         if self.cancel.is_cancelled() && !self.stopped.load(Ordering::Relaxed) {
-            self.fail(self.error(ErrorKind::Cancelled, "the read was cancelled; the device memory holds parts of it"));
+            self.fail(self.error(ErrorKind::Cancelled, "the request was cancelled; parts of it are done"));
         }
         self.stopped.load(Ordering::Relaxed)
     }
@@ -252,6 +252,10 @@ impl Job {
 
     pub(crate) fn read_error(&self, error: std::io::Error, offset: u64) -> Error {
         Error::system(self.file.path(), "reading it", error).at(offset).into_device(self.device.id())
+    }
+
+    pub(crate) fn write_error(&self, error: std::io::Error, offset: u64) -> Error {
+        Error::writing(self.file.path(), error).at(offset).into_device(self.device.id())
     }
 
     /// The file ended before a piece was complete: `got` bytes of its read arrived.

@@ -34,6 +34,7 @@ mod job;
 pub mod plan;
 mod planner;
 pub mod profile;
+mod ranges;
 mod readahead;
 mod request;
 pub mod residency;
@@ -54,6 +55,6 @@ pub use request::{Buffer, Pending};
 pub use residency::Residency;
 pub use router::{
     BatchReport, EngineChoice, OrderedReader, PendingOnStream, ReadExtent, ReadOptions, ReadReport, ResidencyReport,
-    Router, RouterOptions, SegmentReport,
+    Router, RouterOptions, SegmentReport, WriteOptions, WriteReport,
 };
 pub use spread::{Exchange, Spread, SpreadReport, part_of, read_spread};

@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 pub struct Faults {
     /// Copies from host memory.
     pub copies: AtomicI64,
+    /// Copies to host memory.
+    pub downloads: AtomicI64,
     /// Pinned allocations.
     pub pinned: AtomicI64,
     /// Registrations of file mappings.
@@ -34,6 +36,7 @@ impl Default for Faults {
         let never = || AtomicI64::new(-1);
         Self {
             copies: never(),
+            downloads: never(),
             pinned: never(),
             registrations: never(),
             modules: never(),
@@ -184,6 +187,7 @@ impl RawStream for FaultStream {
     }
 
     unsafe fn copy_to_host(&self, dst: *mut u8, src: DevicePtr, len: u64) -> Result<()> {
+        Faults::allow(&self.faults.downloads, "a copy from the device")?;
         // SAFETY: the caller's promise.
         unsafe { self.inner.copy_to_host(dst, src, len) }
     }

@@ -41,12 +41,12 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    fn take(&self, job: &Job) -> io::Result<Box<dyn IoQueue>> {
+    pub(crate) fn take(&self, job: &Job) -> io::Result<Box<dyn IoQueue>> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         idle.map_or_else(|| job.storage.open_queue(QUEUE_DEPTH), Ok)
     }
 
-    fn give_back(&self, queue: Box<dyn IoQueue>) {
+    pub(crate) fn give_back(&self, queue: Box<dyn IoQueue>) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(queue);
     }
 }

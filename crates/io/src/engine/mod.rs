@@ -8,6 +8,8 @@ pub(crate) mod cached;
 pub(crate) mod direct;
 pub(crate) mod mapped;
 pub(crate) mod p2p;
+pub(crate) mod write_cached;
+pub(crate) mod write_direct;
 
 use crate::batch::Piece;
 use crate::feed::Feed;
@@ -132,6 +134,25 @@ unsafe fn enqueue_copies(job: &Job, stream: &LentStream, slot: &mut Slot, pieces
     }
     .and_then(|()| stream.record())
     .map_err(name)
+}
+
+/// Copies what pieces of a file are to become from device memory into a slot, and waits for it.
+///
+/// # Safety
+/// Nobody else uses the slot.
+unsafe fn fetch(job: &Job, stream: &LentStream, slot: &mut Slot, pieces: &[Piece]) -> crate::Result<()> {
+    let start = slot.buffer().as_mut_ptr();
+    let copies = copies_of(job, pieces)?;
+    let copied = copies.iter().try_for_each(|copy| {
+        // SAFETY: the bytes lie inside the slot by the batch's construction; the caller vouches that
+        // it is ours, and the wait below ends before it is used again.
+        unsafe { stream.copy_to_host(start.add(copy.from as usize), copy.place) }
+    });
+    let landed = copied.and_then(|()| stream.record()).and_then(|event| event.wait());
+    landed.map_err(|error| {
+        let _ = stream.synchronize();
+        job.device_error(error).at(pieces.first().map_or(0, |piece| piece.offset))
+    })
 }
 
 /// Above this many places, one copy to the device and a kernel that shares it out are quicker than

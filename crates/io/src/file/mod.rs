@@ -3,8 +3,9 @@
 mod plain;
 
 pub use plain::PlainFile;
-pub(crate) use plain::Stamp;
+pub(crate) use plain::{Access, Stamp};
 
+use crate::ranges::{Mode, Ranges, Ticket};
 use crate::{Advice, Result};
 use std::fs::File;
 use std::path::Path;
@@ -14,12 +15,28 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct OpenFile {
     plain: Arc<PlainFile>,
+    /// The order of reads and writes; none where nobody writes through this handle.
+    order: Option<Arc<Ranges>>,
 }
 
 impl OpenFile {
     /// Opens a regular file or a block device.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Ok(Self { plain: Arc::new(PlainFile::open(path)?) })
+        Ok(Self { plain: Arc::new(PlainFile::open(path)?), order: None })
+    }
+
+    /// Opens a regular file or a block device for reading and writing; creates a regular file if
+    /// that is asked for.
+    pub fn open_for_writing(path: impl AsRef<Path>, create: bool) -> Result<Self> {
+        let access = if create { Access::Create } else { Access::Write };
+        Ok(Self { plain: Arc::new(PlainFile::open_with(path.as_ref(), access)?), order: Some(Arc::default()) })
+    }
+
+    /// A place in the order of reads and writes of these bytes, to the end without a length; none
+    /// where nobody writes through this handle.
+    pub(crate) fn ticket(&self, mode: Mode, offset: u64, length: Option<u64>) -> Option<Ticket> {
+        let range = offset..length.map_or(u64::MAX, |length| offset.saturating_add(length));
+        self.order.as_ref().map(|order| order.ticket(range, mode))
     }
 
     /// The plain file.

@@ -42,8 +42,22 @@ pub struct PlainFile {
     latest_cached: AtomicBool,
     /// Ranges registered for copies straight out of the page cache.
     pub(crate) windows: crate::engine::mapped::Windows,
+    /// Whether it was opened for writing, and the first failed write after that.
+    writable: bool,
+    latched: OnceLock<String>,
     /// Its sequential readers.
     pub(crate) readahead: Readahead,
+}
+
+/// What a file is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Reading.
+    Read,
+    /// Reading and writing.
+    Write,
+    /// The same, of a new file if there is none.
+    Create,
 }
 
 /// What tells that a file may have been cut and written anew: size, and times of the latest
@@ -65,13 +79,20 @@ pub(crate) struct Direct {
 impl PlainFile {
     /// Opens a regular file or a block device.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
+        Self::open_with(path.as_ref(), Access::Read)
+    }
+
+    /// Opens a regular file or a block device.
+    pub(crate) fn open_with(path: &Path, access: Access) -> Result<Self> {
         // Looked at before it is opened: opening a pipe would wait for its writer.
-        let before = std::fs::metadata(path).map_err(|error| open_error(path, error))?;
-        refuse_others(path, before.file_type())?;
+        match std::fs::metadata(path) {
+            Ok(before) => refuse_others(path, before.file_type())?,
+            Err(error) if access == Access::Create && error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(open_error(path, error)),
+        }
         let mut options = File::options();
-        let buffered =
-            options.read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(|error| open_error(path, error))?;
+        options.read(true).write(access != Access::Read).create(access == Access::Create);
+        let buffered = options.custom_flags(libc::O_NONBLOCK).open(path).map_err(|error| open_error(path, error))?;
         let metadata = buffered.metadata().map_err(|error| open_error(path, error))?;
         refuse_others(path, metadata.file_type())?;
         let file = Self {
@@ -87,6 +108,8 @@ impl PlainFile {
             part_cached: AtomicU32::new(u32::MAX),
             latest_cached: AtomicBool::new(false),
             windows: crate::engine::mapped::Windows::default(),
+            writable: access != Access::Read,
+            latched: OnceLock::new(),
             readahead: Readahead::default(),
         };
         file.refuse_sizeless(&metadata)?;
@@ -101,6 +124,42 @@ impl PlainFile {
     /// The descriptor for reads through the page cache.
     pub fn buffered(&self) -> &File {
         &self.buffered
+    }
+
+    /// Whether it is a block device, which has a fixed size.
+    pub(crate) fn is_block_device(&self) -> bool {
+        self.is_block_device
+    }
+
+    /// Refuses writes to a file that was opened for reading, or where one has failed.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if !self.writable {
+            let detail = "it was opened for reading only; open it for writing";
+            return Err(Error::new(ErrorKind::ReadOnly, &self.path, detail));
+        }
+        match self.latched.get() {
+            None => Ok(()),
+            Some(first) => {
+                let detail = format!(
+                    "an earlier write failed ({first}), so later ones are refused; check the file, and open it again"
+                );
+                Err(Error::new(ErrorKind::Latched, &self.path, detail))
+            }
+        }
+    }
+
+    /// Remembers that a write has failed; the first failure counts.
+    pub(crate) fn latch(&self, error: &Error) {
+        let _ = self.latched.set(error.to_string());
+    }
+
+    /// Takes back what a failed write up to `end` has added to the file, unless somebody else has
+    /// written beyond it.
+    pub(crate) fn cut_back(&self, size: u64, end: u64) {
+        if !self.is_block_device && self.size().is_ok_and(|now| now > size && now <= end) {
+            // A failure leaves allocated zeroes behind, which the error of the write covers.
+            let _ = self.buffered.set_len(size);
+        }
     }
 
     /// Says how it will be read.
@@ -232,8 +291,9 @@ impl PlainFile {
         let alignment = direct_alignment(&self.buffered)?;
         // Through /proc the second descriptor is the same inode, whatever the path names by now.
         let again = format!("/proc/self/fd/{}", self.buffered.as_raw_fd());
-        let opened = File::options().read(true).custom_flags(libc::O_DIRECT).open(&again);
-        let opened = opened.or_else(|_| File::options().read(true).custom_flags(libc::O_DIRECT).open(&self.path));
+        let open =
+            |path: &Path| File::options().read(true).write(self.writable).custom_flags(libc::O_DIRECT).open(path);
+        let opened = open(Path::new(&again)).or_else(|_| open(&self.path));
         let file = opened.map_err(|error| format!("the file system refuses O_DIRECT: {error}"))?;
         let same = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino())).ok();
         if same(&file) != same(&self.buffered) {

@@ -11,6 +11,7 @@ mod report;
 mod scattered;
 mod short;
 mod submit;
+mod write;
 
 pub use options::{EngineChoice, ReadOptions, RouterOptions};
 pub use ordered::OrderedReader;
@@ -18,6 +19,7 @@ pub(crate) use read::clamp;
 pub use report::{ReadReport, ResidencyReport, SegmentReport};
 pub use scattered::{BatchReport, ReadExtent};
 pub use submit::PendingOnStream;
+pub use write::{WriteOptions, WriteReport};
 
 use crate::cost::Costs;
 use crate::engine::Streams;
@@ -91,6 +93,12 @@ impl Router {
     /// Opens a file for reading.
     pub fn open(&self, path: impl AsRef<std::path::Path>) -> Result<Arc<OpenFile>> {
         OpenFile::open(path).map(Arc::new).map_err(|error| error.into_device(self.device.id()))
+    }
+
+    /// Opens a file for reading and writing, creating it if that is asked for.
+    pub fn open_for_writing(&self, path: impl AsRef<std::path::Path>, create: bool) -> Result<Arc<OpenFile>> {
+        let opened = OpenFile::open_for_writing(path, create);
+        opened.map(Arc::new).map_err(|error| error.into_device(self.device.id()))
     }
 
     /// Pinned memory in use: bytes with those for reading ahead, slots without.

@@ -8,6 +8,7 @@ use super::Router;
 use super::read::clamp;
 use crate::file::{PlainFile, Stamp};
 use crate::fill::{self, Filled};
+use crate::ranges::Mode;
 use crate::readahead::{Sequence, Windows};
 use crate::{Error, ErrorKind, OpenFile, Result};
 use bifolio_device::{DeviceSlice, Stream};
@@ -20,6 +21,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct OrderedReader<'a> {
     router: &'a Router,
+    handle: OpenFile,
     file: Arc<PlainFile>,
     stream: &'a Stream,
     sequence: Option<Sequence>,
@@ -37,8 +39,8 @@ impl Router {
             let detail = format!("the stream belongs to {}, not to this router's device", stream.device().id());
             return Err(Error::new(ErrorKind::NoEngine, file.path(), detail).into_device(self.device.id()));
         }
-        let file = Arc::clone(file.plain());
-        Ok(OrderedReader { router: self, file, stream, sequence: None, windows: Windows::new() })
+        let (handle, file) = (file.clone(), Arc::clone(file.plain()));
+        Ok(OrderedReader { router: self, handle, file, stream, sequence: None, windows: Windows::new() })
     }
 }
 
@@ -59,6 +61,8 @@ impl OrderedReader<'_> {
 
     /// See [`Self::read`].
     unsafe fn enqueue(&mut self, offset: u64, length: u64, destination: DeviceSlice<'_>) -> Result<u64> {
+        let turn = self.handle.ticket(Mode::Read, offset, Some(length));
+        turn.as_ref().inspect(|turn| turn.wait());
         let stamp = self.file.stamp()?;
         let range = clamp(self.file.path(), stamp.size, offset, Some(length), destination.len())?;
         if range.is_empty() {

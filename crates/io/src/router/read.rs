@@ -7,10 +7,11 @@ use crate::engine::direct::Direct;
 use crate::engine::mapped::{COPY_BYTES_MIN, Mapped};
 use crate::engine::p2p::P2p;
 use crate::file::{PlainFile, Stamp};
-use crate::flight::Flight;
+use crate::flight::{Flight, StartEngine};
 use crate::job::{Cancel, Job, Order, Placement};
 use crate::plan::{Offer, Plan, plan};
 use crate::planner::Planner;
+use crate::ranges::{Mode, Ticket};
 use crate::residency::Residency;
 use crate::storage::Storage;
 use crate::workers::Group;
@@ -37,9 +38,24 @@ impl Router {
         destination: DeviceSlice<'_>,
         options: &ReadOptions,
     ) -> Result<ReadReport> {
+        let turn = file.ticket(Mode::Read, offset, length);
+        self.read_in_turn(file, offset, length, destination, options, turn.as_ref())
+    }
+
+    /// The same for a request whose place in the order of reads and writes was taken before.
+    pub(super) fn read_in_turn(
+        &self,
+        file: &OpenFile,
+        offset: u64,
+        length: Option<u64>,
+        destination: DeviceSlice<'_>,
+        options: &ReadOptions,
+        turn: Option<&Ticket>,
+    ) -> Result<ReadReport> {
         let started = Instant::now();
         self.begin(file, &options.cancel)
             .and_then(|()| {
+                turn.inspect(|turn| turn.wait());
                 let file = file.plain();
                 let stamp = file.stamp()?;
                 let range = clamp(file.path(), stamp.size, offset, length, destination.len())?;
@@ -215,8 +231,17 @@ impl Router {
         job: &Arc<Job>,
         chunks: &mut dyn Iterator<Item = Result<Vec<Segment>>>,
     ) -> Result<(Vec<SegmentReport>, f64)> {
-        let start = |kind, job: &Arc<Job>| self.start_engine(kind, job);
-        let mut flight = Flight::new(job, &self.workers, &start);
+        self.execute_with(job, chunks, &|kind, job| self.start_engine(kind, job))
+    }
+
+    /// The same with engines of the caller's.
+    pub(super) fn execute_with(
+        &self,
+        job: &Arc<Job>,
+        chunks: &mut dyn Iterator<Item = Result<Vec<Segment>>>,
+        start: &StartEngine<'_>,
+    ) -> Result<(Vec<SegmentReport>, f64)> {
+        let mut flight = Flight::new(job, &self.workers, start);
         while let Some(chunk) = chunks.next() {
             if let Err(error) = chunk.and_then(|segments| flight.add(segments)) {
                 job.fail(error);

@@ -14,6 +14,7 @@ use crate::file::{PlainFile, Stamp};
 use crate::fill::{self, Begin};
 use crate::flight::work;
 use crate::job::{Job, Landing, Placement};
+use crate::ranges::{Mode, Ticket};
 use crate::workers::Group;
 use crate::{EngineKind, Error, ErrorKind, OpenFile, Result, Segment};
 use bifolio_device::DeviceSlice;
@@ -63,10 +64,24 @@ impl Router {
         destination: DeviceSlice<'_>,
         options: &ReadOptions,
     ) -> Result<BatchReport> {
+        let turn = file.ticket(Mode::Read, 0, None);
+        self.read_batch_in_turn(file, extents, destination, options, turn.as_ref())
+    }
+
+    /// The same for a request whose place in the order of reads and writes was taken before.
+    pub(super) fn read_batch_in_turn(
+        &self,
+        file: &OpenFile,
+        extents: &[ReadExtent],
+        destination: DeviceSlice<'_>,
+        options: &ReadOptions,
+        turn: Option<&Ticket>,
+    ) -> Result<BatchReport> {
         let started = Instant::now();
         self.begin(file, &options.cancel)
             .and_then(|()| check(file.path(), extents, destination.len()))
             .and_then(|()| {
+                turn.inspect(|turn| turn.wait());
                 let file = file.plain();
                 let stamp = file.stamp()?;
                 let (batch, short) = Batch::new(extents, stamp.size, destination);
@@ -99,6 +114,8 @@ impl Router {
         let room = places.iter().try_fold(0_u64, |sum, place| sum.checked_add(place.len())).unwrap_or(u64::MAX);
         self.begin(file, &options.cancel)
             .and_then(|()| {
+                let turn = file.ticket(Mode::Read, offset, Some(room));
+                turn.as_ref().inspect(|turn| turn.wait());
                 let file = file.plain();
                 let stamp = file.stamp()?;
                 let range = clamp(file.path(), stamp.size, offset, Some(room), room)?;

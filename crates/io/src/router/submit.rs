@@ -7,9 +7,11 @@
 //! gate is always opened, and slots behind gates always come back.
 
 use super::read::clamp;
-use super::{BatchReport, ReadExtent, ReadOptions, ReadReport, Router};
+use super::{BatchReport, ReadExtent, ReadOptions, ReadReport, Router, WriteOptions, WriteReport};
 use crate::file::PlainFile;
 use crate::fill::{self, BOUNDARY_BYTES};
+use crate::job::Cancel;
+use crate::ranges::{Mode, Ticket};
 use crate::request::{Buffer, Pending, Promise, promise};
 use crate::workers::{Group, Workers};
 use crate::{Error, ErrorKind, OpenFile, Result};
@@ -40,8 +42,9 @@ impl Router {
         options: &ReadOptions,
     ) -> Pending<ReadReport> {
         let (destination, options) = (destination.clone(), options.clone());
-        self.submit(file, options, move |router, file, options| {
-            router.read(file, offset, length, destination.slice(), options)
+        let turn = file.ticket(Mode::Read, offset, length);
+        self.submit(file, &options.cancel.clone(), move |router, file| {
+            router.read_in_turn(file, offset, length, destination.slice(), &options, turn.as_ref())
         })
     }
 
@@ -54,20 +57,37 @@ impl Router {
         options: &ReadOptions,
     ) -> Pending<BatchReport> {
         let (destination, options) = (destination.clone(), options.clone());
-        self.submit(file, options, move |router, file, options| {
-            router.read_batch(file, &extents, destination.slice(), options)
+        let turn = file.ticket(Mode::Read, 0, None);
+        self.submit(file, &options.cancel.clone(), move |router, file| {
+            router.read_batch_in_turn(file, &extents, destination.slice(), &options, turn.as_ref())
+        })
+    }
+
+    /// [`Router::write`], carried out while the caller goes on. Requests submitted later for bytes of
+    /// the same range, through the same handle, come after it.
+    pub fn submit_write(
+        self: &Arc<Self>,
+        file: &OpenFile,
+        offset: u64,
+        source: &Buffer,
+        options: &WriteOptions,
+    ) -> Pending<WriteReport> {
+        let (source, options) = (source.clone(), options.clone());
+        let turn = file.ticket(Mode::Write, offset, Some(source.len()));
+        self.submit(file, &options.cancel.clone(), move |router, file| {
+            router.write_in_turn(file, offset, source.slice(), &options, turn.as_ref())
         })
     }
 
     fn submit<T: Send + 'static>(
         self: &Arc<Self>,
         file: &OpenFile,
-        options: ReadOptions,
-        request: impl FnOnce(&Self, &OpenFile, &ReadOptions) -> Result<T> + Send + 'static,
+        cancel: &Cancel,
+        request: impl FnOnce(&Self, &OpenFile) -> Result<T> + Send + 'static,
     ) -> Pending<T> {
-        let (promise, pending) = promise(file.path(), &options.cancel);
+        let (promise, pending) = promise(file.path(), cancel);
         let (router, file) = (Arc::clone(self), file.clone());
-        REQUESTS.run(&Group::default(), move || promise.keep(request(&router, &file, &options)));
+        REQUESTS.run(&Group::default(), move || promise.keep(request(&router, &file)));
         pending
     }
 
@@ -108,6 +128,9 @@ impl Router {
             let detail = format!("the stream belongs to {}, not to this router's device", stream.device().id());
             return Err(Error::new(ErrorKind::NoEngine, file.path(), detail));
         }
+        // Here and not in a fill: a write that comes first may itself need a slot.
+        let turn = file.ticket(Mode::Read, offset, length);
+        turn.as_ref().inspect(|turn| turn.wait());
         let plain = file.plain();
         let range = clamp(file.path(), plain.stamp()?.size, offset, length, destination.len())?;
         let device_error = |error| Error::device(file.path(), error).at(range.start);
@@ -122,6 +145,7 @@ impl Router {
             left: AtomicUsize::new(parts as usize),
             outcome: Mutex::new((Some(promise), None)),
             _destination: destination.clone(),
+            _turn: turn,
         });
         let mut at = range.start;
         while at < range.end {
@@ -227,6 +251,7 @@ struct Gated {
     /// What the last of them keeps, and the first failure.
     outcome: Mutex<(Option<Promise<u64>>, Option<Error>)>,
     _destination: Buffer,
+    _turn: Option<Ticket>,
 }
 
 impl Gated {

@@ -1,0 +1,278 @@
+//! Device to storage past the page cache: copies into pinned slots, and unbuffered writes out of
+//! them, many at a time, all from one thread.
+//!
+//! A slot is fetched while the queue is busy with those before it: fetching takes a fraction of the
+//! time that writing does, so the thread simply waits for it.
+
+use super::{Engine, LentStream, Streams, drain, fetch};
+use crate::ErrorKind;
+use crate::engine::direct::{QUEUE_DEPTH, Queues};
+use crate::feed::{Feed, Next, Pace};
+use crate::job::Job;
+use crate::plan::EngineKind;
+use crate::storage::{Direction, IoQueue, QueuedIo};
+use bifolio_device::Slot;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+
+/// One write.
+const WRITE_BYTES: u64 = 1 << 20;
+
+/// Bytes of slots that the engine holds at once.
+const HELD_BYTES_MAX: usize = 32 << 20;
+
+/// The engine on one job, whose segments begin and end at boundaries of unbuffered writes.
+#[derive(Debug)]
+pub(crate) struct WriteDirect {
+    job: Arc<Job>,
+    feed: Feed,
+    fd: RawFd,
+    alignment: u64,
+    streams: Arc<Streams>,
+    queues: Arc<Queues>,
+}
+
+impl WriteDirect {
+    pub(crate) fn new(job: &Arc<Job>, streams: &Arc<Streams>, queues: &Arc<Queues>) -> crate::Result<Self> {
+        let missing = |reason| job.error(ErrorKind::NoEngine, format!("it cannot be written unbuffered: {reason}"));
+        let direct = job.file.direct().map_err(missing)?;
+        Ok(Self {
+            job: Arc::clone(job),
+            feed: Feed::new(job.slot_limits(), direct.alignment, Pace::Whole),
+            fd: direct.file.as_raw_fd(),
+            alignment: direct.alignment,
+            streams: Arc::clone(streams),
+            queues: Arc::clone(queues),
+        })
+    }
+
+    fn run(&self, queue: &mut dyn IoQueue, stream: &LentStream) -> crate::Result<()> {
+        let job = &*self.job;
+        let mut run = Run { engine: self, held: vec![], waiting: VecDeque::new(), in_flight: 0, writes: vec![] };
+        let outcome = run.work(queue, stream);
+        if outcome.is_err() {
+            // The slots go back to the pool: no write may be reading from them.
+            let mut done = Vec::new();
+            while run.in_flight > 0 && queue.wait(&mut done).is_ok() {
+                run.in_flight -= done.drain(..).count();
+            }
+        }
+        if run.in_flight > 0 {
+            return Err(job.error(ErrorKind::Write, "the queue for writes failed"));
+        }
+        outcome
+    }
+}
+
+impl Engine for WriteDirect {
+    fn feed(&self) -> &Feed {
+        &self.feed
+    }
+
+    fn threads(&self, _bytes: u64) -> usize {
+        1
+    }
+
+    fn work(&self) {
+        let job = &*self.job;
+        let queue = self.queues.take(job);
+        let queue = queue.map_err(|error| job.error(ErrorKind::Write, format!("no queue for writes: {error}")));
+        let stream = self.streams.take().map_err(|error| job.device_error(error));
+        match (queue, stream) {
+            (Ok(mut queue), Ok(stream)) => {
+                match self.run(&mut *queue, &stream) {
+                    Ok(()) => self.queues.give_back(queue),
+                    Err(error) => job.fail(error),
+                }
+                drain(job, &stream);
+            }
+            (Err(error), _) | (_, Err(error)) => job.fail(error),
+        }
+    }
+
+    fn finish(&self) {
+        self.job.end_engine(EngineKind::Direct);
+    }
+}
+
+/// A slot of this engine, and the writes out of it that have not completed.
+struct Held {
+    slot: Slot,
+    writes: usize,
+}
+
+struct Run<'a> {
+    engine: &'a WriteDirect,
+    held: Vec<Held>,
+    /// Writes for which the queue has no room yet: the held slot, and the segment.
+    waiting: VecDeque<Write>,
+    in_flight: usize,
+    /// Writes in flight by token.
+    writes: Vec<Option<Write>>,
+}
+
+#[derive(Clone, Copy)]
+struct Write {
+    held: usize,
+    segment: usize,
+    io: QueuedIo,
+}
+
+impl Run<'_> {
+    fn work(&mut self, queue: &mut dyn IoQueue, stream: &LentStream) -> crate::Result<()> {
+        let mut done = Vec::new();
+        let mut pieces = Vec::new();
+        loop {
+            if self.engine.job.is_stopped() {
+                self.waiting.clear();
+                if self.in_flight == 0 {
+                    return Ok(());
+                }
+            } else if self.waiting.len() + self.in_flight < QUEUE_DEPTH as usize {
+                match self.engine.feed.poll(&mut pieces) {
+                    Next::Batch => self.start_batch(&pieces, queue, stream)?,
+                    Next::Later if self.in_flight == 0 => self.engine.feed.wait_for_planner(),
+                    Next::End if self.in_flight == 0 && self.waiting.is_empty() => return Ok(()),
+                    Next::Later | Next::End => {}
+                }
+            }
+            self.submit_waiting(queue)?;
+            let full = self.waiting.len() + self.in_flight >= QUEUE_DEPTH as usize;
+            let ended = self.engine.feed.peek() != Next::Batch || self.engine.job.is_stopped();
+            if self.in_flight > 0 && (full || ended) {
+                self.reap(queue, &mut done)?;
+            }
+        }
+    }
+
+    /// Fetches a slot and queues its writes.
+    fn start_batch(
+        &mut self,
+        pieces: &[crate::batch::Piece],
+        queue: &mut dyn IoQueue,
+        stream: &LentStream,
+    ) -> crate::Result<()> {
+        let index = self.free_slot(queue)?;
+        let (engine, held) = (self.engine, &mut self.held[index]);
+        // SAFETY: no write uses the slot; `fetch` waits for its copies.
+        unsafe { fetch(&engine.job, stream, &mut held.slot, pieces) }?;
+        let memory = held.slot.buffer().as_mut_ptr();
+        for piece in pieces {
+            engine.job.begin_segment(piece.segment);
+            let mut at = 0;
+            while at < piece.len {
+                let len = WRITE_BYTES.min(piece.len - at);
+                let io = QueuedIo {
+                    direction: Direction::Write,
+                    fd: engine.fd,
+                    memory: memory.wrapping_add((piece.wanted_at() + at) as usize),
+                    len: len as usize,
+                    offset: piece.offset + at,
+                    slot: held.slot.index(),
+                    token: 0,
+                };
+                self.waiting.push_back(Write { held: index, segment: piece.segment, io });
+                held.writes += 1;
+                at += len;
+            }
+        }
+        Ok(())
+    }
+
+    /// A slot that no write uses, one more from the pool, or one that is waited for.
+    fn free_slot(&mut self, queue: &mut dyn IoQueue) -> crate::Result<usize> {
+        let job = &*self.engine.job;
+        let mut done = Vec::new();
+        loop {
+            if let Some(index) = self.held.iter().position(|held| held.writes == 0) {
+                return Ok(index);
+            }
+            let may_hold_more = (self.held.len() + 1) * job.pool.slot_bytes() <= HELD_BYTES_MAX;
+            let slot = match self.held.is_empty() {
+                true => job.pool.acquire().map(Some),
+                false if may_hold_more => job.pool.try_acquire(),
+                false => Ok(None),
+            };
+            if let Some(mut slot) = slot.map_err(|error| job.device_error(error))? {
+                let (index, len, start) = (slot.index(), job.pool.slot_bytes(), slot.buffer().as_mut_ptr());
+                // SAFETY: a pool keeps its slots in place, and the router drops its queues before it.
+                unsafe { queue.register_slot(index, start, len) };
+                self.held.push(Held { slot, writes: 0 });
+                continue;
+            }
+            self.submit_waiting(queue)?;
+            self.reap(queue, &mut done)?;
+        }
+    }
+
+    fn submit_waiting(&mut self, queue: &mut dyn IoQueue) -> crate::Result<()> {
+        while self.in_flight < QUEUE_DEPTH as usize {
+            let Some(write) = self.waiting.pop_front() else { return Ok(()) };
+            let token = self.writes.iter().position(Option::is_none).unwrap_or_else(|| {
+                self.writes.push(None);
+                self.writes.len() - 1
+            });
+            self.writes[token] = Some(write);
+            // SAFETY: the slot is held until its writes are done, the file as long as the job.
+            unsafe { queue.submit(QueuedIo { token: token as u64, ..write.io }) }
+                .map_err(|error| self.engine.job.write_error(error, write.io.offset))?;
+            self.in_flight += 1;
+        }
+        Ok(())
+    }
+
+    /// Waits for a write, and takes all that have ended.
+    fn reap(&mut self, queue: &mut dyn IoQueue, done: &mut Vec<(u64, io::Result<usize>)>) -> crate::Result<()> {
+        let job = &*self.engine.job;
+        queue
+            .wait(done)
+            .map_err(|error| job.error(ErrorKind::Write, format!("the queue for writes failed: {error}")))?;
+        let mut failure = None;
+        for (token, outcome) in done.drain(..) {
+            self.in_flight -= 1;
+            let write = self.writes[token as usize].take().expect("a queue reports each token once");
+            self.held[write.held].writes -= 1;
+            match self.judge(&write, outcome) {
+                Ok(Some(rest)) => {
+                    self.held[rest.held].writes += 1;
+                    self.waiting.push_front(rest);
+                }
+                Ok(None) => {}
+                Err(error) => _ = failure.get_or_insert(error),
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// What a completed write leaves to be written.
+    fn judge(&self, write: &Write, outcome: io::Result<usize>) -> crate::Result<Option<Write>> {
+        let job = &*self.engine.job;
+        let written = match outcome {
+            Ok(written) => written,
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => 0,
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
+                let detail = format!(
+                    "the file system refuses an unbuffered write aligned to {} bytes: {error}",
+                    self.engine.alignment
+                );
+                return Err(job.error(ErrorKind::DirectRefused, detail).at(write.io.offset).with_source(error));
+            }
+            Err(error) => return Err(job.write_error(error, write.io.offset)),
+        };
+        job.end_piece(write.segment, written as u64);
+        if written == write.io.len {
+            return Ok(None);
+        }
+        // The next write begins at a boundary again.
+        let kept = written - written % self.engine.alignment as usize;
+        let io = QueuedIo {
+            memory: write.io.memory.wrapping_add(kept),
+            len: write.io.len - kept,
+            offset: write.io.offset + kept as u64,
+            ..write.io
+        };
+        Ok(Some(Write { io, ..*write }))
+    }
+}
