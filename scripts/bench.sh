@@ -6,7 +6,7 @@
 #
 # OUT receives the results; the test file (8 GiB of incompressible data) is made in FOLDER (default:
 # build/) and removed. BIFOLIO names the binary, BIFOLIO_DEVICE the device, PARTS what to measure
-# (of: states sizes calibrate).
+# (of: states sizes calibrate partly load; the last two are not measured without being named).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -39,3 +39,16 @@ case $parts in *sizes*)
     ;;
 esac
 case $parts in *calibrate*) BIFOLIO_CACHE_DIR=$out/cache "$bifolio" calibrate "$folder" | tee "$out/calibrate.txt" ;; esac
+# The evaluation of the SPIN paper: relative throughput by what is cached (its figures 4a, 4b and 5),
+# and of 512 KiB requests beside a busy machine (4d). 660 runs of 0.12 s at most, and about as much
+# again to bring the file from one state into the next and to verify: 150 s on a disk of 1.4 GB/s.
+case $parts in *partly*)
+    bench partly --states 0-100%/10 --sizes 512,4K,64K,512K,8M --pattern random,sequential \
+        --engines cached,direct,auto --limit 512M --repetitions 2 --run-time 0.12
+    ;;
+esac
+case $parts in *load*)
+    bench load --states 0%,50%,100% --sizes 512K --load none,cpu,disk \
+        --engines cached,direct,auto --limit 512M --repetitions 10 --run-time 0.3
+    ;;
+esac

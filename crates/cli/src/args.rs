@@ -1,14 +1,16 @@
 //! The command line, as data.
 
+use crate::bench::choices::{LoadKind, Pattern, RequestSize, States, parse_cell, parse_seconds};
 use crate::bench::small::SmallArgs;
 use crate::bench::spread::SpreadArgs;
 use crate::exit::{self, Code, Failure};
 use crate::size;
 use bifolio_device::DeviceChoice;
 use bifolio_io::{EngineChoice, Spread};
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::{Args as ClapArgs, Parser, Subcommand};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Reads files into device memory by the best path for their cache state.
 #[derive(Debug, Parser)]
@@ -159,25 +161,48 @@ pub struct BenchArgs {
     /// The files.
     #[arg(required = true)]
     pub files: Vec<PathBuf>,
-    /// Cache states: `again` is warm, through a handle that has been read several times.
+    /// Cache states: warm, cold, half (every second stripe), again (warm, through a handle that
+    /// has been read several times), and percentages of cells that are cached, drawn at random:
+    /// 30%, or in steps, 0-100%/10.
     #[arg(long, value_delimiter = ',', default_value = "warm,again,cold,half", value_name = "LIST")]
-    pub states: Vec<CacheState>,
+    pub states: Vec<States>,
     /// Engines [default: cached, direct, mapped and auto, less what does not work here].
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     pub engines: Option<Vec<EngineChoice>>,
     /// Request sizes, such as 4K,1M,file; `file` is the whole file by one request.
     #[arg(long, value_delimiter = ',', default_value = "file", value_name = "LIST")]
     pub sizes: Vec<RequestSize>,
+    /// Order of the requests: random (shuffled, at places all over the region), sequential (in file
+    /// order from its start, through one handle), or both.
+    #[arg(long, value_delimiter = ',', default_value = "random", value_name = "LIST")]
+    pub pattern: Vec<Pattern>,
+    /// What else the machine does meanwhile: none, cpu (a spinning thread for each processor), disk
+    /// (8 threads read a scratch file in the same folder at random, past the page cache).
+    #[arg(long, value_delimiter = ',', default_value = "none", value_name = "LIST")]
+    pub load: Vec<LoadKind>,
     /// Runs of each engine; engines take turns.
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub repetitions: u32,
     /// Stripes of the half-cached state.
     #[arg(long, default_value = "32M", value_parser = size::parse, value_name = "SIZE")]
     pub stripe: u64,
-    /// Bytes that requests of one size cover at most (and at most 4096 requests).
+    /// Cells of the percentages, a multiple of 4K; at most a hundredth of the region.
+    #[arg(long, default_value = "256K", value_parser = parse_cell, value_name = "SIZE")]
+    pub cell: u64,
+    /// The region of a file whose state is set up and that requests are drawn from: its first so
+    /// many bytes. Sequential requests that end before have a region that ends with them.
     #[arg(long, default_value = "1G", value_parser = size::parse, value_name = "SIZE")]
     pub limit: u64,
-    /// Seed of the requests' order.
+    /// Requests of a run at most.
+    #[arg(long, default_value_t = 4096, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub requests: u64,
+    /// A run ends after this time, once it has made 8 requests.
+    #[arg(long, default_value = "2", value_parser = parse_seconds, value_name = "SECONDS")]
+    pub run_time: Duration,
+    /// Bytes of the scratch file that the disk load reads, at least 1M.
+    #[arg(long, default_value = "1G", value_parser = size::parse, value_name = "SIZE")]
+    pub load_size: u64,
+    /// Seed of the requests' places and order, and of the cells.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Write a report with plots, one self-contained HTML file.
@@ -211,64 +236,6 @@ impl FromStr for ProfileChoice {
     }
 }
 
-/// What of a file is in the page cache before a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CacheState {
-    /// All of it.
-    Warm,
-    /// All of it, and the file has been read several times through the same handle.
-    Again,
-    /// Nothing.
-    Cold,
-    /// Every second stripe.
-    Half,
-}
-
-impl CacheState {
-    /// The name used on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Warm => "warm",
-            Self::Again => "again",
-            Self::Cold => "cold",
-            Self::Half => "half",
-        }
-    }
-}
-
-/// How much one request asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RequestSize {
-    /// The whole file.
-    File,
-    /// So many bytes.
-    Bytes(u64),
-}
-
-impl FromStr for RequestSize {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "file" => Ok(Self::File),
-            _ => match size::parse(text)? {
-                0 => Err("a request has at least one byte".to_owned()),
-                bytes => Ok(Self::Bytes(bytes)),
-            },
-        }
-    }
-}
-
-impl std::fmt::Display for RequestSize {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::File => f.write_str("file"),
-            Self::Bytes(bytes) => f.write_str(&size::exact(*bytes)),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -281,11 +248,14 @@ mod tests {
 
     #[test]
     fn lists_are_read() {
-        let line = "bifolio bench read a b --states cold,half --engines auto,direct --sizes 4K,file";
+        let line =
+            "bifolio bench read a b --states cold,0-20%/10 --engines auto,direct --sizes 4K,file --load cpu,none";
         let args = Args::try_parse_from(line.split(' ')).unwrap();
         let Command::Bench(BenchCommand::Read(bench)) = args.command else { panic!("another command") };
         assert_eq!(bench.files.len(), 2);
-        assert_eq!(bench.states, [CacheState::Cold, CacheState::Half]);
+        let states: Vec<_> = bench.states.iter().flat_map(|states| &states.0).map(ToString::to_string).collect();
+        assert_eq!(states, ["cold", "0%", "10%", "20%"]);
+        assert_eq!(bench.load, [LoadKind::Cpu, LoadKind::None]);
         assert_eq!(bench.sizes, [RequestSize::Bytes(4096), RequestSize::File]);
         assert_eq!(bench.engines.unwrap().len(), 2);
     }

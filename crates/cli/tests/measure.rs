@@ -47,6 +47,46 @@ fn a_benchmark_verifies_every_engine_in_every_state() {
 }
 
 #[test]
+fn partly_cached_files_are_measured_in_both_patterns_under_load() {
+    let place = Place::new();
+    let (file, _) = place.file("data", 8 << 20);
+    let html = place.dir.path().join("report.html");
+    let (file, report) = (file.to_str().unwrap(), html.to_str().unwrap());
+    let line = "--states 0-100%/50 --sizes 512,64K --pattern random,sequential --load none,cpu --cell 64K --requests 200 \
+                --engines cached,auto --repetitions 2 --run-time 0.1 --json --html";
+    let args: Vec<_> = ["bench", "read", file].into_iter().chain(line.split_whitespace()).chain([report]).collect();
+    let results = json(&place.run(&args));
+    let groups = results["files"][0]["groups"].as_array().unwrap();
+    let names = |key: &str| groups.iter().map(|group| group[key].as_str().unwrap()).collect::<Vec<_>>();
+    assert_eq!(groups.len(), 3 * 2 * 2 * 2);
+    assert_eq!(names("state").iter().filter(|state| **state == "50%").count(), 8);
+    assert_eq!(names("pattern").iter().filter(|pattern| **pattern == "sequential").count(), 12);
+    for group in groups {
+        assert_eq!(group["load_rate"].is_number(), group["load"] == "cpu", "{group}");
+        let wanted = group["cached_wanted"].as_f64().unwrap();
+        for row in group["rows"].as_array().unwrap() {
+            assert_eq!(row["verified"], true, "{row}");
+            // Where the kernel can tell, the state is what it is called.
+            if ["cachestat", "mincore"].contains(&row["residency_source"].as_str().unwrap()) {
+                for reached in ["cached_min", "cached_max"] {
+                    let off = row[reached].as_f64().unwrap() - wanted;
+                    assert!(off.abs() < 0.02, "{}, {}: {row}", group["state"], group["request_bytes"]);
+                }
+            }
+        }
+    }
+    assert!(results["files"][0]["loads"][0]["rate_max"].as_f64().unwrap() > 0.0);
+    let counted = results["summary"]["kept_up_best"].as_u64().unwrap() as usize;
+    assert_eq!(counted + results["summary"]["misses"].as_array().unwrap().len(), groups.len());
+    let page = std::fs::read_to_string(html).unwrap();
+    for title in ["512 B, sequential: throughput relative to auto", "64 KiB, random, without and under load"] {
+        assert!(page.contains(title), "{title}");
+    }
+    let left: Vec<_> = std::fs::read_dir(place.dir.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    assert!(left.iter().all(|name| !name.to_string_lossy().contains("load")), "{left:?}");
+}
+
+#[test]
 fn a_file_in_memory_is_measured_warm_and_the_rest_is_named() {
     let path = std::path::PathBuf::from(format!("/dev/shm/bifolio-measure-{}", std::process::id()));
     if std::fs::write(&path, vec![7; 3_000_000]).is_err() {

@@ -1,6 +1,7 @@
 //! What the disk and the link can do by themselves, in the same run: the limits that engines are
 //! held against.
 
+use super::choices::RequestSize;
 use crate::args::BenchArgs;
 use crate::exit::Failure;
 use crate::resources::gb_per_s;
@@ -53,7 +54,7 @@ pub(super) fn link(device: &Device, repetitions: u32) -> Result<f64, Failure> {
 /// Unbuffered reads into host memory, GB/s, of the first bytes of a file that is cold. None where
 /// the file system offers no such reads.
 pub(super) fn disk(file: &OpenFile, options: &BenchArgs) -> Result<Option<f64>, Failure> {
-    let whole = options.sizes.contains(&crate::args::RequestSize::File);
+    let whole = options.sizes.contains(&RequestSize::File);
     let size = file.size()?;
     let bytes = if whole { size } else { size.min(options.limit) } / ALIGNMENT * ALIGNMENT;
     let Some(direct) = open_direct(file.path()).filter(|_| bytes > 0) else { return Ok(None) };
@@ -113,13 +114,14 @@ fn read_all(file: &File, bytes: u64) -> std::io::Result<()> {
 }
 
 /// Memory at an address that unbuffered reads accept.
-struct Aligned {
+#[derive(Debug)]
+pub(super) struct Aligned {
     start: *mut u8,
     layout: Layout,
 }
 
 impl Aligned {
-    fn new(bytes: usize) -> Self {
+    pub(super) fn new(bytes: usize) -> Self {
         let layout = Layout::from_size_align(bytes, ALIGNMENT as usize).expect("a buffer of some MiB has a layout");
         // SAFETY: the layout has a size.
         let start = unsafe { alloc_zeroed(layout) };
@@ -127,6 +129,11 @@ impl Aligned {
             std::alloc::handle_alloc_error(layout);
         }
         Self { start, layout }
+    }
+
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the memory is ours, initialised with zeroes, and borrowed for as long as the slice.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.layout.size()) }
     }
 }
 

@@ -1,19 +1,24 @@
 //! `bifolio bench read`: engines by cache state, beside what disk and link can do.
 //!
 //! ```text
-//!   for each file, state and request size:
+//!   for each file, state, request size, pattern and load:
 //!       for each repetition:              drift of the machine hits all engines alike
 //!           for each engine (and the disk alone):
 //!               set the state up, look at what was reached, run, verify once
 //! ```
 //!
-//! The measuring is in [`states`] and [`baseline`], the arithmetic in [`results`], the reports in
+//! What can be asked for is in [`choices`], what it means in [`states`] and [`requests`], the
+//! measuring in [`run`], [`load`] and [`baseline`], the arithmetic in [`results`], the reports in
 //! [`table`] and [`html`].
 
 mod baseline;
+pub mod choices;
 mod html;
+mod load;
 mod machine;
 mod plots;
+mod random;
+mod requests;
 mod results;
 mod run;
 pub mod small;
@@ -21,27 +26,43 @@ pub mod spread;
 mod states;
 mod table;
 
-use crate::args::{Args, BenchArgs, CacheState, RequestSize};
+use crate::args::{Args, BenchArgs};
 use crate::exit::{Code, Failure};
 use crate::progress::Progress;
 use crate::{output, read, signals};
-use bifolio_device::{Device, open};
+use bifolio_device::{Device, DeviceSlice, open};
 use bifolio_io::{Cancel, EngineChoice, EngineKind, OpenFile, Router, RouterOptions};
-use results::{FileResults, Group, Results};
+use choices::{CacheState, LoadKind};
+use load::Loads;
+use requests::Requests;
+use results::{FileResults, Group, LoadResults, Results, Summary};
 use std::path::Path;
 use std::sync::Arc;
 
 /// What is the same for every run.
 struct Bench<'a> {
     options: &'a BenchArgs,
+    states: Vec<CacheState>,
     device: Device,
     cancel: &'a Cancel,
     progress: Progress,
 }
 
+/// What is the same for every run on one file.
+struct Target<'a> {
+    path: &'a Path,
+    engines: Vec<EngineChoice>,
+    loads: Loads,
+    memory: DeviceSlice<'a>,
+    link_gb_per_s: f64,
+    disk_gb_per_s: Option<f64>,
+}
+
 /// Measures, prints, and writes the report.
 pub fn run(args: &Args, options: &BenchArgs, cancel: &Cancel) -> Result<(), Failure> {
     let device = open(args.device()?)?;
+    let states = without_repeats(options.states.iter().flat_map(|states| &states.0));
+    let mut steps = 0;
     for path in &options.files {
         let file = read::open_file(path, &device)?;
         if file.size()? == 0 {
@@ -51,10 +72,10 @@ pub fn run(args: &Args, options: &BenchArgs, cancel: &Cancel) -> Result<(), Fail
                 device.id()
             )));
         }
+        let groups = states.len() * Requests::draw_all(file.size()?, options).len() * options.load.len();
+        steps += groups as u64 * u64::from(options.repetitions);
     }
-    let groups = options.files.len() * options.states.len() * options.sizes.len();
-    let steps = groups as u64 * u64::from(options.repetitions);
-    let bench = Bench { options, device, cancel, progress: Progress::of_steps("starting", steps) };
+    let bench = Bench { options, states, device, cancel, progress: Progress::of_steps("starting", steps) };
     let results = bench.measure()?;
     drop(bench);
     if let Some(out) = &options.html {
@@ -70,36 +91,57 @@ impl Bench<'_> {
     fn measure(&self) -> Result<Results, Failure> {
         let link = baseline::link(&self.device, self.options.repetitions)?;
         let files = self.options.files.iter().map(|path| self.measure_file(path, link));
+        let files: Vec<_> = files.collect::<Result<_, _>>()?;
         Ok(Results {
             machine: machine::describe(&self.device),
             seed: self.options.seed,
             repetitions: self.options.repetitions,
+            run_time_s_max: self.options.run_time.as_secs_f64(),
             stripe_bytes: self.options.stripe,
+            cell_bytes: self.options.cell,
             link_gb_per_s: link,
-            files: files.collect::<Result<_, _>>()?,
+            summary: Summary::of(&files),
+            files,
         })
     }
 
-    fn measure_file(&self, path: &Path, link: f64) -> Result<FileResults, Failure> {
+    fn measure_file(&self, path: &Path, link_gb_per_s: f64) -> Result<FileResults, Failure> {
         let file = read::open_file(path, &self.device)?;
         let router = Router::new(&self.device, self.router_options(&file, CacheState::Warm)?);
         let (engines, left_out) = self.engines(&router, &file)?;
+        drop(router);
+        let all_requests = Requests::draw_all(file.size()?, self.options);
+        let bytes = all_requests.iter().map(|requests| requests.bytes).max().unwrap_or(0);
+        let memory = self.device.alloc(bytes).map_err(|error| bifolio_io::Error::device(path, error))?;
+        let target = Target {
+            path,
+            engines,
+            loads: Loads::prepare(self.options, path, self.cancel)?,
+            memory: memory.slice(),
+            link_gb_per_s,
+            disk_gb_per_s: self.disk_of_percentages(&file)?,
+        };
         let mut results = FileResults {
             path: path.display().to_string(),
             bytes: file.size()?,
             file_system: machine::file_system(&file),
+            disk_gb_per_s: target.disk_gb_per_s,
             left_out,
             groups: vec![],
+            loads: vec![],
         };
-        drop(router);
-        for &state in &self.options.states {
-            for &size in &self.options.sizes {
-                match self.measure_group(path, state, size, &engines, link)? {
+        let combinations =
+            self.states.iter().flat_map(|state| all_requests.iter().map(move |requests| (*state, requests)));
+        let loads = without_repeats(&self.options.load);
+        for (state, requests) in combinations {
+            for &load in &loads {
+                match self.measure_group(&target, state, requests, load)? {
                     Ok(group) => results.groups.push(group),
-                    Err(reason) => results.left_out.push(format!("{} ({size}): {reason}", state.name())),
+                    Err(reason) => results.left_out.push(format!("{state} ({}): {reason}", requests.name())),
                 }
             }
         }
+        results.left_out.dedup();
         if results.groups.is_empty() {
             return Err(Failure::failed(format!(
                 "{}: nothing could be measured: {}",
@@ -107,36 +149,59 @@ impl Bench<'_> {
                 results.left_out.join("; ")
             )));
         }
+        let of_kind = |kind: &LoadKind| LoadResults::new(*kind, target.loads.describe(*kind), &results.groups);
+        results.loads = loads.iter().filter(|kind| **kind != LoadKind::None).map(of_kind).collect();
         Ok(results)
     }
 
-    /// One state and request size, all engines; the reason if it cannot be had here.
+    /// The disk alone, once for all percentages: it is measured on a cold file, which would have to
+    /// be brought back into its state each time.
+    fn disk_of_percentages(&self, file: &OpenFile) -> Result<Option<f64>, Failure> {
+        let mut quickest = None;
+        if !file.is_in_memory() && self.states.iter().any(|state| state.percent().is_some_and(|percent| percent < 100))
+        {
+            for _ in 0..self.options.repetitions.min(3) {
+                signals::check(self.cancel)?;
+                self.progress.say("the disk alone");
+                quickest = baseline::quicker(quickest, baseline::disk(file, self.options)?);
+            }
+        }
+        Ok(quickest)
+    }
+
+    /// One state, request size, pattern and load, all engines; the reason if it cannot be had here.
     fn measure_group(
         &self,
-        path: &Path,
+        target: &Target<'_>,
         state: CacheState,
-        size: RequestSize,
-        engines: &[EngineChoice],
-        link: f64,
+        requests: &Requests,
+        load: LoadKind,
     ) -> Result<Result<Group, String>, Failure> {
-        let engines: Vec<_> = engines.iter().copied().filter(|engine| measured_in(state, *engine)).collect();
+        let engines: Vec<_> = target.engines.iter().copied().filter(|engine| measured_in(state, *engine)).collect();
         if engines.is_empty() || state == CacheState::Again && engines == [EngineChoice::Auto] && !self.can_map() {
             return Ok(Err("no engine is measured in this state here".to_owned()));
         }
-        let file = read::open_file(path, &self.device)?;
-        let requests = run::Requests::draw(file.size()?, size, self.options);
         if requests.list.is_empty() {
             return Ok(Err("the file is shorter than one request".to_owned()));
         }
+        let file = read::open_file(target.path, &self.device)?;
         if let Err(reason) = states::is_possible(&file, state) {
             return Ok(Err(reason));
         }
         let router = Router::new(&self.device, self.router_options(&file, state)?);
-        let memory = self.device.alloc(requests.bytes).map_err(|error| bifolio_io::Error::device(path, error))?;
-        let runner =
-            run::Runner { bench: self, path, state, requests: &requests, router: &router, memory: memory.slice() };
-        let wanted = states::cached_part(state, requests.region.clone(), self.options.stripe);
-        let mut group = Group::new(state, size, &requests, &engines, wanted);
+        let wanted = states::Wanted::new(state, requests.region.clone(), self.options);
+        let runner = run::Runner {
+            bench: self,
+            path: target.path,
+            state,
+            wanted: &wanted,
+            requests,
+            loads: &target.loads,
+            load,
+            router: &router,
+            memory: target.memory.part(0, requests.bytes)?,
+        };
+        let mut group = Group::new(state, requests, load, &engines, wanted.part());
         let kept = if state == CacheState::Again { Some(runner.read_until_registered()?) } else { None };
         for repetition in 0..self.options.repetitions {
             // Each repetition begins with another engine: who reads first pays for the disk's own
@@ -145,15 +210,21 @@ impl Bench<'_> {
             for turn in 0..rows {
                 let row = &mut group.rows[(turn + repetition as usize) % rows];
                 signals::check(self.cancel)?;
-                self.progress.say(&format!("{}, {size}, {}, run {}", state.name(), row.engine, repetition + 1));
+                self.progress.say(&format!(
+                    "{state}, {}, load {}, {}, run {}",
+                    requests.name(),
+                    load.name(),
+                    row.engine,
+                    repetition + 1
+                ));
                 run_or_note(&runner, row, kept.as_ref(), repetition == 0)?;
             }
-            if matches!(state, CacheState::Cold | CacheState::Half) {
+            if load == LoadKind::None && matches!(state, CacheState::Cold | CacheState::Half) {
                 group.disk_gb_per_s = baseline::quicker(group.disk_gb_per_s, baseline::disk(&file, self.options)?);
             }
             self.progress.advance(1);
         }
-        group.finish(link);
+        group.finish(target.link_gb_per_s, target.disk_gb_per_s);
         Ok(Ok(group))
     }
 
@@ -172,14 +243,7 @@ impl Bench<'_> {
     fn engines(&self, router: &Router, file: &Arc<OpenFile>) -> Result<(Vec<EngineChoice>, Vec<String>), Failure> {
         let only = EngineChoice::Only;
         let usual = [only(EngineKind::Cached), only(EngineKind::Direct), only(EngineKind::Mapped), EngineChoice::Auto];
-        let mut wanted = self.options.engines.clone().unwrap_or_else(|| usual.to_vec());
-        let mut seen = vec![];
-        wanted.retain(|engine| {
-            !seen.contains(engine) && {
-                seen.push(*engine);
-                true
-            }
-        });
+        let wanted = without_repeats(self.options.engines.as_deref().unwrap_or(&usual));
         let (mut engines, mut left_out) = (vec![], vec![]);
         for engine in wanted {
             match router.explain(file, 0, None, engine).map_err(Failure::from) {
@@ -193,6 +257,17 @@ impl Bench<'_> {
         }
         Ok((engines, left_out))
     }
+}
+
+/// What was asked for, each once, in the order in which it was asked for.
+fn without_repeats<'a, T: Copy + PartialEq + 'a>(items: impl IntoIterator<Item = &'a T>) -> Vec<T> {
+    let mut kept = vec![];
+    for item in items {
+        if !kept.contains(item) {
+            kept.push(*item);
+        }
+    }
+    kept
 }
 
 /// Reading again is about registered ranges: other engines gain nothing from a kept handle.

@@ -6,9 +6,11 @@ use crate::size;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+use std::ops::Range;
 
 type Drawing<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn = Result<String, Box<dyn std::error::Error>>;
+type Failed = Box<dyn std::error::Error>;
+type Drawn = Result<String, Failed>;
 
 /// What the page is set in, too.
 const FONT: &str = "system-ui, sans-serif";
@@ -26,12 +28,27 @@ pub(super) struct BarGroup {
     pub(super) limit: Option<f64>,
 }
 
-/// One engine's values by request size.
+/// One engine's values by request size, or by the cached percentage.
 pub(super) struct Series {
     /// The engine.
     pub(super) engine: String,
-    /// Request size and value.
+    /// Bytes or percent, and value.
     pub(super) points: Vec<(u64, f64)>,
+}
+
+/// What a plot of lines stands in. Values are given as they are drawn: logarithms where an axis is
+/// logarithmic, because sizes belong at powers of two, which the crate's own logarithmic axes
+/// cannot be told.
+struct Frame<'a> {
+    x: Range<f64>,
+    y: Range<f64>,
+    x_name: &'a str,
+    y_name: &'a str,
+    x_labels: usize,
+    x_text: &'a dyn Fn(&f64) -> String,
+    y_text: &'a dyn Fn(&f64) -> String,
+    /// A dashed line across.
+    limit: Option<f64>,
 }
 
 /// The colour of an engine, as CSS writes it.
@@ -67,7 +84,7 @@ pub(super) fn bars(unit: &str, groups: &[BarGroup]) -> Drawn {
     Ok(scalable(&svg, width, height))
 }
 
-fn draw_bars(area: &Drawing<'_>, unit: &str, groups: &[BarGroup]) -> Result<(), Box<dyn std::error::Error>> {
+fn draw_bars(area: &Drawing<'_>, unit: &str, groups: &[BarGroup]) -> Result<(), Failed> {
     let values = groups.iter().flat_map(|group| group.bars.iter().map(|(_, value)| *value).chain(group.limit));
     let top = values.fold(0.0, f64::max).max(1e-6) * 1.14;
     let mut builder = ChartBuilder::on(area);
@@ -106,56 +123,117 @@ fn draw_bars(area: &Drawing<'_>, unit: &str, groups: &[BarGroup]) -> Result<(), 
 
 /// Rates by request size, both logarithmic.
 pub(super) fn lines(unit: &str, series: &[Series], limit: Option<f64>) -> Drawn {
+    let limit = limit.filter(|limit| *limit > 0.0).map(f64::log10);
+    let curves = curves(series, |bytes| (bytes as f64).log2(), |value| value.max(1e-12).log10());
+    let x = span(curves.iter().flatten().map(|point| point.0));
+    let y = span(points(series).map(|(_, value)| value.log10()).chain(limit));
+    let decades_only = y.end - y.start > 1.2;
+    let rates = |log: &f64| {
+        if decades_only && log.fract().abs() > 1e-9 { String::new() } else { short(10_f64.powf(*log)) }
+    };
+    let frame = Frame {
+        x_labels: labels_of_sizes(&x),
+        x: x.start - 0.3..x.end + 0.3,
+        y: y.start - 0.1..y.end + 0.15,
+        x_name: "request",
+        y_name: unit,
+        x_text: &|log| size_of_log(*log),
+        y_text: &rates,
+        limit,
+    };
+    draw_curves(&frame, series, &curves)
+}
+
+/// Rates beside those of `auto`, by request size.
+pub(super) fn relative_by_size(series: &[Series]) -> Drawn {
+    let curves = curves(series, |bytes| (bytes as f64).log2(), |value| value);
+    let x = span(curves.iter().flatten().map(|point| point.0));
+    let frame = Frame {
+        x_labels: labels_of_sizes(&x),
+        x: x.start - 0.3..x.end + 0.3,
+        x_name: "request",
+        x_text: &|log| size_of_log(*log),
+        ..relative(series)
+    };
+    draw_curves(&frame, series, &curves)
+}
+
+/// Rates beside those of `auto`, by the cached percentage.
+pub(super) fn relative_by_share(series: &[Series]) -> Drawn {
+    let percent = |value: &f64| format!("{value:.0} %");
+    let frame =
+        Frame { x: -2.0..102.0, x_labels: 11, x_name: "in the page cache", x_text: &percent, ..relative(series) };
+    draw_curves(&frame, series, &curves(series, |percent| percent as f64, |value| value))
+}
+
+/// From nothing to a little above the quickest, and never less than what `auto` needs to be seen.
+fn relative(series: &[Series]) -> Frame<'static> {
+    let top = points(series).map(|(_, value)| value).fold(1.0, f64::max);
+    Frame {
+        x: 0.0..1.0,
+        y: 0.0..top * 1.1,
+        x_name: "",
+        y_name: "throughput / that of auto",
+        x_labels: 0,
+        x_text: &|_| String::new(),
+        y_text: &|value| short(*value),
+        limit: None,
+    }
+}
+
+fn size_of_log(log: f64) -> String {
+    if log.fract() == 0.0 { size::exact(log.exp2() as u64) } else { String::new() }
+}
+
+fn labels_of_sizes(x: &Range<f64>) -> usize {
+    ((x.end - x.start).round() as usize + 1).clamp(2, 15)
+}
+
+/// The points of all series that can be drawn.
+fn points(series: &[Series]) -> impl Iterator<Item = (u64, f64)> {
+    series.iter().flat_map(|series| series.points.iter().copied()).filter(|(_, value)| *value > 0.0)
+}
+
+fn curves(series: &[Series], x: impl Fn(u64) -> f64, y: impl Fn(f64) -> f64) -> Vec<Vec<(f64, f64)>> {
+    let curve = |series: &Series| series.points.iter().map(|(at, value)| (x(*at), y(*value))).collect();
+    series.iter().map(curve).collect()
+}
+
+/// The lowest and the highest; an empty range the wrong way round where there is nothing.
+fn span(values: impl Iterator<Item = f64>) -> Range<f64> {
+    values.fold(f64::MAX..f64::MIN, |span, value| span.start.min(value)..span.end.max(value))
+}
+
+fn draw_curves(frame: &Frame<'_>, series: &[Series], curves: &[Vec<(f64, f64)>]) -> Drawn {
     let (width, height) = (580, 320);
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, (width, height)).into_drawing_area();
-        draw_lines(&area, unit, series, limit)?;
+        if frame.x.start < frame.x.end && frame.y.start < frame.y.end {
+            draw_in(&area, frame, series, curves)?;
+        }
         area.present()?;
     }
     Ok(scalable(&svg, width, height))
 }
 
-/// The axes are linear in the logarithms: sizes belong at powers of two, which the crate's own
-/// logarithmic axes cannot be told.
-fn draw_lines(
-    area: &Drawing<'_>,
-    unit: &str,
-    series: &[Series],
-    limit: Option<f64>,
-) -> Result<(), Box<dyn std::error::Error>> {
-    let points = || series.iter().flat_map(|series| &series.points).filter(|(_, value)| *value > 0.0);
-    let span = |values: &mut dyn Iterator<Item = f64>| {
-        values.fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)))
-    };
-    let (left, right) = span(&mut points().map(|(bytes, _)| (*bytes as f64).log2()));
-    let (low, high) =
-        span(&mut points().map(|(_, value)| *value).chain(limit.filter(|limit| *limit > 0.0)).map(f64::log10));
-    if left > right {
-        return Ok(());
-    }
+fn draw_in(area: &Drawing<'_>, frame: &Frame<'_>, series: &[Series], curves: &[Vec<(f64, f64)>]) -> Result<(), Failed> {
     let mut builder = ChartBuilder::on(area);
     builder.margin(12).margin_right(24).x_label_area_size(44).y_label_area_size(64);
-    let mut chart = builder.build_cartesian_2d(left - 0.3..right + 0.3, (low - 0.1)..(high + 0.15))?;
+    let mut chart = builder.build_cartesian_2d(frame.x.clone(), frame.y.clone())?;
     let mut mesh = chart.configure_mesh();
-    let labels = ((right - left).round() as usize + 1).clamp(2, 10);
-    mesh.x_labels(labels).y_labels(8).x_desc("request").y_desc(unit).axis_desc_style(text(13)).label_style(text(12));
+    mesh.x_labels(frame.x_labels).y_labels(8).x_desc(frame.x_name).y_desc(frame.y_name);
+    mesh.axis_desc_style(text(13)).label_style(text(12));
     mesh.light_line_style(TRANSPARENT).bold_line_style(FAINT).axis_style(FAINT);
-    let sizes = |log: &f64| if log.fract() == 0.0 { size::exact(log.exp2() as u64) } else { String::new() };
-    let decades_only = high - low > 1.2;
-    let rates =
-        |log: &f64| if decades_only && log.fract().abs() > 1e-9 { String::new() } else { short(10_f64.powf(*log)) };
-    mesh.x_label_formatter(&sizes).y_label_formatter(&rates).draw()?;
-    if let Some(limit) = limit.filter(|limit| *limit > 0.0) {
-        let ends = [(left - 0.3, limit.log10()), (right + 0.3, limit.log10())];
+    mesh.x_label_formatter(frame.x_text).y_label_formatter(frame.y_text).draw()?;
+    if let Some(limit) = frame.limit {
+        let ends = [(frame.x.start, limit), (frame.x.end, limit)];
         chart.draw_series(DashedLineSeries::new(ends, 6, 4, LIMIT.stroke_width(2)))?;
     }
-    for Series { engine, points } in series {
-        let line: Vec<_> =
-            points.iter().map(|(bytes, value)| ((*bytes as f64).log2(), value.max(1e-12).log10())).collect();
+    for (Series { engine, .. }, curve) in series.iter().zip(curves) {
         let width = if engine == "auto" { 3 } else { 2 };
-        chart.draw_series(LineSeries::new(line.iter().copied(), colour(engine).stroke_width(width)))?;
-        chart.draw_series(line.iter().map(|point| Circle::new(*point, 4, colour(engine).filled())))?;
+        chart.draw_series(LineSeries::new(curve.iter().copied(), colour(engine).stroke_width(width)))?;
+        chart.draw_series(curve.iter().map(|point| Circle::new(*point, 4, colour(engine).filled())))?;
     }
     Ok(())
 }
@@ -193,6 +271,13 @@ mod tests {
         assert!(bars("GB/s", &[group]).unwrap().contains("warm"));
         assert!(lines("GB/s", &[], None).unwrap().contains("<svg style"));
         let series = Series { engine: "auto".to_owned(), points: vec![(4096, 0.5)] };
-        assert!(lines("GB/s", &[series], Some(2.0)).unwrap().contains("4K"));
+        let series = [series];
+        assert!(lines("GB/s", &series, Some(2.0)).unwrap().contains("4K"));
+        assert!(
+            relative_by_size(&series).unwrap().contains("4K") && relative_by_size(&[]).unwrap().contains("<svg style")
+        );
+        let series = [Series { engine: "direct".to_owned(), points: vec![(0, 1.0), (100, 0.0)] }];
+        assert!(relative_by_share(&series).unwrap().contains("50 %"));
+        assert!(relative_by_share(&[]).unwrap().contains("100 %"));
     }
 }

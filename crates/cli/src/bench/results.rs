@@ -1,8 +1,9 @@
 //! What was measured, and the arithmetic on it. Pure.
 
+use super::choices::{CacheState, LoadKind, Pattern, RequestSize};
 use super::machine::Machine;
-use super::run::{Requests, Taken};
-use crate::args::{CacheState, RequestSize};
+use super::requests::Requests;
+use super::run::Taken;
 use crate::resources::{cpu_s_per_gb, gb_per_s};
 use bifolio_io::EngineChoice;
 use serde::Serialize;
@@ -13,10 +14,78 @@ pub(super) struct Results {
     pub(super) machine: Machine,
     pub(super) seed: u64,
     pub(super) repetitions: u32,
+    /// A run of many requests ended after this time.
+    pub(super) run_time_s_max: f64,
     pub(super) stripe_bytes: u64,
+    pub(super) cell_bytes: u64,
     /// Pinned copies to the device.
     pub(super) link_gb_per_s: f64,
+    pub(super) summary: Summary,
     pub(super) files: Vec<FileResults>,
+}
+
+/// `auto` counts as keeping up with the best single engine from this ratio.
+pub(super) const KEPT_UP: f64 = 0.98;
+
+/// How `auto` did beside the best single engine, over all groups that have both.
+#[derive(Debug, Serialize)]
+pub(super) struct Summary {
+    pub(super) groups: usize,
+    /// Groups with a ratio of at least [`KEPT_UP`], by best runs and by median runs.
+    pub(super) kept_up_best: usize,
+    pub(super) kept_up_median: usize,
+    /// Groups with a lower ratio by best runs, the lowest first.
+    pub(super) misses: Vec<Miss>,
+}
+
+/// A group in which `auto` was slower than some engine by itself.
+#[derive(Debug, Serialize)]
+pub(super) struct Miss {
+    pub(super) group: String,
+    pub(super) best_single: String,
+    pub(super) ratio_best: f64,
+    pub(super) ratio_median: Option<f64>,
+}
+
+impl Summary {
+    pub(super) fn of(files: &[FileResults]) -> Self {
+        let groups = || files.iter().flat_map(|file| file.groups.iter().map(move |group| (file, group)));
+        let count = |ratio: &dyn Fn(&Group) -> Option<f64>, least: f64| {
+            groups().filter_map(|(_, group)| ratio(group)).filter(|ratio| *ratio >= least).count()
+        };
+        let miss = |(file, group): (&FileResults, &Group)| {
+            let ratio_best = group.auto_to_best_single.filter(|ratio| *ratio < KEPT_UP)?;
+            let name = if files.len() > 1 { format!("{}: {}", file.path, group.name()) } else { group.name() };
+            let best_single = group.best_single().map_or_else(String::new, |row| row.engine.clone());
+            Some(Miss { group: name, best_single, ratio_best, ratio_median: group.auto_to_best_single_median })
+        };
+        let mut misses: Vec<_> = groups().filter_map(miss).collect();
+        misses.sort_by(|one, two| one.ratio_best.total_cmp(&two.ratio_best));
+        Self {
+            groups: count(&|group| group.auto_to_best_single, 0.0),
+            kept_up_best: count(&|group| group.auto_to_best_single, KEPT_UP),
+            kept_up_median: count(&|group| group.auto_to_best_single_median, KEPT_UP),
+            misses,
+        }
+    }
+}
+
+/// What a load did beside the requests.
+#[derive(Debug, Serialize)]
+pub(super) struct LoadResults {
+    pub(super) load: LoadKind,
+    pub(super) what: String,
+    /// In the slowest and the quickest group: GB/s of the disk load, 1e9 steps/s of the CPU load.
+    pub(super) rate_min: f64,
+    pub(super) rate_max: f64,
+}
+
+impl LoadResults {
+    pub(super) fn new(load: LoadKind, what: String, groups: &[Group]) -> Self {
+        let rates = || groups.iter().filter(|group| group.load == load).filter_map(|group| group.load_rate);
+        let (rate_min, rate_max) = (rates().fold(f64::INFINITY, f64::min), rates().fold(0.0, f64::max));
+        Self { load, what, rate_min: rate_min.min(rate_max), rate_max }
+    }
 }
 
 /// One file.
@@ -25,15 +94,25 @@ pub(super) struct FileResults {
     pub(super) path: String,
     pub(super) bytes: u64,
     pub(super) file_system: String,
+    /// Unbuffered reads into host memory, where percentages were measured.
+    pub(super) disk_gb_per_s: Option<f64>,
     /// What was not measured, and why.
     pub(super) left_out: Vec<String>,
     pub(super) groups: Vec<Group>,
+    /// The loads that were asked for.
+    pub(super) loads: Vec<LoadResults>,
 }
 
-/// One state and request size.
+/// One state, request size, pattern and load.
 #[derive(Debug, Serialize)]
 pub(super) struct Group {
     pub(super) state: CacheState,
+    /// None for the whole file by one request.
+    pub(super) pattern: Option<Pattern>,
+    pub(super) load: LoadKind,
+    /// What the load did beside the requests, the mean of all runs: GB/s of the disk load, 1e9
+    /// steps/s of the CPU load.
+    pub(super) load_rate: Option<f64>,
     /// Bytes of one request.
     pub(super) request_bytes: u64,
     /// Whether that is the whole file.
@@ -47,8 +126,10 @@ pub(super) struct Group {
     pub(super) disk_gb_per_s: Option<f64>,
     /// What disk and link allow for this state, at large sizes.
     pub(super) limit_gb_per_s: Option<f64>,
-    /// `auto` beside the best single engine.
+    /// `auto` beside the best single engine, by the best run of each.
     pub(super) auto_to_best_single: Option<f64>,
+    /// The same by the median run of each.
+    pub(super) auto_to_best_single_median: Option<f64>,
     /// `auto` beside the limit.
     pub(super) auto_to_limit: Option<f64>,
 }
@@ -61,7 +142,7 @@ pub(super) struct Row {
     pub(super) choice: EngineChoice,
     pub(super) gb_per_s_best: f64,
     pub(super) gb_per_s_median: f64,
-    /// Of the best run.
+    /// Of the best run, without the threads of a load.
     pub(super) cpu_s_per_gb: f64,
     /// The part of the best run spent on looking and planning, 0 to 1.
     pub(super) plan_share: f64,
@@ -70,6 +151,9 @@ pub(super) struct Row {
     /// The lowest and highest part that was cached when a run began, 0 to 1.
     pub(super) cached_min: f64,
     pub(super) cached_max: f64,
+    /// The same of the bytes that the best run read: few requests are a sample, and a run that ended
+    /// by its time read a part.
+    pub(super) cached_of_read: f64,
     /// Who said so.
     pub(super) residency_source: &'static str,
     /// Device memory was compared with the file after the first run.
@@ -81,6 +165,9 @@ pub(super) struct Row {
     #[serde(skip)]
     taken: Vec<Taken>,
 }
+
+/// One of a row's rates.
+type RateOf = fn(&Row) -> f64;
 
 impl Row {
     fn new(choice: EngineChoice) -> Self {
@@ -94,6 +181,7 @@ impl Row {
             latency_us_median: 0.0,
             cached_min: 1.0,
             cached_max: 0.0,
+            cached_of_read: 0.0,
             residency_source: "",
             verified: false,
             failed: None,
@@ -127,6 +215,7 @@ impl Row {
         self.cpu_s_per_gb = cpu_s_per_gb(best.bytes, best.cpu_s);
         self.plan_share = if best.seconds > 0.0 { best.plan_s / best.seconds } else { 0.0 };
         self.latency_us_median = best.latency_s * 1e6;
+        self.cached_of_read = best.cached_bytes as f64 / best.bytes.max(1) as f64;
     }
 
     /// Whether the state was what it is called, within a twentieth.
@@ -144,39 +233,77 @@ impl Row {
 impl Group {
     pub(super) fn new(
         state: CacheState,
-        size: RequestSize,
         requests: &Requests,
+        load: LoadKind,
         engines: &[EngineChoice],
         cached_wanted: f64,
     ) -> Self {
         Self {
             state,
+            pattern: requests.pattern,
+            load,
+            load_rate: None,
             request_bytes: requests.list.first().map_or(0, |(_, length)| *length),
-            whole_file: size == RequestSize::File,
+            whole_file: requests.size == RequestSize::File,
             requests: requests.list.len(),
             cached_wanted,
             rows: engines.iter().copied().map(Row::new).collect(),
             disk_gb_per_s: None,
             limit_gb_per_s: None,
             auto_to_best_single: None,
+            auto_to_best_single_median: None,
             auto_to_limit: None,
         }
     }
 
-    /// Works out rates, limits and ratios once all runs are in.
-    pub(super) fn finish(&mut self, link: f64) {
+    /// Works out rates, limits and ratios once all runs are in. `disk` is that of the percentages.
+    pub(super) fn finish(&mut self, link: f64, disk: Option<f64>) {
         self.rows.iter_mut().for_each(Row::finish);
         let cached = self.rows.first().map_or(0.5, |row| f64::midpoint(row.cached_min, row.cached_max));
-        self.limit_gb_per_s = limit(self.state, cached, self.disk_gb_per_s, link);
-        let rate = |row: &Row| row.gb_per_s_best;
-        let auto = self.rows.iter().find(|row| row.choice == EngineChoice::Auto).map(rate);
-        let single = self.rows.iter().filter(|row| row.choice != EngineChoice::Auto).map(rate).reduce(f64::max);
-        let ratio = |of: Option<f64>| auto.zip(of).filter(|(_, of)| *of > 0.0).map(|(auto, of)| auto / of);
-        self.auto_to_best_single = ratio(single);
-        self.auto_to_limit = ratio(self.limit_gb_per_s);
+        if self.load == LoadKind::None {
+            let disk = if self.state.percent().is_some() { disk } else { self.disk_gb_per_s };
+            self.limit_gb_per_s = limit(self.state, cached, disk, link);
+        } else {
+            let rates: Vec<_> = self.rows.iter().flat_map(|row| &row.taken).map(|taken| taken.load_rate).collect();
+            self.load_rate = (!rates.is_empty()).then(|| rates.iter().sum::<f64>() / rates.len() as f64);
+        }
+        let auto = |rate: RateOf| self.rows.iter().find(|row| row.choice == EngineChoice::Auto).map(rate);
+        let single = |rate: RateOf| self.singles().map(rate).reduce(f64::max);
+        let ratio = |rate: RateOf, of: Option<f64>| Some(auto(rate)? / of.filter(|of| *of > 0.0)?);
+        let (best, median): (RateOf, RateOf) = (|row| row.gb_per_s_best, |row| row.gb_per_s_median);
+        let ratios = (ratio(best, single(best)), ratio(median, single(median)), ratio(best, self.limit_gb_per_s));
+        (self.auto_to_best_single, self.auto_to_best_single_median, self.auto_to_limit) = ratios;
     }
 
-    /// The request size, for people.
+    fn singles(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|row| row.choice != EngineChoice::Auto)
+    }
+
+    /// The engine that was best by itself.
+    pub(super) fn best_single(&self) -> Option<&Row> {
+        self.singles().max_by(|one, two| one.gb_per_s_best.total_cmp(&two.gb_per_s_best))
+    }
+
+    /// An engine's rate beside that of `auto`, by the best run of each; none where one has no rate.
+    pub(super) fn relative_to_auto(&self, engine: &str) -> Option<f64> {
+        let rate = |name: &str| self.rows.iter().find(|row| row.engine == name).map(|row| row.gb_per_s_best);
+        rate(engine).zip(rate("auto")).filter(|(rate, auto)| *rate > 0.0 && *auto > 0.0).map(|(rate, auto)| rate / auto)
+    }
+
+    /// The group, for people.
+    pub(super) fn name(&self) -> String {
+        let pattern = self.pattern.map_or_else(String::new, |pattern| format!(", {}", pattern.name()));
+        let load = if self.load == LoadKind::None { String::new() } else { format!(", {} load", self.load.name()) };
+        format!("{}, {}{pattern}{load}", self.state, self.request())
+    }
+
+    /// Size and pattern, for a title.
+    pub(super) fn requests_for_people(&self) -> String {
+        let size = if self.whole_file { "file".to_owned() } else { crate::size::human(self.request_bytes) };
+        self.pattern.map_or_else(|| size.clone(), |pattern| format!("{size}, {}", pattern.name()))
+    }
+
+    /// The request size, as on the command line.
     pub(super) fn request(&self) -> String {
         if self.whole_file { "file".to_owned() } else { crate::size::exact(self.request_bytes) }
     }
@@ -185,9 +312,9 @@ impl Group {
 /// GB/s that nothing can exceed: the link for cached bytes, the disk for the others, both at once.
 fn limit(state: CacheState, cached: f64, disk: Option<f64>, link: f64) -> Option<f64> {
     match state {
-        CacheState::Warm | CacheState::Again => Some(link),
+        CacheState::Warm | CacheState::Again | CacheState::Percent(100) => Some(link),
         CacheState::Cold => disk.map(|disk| disk.min(link)),
-        CacheState::Half => disk.map(|disk| ((1.0 - cached) / disk).max(1.0 / link).recip()),
+        CacheState::Half | CacheState::Percent(_) => disk.map(|disk| ((1.0 - cached) / disk).max(1.0 / link).recip()),
     }
 }
 
@@ -205,23 +332,70 @@ mod tests {
         assert!(near(limit(CacheState::Cold, 0.0, Some(3.0), 55.0), 3.0));
         assert!(near(limit(CacheState::Half, 0.5, Some(3.0), 55.0), 6.0));
         assert!(near(limit(CacheState::Half, 0.5, Some(50.0), 55.0), 55.0));
+        assert!(near(limit(CacheState::Percent(0), 0.0, Some(3.0), 55.0), 3.0));
+        assert!(near(limit(CacheState::Percent(75), 0.75, Some(3.0), 55.0), 12.0));
+        assert!(near(limit(CacheState::Percent(100), 1.0, None, 55.0), 55.0));
         assert_eq!(limit(CacheState::Cold, 0.0, None, 55.0), None);
+    }
+
+    /// A group of `cached`, `direct` and `auto` whose runs took so many seconds for one GB.
+    fn group(state: CacheState, load: LoadKind, seconds: [[f64; 3]; 3]) -> Group {
+        let bytes = 1_000_000_000;
+        let requests =
+            Requests { size: RequestSize::File, pattern: None, region: 0..bytes, list: vec![(0, bytes)], bytes };
+        let engines = ["cached", "direct", "auto"].map(|name| name.parse().unwrap());
+        let mut group = Group::new(state, &requests, load, &engines, 1.0);
+        for (row, seconds) in group.rows.iter_mut().zip(seconds) {
+            for seconds in seconds {
+                let (plan_s, latency_s, load_rate) = (seconds / 50.0, seconds, 3.0 * seconds);
+                let cached_bytes = bytes / 4;
+                let taken =
+                    Taken { requests: 1, bytes, seconds, cpu_s: 0.1, plan_s, latency_s, cached_bytes, load_rate };
+                row.note_state(0.3, "cachestat");
+                row.add(taken);
+            }
+        }
+        group.finish(10.0, Some(2.0));
+        group
     }
 
     #[test]
     fn rates_are_of_the_best_run_and_ratios_of_the_best_engine() {
-        let requests = Requests { region: 0..1_000_000_000, list: vec![(0, 1_000_000_000)], bytes: 1_000_000_000 };
-        let engines = ["cached", "direct", "auto"].map(|name| name.parse().unwrap());
-        let mut group = Group::new(CacheState::Warm, RequestSize::File, &requests, &engines, 1.0);
-        for (row, seconds) in group.rows.iter_mut().zip([[0.5, 0.4, 0.6], [2.0, 2.0, 2.0], [0.4, 0.3, 0.2]]) {
-            for seconds in seconds {
-                let (bytes, latency_s) = (1_000_000_000, seconds);
-                row.add(Taken { requests: 1, bytes, seconds, cpu_s: 0.1, plan_s: seconds / 50.0, latency_s });
-            }
-        }
-        group.finish(10.0);
+        let group = group(CacheState::Warm, LoadKind::None, [[0.5, 0.4, 0.6], [2.0, 2.0, 2.0], [0.4, 0.3, 0.2]]);
         assert!(near(Some(group.rows[0].gb_per_s_best), 2.5) && near(Some(group.rows[0].gb_per_s_median), 2.0));
         assert!(near(group.auto_to_best_single, 2.0) && near(group.auto_to_limit, 0.5));
-        assert!(near(Some(group.rows[2].plan_share), 0.02));
+        assert!(near(group.auto_to_best_single_median, 0.5 / 0.3));
+        assert!(near(group.relative_to_auto("direct"), 0.1) && near(group.relative_to_auto("auto"), 1.0));
+        assert!(near(Some(group.rows[2].plan_share), 0.02) && near(Some(group.rows[2].cached_of_read), 0.25));
+        assert_eq!((group.load_rate, group.relative_to_auto("p2p")), (None, None));
+    }
+
+    #[test]
+    fn under_load_there_is_no_limit_but_the_loads_own_rate() {
+        let group = group(CacheState::Percent(50), LoadKind::Cpu, [[1.0; 3], [1.0; 3], [1.0; 3]]);
+        assert!(group.limit_gb_per_s.is_none() && near(group.load_rate, 3.0));
+        let results = LoadResults::new(LoadKind::Cpu, String::new(), std::slice::from_ref(&group));
+        assert!(near(Some(results.rate_min), 3.0) && near(Some(results.rate_max), 3.0));
+        let unused = LoadResults::new(LoadKind::Disk, String::new(), &[group]);
+        assert!(unused.rate_min.abs() + unused.rate_max.abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_summary_counts_groups_and_names_the_worst_miss_first() {
+        let slower = |auto: f64| group(CacheState::Percent(10), LoadKind::Disk, [[1.0; 3], [2.0; 3], [auto; 3]]);
+        let file = FileResults {
+            path: "data".to_owned(),
+            bytes: 1,
+            file_system: String::new(),
+            disk_gb_per_s: None,
+            left_out: vec![],
+            groups: vec![slower(1.1), slower(0.9), slower(1.25), slower(1.01)],
+            loads: vec![],
+        };
+        let summary = Summary::of(&[file]);
+        assert_eq!((summary.groups, summary.kept_up_best, summary.kept_up_median), (4, 2, 2));
+        let ratios: Vec<_> = summary.misses.iter().map(|miss| (miss.ratio_best * 100.0).round()).collect();
+        assert_eq!(ratios, [80.0, 91.0]);
+        assert_eq!((&*summary.misses[0].group, &*summary.misses[0].best_single), ("10%, file, disk load", "cached"));
     }
 }

@@ -1,46 +1,58 @@
-//! Setting up the cache state of a file before every run, and looking at what was reached.
+//! The cache state of a region before every run: what should be cached, and how to get there.
 
-use crate::args::CacheState;
+use super::choices::CacheState;
+use super::random::Random;
+use crate::args::BenchArgs;
 use crate::exit::Failure;
-use bifolio_io::cache_state::{evict, load};
-use bifolio_io::{EngineChoice, OpenFile, Router};
+use bifolio_io::cache_state::arrange;
+use bifolio_io::{OpenFile, Residency};
 use std::ops::Range;
-use std::sync::Arc;
+
+/// Cells of a region at least, where pages allow: fewer could not hold most percentages.
+const CELLS_MIN: u64 = 100;
+
+/// So many neighbouring cells hold the percentage by themselves, as nearly as they can: a run that
+/// ends by its time has read a part like the whole.
+const BLOCK: usize = 20;
 
 /// Whether a state can be had at all for this file.
 pub(super) fn is_possible(file: &OpenFile, state: CacheState) -> Result<(), String> {
     match state {
-        CacheState::Cold | CacheState::Half if file.is_in_memory() => {
-            Err("the file system keeps the file in memory, so nothing is ever cold".to_owned())
-        }
+        CacheState::Warm | CacheState::Again | CacheState::Percent(100) => Ok(()),
+        _ if file.is_in_memory() => Err("the file system keeps the file in memory, so nothing is ever cold".to_owned()),
         _ => Ok(()),
     }
 }
 
-/// Brings `range` of the file into a state.
-pub(super) fn set_up(file: &OpenFile, state: CacheState, range: Range<u64>, stripe: u64) -> Result<(), Failure> {
-    match state {
-        CacheState::Warm | CacheState::Again => load(file, range)?,
-        CacheState::Cold => evict(file, range)?,
-        CacheState::Half => {
-            evict(file, range.clone())?;
-            for part in stripes(range, stripe) {
-                load(file, part)?;
-            }
-        }
-    }
-    Ok(())
+/// A region, and what of it should be cached.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    region: Range<u64>,
+    /// In file order and disjoint.
+    cached: Vec<Range<u64>>,
 }
 
-/// The part of `range` that is cached in a state, 0 to 1.
-pub(super) fn cached_part(state: CacheState, range: Range<u64>, stripe: u64) -> f64 {
-    match state {
-        CacheState::Warm | CacheState::Again => 1.0,
-        CacheState::Cold => 0.0,
-        CacheState::Half => {
-            let bytes = (range.end - range.start).max(1);
-            stripes(range, stripe).map(|part| part.end - part.start).sum::<u64>() as f64 / bytes as f64
-        }
+impl Wanted {
+    /// What a state means for a region.
+    pub(super) fn new(state: CacheState, region: Range<u64>, options: &BenchArgs) -> Self {
+        let cached = match state {
+            CacheState::Warm | CacheState::Again => vec![region.clone()],
+            CacheState::Cold => vec![],
+            CacheState::Half => stripes(region.clone(), options.stripe).collect(),
+            CacheState::Percent(percent) => cells(region.clone(), options.cell, percent, options.seed),
+        };
+        Self { region, cached }
+    }
+
+    /// The part of the region that should be cached, 0 to 1.
+    pub(super) fn part(&self) -> f64 {
+        let bytes = (self.region.end - self.region.start).max(1);
+        self.cached.iter().map(|run| run.end - run.start).sum::<u64>() as f64 / bytes as f64
+    }
+
+    /// Brings the file there, by reading and dropping what differs.
+    pub(super) fn set_up(&self, file: &OpenFile) -> Result<(), Failure> {
+        Ok(arrange(file, self.region.clone(), &self.cached)?)
     }
 }
 
@@ -52,17 +64,58 @@ fn stripes(range: Range<u64>, stripe: u64) -> impl Iterator<Item = Range<u64>> {
     starts.take_while(move |start| *start < range.end).map(move |start| start..(start + stripe).min(range.end))
 }
 
-/// The part of `range` that is cached now, 0 to 1, and who says so.
-pub(super) fn look(router: &Router, file: &Arc<OpenFile>, range: &Range<u64>) -> Result<(f64, &'static str), Failure> {
-    let (_, residency) = router.explain(file, range.start, Some(range.end - range.start), EngineChoice::Auto)?;
-    let bytes = (range.end - range.start).max(1);
-    Ok((residency.cached_bytes() as f64 / bytes as f64, residency.source.name()))
+/// So many percent of the cells of `range`, neighbours joined. With one seed, what is cached at
+/// some percentage is cached at every higher one, so that the next state is near.
+fn cells(range: Range<u64>, cell: u64, percent: u8, seed: u64) -> Vec<Range<u64>> {
+    let bytes = range.end - range.start;
+    let cell = cell.min(bytes / CELLS_MIN / 4096 * 4096).max(4096);
+    let mut chosen = order(bytes.div_ceil(cell), seed);
+    chosen.truncate((chosen.len() * usize::from(percent) + 50) / 100);
+    chosen.sort_unstable();
+    let runs = chosen.chunk_by(|one, two| one + 1 == *two);
+    runs.map(|run| range.start + run[0] * cell..(range.start + (run[run.len() - 1] + 1) * cell).min(range.end))
+        .collect()
+}
+
+/// All cells in the order in which a rising percentage takes them: at random, and evenly.
+fn order(cells: u64, seed: u64) -> Vec<u64> {
+    // Places of requests are drawn from the same seed and must not follow the cells.
+    let mut random = Random::new(seed ^ 0x5eed_ce11);
+    let all: Vec<u64> = (0..cells).collect();
+    let mut ranked = vec![];
+    for block in all.chunks(BLOCK) {
+        let mut block = block.to_vec();
+        random.shuffle(&mut block);
+        let len = block.len();
+        ranked.extend(block.into_iter().enumerate().map(|(rank, cell)| (rank * BLOCK / len, random.next(), cell)));
+    }
+    ranked.sort_unstable();
+    ranked.into_iter().map(|(_, _, cell)| cell).collect()
+}
+
+/// The part of `range` that is cached, 0 to 1.
+pub(super) fn cached_part(residency: &Residency) -> f64 {
+    let range = residency.range();
+    residency.cached_bytes() as f64 / (range.end - range.start).max(1) as f64
+}
+
+/// Bytes of `part` that are cached.
+pub(super) fn cached_bytes_of(residency: &Residency, part: &Range<u64>) -> u64 {
+    let runs = residency.cached();
+    let first = runs.partition_point(|run| run.end <= part.start);
+    let inside = runs[first..].iter().take_while(|run| run.start < part.end);
+    inside.map(|run| run.end.min(part.end) - run.start.max(part.start)).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bifolio_io::residency::Source;
     use proptest::prelude::*;
+
+    fn sum(runs: &[Range<u64>]) -> u64 {
+        runs.iter().map(|run| run.end - run.start).sum()
+    }
 
     proptest! {
         #[test]
@@ -77,5 +130,48 @@ mod tests {
             }
             prop_assert!(sum.abs_diff(len - sum) <= (stripe + 4096).min(len));
         }
+
+        #[test]
+        fn cells_hit_the_percentage_everywhere_and_grow_with_it(
+            len in 1_u64..1 << 28, cell in 1_u64..512, percent in 0_u8..=100, seed in any::<u64>()
+        ) {
+            let (cell, range) = (cell * 4096, 0..len);
+            let drawn = cells(range.clone(), cell, percent, seed);
+            prop_assert!(drawn.iter().all(|run| !run.is_empty() && run.end <= len && run.start % 4096 == 0));
+            prop_assert!(drawn.windows(2).all(|pair| pair[0].end < pair[1].start));
+            // Half a cell for rounding, and the last cell may be short.
+            let cell = cell.min(len / CELLS_MIN / 4096 * 4096).max(4096);
+            let wanted = len as f64 * f64::from(percent) / 100.0;
+            prop_assert!((sum(&drawn) as f64 - wanted).abs() <= 1.5 * cell as f64, "{} of {}", sum(&drawn), wanted);
+            // Every block is like the whole.
+            let residency = Residency::new(Source::Cachestat, range.clone(), drawn.clone());
+            let block = cell * BLOCK as u64;
+            for start in (0..len / block).map(|number| number * block) {
+                let cached = cached_bytes_of(&residency, &(start..start + block));
+                prop_assert!((cached as f64 - block as f64 * f64::from(percent) / 100.0).abs() <= 2.0 * cell as f64);
+            }
+            if percent < 100 {
+                let more = cells(range.clone(), cell, percent + 1, seed);
+                let held = Residency::new(Source::Cachestat, range, more);
+                prop_assert!(drawn.iter().all(|run| cached_bytes_of(&held, run) == run.end - run.start));
+            }
+        }
+    }
+
+    #[test]
+    fn the_seed_draws_the_cells() {
+        let draw = |seed| cells(0..64 << 20, 256 << 10, 50, seed);
+        assert_eq!(draw(1), draw(1));
+        assert_ne!(draw(1), draw(2));
+        assert!(draw(1).len() > 40, "cells are scattered");
+        assert_eq!((cells(0..100, 4096, 0, 1).len(), cells(0..100, 4096, 100, 1)), (0, vec![0..100]));
+    }
+
+    #[test]
+    fn cached_bytes_of_a_part_are_those_of_the_runs_inside_it() {
+        let residency = Residency::new(Source::Cachestat, 0..100, [10..20, 30..40, 90..100]);
+        let of = |part: Range<u64>| cached_bytes_of(&residency, &part);
+        assert_eq!([of(0..10), of(0..15), of(15..35), of(12..13), of(40..90), of(0..100)], [0, 5, 10, 1, 0, 30]);
+        assert!((cached_part(&residency) - 0.3).abs() < 1e-12);
     }
 }

@@ -1,14 +1,17 @@
 //! The results as text.
 
-use super::results::{FileResults, Group, Results, Row};
+use super::choices::{LoadKind, Pattern};
+use super::results::{FileResults, Group, KEPT_UP, Results, Row, Summary};
 use crate::{output, size};
 use bifolio_io::EngineChoice;
 use std::fmt::Write;
 
 /// The head of every table.
-pub(super) const HEAD: [&str; 11] = [
+pub(super) const HEAD: [&str; 14] = [
     "state",
     "request",
+    "pattern",
+    "load",
     "engine",
     "best GB/s",
     "median GB/s",
@@ -17,8 +20,13 @@ pub(super) const HEAD: [&str; 11] = [
     "request us",
     "cached",
     "auto / best single",
+    "by medians",
     "of the limit",
 ];
+
+/// Columns of names, and that of the engine.
+pub(super) const NAMES: [usize; 4] = [0, 2, 3, ENGINE];
+pub(super) const ENGINE: usize = 4;
 
 /// Everything as text.
 pub(super) fn describe(results: &Results) -> String {
@@ -26,14 +34,17 @@ pub(super) fn describe(results: &Results) -> String {
     let (runs, seed, stripe) = (results.repetitions, results.seed, size::exact(results.stripe_bytes));
     let _ = writeln!(
         text,
-        "{runs} runs of each engine in turns, seed {seed}, half = stripes of {stripe}, link {:.2} GB/s",
+        "{runs} runs of each engine in turns, each of {} s at most, seed {seed}, half = stripes of {stripe}, \
+         percentages = cells of {}, link {:.2} GB/s",
+        results.run_time_s_max,
+        size::exact(results.cell_bytes),
         results.link_gb_per_s
     );
     for file in &results.files {
         let _ = writeln!(text, "\n{}", title(file));
         let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
         rows.extend(file.groups.iter().flat_map(cells));
-        text.push_str(&output::columns(&rows, &[0, 2]));
+        text.push_str(&output::columns(&rows, &NAMES));
         for reason in &file.left_out {
             let _ = writeln!(text, "left out: {reason}");
         }
@@ -41,50 +52,95 @@ pub(super) fn describe(results: &Results) -> String {
             let _ = writeln!(text, "note: {note}");
         }
     }
+    let _ = writeln!(text);
+    for line in summary(&results.summary) {
+        let _ = writeln!(text, "{line}");
+    }
     text
+}
+
+/// How `auto` did, and where it did not.
+pub(super) fn summary(summary: &Summary) -> Vec<String> {
+    let Summary { groups, kept_up_best, kept_up_median, misses } = summary;
+    if *groups == 0 {
+        return vec!["auto was not measured beside another engine".to_owned()];
+    }
+    let mut lines = vec![format!(
+        "auto is at least {KEPT_UP} of the best single engine in {kept_up_best} of {groups} groups by best runs, \
+         in {kept_up_median} by median runs"
+    )];
+    lines.extend(misses.iter().map(|miss| {
+        let median = miss.ratio_median.map_or_else(String::new, |ratio| format!(" ({ratio:.3} by medians)"));
+        format!("  {:.3}{median} of {}: {}", miss.ratio_best, miss.best_single, miss.group)
+    }));
+    lines
 }
 
 /// The file, its size and where it lies.
 pub(super) fn title(file: &FileResults) -> String {
-    format!("{}: {} on {}", file.path, size::human(file.bytes), file.file_system)
+    let disk = file.disk_gb_per_s.map_or_else(String::new, |rate| format!(", disk alone {rate:.3} GB/s"));
+    format!("{}: {} on {}{disk}", file.path, size::human(file.bytes), file.file_system)
 }
 
 /// The lines of one group: its engines, then what is possible.
 pub(super) fn cells(group: &Group) -> Vec<Vec<String>> {
     let mut lines: Vec<_> = group.rows.iter().map(|row| engine_cells(group, row)).collect();
     let bound = |name: &str, rate: f64| {
-        let mut cells = vec![String::new(); HEAD.len()];
-        (cells[0], cells[1], cells[2], cells[3]) =
-            (group.state.name().to_owned(), group.request(), name.to_owned(), format!("{rate:.3}"));
+        let mut cells = group_cells(group).to_vec();
+        cells.extend([name.to_owned(), format!("{rate:.3}")]);
+        cells.resize(HEAD.len(), String::new());
         cells
     };
-    lines.extend(group.disk_gb_per_s.map(|rate| bound("(disk alone)", rate)));
-    lines.extend(group.limit_gb_per_s.map(|rate| bound("(limit)", rate)));
+    // Percentages are many, and their limits are one disk and one link.
+    if group.state.percent().is_none() {
+        lines.extend(group.disk_gb_per_s.map(|rate| bound("(disk alone)", rate)));
+        lines.extend(group.limit_gb_per_s.map(|rate| bound("(limit)", rate)));
+    }
     lines
+}
+
+/// Which group a line belongs to.
+fn group_cells(group: &Group) -> [String; 4] {
+    let pattern = group.pattern.map_or("-", Pattern::name).to_owned();
+    [group.state.to_string(), group.request(), pattern, group.load.name().to_owned()]
 }
 
 fn engine_cells(group: &Group, row: &Row) -> Vec<String> {
     let is_auto = row.choice == EngineChoice::Auto;
     let ratio = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.3}"));
     let of_limit = group.limit_gb_per_s.filter(|limit| *limit > 0.0).map(|limit| row.gb_per_s_best / limit);
-    vec![
-        group.state.name().to_owned(),
-        group.request(),
+    let of_auto = |value: Option<f64>| if is_auto { ratio(value) } else { String::new() };
+    let mut cells = group_cells(group).to_vec();
+    cells.extend([
         if row.failed.is_some() { format!("{} (failed)", row.engine) } else { row.engine.clone() },
-        format!("{:.3}", row.gb_per_s_best),
-        format!("{:.3}", row.gb_per_s_median),
+        rate(row.gb_per_s_best),
+        rate(row.gb_per_s_median),
         format!("{:.3}", row.cpu_s_per_gb),
         format!("{:.2} %", row.plan_share * 100.0),
         format!("{:.1}", row.latency_us_median),
         cached(row),
-        if is_auto { ratio(group.auto_to_best_single) } else { String::new() },
+        of_auto(group.auto_to_best_single),
+        of_auto(group.auto_to_best_single_median),
         ratio(of_limit),
-    ]
+    ]);
+    cells
+}
+
+/// Short requests move little: three digits whatever the size.
+fn rate(gb_per_s: f64) -> String {
+    if gb_per_s < 0.1 { format!("{gb_per_s:.5}") } else { format!("{gb_per_s:.3}") }
 }
 
 fn cached(row: &Row) -> String {
     let (low, high) = (format!("{:.0}", row.cached_min * 100.0), format!("{:.0}", row.cached_max * 100.0));
-    if low == high { format!("{low} %") } else { format!("{low}-{high} %") }
+    let region = if low == high { format!("{low} %") } else { format!("{low}-{high} %") };
+    // A sample of the region is not quite like it; beyond that, a reader has to know.
+    let is_like_it = (row.cached_min - 0.03..=row.cached_max + 0.03).contains(&row.cached_of_read);
+    if is_like_it || row.failed.is_some() {
+        region
+    } else {
+        format!("{region} (read: {:.0} %)", row.cached_of_read * 100.0)
+    }
 }
 
 /// What a reader must know before believing the numbers.
@@ -92,23 +148,28 @@ pub(super) fn notes(file: &FileResults) -> Vec<String> {
     let mut notes = vec![];
     for group in &file.groups {
         for (row, why) in group.rows.iter().filter_map(|row| Some((row, row.failed.as_ref()?))) {
-            notes.push(format!(
-                "{} has no rate in the state {} ({}): {why}",
-                row.engine,
-                group.state.name(),
-                group.request()
-            ));
+            notes.push(format!("{} has no rate in {}: {why}", row.engine, group.name()));
         }
         let missed = group.rows.iter().filter(|row| !row.state_was_reached(group.cached_wanted));
         let names: Vec<_> = missed.map(|row| row.engine.as_str()).collect();
         if !names.is_empty() {
-            let (state, source) = (group.state.name(), group.rows[0].residency_source);
+            let source = group.rows[0].residency_source;
             notes.push(format!(
-                "the state {state} ({}) was not reached, as {source} says, for {}",
-                group.request(),
+                "the state of {} was not reached, as {source} says, for {}",
+                group.name(),
                 names.join(", ")
             ));
         }
+    }
+    for load in &file.loads {
+        let unit = if load.load == LoadKind::Disk { "GB/s" } else { "e9 steps/s" };
+        notes.push(format!(
+            "{} load: {}; beside the requests it did {:.2} to {:.2} {unit}. Its CPU seconds are not in those of the engines",
+            load.load.name(),
+            load.what,
+            load.rate_min,
+            load.rate_max
+        ));
     }
     if file.groups.iter().flat_map(|group| &group.rows).all(|row| row.verified || row.failed.is_some()) {
         notes.push(
