@@ -6,8 +6,34 @@
 //! from storage with their neighbours when that is quicker than starting one more extent (the
 //! paper's interleaving problem, section 4.3.1). Finally the split is compared with one engine
 //! for everything, which wins for short requests.
+//!
+//! ```text
+//!   Strategy      overlapped (ours, what the router uses) | greedy (the paper's) | exact (its optimum)
+//!       |         decides which cached runs come from the page cache
+//!   segments      makes the segments of that decision
+//!
+//!   objective     what a plan costs: the paper's sum, our makespan
+//!   optimum       the least makespan, for comparison
+//!   simulate      the paper's evaluation, for all strategies
+//! ```
 
-use crate::cost::Costs;
+#[cfg(test)]
+mod against_brute_force;
+mod exact;
+mod greedy;
+pub mod objective;
+mod optimum;
+mod overlapped;
+mod segments;
+pub mod simulate;
+
+pub use exact::Exact;
+pub use greedy::Greedy;
+pub(crate) use objective::POLLUTION_FACTOR;
+pub use optimum::optimum_s;
+pub use overlapped::Overlapped;
+
+use crate::cost::{Costs, EngineCost};
 use crate::residency::Residency;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -113,190 +139,58 @@ pub struct Offer<'a> {
     pub mapped: &'a [Range<u64>],
 }
 
-/// Starting and joining a second engine (a thread's wake-up) costs about this.
-const JOIN_S: f64 = 30e-6;
+/// A way to plan. Strategies differ in which cached runs they read from storage with their
+/// neighbours; what all plans have in common is that they cover the request exactly once, in file
+/// order.
+pub trait Strategy {
+    /// A short name for reports.
+    fn name(&self) -> &'static str;
 
-/// A storage path that fills the page cache evicts what others use; it must be clearly quicker.
-pub(crate) const POLLUTION_FACTOR: f64 = 1.25;
-
-/// Below this a direct path is not worth an extent of its own.
-const P2P_BYTES_MIN: u64 = 1 << 20;
-
-/// Below this a registered range is not: its engine would go through a slot as well.
-const MAPPED_BYTES_MIN: u64 = crate::engine::mapped::COPY_BYTES_MIN;
+    /// Plans a request over the range that `residency` describes. Pure.
+    fn plan(&self, residency: &Residency, costs: &Costs, offer: &Offer<'_>) -> Plan;
+}
 
 /// Plans a request over the range that `residency` describes.
 pub fn plan(residency: &Residency, costs: &Costs, offer: &Offer<'_>) -> Plan {
-    let range = residency.range();
-    let (cached, total) = (residency.cached_bytes(), range.end - range.start);
-    if total == 0 {
-        return Plan { segments: vec![], predicted_s: 0.0, reason: "nothing to read" };
-    }
-    let split = split(residency, costs, offer);
-    let one_engine = |engine| vec![segment(engine, range.clone(), costs)];
-    if cached == total || cached == 0 {
-        let reason = if cached == 0 { "nothing is cached" } else { "everything is cached" };
-        let buffered_s = costs.buffered.seconds(total);
-        if cached == 0 && buffered_s * POLLUTION_FACTOR < makespan(&split, costs) {
-            return through_cache(range, buffered_s, reason);
-        }
-        return finish(split, costs, reason);
-    }
-    let split_s = makespan(&split, costs) + JOIN_S;
-    let through_cache_s = costs.cached.seconds(cached) + costs.buffered.seconds(total - cached) * POLLUTION_FACTOR;
-    if offer.direct && costs.direct.seconds(total) < split_s.min(through_cache_s) {
-        return finish(
-            one_engine(EngineKind::Direct),
-            costs,
-            "partly cached; reading all of it from storage is quickest",
-        );
-    }
-    if through_cache_s < split_s {
-        let seconds = costs.cached.seconds(cached) + costs.buffered.seconds(total - cached);
-        return through_cache(range, seconds, "partly cached; the page cache alone is quickest");
-    }
-    finish(split, costs, "partly cached; page cache and storage are read at the same time")
+    Overlapped.plan(residency, costs, offer)
 }
 
 /// The plan that moves all of a range by one engine.
 pub fn plan_with(engine: EngineKind, range: Range<u64>, costs: &Costs) -> Plan {
-    let segments = if range.is_empty() { vec![] } else { vec![segment(engine, range, costs)] };
+    let segments = if range.is_empty() { vec![] } else { vec![segments::segment(engine, range, costs)] };
     finish(segments, costs, "the engine was chosen by the caller")
-}
-
-/// All of a range through the page cache, which the kernel fills on the way.
-fn through_cache(range: Range<u64>, seconds: f64, reason: &'static str) -> Plan {
-    let length = range.end - range.start;
-    let segment = Segment { engine: EngineKind::Cached, offset: range.start, length, predicted_s: seconds };
-    Plan { segments: vec![segment], predicted_s: seconds, reason }
-}
-
-fn finish(segments: Vec<Segment>, costs: &Costs, reason: &'static str) -> Plan {
-    Plan { predicted_s: makespan(&segments, costs), segments, reason }
-}
-
-fn segment(engine: EngineKind, range: Range<u64>, costs: &Costs) -> Segment {
-    let length = range.end - range.start;
-    Segment { engine, offset: range.start, length, predicted_s: costs.of(engine).seconds(length) }
 }
 
 impl Plan {
     /// A plan of segments in file order; neighbours of one engine become one.
     pub(crate) fn merged(segments: Vec<Segment>, reason: &'static str, costs: &Costs) -> Self {
-        let mut list = Segments { costs, list: Vec::new() };
-        for segment in segments {
-            list.append(segment);
-        }
-        finish(list.list, costs, reason)
+        finish(segments::merge(segments, costs), costs, reason)
     }
 }
 
-/// Seconds until the slowest engine is done, each engine working through its own segments.
-fn makespan(segments: &[Segment], costs: &Costs) -> f64 {
-    let time = |engine| {
-        let mut of_engine = segments.iter().filter(|segment| segment.engine == engine);
-        let Some(first) = of_engine.next() else { return 0.0 };
-        let (mut all, mut further) = (first.clone(), 0.0);
-        for segment in of_engine {
-            all.join(segment, costs);
-            further += extent_s(engine, costs);
+impl Offer<'_> {
+    /// The cost of a transfer from storage past the page cache; none where there is no such path.
+    fn storage<'c>(&self, costs: &'c Costs) -> Option<&'c EngineCost> {
+        match (self.direct, self.p2p_alignment) {
+            (true, _) => Some(&costs.direct),
+            (false, Some(_)) => Some(&costs.p2p),
+            (false, None) => None,
         }
-        all.predicted_s + further
-    };
-    EngineKind::ALL.into_iter().map(time).fold(0.0, f64::max)
-}
-
-/// Seconds for each further extent of an engine that is already running.
-fn extent_s(engine: EngineKind, costs: &Costs) -> f64 {
-    match engine {
-        EngineKind::Direct | EngineKind::P2p => costs.direct_extent_s,
-        EngineKind::Cached | EngineKind::Mapped => 1e-6,
     }
 }
 
-/// Cached runs from the page cache, the rest from storage, short cached runs with their
-/// neighbours.
-fn split(residency: &Residency, costs: &Costs, offer: &Offer<'_>) -> Vec<Segment> {
-    // Reading these bytes from storage takes as long as starting one more extent.
-    let bridge = if offer.direct { (costs.direct_extent_s * costs.direct.bytes_per_s) as u64 } else { 0 };
-    let range = residency.range();
-    let mut segments = Segments { costs, list: Vec::with_capacity(2 * residency.cached().len() + 1) };
-    for (run, cached) in residency.runs() {
-        let inside = run.start > range.start && run.end < range.end;
-        let bridged = cached && inside && run.end - run.start <= bridge;
-        if cached && !bridged {
-            segments.add_cached(run, offer.mapped);
-        } else {
-            segments.add_stored(run, offer);
-        }
-    }
-    segments.list
-}
-
-struct Segments<'a> {
-    costs: &'a Costs,
-    list: Vec<Segment>,
-}
-
-impl Segments<'_> {
-    fn push(&mut self, engine: EngineKind, range: Range<u64>) {
-        self.append(segment(engine, range, self.costs));
-    }
-
-    /// The same for bytes that are not cached.
-    fn push_stored(&mut self, engine: EngineKind, range: Range<u64>) {
-        let mut stored = segment(engine, range, self.costs);
-        if engine == EngineKind::Cached {
-            stored.predicted_s = self.costs.buffered.seconds(stored.length);
-        }
-        self.append(stored);
-    }
-
-    fn append(&mut self, segment: Segment) {
-        match self.list.last_mut() {
-            _ if segment.length == 0 => {}
-            Some(last) if last.engine == segment.engine => last.join(&segment, self.costs),
-            _ => self.list.push(segment),
-        }
-    }
-
-    fn add_cached(&mut self, run: Range<u64>, mapped: &[Range<u64>]) {
-        let mut at = run.start;
-        for window in mapped.iter().filter(|window| window.start < run.end && window.end > run.start) {
-            let part = window.start.max(run.start)..window.end.min(run.end);
-            if part.end - part.start < MAPPED_BYTES_MIN {
-                continue;
-            }
-            self.push(EngineKind::Cached, at..part.start);
-            at = part.end;
-            self.push(EngineKind::Mapped, part);
-        }
-        self.push(EngineKind::Cached, at..run.end);
-    }
-
-    fn add_stored(&mut self, run: Range<u64>, offer: &Offer<'_>) {
-        let storage = if offer.direct { EngineKind::Direct } else { EngineKind::Cached };
-        if let Some(alignment) = offer.p2p_alignment {
-            let start = run.start.next_multiple_of(alignment);
-            let end = run.end - run.end % alignment;
-            let body = end.saturating_sub(start);
-            let quicker = self.costs.p2p.seconds(body) < self.costs.direct.seconds(body);
-            if body >= P2P_BYTES_MIN && (quicker || !offer.direct) {
-                self.push_stored(storage, run.start..start);
-                self.push_stored(EngineKind::P2p, start..end);
-                self.push_stored(storage, end..run.end);
-                return;
-            }
-        }
-        self.push_stored(storage, run);
-    }
+fn finish(segments: Vec<Segment>, costs: &Costs, reason: &'static str) -> Plan {
+    Plan { predicted_s: objective::predicted_s(&segments, costs), segments, reason }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::objective::JOIN_S;
+    use super::{
+        Costs, EngineKind, Exact, Greedy, Offer, Overlapped, Plan, Range, Residency, Strategy, plan, plan_with,
+    };
     use crate::residency::Source;
-    use proptest::prelude::*;
+    use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 
     const MIB: u64 = 1 << 20;
 
@@ -322,7 +216,8 @@ mod tests {
                 .map(|(page, _)| page as u64 * 4096 * run..(page as u64 + 1) * 4096 * run).collect();
             let mapped = [window * 8192..(window + 600) * 8192];
             let offer = Offer { direct, p2p_alignment: p2p.then_some(4096), mapped: &mapped };
-            let plan = plan(&residency(range.clone(), &cached), &Costs::default(), &offer);
+            for strategy in [&Overlapped as &dyn Strategy, &Greedy, &Exact] {
+            let plan = strategy.plan(&residency(range.clone(), &cached), &Costs::default(), &offer);
             let mut at = range.start;
             for segment in &plan.segments {
                 prop_assert_eq!(segment.offset, at);
@@ -339,6 +234,7 @@ mod tests {
             prop_assert_eq!(at, range.end);
             prop_assert!(plan.segments.windows(2).all(|pair| pair[0].engine != pair[1].engine));
             prop_assert!(plan.predicted_s > 0.0 && plan.predicted_s.is_finite());
+            }
         }
 
         #[test]

@@ -1,0 +1,97 @@
+//! What a plan is judged by: the paper's objective and ours, as functions of what the plan does to
+//! the request, and not of what the plan says about itself.
+
+use super::{EngineKind, Segment};
+use crate::cost::Costs;
+use crate::residency::Residency;
+use std::ops::Range;
+
+/// Starting and joining a second engine (a thread's wake-up) costs about this.
+pub(super) const JOIN_S: f64 = 30e-6;
+
+/// A storage path that fills the page cache evicts what others use; it must be clearly quicker.
+pub(crate) const POLLUTION_FACTOR: f64 = 1.25;
+
+/// The paper's objective (section 4.3.1): transfers one after another. A transfer from storage takes
+/// what equation 1 says for it, one from the page cache its size over the bandwidth.
+pub fn sum_s(segments: &[Segment], residency: &Residency, costs: &Costs) -> f64 {
+    let mut runs = residency.cached();
+    let seconds = |segment: &Segment| match segment.engine {
+        EngineKind::Cached => {
+            let cached = cached_bytes(&mut runs, segment);
+            cached as f64 / costs.cached.bytes_per_s + costs.buffered.seconds(segment.length - cached)
+        }
+        engine => costs.of(engine).seconds(segment.length),
+    };
+    segments.iter().map(seconds).sum()
+}
+
+/// Our objective: engines run at the same time, each through its own segments as through one
+/// transfer that pays for every further extent, and the slowest counts. A second engine must be
+/// joined. Bytes that the page cache must fetch first weigh more than their time, as they evict
+/// others.
+pub fn makespan_s(segments: &[Segment], residency: &Residency, costs: &Costs) -> f64 {
+    let mut runs = residency.cached();
+    let mut loads = [Load::default(); EngineKind::ALL.len()];
+    for segment in segments {
+        let load = &mut loads[segment.engine as usize];
+        load.extents += 1;
+        load.bytes += segment.length;
+        if segment.engine == EngineKind::Cached {
+            load.fetched += segment.length - cached_bytes(&mut runs, segment);
+        }
+    }
+    let engines = EngineKind::ALL.into_iter().zip(loads).filter(|(_, load)| load.extents > 0);
+    let join_s = if engines.clone().count() > 1 { JOIN_S } else { 0.0 };
+    engines.map(|(engine, load)| load.seconds(engine, costs)).fold(0.0, f64::max) + join_s
+}
+
+/// What one engine has to do.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Load {
+    pub(super) extents: u64,
+    pub(super) bytes: u64,
+    /// Those of them that are not cached but go through the page cache.
+    pub(super) fetched: u64,
+}
+
+impl Load {
+    /// Seconds that an engine takes for it.
+    pub(super) fn seconds(&self, engine: EngineKind, costs: &Costs) -> f64 {
+        let further = self.extents.saturating_sub(1) as f64 * extent_s(engine, costs);
+        let fetched_s = costs.buffered.seconds(self.fetched) * POLLUTION_FACTOR;
+        costs.of(engine).seconds(self.bytes - self.fetched) + fetched_s + further
+    }
+}
+
+/// Seconds until the slowest engine is done, as the segments predict, before joining.
+pub(super) fn predicted_s(segments: &[Segment], costs: &Costs) -> f64 {
+    let time = |engine| {
+        let mut of_engine = segments.iter().filter(|segment| segment.engine == engine);
+        let Some(first) = of_engine.next() else { return 0.0 };
+        let (mut all, mut further) = (first.clone(), 0.0);
+        for segment in of_engine {
+            all.join(segment, costs);
+            further += extent_s(engine, costs);
+        }
+        all.predicted_s + further
+    };
+    EngineKind::ALL.into_iter().map(time).fold(0.0, f64::max)
+}
+
+/// Seconds for each further extent of an engine that is already running.
+fn extent_s(engine: EngineKind, costs: &Costs) -> f64 {
+    match engine {
+        EngineKind::Direct | EngineKind::P2p => costs.direct_extent_s,
+        EngineKind::Cached | EngineKind::Mapped => 1e-6,
+    }
+}
+
+/// Cached bytes of a segment. `runs` begins with the first run that may touch it, and is moved on.
+fn cached_bytes(runs: &mut &[Range<u64>], segment: &Segment) -> u64 {
+    let (start, end) = (segment.offset, segment.offset + segment.length);
+    let passed = runs.partition_point(|run| run.end <= start);
+    *runs = &runs[passed..];
+    let touching = runs.iter().take_while(|run| run.start < end);
+    touching.map(|run| run.end.min(end) - run.start.max(start)).sum()
+}

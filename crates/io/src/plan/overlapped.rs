@@ -1,0 +1,68 @@
+//! Ours: page cache and storage at the same time, judged by the makespan, in O(runs).
+//!
+//! ```text
+//!   bridge    cached runs inside that are shorter than one more storage extent costs
+//!   compare   with one engine for everything, which wins for short requests
+//! ```
+
+use super::objective::{JOIN_S, POLLUTION_FACTOR, predicted_s};
+use super::segments::{assemble, segment};
+use super::{EngineKind, Offer, Plan, Segment, Strategy, finish};
+use crate::cost::Costs;
+use crate::residency::Residency;
+use std::ops::Range;
+
+/// What the router plans with.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Overlapped;
+
+impl Strategy for Overlapped {
+    fn name(&self) -> &'static str {
+        "overlapped"
+    }
+
+    fn plan(&self, residency: &Residency, costs: &Costs, offer: &Offer<'_>) -> Plan {
+        let range = residency.range();
+        let (cached, total) = (residency.cached_bytes(), range.end - range.start);
+        if total == 0 {
+            return Plan { segments: vec![], predicted_s: 0.0, reason: "nothing to read" };
+        }
+        let split = split(residency, costs, offer);
+        if cached == total || cached == 0 {
+            let reason = if cached == 0 { "nothing is cached" } else { "everything is cached" };
+            let buffered_s = costs.buffered.seconds(total);
+            if cached == 0 && buffered_s * POLLUTION_FACTOR < predicted_s(&split, costs) {
+                return through_cache(range, buffered_s, reason);
+            }
+            return finish(split, costs, reason);
+        }
+        let split_s = predicted_s(&split, costs) + JOIN_S;
+        let through_cache_s = costs.cached.seconds(cached) + costs.buffered.seconds(total - cached) * POLLUTION_FACTOR;
+        if offer.direct && costs.direct.seconds(total) < split_s.min(through_cache_s) {
+            let all = vec![segment(EngineKind::Direct, range, costs)];
+            return finish(all, costs, "partly cached; reading all of it from storage is quickest");
+        }
+        if through_cache_s < split_s {
+            let seconds = costs.cached.seconds(cached) + costs.buffered.seconds(total - cached);
+            return through_cache(range, seconds, "partly cached; the page cache alone is quickest");
+        }
+        finish(split, costs, "partly cached; page cache and storage are read at the same time")
+    }
+}
+
+/// All of a range through the page cache, which the kernel fills on the way.
+fn through_cache(range: Range<u64>, seconds: f64, reason: &'static str) -> Plan {
+    let length = range.end - range.start;
+    let segment = Segment { engine: EngineKind::Cached, offset: range.start, length, predicted_s: seconds };
+    Plan { segments: vec![segment], predicted_s: seconds, reason }
+}
+
+/// Cached runs from the page cache, the rest from storage, short cached runs with their
+/// neighbours.
+fn split(residency: &Residency, costs: &Costs, offer: &Offer<'_>) -> Vec<Segment> {
+    // Reading these bytes from storage takes as long as starting one more extent.
+    let bridge = if offer.direct { (costs.direct_extent_s * costs.direct.bytes_per_s) as u64 } else { 0 };
+    let range = residency.range();
+    let is_bridged = |run: &Range<u64>| run.start > range.start && run.end < range.end && run.end - run.start <= bridge;
+    assemble(residency, costs, offer, |_, run| !is_bridged(run))
+}
