@@ -4,8 +4,9 @@
 //! storage. Both sides run at the same time, so a plan is judged by its makespan, the time of its
 //! slowest engine, and not by the paper's sum. Short cached runs between uncached ones are read
 //! from storage with their neighbours when that is quicker than starting one more extent (the
-//! paper's interleaving problem, section 4.3.1). Finally the split is compared with one engine
-//! for everything, which wins for short requests.
+//! paper's interleaving problem, section 4.3.1), and more of them where the page cache would be
+//! clearly the slower side. Finally the split is compared with one engine for everything, which
+//! wins for short requests.
 //!
 //! ```text
 //!   Strategy      overlapped (ours, what the router uses) | greedy (the paper's) | exact (its optimum)
@@ -19,6 +20,7 @@
 
 #[cfg(test)]
 mod against_brute_force;
+mod balance;
 mod exact;
 mod greedy;
 pub mod objective;

@@ -2,9 +2,11 @@
 //!
 //! ```text
 //!   bridge    cached runs inside that are shorter than one more storage extent costs
+//!   balance   where the page cache would still be the slower side: more of the short runs
 //!   compare   with one engine for everything, which wins for short requests
 //! ```
 
+use super::balance::balance;
 use super::objective::{JOIN_S, POLLUTION_FACTOR, predicted_s};
 use super::segments::{assemble, segment};
 use super::{EngineKind, Offer, Plan, Segment, Strategy, finish};
@@ -64,5 +66,12 @@ fn split(residency: &Residency, costs: &Costs, offer: &Offer<'_>) -> Vec<Segment
     let bridge = if offer.direct { (costs.direct_extent_s * costs.direct.bytes_per_s) as u64 } else { 0 };
     let range = residency.range();
     let is_bridged = |run: &Range<u64>| run.start > range.start && run.end < range.end && run.end - run.start <= bridge;
-    assemble(residency, costs, offer, |_, run| !is_bridged(run))
+    let mut kept: Vec<bool> = residency.cached().iter().map(|run| !is_bridged(run)).collect();
+    // Registered ranges and direct paths are engines of their own, beside the two that are balanced;
+    // and what is all cached stays off the disk.
+    let uncached = residency.cached_bytes() < range.end - range.start;
+    if uncached && offer.direct && offer.mapped.is_empty() && offer.p2p_alignment.is_none() {
+        balance(&mut kept, residency, costs);
+    }
+    assemble(residency, costs, offer, |number, _| kept[number])
 }
