@@ -1,6 +1,7 @@
 //! The command line, as data.
 
 use crate::bench::choices::{LoadKind, Pattern, RequestSize, States, parse_cell, parse_seconds};
+use crate::bench::plan::PlanArgs;
 use crate::bench::small::SmallArgs;
 use crate::bench::spread::SpreadArgs;
 use crate::exit::{self, Code, Failure};
@@ -57,7 +58,7 @@ pub enum Command {
     /// Measure every engine on the file system that holds PATH and store the fitted costs.
     #[command(after_help = exit::CODES)]
     Calibrate(CalibrateArgs),
-    /// Measure how quickly engines read, beside what disk and link can do.
+    /// Measure how quickly engines read, beside what disk and link can do, or how well requests are planned.
     #[command(subcommand)]
     Bench(BenchCommand),
 }
@@ -74,6 +75,9 @@ pub enum BenchCommand {
     /// One file into the several devices of --device: shared out, replicated, one after the other.
     #[command(after_help = exit::CODES)]
     Spread(SpreadArgs),
+    /// Planners on random residencies: how near they come to their optimum, and how long they take.
+    #[command(after_help = exit::CODES)]
+    Plan(PlanArgs),
 }
 
 /// Choices for `devices`.

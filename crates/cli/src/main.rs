@@ -42,5 +42,6 @@ fn run(args: &Args) -> Result<(), exit::Failure> {
         Command::Bench(BenchCommand::Read(options)) => bench::run(args, options, &cancel),
         Command::Bench(BenchCommand::Small(options)) => bench::small::run(args, options, &cancel),
         Command::Bench(BenchCommand::Spread(options)) => bench::spread::run(args, options, &cancel),
+        Command::Bench(BenchCommand::Plan(options)) => bench::plan::run(args, options, &cancel),
     }
 }

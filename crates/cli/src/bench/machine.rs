@@ -25,16 +25,26 @@ pub(super) struct Machine {
 
 pub(super) fn describe(device: &Device) -> Machine {
     let info = device.info();
-    let cpuinfo = read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     Machine {
-        cpu: name.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned()),
-        cpus: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        cpu: cpu(),
+        cpus: processors(),
         kernel: read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
         device: device.id(),
         device_name: info.name.clone(),
         driver: info.driver.clone(),
     }
+}
+
+/// The processor's name.
+pub(super) fn cpu() -> String {
+    let cpuinfo = read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    name.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
+}
+
+/// Processors that we may use.
+pub(super) fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 impl std::fmt::Display for Machine {

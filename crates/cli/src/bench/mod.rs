@@ -9,13 +9,14 @@
 //!
 //! What can be asked for is in [`choices`], what it means in [`states`] and [`requests`], the
 //! measuring in [`run`], [`load`] and [`baseline`], the arithmetic in [`results`], the reports in
-//! [`table`] and [`html`].
+//! [`table`] and [`html`]. The other benchmarks have modules of their own: [`plan`], [`small`], [`spread`].
 
 mod baseline;
 pub mod choices;
 mod html;
 mod load;
 mod machine;
+pub mod plan;
 mod plots;
 mod random;
 mod requests;
