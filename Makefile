@@ -3,11 +3,13 @@
 
 CARGO ?= cargo
 BIFOLIO := $(or $(CARGO_TARGET_DIR),target)/release/bifolio
+# Seconds for each fuzz target.
+FUZZ_SECONDS ?= 10
 # A file for `demo` and `bench`; without it a sample of 512 MiB is made in build/.
 FILE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build lint bench clean setup-demo setup-test
+.PHONY: help demo test fuzz build lint bench clean setup-demo setup-test
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -18,11 +20,15 @@ demo: build ## show devices, an explained read and a comparison of engines [FILE
 test: setup-test ## install the test tools where needed and run every test tier
 	BIFOLIO_TEST_REQUIRE_ALL=1 $(CARGO) test --workspace --all-features
 
+fuzz: setup-test ## run every fuzz target for a while [FUZZ_SECONDS=10]
+	@scripts/fuzz.sh $(FUZZ_SECONDS)
+
 build: setup-demo ## build the release binaries
 	$(CARGO) build --release
 
 lint: ## check formatting, clippy and the documentation
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --workspace --all-features --no-deps
 

@@ -30,6 +30,9 @@ mod feed;
 mod file;
 mod fill;
 mod flight;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod job;
 pub mod plan;
 mod planner;
