@@ -66,17 +66,19 @@ impl Load {
 
 /// Seconds until the slowest engine is done, as the segments predict, before joining.
 pub(super) fn predicted_s(segments: &[Segment], costs: &Costs) -> f64 {
-    let time = |engine| {
-        let mut of_engine = segments.iter().filter(|segment| segment.engine == engine);
-        let Some(first) = of_engine.next() else { return 0.0 };
-        let (mut all, mut further) = (first.clone(), 0.0);
-        for segment in of_engine {
-            all.join(segment, costs);
-            further += extent_s(engine, costs);
+    // Each engine's segments as one, and how many they are.
+    let mut joined: [Option<(Segment, u64)>; EngineKind::ALL.len()] = Default::default();
+    for segment in segments {
+        match &mut joined[segment.engine as usize] {
+            Some((all, extents)) => {
+                all.join(segment, costs);
+                *extents += 1;
+            }
+            none => *none = Some((segment.clone(), 1)),
         }
-        all.predicted_s + further
-    };
-    EngineKind::ALL.into_iter().map(time).fold(0.0, f64::max)
+    }
+    let time = |(all, extents): (Segment, u64)| all.predicted_s + (extents - 1) as f64 * extent_s(all.engine, costs);
+    joined.into_iter().flatten().map(time).fold(0.0, f64::max)
 }
 
 /// Seconds for each further extent of an engine that is already running.

@@ -29,16 +29,19 @@ impl Strategy for Overlapped {
         if total == 0 {
             return Plan { segments: vec![], predicted_s: 0.0, reason: "nothing to read" };
         }
-        let split = split(residency, costs, offer);
-        if cached == total || cached == 0 {
-            let reason = if cached == 0 { "nothing is cached" } else { "everything is cached" };
-            let buffered_s = costs.buffered.seconds(total);
-            if cached == 0 && buffered_s * POLLUTION_FACTOR < predicted_s(&split, costs) {
-                return through_cache(range, buffered_s, reason);
-            }
-            return finish(split, costs, reason);
+        let segments = split(residency, costs, offer);
+        let split = |reason| Plan { predicted_s: predicted_s(&segments, costs), segments, reason };
+        if cached == total {
+            return split("everything is cached");
         }
-        let split_s = predicted_s(&split, costs) + JOIN_S;
+        if cached == 0 {
+            let reason = "nothing is cached";
+            let (split, buffered_s) = (split(reason), costs.buffered.seconds(total));
+            let is_clear = buffered_s * POLLUTION_FACTOR < split.predicted_s;
+            return if is_clear { through_cache(range, buffered_s, reason) } else { split };
+        }
+        let split = split("partly cached; page cache and storage are read at the same time");
+        let split_s = split.predicted_s + JOIN_S;
         let through_cache_s = costs.cached.seconds(cached) + costs.buffered.seconds(total - cached) * POLLUTION_FACTOR;
         if offer.direct && costs.direct.seconds(total) < split_s.min(through_cache_s) {
             let all = vec![segment(EngineKind::Direct, range, costs)];
@@ -48,7 +51,7 @@ impl Strategy for Overlapped {
             let seconds = costs.cached.seconds(cached) + costs.buffered.seconds(total - cached);
             return through_cache(range, seconds, "partly cached; the page cache alone is quickest");
         }
-        finish(split, costs, "partly cached; page cache and storage are read at the same time")
+        split
     }
 }
 
