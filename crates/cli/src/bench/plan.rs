@@ -52,7 +52,7 @@ struct Results {
 
 /// Simulates and prints.
 pub fn run(args: &Args, options: &PlanArgs, cancel: &Cancel) -> Result<(), Failure> {
-    let settings = settings(args.device, &options.profile)?;
+    let settings = settings(args.device()?, &options.profile)?;
     let threads = machine::processors();
     let what = Options { vectors: options.vectors, seed: options.seed, threads };
     let outcomes = {
