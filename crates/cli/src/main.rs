@@ -16,9 +16,9 @@ mod progress;
 mod read;
 mod resources;
 mod signals;
-mod size;
 
 use args::{Args, BenchCommand, Command};
+use bifolio_io::size;
 use clap::Parser;
 use std::process::ExitCode;
 

@@ -2,7 +2,7 @@
 
 use crate::residency::{Residency, Source};
 use crate::storage::OsStorage;
-use crate::{Error, ErrorKind, OpenFile, Result, residency};
+use crate::{Error, ErrorKind, OpenFile, PlainFile, Result, residency};
 use std::io::Write;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
@@ -34,11 +34,25 @@ const REPAIRS_MAX: u32 = 3;
 /// # Errors
 /// Those of asking the kernel.
 pub fn look(file: &OpenFile, range: Range<u64>) -> Result<Residency> {
+    let Some(layout) = file.layout() else { return look_plain(file.plain(), range) };
+    let (mut source, mut runs) = (Source::Registered, vec![]);
+    for (member, part) in file.parts(&range) {
+        let seen = look_plain(&file.members()[member], part)?;
+        source = source.max(seen.source);
+        for run in seen.cached() {
+            runs.extend(layout.chunks_of(member, run).map(|(offset, length)| offset..offset + length));
+        }
+    }
+    runs.sort_by_key(|run| run.start);
+    Ok(Residency::new(source, range, runs))
+}
+
+fn look_plain(file: &PlainFile, range: Range<u64>) -> Result<Residency> {
     let mut source = if range.is_empty() { Source::Cachestat } else { Source::Registered };
     let (mut at, mut runs) = (range.start, Vec::new());
     while at < range.end {
         let end = (at - at % LOOK_BYTES).saturating_add(LOOK_BYTES).min(range.end);
-        let part = residency::query(file.plain(), &OsStorage, at..end)?;
+        let part = residency::query(file, &OsStorage, at..end)?;
         // The least certain of the sources vouches for all of it.
         source = source.max(part.source);
         runs.extend_from_slice(part.cached());
@@ -56,9 +70,18 @@ pub fn look(file: &OpenFile, range: Range<u64>) -> Result<Residency> {
 /// # Errors
 /// `Calibration` if pages stay in the cache, and those of asking the kernel and of reading.
 pub fn arrange(file: &OpenFile, range: Range<u64>, wanted: &[Range<u64>]) -> Result<()> {
+    for (member, part) in file.parts(&range) {
+        let of_member = |run: &Range<u64>| file.layout().map_or(run.clone(), |layout| layout.part_of(run, member));
+        let wanted: Vec<_> = wanted.iter().map(of_member).filter(|run| !run.is_empty()).collect();
+        arrange_plain(&file.members()[member], part, &wanted)?;
+    }
+    Ok(())
+}
+
+fn arrange_plain(file: &PlainFile, range: Range<u64>, wanted: &[Range<u64>]) -> Result<()> {
     let tolerated = ((range.end - range.start) / 200).max(2 * 4096);
     for repairs in 0..=REPAIRS_MAX {
-        let seen = look(file, range.clone())?;
+        let seen = look_plain(file, range.clone())?;
         match seen.source {
             Source::InMemory => return Ok(()),
             Source::Nowait | Source::Assumed => break,
@@ -74,14 +97,14 @@ pub fn arrange(file: &OpenFile, range: Range<u64>, wanted: &[Range<u64>]) -> Res
     arrange_anew(file, &range, wanted)
 }
 
-fn repair(file: &OpenFile, surplus: &[Range<u64>], missing: &[Range<u64>]) -> Result<()> {
+fn repair(file: &PlainFile, surplus: &[Range<u64>], missing: &[Range<u64>]) -> Result<()> {
     if !surplus.is_empty() {
         prepare_to_drop(file)?;
     }
     for run in surplus {
         drop_pages(file, run);
     }
-    missing.iter().try_for_each(|run| load(file, run.clone()))
+    missing.iter().try_for_each(|run| load_plain(file, run.clone()))
 }
 
 fn bytes_that_differ(one: &[Range<u64>], two: &[Range<u64>]) -> u64 {
@@ -89,13 +112,13 @@ fn bytes_that_differ(one: &[Range<u64>], two: &[Range<u64>]) -> u64 {
     only_in_one_of_them.iter().flatten().map(|run| run.end - run.start).sum()
 }
 
-fn arrange_anew(file: &OpenFile, range: &Range<u64>, wanted: &[Range<u64>]) -> Result<()> {
+fn arrange_anew(file: &PlainFile, range: &Range<u64>, wanted: &[Range<u64>]) -> Result<()> {
     if wanted != [range.clone()] {
         // With what straddles its ends.
         let start = range.start.saturating_sub(FOLIO_BYTES_MAX);
-        evict(file, start..range.end.saturating_add(FOLIO_BYTES_MAX).min(file.size()?.max(range.end)))?;
+        evict_plain(file, start..range.end.saturating_add(FOLIO_BYTES_MAX).min(file.size()?.max(range.end)))?;
     }
-    wanted.iter().try_for_each(|run| load(file, run.clone()))
+    wanted.iter().try_for_each(|run| load_plain(file, run.clone()))
 }
 
 /// The parts of `runs` that none of `others` covers; both are in file order and disjoint.
@@ -120,6 +143,10 @@ fn subtract(runs: &[Range<u64>], others: &[Range<u64>]) -> Vec<Range<u64>> {
 /// Writes dirty pages back and drops a range from the page cache. An error if pages stay: another
 /// process has them mapped or registered, or the file system keeps them.
 pub fn evict(file: &OpenFile, range: Range<u64>) -> Result<()> {
+    file.parts(&range).into_iter().try_for_each(|(member, part)| evict_plain(&file.members()[member], part))
+}
+
+fn evict_plain(file: &PlainFile, range: Range<u64>) -> Result<()> {
     prepare_to_drop(file)?;
     // Large folios that straddle the ends may stay.
     let tolerated = FOLIO_BYTES_MAX.min((range.end - range.start) / 4);
@@ -129,7 +156,7 @@ pub fn evict(file: &OpenFile, range: Range<u64>) -> Result<()> {
             std::thread::sleep(DROP_PAUSE);
         }
         drop_pages(file, &range);
-        left = residency::query(file.plain(), &OsStorage, range.clone())?.cached_bytes();
+        left = residency::query(file, &OsStorage, range.clone())?.cached_bytes();
         if left <= tolerated {
             break;
         }
@@ -144,14 +171,13 @@ pub fn evict(file: &OpenFile, range: Range<u64>) -> Result<()> {
 }
 
 /// Registered pages and dirty pages cannot be dropped.
-fn prepare_to_drop(file: &OpenFile) -> Result<()> {
-    let file = file.plain();
+fn prepare_to_drop(file: &PlainFile) -> Result<()> {
     file.windows.clear();
     file.readahead.clear();
     file.buffered().sync_all().map_err(|error| Error::system(file.path(), "writing it back", error))
 }
 
-fn drop_pages(file: &OpenFile, range: &Range<u64>) {
+fn drop_pages(file: &PlainFile, range: &Range<u64>) {
     let (fd, offset, len) = (file.buffered().as_raw_fd(), range.start as i64, (range.end - range.start) as i64);
     // SAFETY: advice on an open descriptor.
     unsafe { libc::posix_fadvise(fd, offset, len, libc::POSIX_FADV_DONTNEED) };
@@ -159,7 +185,10 @@ fn drop_pages(file: &OpenFile, range: &Range<u64>) {
 
 /// Reads a range into the page cache, and nothing beside it.
 pub fn load(file: &OpenFile, range: Range<u64>) -> Result<()> {
-    let file = file.plain();
+    file.parts(&range).into_iter().try_for_each(|(member, part)| load_plain(&file.members()[member], part))
+}
+
+fn load_plain(file: &PlainFile, range: Range<u64>) -> Result<()> {
     let fd = file.buffered().as_raw_fd();
     let advise = |advice| {
         // SAFETY: advice on an open descriptor.

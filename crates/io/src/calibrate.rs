@@ -6,7 +6,7 @@
 
 use crate::cache_state::{evict, load, write_incompressible};
 use crate::cost::{Costs, Point, fit};
-use crate::job::Placement;
+use crate::job::{Placement, Together};
 use crate::profile::{Curve, Profile, VERSION, file_system_of};
 use crate::{EngineChoice, EngineKind, Error, ErrorKind, OpenFile, ReadOptions, Result, Router, Segment};
 use bifolio_device::DeviceSlice;
@@ -178,7 +178,7 @@ fn measure_extents(router: &Router, file: &Arc<OpenFile>, memory: DeviceSlice<'_
             let started = Instant::now();
             let mut once = std::iter::once(Ok(segments.to_vec()));
             let placement = Placement::Linear { base: 0 };
-            let job = router.job(file.plain(), stamp, placement, memory, &ReadOptions::default());
+            let job = router.job(file.plain(), stamp, placement, memory, &ReadOptions::default(), Together::new(1));
             router.execute(&job, &mut once)?;
             Ok(started.elapsed().as_secs_f64())
         };

@@ -25,6 +25,8 @@ pub enum ErrorKind {
     Read,
     /// The operating system reported an error while writing; nothing is promised of the range.
     Write,
+    /// Not a striped set: a member is missing or has the wrong size, or the descriptor is damaged.
+    BadStripe,
     /// The file was opened for reading only.
     ReadOnly,
     /// An earlier write failed; the file must be opened again.

@@ -15,9 +15,8 @@ use std::sync::Arc;
 /// Makes an engine for a job.
 pub(crate) type StartEngine<'a> = dyn Fn(EngineKind, &Arc<Job>) -> Result<Arc<dyn Engine>> + 'a;
 
-/// The engines at work on one job.
+/// The engines at work on the jobs of one request.
 pub(crate) struct Flight<'a> {
-    job: &'a Arc<Job>,
     workers: &'a Workers,
     start: &'a StartEngine<'a>,
     group: Group,
@@ -25,6 +24,7 @@ pub(crate) struct Flight<'a> {
 }
 
 struct Active {
+    job: Arc<Job>,
     kind: EngineKind,
     engine: Arc<dyn Engine>,
     /// Bytes planned for it, and threads that were given to it.
@@ -34,29 +34,38 @@ struct Active {
 
 impl<'a> Flight<'a> {
     /// A flight with no engine yet; `start` makes them.
-    pub(crate) fn new(job: &'a Arc<Job>, workers: &'a Workers, start: &'a StartEngine<'a>) -> Self {
-        Self { job, workers, start, group: Group::default(), active: vec![] }
+    pub(crate) fn new(workers: &'a Workers, start: &'a StartEngine<'a>) -> Self {
+        Self { workers, start, group: Group::default(), active: vec![] }
     }
 
-    /// Gives planned segments to their engines, in file order.
-    pub(crate) fn add(&mut self, segments: Vec<Segment>) -> Result<()> {
+    /// Gives planned segments of a job to its engines, in file order.
+    pub(crate) fn add(&mut self, job: &Arc<Job>, segments: Vec<Segment>) -> Result<()> {
         for segment in segments {
-            let at = match self.active.iter().position(|active| active.kind == segment.engine) {
+            let is_for = |active: &Active| active.kind == segment.engine && Arc::ptr_eq(&active.job, job);
+            let at = match self.active.iter().position(is_for) {
                 Some(at) => at,
-                None => self.start_engine(segment.engine)?,
+                None => self.start_engine(job, segment.engine)?,
             };
             let active = &mut self.active[at];
             active.bytes += segment.length;
-            active.engine.feed().push(self.job.add(segment));
+            active.engine.feed().push(job.add(segment));
         }
         Ok(())
     }
 
     /// Lets threads begin with what was added, while the caller plans on.
     pub(crate) fn launch(&mut self) {
-        for at in 0..self.active.len() {
+        for at in self.storage_first() {
             self.give_threads(at, 0);
         }
+    }
+
+    /// Engines in the order in which they get threads. Those that wait for disks need one each, and
+    /// soon; the page cache takes what is left.
+    fn storage_first(&self) -> Vec<usize> {
+        let (cached, storage): (Vec<_>, Vec<_>) =
+            (0..self.active.len()).partition(|at| self.active[*at].kind == EngineKind::Cached);
+        [storage, cached].concat()
     }
 
     /// Says that everything is planned, joins the work, and waits for all of it.
@@ -65,11 +74,11 @@ impl<'a> Flight<'a> {
         let idle = self.active.iter().position(|active| active.threads == 0);
         let wants_more = |active: &Active| active.threads < active.engine.threads(active.bytes);
         let mine = idle.or_else(|| self.active.iter().position(wants_more));
-        for at in 0..self.active.len() {
+        for at in self.storage_first() {
             self.give_threads(at, usize::from(mine == Some(at)));
         }
         if let Some(at) = mine {
-            work(&*self.active[at].engine, self.job);
+            work(&*self.active[at].engine, &self.active[at].job);
         }
         self.workers.wait(&self.group);
         for active in &self.active {
@@ -83,9 +92,9 @@ impl<'a> Flight<'a> {
         }
     }
 
-    fn start_engine(&mut self, kind: EngineKind) -> Result<usize> {
-        let engine = (self.start)(kind, self.job)?;
-        self.active.push(Active { kind, engine, bytes: 0, threads: 0 });
+    fn start_engine(&mut self, job: &Arc<Job>, kind: EngineKind) -> Result<usize> {
+        let engine = (self.start)(kind, job)?;
+        self.active.push(Active { job: Arc::clone(job), kind, engine, bytes: 0, threads: 0 });
         Ok(self.active.len() - 1)
     }
 
@@ -93,7 +102,7 @@ impl<'a> Flight<'a> {
     fn give_threads(&mut self, at: usize, others: usize) {
         let active = &mut self.active[at];
         while active.threads + others < active.engine.threads(active.bytes) {
-            let (engine, job) = (Arc::clone(&active.engine), Arc::clone(self.job));
+            let (engine, job) = (Arc::clone(&active.engine), Arc::clone(&active.job));
             self.workers.run(&self.group, move || work(&*engine, &job));
             active.threads += 1;
         }

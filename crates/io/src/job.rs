@@ -6,6 +6,7 @@ use crate::cost::Costs;
 use crate::file::Stamp;
 use crate::plan::Segment;
 use crate::storage::Storage;
+use crate::stripe::Layout;
 use crate::{EngineKind, Error, ErrorKind, PlainFile, SegmentReport};
 use bifolio_device::{Device, DeviceSlice, PinnedPool};
 use bifolio_kernels::Kernels;
@@ -19,6 +20,9 @@ pub(crate) const TABLE_ALIGNMENT: u64 = 4096;
 
 /// Bytes of a slot that are kept for it, where the slot is large: 2,560 extents.
 const TABLE_BYTES_MAX: u64 = 64 << 10;
+
+/// Shorter chunks of a striped set are shared out by a kernel rather than by a copy each.
+pub(crate) const SCATTERED_CHUNK_BYTES_MAX: u64 = 128 << 10;
 
 /// Asks a running request to stop. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -52,7 +56,7 @@ pub(crate) struct Job {
     pub(crate) kernels: Option<Arc<Kernels>>,
     cancel: Cancel,
     progress: Arc<AtomicU64>,
-    stopped: AtomicBool,
+    together: Together,
     failure: Mutex<Option<Error>>,
     started: Instant,
     entries: Mutex<Vec<Entry>>,
@@ -63,10 +67,23 @@ pub(crate) struct Job {
 pub(crate) enum Placement {
     /// One after the other; the file's byte `base` is the first.
     Linear { base: u64 },
+    /// Chunks of one member of a striped set, where the set's byte `base` is the first.
+    Striped { layout: Layout, member: usize, base: u64 },
     /// In several places, one after the other in file order.
     Vectored(Vec<Landing>),
     /// Each segment at a place of its own, by its number.
     Extents(Vec<Landing>),
+}
+
+impl Placement {
+    /// Whether a slot's bytes go to more places than copies are good for.
+    pub(crate) fn is_scattered(&self) -> bool {
+        match self {
+            Self::Linear { .. } | Self::Vectored(_) => false,
+            Self::Striped { layout, .. } => layout.chunk_bytes() < SCATTERED_CHUNK_BYTES_MAX,
+            Self::Extents(_) => true,
+        }
+    }
 }
 
 /// Where one extent lands.
@@ -86,6 +103,21 @@ pub(crate) struct Order<'a> {
     pub(crate) kernels: Option<Arc<Kernels>>,
     pub(crate) cancel: Cancel,
     pub(crate) progress: Arc<AtomicU64>,
+    /// The jobs of one request stop together.
+    pub(crate) together: Together,
+}
+
+/// Jobs of one request: how many there are, which share its memory, and whether they are to stop.
+#[derive(Debug, Clone)]
+pub(crate) struct Together {
+    pub(crate) jobs: usize,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Together {
+    pub(crate) fn new(jobs: usize) -> Self {
+        Self { jobs, stopped: Arc::default() }
+    }
 }
 
 /// A segment, and when its first read began and its last copy was issued, in seconds of the job.
@@ -104,7 +136,7 @@ impl Job {
         device: &Device,
         order: Order<'_>,
     ) -> Self {
-        let Order { stamp, placement, destination, kernels, cancel, progress } = order;
+        let Order { stamp, placement, destination, kernels, cancel, progress, together } = order;
         Self {
             file: Arc::clone(file),
             device: device.clone(),
@@ -119,7 +151,7 @@ impl Job {
             destination: unsafe { DeviceSlice::from_raw(destination.ptr(), destination.len()) },
             cancel,
             progress,
-            stopped: AtomicBool::new(false),
+            together,
             failure: Mutex::default(),
             started: Instant::now(),
         }
@@ -132,10 +164,19 @@ impl Job {
         (entries.len() - 1, segment)
     }
 
+    /// How many jobs share the request's memory and threads.
+    pub(crate) fn jobs(&self) -> usize {
+        self.together.jobs
+    }
+
     /// Where bytes of a segment land: a place for the first of them, and as many as follow there.
     pub(crate) fn place(&self, segment: usize, offset: u64, len: u64) -> crate::Result<DeviceSlice<'_>> {
         let place = match &self.placement {
             Placement::Linear { base } => self.destination.part(offset - base, len),
+            Placement::Striped { layout, member, base } => {
+                let run = len.min(layout.run_at(offset));
+                self.destination.part(layout.offset_of(*member, offset).wrapping_sub(*base), run)
+            }
             Placement::Vectored(landings) => {
                 let at = landings.partition_point(|landing| landing.offset <= offset).saturating_sub(1);
                 let Landing { offset: first, place } = landings[at];
@@ -154,7 +195,10 @@ impl Job {
     pub(crate) fn slot_limits(&self) -> (u64, usize) {
         let slot = self.pool.slot_bytes() as u64;
         match self.placement {
-            Placement::Linear { .. } | Placement::Vectored(_) => (slot, usize::MAX),
+            Placement::Striped { layout, .. } if layout.chunk_bytes() < SCATTERED_CHUNK_BYTES_MAX => {
+                (slot - TABLE_BYTES_MAX.min(slot / 4), usize::MAX)
+            }
+            Placement::Linear { .. } | Placement::Striped { .. } | Placement::Vectored(_) => (slot, usize::MAX),
             Placement::Extents(_) => {
                 let table = TABLE_BYTES_MAX.min(slot / 4);
                 (slot - table, ((table - TABLE_ALIGNMENT) / EXTENT_BYTES) as usize)
@@ -164,16 +208,16 @@ impl Job {
 
     /// Whether engines should stop handing out work: a failure, or the caller's wish.
     pub(crate) fn is_stopped(&self) -> bool {
-        if self.cancel.is_cancelled() && !self.stopped.load(Ordering::Relaxed) {
+        if self.cancel.is_cancelled() && !self.together.stopped.load(Ordering::Relaxed) {
             self.fail(self.error(ErrorKind::Cancelled, "the request was cancelled; parts of it are done"));
         }
-        self.stopped.load(Ordering::Relaxed)
+        self.together.stopped.load(Ordering::Relaxed)
     }
 
     /// Keeps the first failure and stops the others.
     pub(crate) fn fail(&self, error: Error) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error.into_device(self.device.id()));
-        self.stopped.store(true, Ordering::Relaxed);
+        self.together.stopped.store(true, Ordering::Relaxed);
     }
 
     /// The first failure, once all engines are done.
@@ -234,8 +278,17 @@ impl Job {
             length: segment.length,
             predicted_s: segment.predicted_s,
             actual_s: (last - first).max(0.0),
+            member: self.member(),
         };
         merged.into_iter().map(report).collect()
+    }
+
+    /// The member of a striped set that this job is for.
+    fn member(&self) -> Option<usize> {
+        match self.placement {
+            Placement::Striped { member, .. } => Some(member),
+            _ => None,
+        }
     }
 
     fn lock_entries(&self) -> MutexGuard<'_, Vec<Entry>> {

@@ -42,8 +42,10 @@ mod readahead;
 mod request;
 pub mod residency;
 mod router;
+pub mod size;
 mod spread;
 pub mod storage;
+pub mod stripe;
 mod workers;
 
 pub use cost::Costs;

@@ -248,7 +248,8 @@ impl Run<'_> {
         if let Some(index) = self.held.iter().position(Held::is_free) {
             return Ok(Some(index));
         }
-        if (self.held.len() + 1) * self.job.pool.slot_bytes() > HELD_BYTES_MAX.max(self.job.pool.slot_bytes()) {
+        let most = (HELD_BYTES_MAX / self.job.jobs()).max(self.job.pool.slot_bytes());
+        if (self.held.len() + 1) * self.job.pool.slot_bytes() > most {
             return Ok(None);
         }
         let slot = if self.held.is_empty() { self.job.pool.acquire().map(Some) } else { self.job.pool.try_acquire() };

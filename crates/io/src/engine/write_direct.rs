@@ -189,7 +189,7 @@ impl Run<'_> {
             if let Some(index) = self.held.iter().position(|held| held.writes == 0) {
                 return Ok(index);
             }
-            let may_hold_more = (self.held.len() + 1) * job.pool.slot_bytes() <= HELD_BYTES_MAX;
+            let may_hold_more = (self.held.len() + 1) * job.pool.slot_bytes() <= HELD_BYTES_MAX / job.jobs();
             let slot = match self.held.is_empty() {
                 true => job.pool.acquire().map(Some),
                 false if may_hold_more => job.pool.try_acquire(),

@@ -6,30 +6,88 @@ pub use plain::PlainFile;
 pub(crate) use plain::{Access, Stamp};
 
 use crate::ranges::{Mode, Ranges, Ticket};
+use crate::stripe::{self, Layout};
 use crate::{Advice, Result};
 use std::fs::File;
-use std::path::Path;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A file opened for reading: a regular file, or a block device. Clones share it.
+/// An open file: a regular file, a block device, or a striped set of them ([`crate::stripe`]), whose
+/// name begins with `stripe:`. Clones share it.
 #[derive(Debug, Clone)]
 pub struct OpenFile {
-    plain: Arc<PlainFile>,
+    name: Arc<Path>,
+    members: Arc<[Arc<PlainFile>]>,
+    /// How members make up the file, and its size; none for a file that is its own only member.
+    striping: Option<(Layout, u64)>,
     /// The order of reads and writes; none where nobody writes through this handle.
     order: Option<Arc<Ranges>>,
 }
 
 impl OpenFile {
-    /// Opens a regular file or a block device.
+    /// Opens a file for reading.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Ok(Self { plain: Arc::new(PlainFile::open(path)?), order: None })
+        Self::open_with(path.as_ref(), Access::Read)
     }
 
-    /// Opens a regular file or a block device for reading and writing; creates a regular file if
-    /// that is asked for.
+    /// Opens a file for reading and writing; creates a regular file if that is asked for.
     pub fn open_for_writing(path: impl AsRef<Path>, create: bool) -> Result<Self> {
-        let access = if create { Access::Create } else { Access::Write };
-        Ok(Self { plain: Arc::new(PlainFile::open_with(path.as_ref(), access)?), order: Some(Arc::default()) })
+        Self::open_with(path.as_ref(), if create { Access::Create } else { Access::Write })
+    }
+
+    fn open_with(path: &Path, access: Access) -> Result<Self> {
+        let order = (access != Access::Read).then(Arc::default);
+        let name: Arc<Path> = path.into();
+        match path.to_str().and_then(stripe::parse_name) {
+            None => {
+                let members = [Arc::new(PlainFile::open_with(path, access)?)].into();
+                Ok(Self { name, members, striping: None, order })
+            }
+            Some(parsed) => {
+                // Members are not created by opening: their sizes would be wrong.
+                let access = if access == Access::Create { Access::Write } else { access };
+                let set = stripe::open(path, parsed, access)?;
+                Ok(Self { name, members: set.files.into(), striping: Some((set.layout, set.size)), order })
+            }
+        }
+    }
+
+    /// The plain files that hold its bytes.
+    pub fn members(&self) -> &[Arc<PlainFile>] {
+        &self.members
+    }
+
+    /// How its members make it up; none for a file that is its own only member.
+    pub fn layout(&self) -> Option<&Layout> {
+        self.striping.as_ref().map(|(layout, _)| layout)
+    }
+
+    /// The only member of a file that is not striped, else the first.
+    pub(crate) fn plain(&self) -> &Arc<PlainFile> {
+        &self.members[0]
+    }
+
+    /// The member that holds a byte, where it is there, and how many bytes follow it.
+    pub(crate) fn locate(&self, offset: u64) -> (&Arc<PlainFile>, u64, u64) {
+        match self.layout() {
+            None => (self.plain(), offset, u64::MAX - offset),
+            Some(layout) => {
+                let (member, place) = layout.locate(offset);
+                (&self.members[member], place, layout.run_at(place))
+            }
+        }
+    }
+
+    /// The members that hold bytes of a range, each with its part.
+    pub(crate) fn parts(&self, range: &Range<u64>) -> Vec<(usize, Range<u64>)> {
+        match self.layout() {
+            None => vec![(0, range.clone())],
+            Some(layout) => {
+                let parts = (0..layout.members()).map(|member| (member, layout.part_of(range, member)));
+                parts.filter(|(_, part)| !part.is_empty()).collect()
+            }
+        }
     }
 
     /// A place in the order of reads and writes of these bytes, to the end without a length; none
@@ -39,16 +97,6 @@ impl OpenFile {
         self.order.as_ref().map(|order| order.ticket(range, mode))
     }
 
-    /// The plain file.
-    pub(crate) fn plain(&self) -> &Arc<PlainFile> {
-        &self.plain
-    }
-
-    /// The plain files that hold its bytes.
-    pub fn members(&self) -> &[Arc<PlainFile>] {
-        std::slice::from_ref(&self.plain)
-    }
-
     /// Says how it will be read, as `posix_fadvise(2)` does, to the kernel too.
     pub fn advise(&self, advice: Advice) {
         for member in self.members() {
@@ -56,19 +104,27 @@ impl OpenFile {
         }
     }
 
-    /// The path under which it was opened.
+    /// The name under which it was opened.
     pub fn path(&self) -> &Path {
-        self.plain.path()
+        &self.name
+    }
+
+    /// The paths of its members.
+    pub fn member_paths(&self) -> Vec<PathBuf> {
+        self.members.iter().map(|member| member.path().to_owned()).collect()
     }
 
     /// The descriptor for reads of its first member through the page cache.
     pub fn buffered(&self) -> &File {
-        self.plain.buffered()
+        self.plain().buffered()
     }
 
-    /// Size in bytes at this moment.
+    /// Size in bytes: at this moment, or, of a striped set, what it was opened with.
     pub fn size(&self) -> Result<u64> {
-        self.plain.size()
+        match self.striping {
+            None => self.plain().size(),
+            Some((_, size)) => Ok(size),
+        }
     }
 
     /// Whether it lives in the page cache only (tmpfs, ramfs).

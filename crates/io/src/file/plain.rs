@@ -126,6 +126,13 @@ impl PlainFile {
         &self.buffered
     }
 
+    /// Whether both are the same file, under whatever names.
+    pub(crate) fn is_same_file(&self, other: &Self) -> bool {
+        let identity = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino())).ok();
+        let mine = identity(&self.buffered);
+        mine.is_some() && mine == identity(&other.buffered)
+    }
+
     /// Whether it is a block device, which has a fixed size.
     pub(crate) fn is_block_device(&self) -> bool {
         self.is_block_device

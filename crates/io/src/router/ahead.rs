@@ -78,7 +78,14 @@ impl Router {
             predicted_s,
             reason: "sequential, and read ahead".to_owned(),
             residency: Some(ResidencyReport { source: Source::ReadAhead, cached_bytes: 0, total_bytes: length }),
-            plan: vec![SegmentReport { engine, offset: range.start, length, predicted_s, actual_s: seconds }],
+            plan: vec![SegmentReport {
+                engine,
+                offset: range.start,
+                length,
+                predicted_s,
+                actual_s: seconds,
+                member: None,
+            }],
         }
     }
 }

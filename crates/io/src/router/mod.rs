@@ -10,6 +10,7 @@ mod read;
 mod report;
 mod scattered;
 mod short;
+mod striped;
 mod submit;
 mod write;
 
@@ -34,6 +35,9 @@ use crate::{Error, OpenFile, P2pDriver, Result};
 use bifolio_device::{Device, PinnedPool, PoolStats};
 use bifolio_kernels::Kernels;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Threads beside those that copy out of the page cache.
+const STORAGE_THREADS: usize = 8;
 
 /// Moves files into the memory of one device.
 #[derive(Debug)]
@@ -77,8 +81,9 @@ impl Router {
             storage: options.storage,
             kernels: OnceLock::new(),
             background: Workers::start(1),
-            // The caller's thread works too; a second engine of the same request needs one more.
-            workers: Workers::start(threads + 1),
+            // The caller's thread works too. Engines that wait for disks need a thread each: one for a
+            // plain file, one for each member of a striped set.
+            workers: Workers::start(threads + STORAGE_THREADS),
             queues: Arc::default(),
             streams: Streams::new(device),
             pool: PinnedPool::new(device, slot_bytes, slots),
@@ -130,10 +135,13 @@ impl Router {
     pub fn read_to_host(&self, file: &OpenFile, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let mut got = 0;
         while got < buffer.len() {
-            match self.storage.read_at(file.buffered(), &mut buffer[got..], offset + got as u64) {
+            let at = offset + got as u64;
+            let (member, place, run) = file.locate(at);
+            let end = buffer.len().min(got.saturating_add(usize::try_from(run).unwrap_or(usize::MAX)));
+            match self.storage.read_at(member.buffered(), &mut buffer[got..end], place) {
                 Ok(0) => break,
                 Ok(read) => got += read,
-                Err(error) => return Err(Error::system(file.path(), "reading it", error).at(offset + got as u64)),
+                Err(error) => return Err(Error::system(member.path(), "reading it", error).at(place)),
             }
         }
         Ok(got)

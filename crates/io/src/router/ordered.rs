@@ -22,6 +22,13 @@ use std::sync::Arc;
 pub struct OrderedReader<'a> {
     router: &'a Router,
     handle: OpenFile,
+    members: Vec<MemberReader<'a>>,
+}
+
+/// A reader of one plain file.
+#[derive(Debug)]
+struct MemberReader<'a> {
+    router: &'a Router,
     file: Arc<PlainFile>,
     stream: &'a Stream,
     sequence: Option<Sequence>,
@@ -39,8 +46,12 @@ impl Router {
             let detail = format!("the stream belongs to {}, not to this router's device", stream.device().id());
             return Err(Error::new(ErrorKind::NoEngine, file.path(), detail).into_device(self.device.id()));
         }
-        let (handle, file) = (file.clone(), Arc::clone(file.plain()));
-        Ok(OrderedReader { router: self, handle, file, stream, sequence: None, windows: Windows::new() })
+        let reader = |file: &Arc<PlainFile>| {
+            let file = Arc::clone(file);
+            MemberReader { router: self, file, stream, sequence: None, windows: Windows::new() }
+        };
+        let members = file.members().iter().map(reader).collect();
+        Ok(OrderedReader { router: self, handle: file.clone(), members })
     }
 }
 
@@ -63,6 +74,36 @@ impl OrderedReader<'_> {
     unsafe fn enqueue(&mut self, offset: u64, length: u64, destination: DeviceSlice<'_>) -> Result<u64> {
         let turn = self.handle.ticket(Mode::Read, offset, Some(length));
         turn.as_ref().inspect(|turn| turn.wait());
+        let Some(layout) = self.handle.layout().copied() else {
+            // SAFETY: the caller's promise.
+            return unsafe { self.members[0].enqueue(offset, length, destination) };
+        };
+        let size = self.handle.size()?;
+        let range = clamp(self.handle.path(), size, offset, Some(length), destination.len())?;
+        let mut at = range.start;
+        while at < range.end {
+            let (member, place) = layout.locate(at);
+            let length = layout.run_at(place).min(range.end - at);
+            let part = destination.part(at - range.start, length);
+            let part = part.map_err(|error| Error::device(self.handle.path(), error).at(at))?;
+            // SAFETY: the caller's promise.
+            let got = unsafe { self.members[member].enqueue(place, length, part) }?;
+            if got < length {
+                let detail = "a member of the set was truncated while it was being read";
+                return Err(Error::new(ErrorKind::Truncated, self.handle.path(), detail).at(at + got));
+            }
+            at += length;
+        }
+        Ok(range.end - range.start)
+    }
+}
+
+impl MemberReader<'_> {
+    /// One read.
+    ///
+    /// # Safety
+    /// As for [`OrderedReader::read`].
+    unsafe fn enqueue(&mut self, offset: u64, length: u64, destination: DeviceSlice<'_>) -> Result<u64> {
         let stamp = self.file.stamp()?;
         let range = clamp(self.file.path(), stamp.size, offset, Some(length), destination.len())?;
         if range.is_empty() {
@@ -107,7 +148,7 @@ impl OrderedReader<'_> {
     /// Enqueues the copy out of the first window; none if the bytes are not in it.
     ///
     /// # Safety
-    /// As for [`Self::read`].
+    /// As for [`OrderedReader::read`].
     unsafe fn copy_from_window(&self, range: &Range<u64>, place: DeviceSlice<'_>) -> Option<Result<()>> {
         let window = self.windows.front()?;
         if window.range.start > range.start || window.range.end < range.end {
@@ -126,7 +167,7 @@ impl OrderedReader<'_> {
     /// Reads the range through slots of the router's pool.
     ///
     /// # Safety
-    /// As for [`Self::read`].
+    /// As for [`OrderedReader::read`].
     unsafe fn read_alone(&self, range: &Range<u64>, destination: DeviceSlice<'_>) -> Result<()> {
         let (router, file) = (self.router, &*self.file);
         // Half a slot, so that there is room for the boundaries of unbuffered reads.
@@ -180,7 +221,7 @@ impl OrderedReader<'_> {
     }
 }
 
-impl Drop for OrderedReader<'_> {
+impl Drop for MemberReader<'_> {
     fn drop(&mut self) {
         while !self.windows.is_empty() {
             // An error stays on the stream, where its owner meets it.

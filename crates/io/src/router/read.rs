@@ -8,7 +8,7 @@ use crate::engine::mapped::{COPY_BYTES_MIN, Mapped};
 use crate::engine::p2p::P2p;
 use crate::file::{PlainFile, Stamp};
 use crate::flight::{Flight, StartEngine};
-use crate::job::{Cancel, Job, Order, Placement};
+use crate::job::{Cancel, Job, Order, Placement, Together};
 use crate::plan::{Offer, Plan, plan};
 use crate::planner::Planner;
 use crate::ranges::{Mode, Ticket};
@@ -21,6 +21,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// A job, and its segments as they are planned.
+pub(super) type Planned<'a> = (Arc<Job>, &'a mut dyn Iterator<Item = Result<Vec<Segment>>>);
 
 impl Router {
     /// Reads `length` bytes at `offset` (to the end of the file without a length, and never
@@ -56,6 +59,10 @@ impl Router {
         self.begin(file, &options.cancel)
             .and_then(|()| {
                 turn.inspect(|turn| turn.wait());
+                if let Some(layout) = file.layout() {
+                    let range = clamp(file.path(), file.size()?, offset, length, destination.len())?;
+                    return self.read_striped(file, *layout, &range, destination, options, started);
+                }
                 let file = file.plain();
                 let stamp = file.stamp()?;
                 let range = clamp(file.path(), stamp.size, offset, length, destination.len())?;
@@ -73,7 +80,7 @@ impl Router {
     }
 
     /// One range of one plain file, to the start of `destination`.
-    fn read_range(
+    pub(super) fn read_range(
         &self,
         file: &Arc<PlainFile>,
         stamp: Stamp,
@@ -118,7 +125,7 @@ impl Router {
         if auto && file.was_cached() {
             planner.trust_the_cache();
         }
-        let job = self.job(file, stamp, placement(), destination, options);
+        let job = self.job(file, stamp, placement(), destination, options, Together::new(1));
         let (segments, predicted_s) = self.execute(&job, &mut planner)?;
         let residency = planner.residency();
         if auto {
@@ -149,13 +156,11 @@ impl Router {
         placement: Placement,
         destination: DeviceSlice<'_>,
         options: &ReadOptions,
+        together: Together,
     ) -> Arc<Job> {
         let (cancel, progress) = (options.cancel.clone(), Arc::clone(&options.progress));
-        let kernels = match placement {
-            Placement::Linear { .. } | Placement::Vectored(_) => None,
-            Placement::Extents(_) => self.kernels(),
-        };
-        let order = Order { stamp, placement, destination, kernels, cancel, progress };
+        let kernels = if placement.is_scattered() { self.kernels() } else { None };
+        let order = Order { stamp, placement, destination, kernels, cancel, progress, together };
         Arc::new(Job::new(file, &self.pool, &self.storage, &self.device, order))
     }
 
@@ -167,6 +172,10 @@ impl Router {
         length: Option<u64>,
         engine: EngineChoice,
     ) -> Result<(Plan, Residency)> {
+        if let Some(layout) = file.layout() {
+            let range = clamp(file.path(), file.size()?, offset, length, u64::MAX)?;
+            return self.explain_striped(file, *layout, &range, engine);
+        }
         let file = file.plain();
         let stamp = file.stamp()?;
         let range = clamp(file.path(), stamp.size, offset, length, u64::MAX)?;
@@ -241,39 +250,46 @@ impl Router {
         chunks: &mut dyn Iterator<Item = Result<Vec<Segment>>>,
         start: &StartEngine<'_>,
     ) -> Result<(Vec<SegmentReport>, f64)> {
-        let mut flight = Flight::new(job, &self.workers, start);
-        while let Some(chunk) = chunks.next() {
-            if let Err(error) = chunk.and_then(|segments| flight.add(segments)) {
-                job.fail(error);
-            }
-            if job.is_stopped() {
-                break;
-            }
-            // The last chunk is shared out by `finish`, which keeps a part for this thread.
-            if chunks.size_hint().1 != Some(0) {
-                flight.launch();
-            }
-        }
-        flight.finish();
-        if let Some(error) = job.take_failure() {
-            return Err(error);
-        }
+        self.execute_all(&mut [(Arc::clone(job), chunks)], start)?;
         let costs = self.costs();
         let segments = job.segments(&costs);
         let ran = segments.iter().map(SegmentReport::planned).collect();
         Ok((segments, Plan::merged(ran, "", &costs).predicted_s))
     }
 
+    /// Runs the engines of several jobs of one request, each with its chunks, and waits until nothing
+    /// is in flight.
+    pub(super) fn execute_all(&self, jobs: &mut [Planned<'_>], start: &StartEngine<'_>) -> Result<()> {
+        let mut flight = Flight::new(&self.workers, start);
+        let mut more = true;
+        while more && !jobs.iter().any(|(job, _)| job.is_stopped()) {
+            more = false;
+            for (job, chunks) in &mut *jobs {
+                let Some(chunk) = chunks.next() else { continue };
+                if let Err(error) = chunk.and_then(|segments| flight.add(job, segments)) {
+                    job.fail(error);
+                }
+                more |= chunks.size_hint().1 != Some(0);
+            }
+            // The last chunk is shared out by `finish`, which keeps a part for this thread.
+            if more {
+                flight.launch();
+            }
+        }
+        flight.finish();
+        jobs.iter().find_map(|(job, _)| job.take_failure()).map_or(Ok(()), Err)
+    }
+
     pub(super) fn start_engine(&self, kind: EngineKind, job: &Arc<Job>) -> Result<Arc<dyn Engine>> {
         Ok(match kind {
-            EngineKind::Cached => Arc::new(Cached::new(job, kind, &self.streams, self.threads)?),
+            EngineKind::Cached => Arc::new(Cached::new(job, kind, &self.streams, self.threads.div_ceil(job.jobs()))?),
             EngineKind::Direct => Arc::new(Direct::new(job, &self.streams, &self.queues)?),
             EngineKind::Mapped => Arc::new(Mapped::new(job, &self.streams, &self.budget)?),
             EngineKind::P2p => Arc::new(P2p::new(job, self.p2p.as_ref())?),
         })
     }
 
-    /// Corrects the costs, and registers ranges that are read again and again.
+    /// Corrects the costs, and notes what was read warm.
     pub(super) fn learn(&self, file: &Arc<PlainFile>, report: &ReadReport, size: u64) {
         let cached = report.residency.map_or(0, |seen| seen.cached_bytes);
         if let [only] = &report.plan[..]
@@ -281,10 +297,15 @@ impl Router {
         {
             self.lock_costs().observe(only.engine, cached > 0, only.length, report.seconds);
         }
+        self.heat(file, &report.plan, size);
+    }
+
+    /// Registers ranges of a file of `size` bytes that are read again and again.
+    pub(super) fn heat(&self, file: &Arc<PlainFile>, plan: &[SegmentReport], size: u64) {
         if !self.budget.is_open() {
             return;
         }
-        for segment in report.plan.iter().filter(|segment| segment.engine == EngineKind::Cached) {
+        for segment in plan.iter().filter(|segment| segment.engine == EngineKind::Cached) {
             for number in file.windows.heat(segment.offset..segment.offset + segment.length, size) {
                 let (file, device, budget) = (Arc::clone(file), self.device.clone(), Arc::clone(&self.budget));
                 self.background.run(&Group::default(), move || file.windows.keep(&file, &device, &budget, number));

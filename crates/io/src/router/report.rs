@@ -50,6 +50,9 @@ pub struct SegmentReport {
     pub predicted_s: f64,
     /// Seconds from its first read to its last copy.
     pub actual_s: f64,
+    /// The member of a striped set whose offset this is; none for plain files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub member: Option<usize>,
 }
 
 impl ReadReport {

@@ -13,7 +13,7 @@ use crate::engine::direct::Direct;
 use crate::file::{PlainFile, Stamp};
 use crate::fill::{self, Begin};
 use crate::flight::work;
-use crate::job::{Job, Landing, Placement};
+use crate::job::{Job, Landing, Placement, Together};
 use crate::ranges::{Mode, Ticket};
 use crate::workers::Group;
 use crate::{EngineKind, Error, ErrorKind, OpenFile, Result, Segment};
@@ -82,21 +82,38 @@ impl Router {
             .and_then(|()| check(file.path(), extents, destination.len()))
             .and_then(|()| {
                 turn.inspect(|turn| turn.wait());
-                let file = file.plain();
-                let stamp = file.stamp()?;
-                let (batch, short) = Batch::new(extents, stamp.size, destination);
-                let outcome = self.run_batch(file, stamp, &batch, destination, options);
-                let cached_bytes = match outcome {
-                    Err(error) if error.kind() == ErrorKind::DirectRefused && options.engine == EngineChoice::Auto => {
-                        // The open promised unbuffered reads and the read broke the promise.
-                        file.refuse_direct(error.to_string());
-                        self.run_batch(file, stamp, &batch, destination, options)?
-                    }
-                    other => other?,
-                };
-                Ok(BatchReport { bytes: batch.bytes, seconds: started.elapsed().as_secs_f64(), cached_bytes, short })
+                if let Some(layout) = file.layout() {
+                    let mut report = self.read_batch_striped(file, *layout, extents, destination, options)?;
+                    report.seconds = started.elapsed().as_secs_f64();
+                    return Ok(report);
+                }
+                let mut report = self.read_batch_plain(file.plain(), extents, destination, options)?;
+                report.seconds = started.elapsed().as_secs_f64();
+                Ok(report)
             })
             .map_err(|error| error.into_device(self.device.id()))
+    }
+
+    /// A batch on one plain file.
+    pub(super) fn read_batch_plain(
+        &self,
+        file: &Arc<PlainFile>,
+        extents: &[ReadExtent],
+        destination: DeviceSlice<'_>,
+        options: &ReadOptions,
+    ) -> Result<BatchReport> {
+        let started = Instant::now();
+        let stamp = file.stamp()?;
+        let (batch, short) = Batch::new(extents, stamp.size, destination);
+        let cached_bytes = match self.run_batch(file, stamp, &batch, destination, options) {
+            Err(error) if error.kind() == ErrorKind::DirectRefused && options.engine == EngineChoice::Auto => {
+                // The open promised unbuffered reads and the read broke the promise.
+                file.refuse_direct(error.to_string());
+                self.run_batch(file, stamp, &batch, destination, options)?
+            }
+            outcome => outcome?,
+        };
+        Ok(BatchReport { bytes: batch.bytes, seconds: started.elapsed().as_secs_f64(), cached_bytes, short })
     }
 
     /// Reads one range of a file into several places, one after the other, as `preadv` does.
@@ -116,6 +133,9 @@ impl Router {
             .and_then(|()| {
                 let turn = file.ticket(Mode::Read, offset, Some(room));
                 turn.as_ref().inspect(|turn| turn.wait());
+                if file.layout().is_some() {
+                    return self.read_vectored_striped(file, offset, places, options, started);
+                }
                 let file = file.plain();
                 let stamp = file.stamp()?;
                 let range = clamp(file.path(), stamp.size, offset, Some(room), room)?;
@@ -151,7 +171,8 @@ impl Router {
         if batch.bytes == 0 {
             return Ok(0);
         }
-        let job = self.job(file, stamp, Placement::Extents(batch.landings.clone()), destination, options);
+        let job =
+            self.job(file, stamp, Placement::Extents(batch.landings.clone()), destination, options, Together::new(1));
         let cached_bytes = match options.engine {
             EngineChoice::Only(kind @ (EngineKind::Cached | EngineKind::Direct)) => {
                 self.require(file, kind, &(0..stamp.size))?;

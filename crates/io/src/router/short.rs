@@ -89,6 +89,6 @@ fn report(
         predicted_s,
         reason: reason.to_owned(),
         residency: Some(residency),
-        plan: vec![SegmentReport { engine, offset: range.start, length, predicted_s, actual_s: seconds }],
+        plan: vec![SegmentReport { engine, offset: range.start, length, predicted_s, actual_s: seconds, member: None }],
     }
 }

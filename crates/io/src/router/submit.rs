@@ -131,35 +131,29 @@ impl Router {
         // Here and not in a fill: a write that comes first may itself need a slot.
         let turn = file.ticket(Mode::Read, offset, length);
         turn.as_ref().inspect(|turn| turn.wait());
-        let plain = file.plain();
-        let range = clamp(file.path(), plain.stamp()?.size, offset, length, destination.len())?;
+        let range = clamp(file.path(), file.size()?, offset, length, destination.len())?;
         let device_error = |error| Error::device(file.path(), error).at(range.start);
         let step = self.pool.slot_bytes() as u64 - 2 * BOUNDARY_BYTES;
         let (promise, host) = promise(file.path(), &options.cancel);
-        let parts = (range.end - range.start).div_ceil(step);
+        let parts = parts_of(file, &range, step);
         let request = Arc::new(Gated {
             router: Fills { storage: Arc::clone(&self.storage), costs: self.costs() },
-            file: Arc::clone(plain),
             options: options.clone(),
             bytes: range.end - range.start,
-            left: AtomicUsize::new(parts as usize),
+            left: AtomicUsize::new(parts.len()),
             outcome: Mutex::new((Some(promise), None)),
             _destination: destination.clone(),
             _turn: turn,
         });
-        let mut at = range.start;
-        while at < range.end {
-            let part = at..range.end.min(at + step);
-            let enqueued = self.enqueue_part(stream, &part, destination, range.start, &request);
-            if let Err(error) = enqueued {
+        if parts.is_empty() {
+            request.finish();
+        }
+        for part in parts {
+            if let Err(error) = self.enqueue_part(stream, part, destination, &request) {
                 // Parts that are enqueued already are filled and land; the others never will.
                 let _ = stream.synchronize();
                 return Err(device_error(error));
             }
-            at = part.end;
-        }
-        if parts == 0 {
-            request.finish();
         }
         Ok(PendingOnStream { host, landed: stream.record().map_err(device_error)?, path: file.path().into() })
     }
@@ -168,18 +162,17 @@ impl Router {
     fn enqueue_part(
         &self,
         stream: &Stream,
-        part: &Range<u64>,
+        part: Part,
         destination: &Buffer,
-        base: u64,
         request: &Arc<Gated>,
     ) -> bifolio_device::Result<()> {
-        let place = destination.slice().part(part.start - base, part.end - part.start)?;
+        let place = destination.slice().part(part.place, part.range.end - part.range.start)?;
         let mut slot = self.pool.acquire()?;
         let memory = Memory(slot.buffer().as_mut_ptr(), self.pool.slot_bytes());
         let gate = stream.gate()?;
         // SAFETY: the bytes lie inside the slot, which is retired with an event behind the copy; the
         // request owns a share of the destination.
-        let copied = unsafe { stream.copy_to_device(place, slot.buffer().as_ptr().add(fill::first_of(part))) };
+        let copied = unsafe { stream.copy_to_device(place, slot.buffer().as_ptr().add(fill::first_of(&part.range))) };
         match copied.and_then(|()| stream.record()) {
             Ok(landed) => slot.retire(landed),
             Err(error) => {
@@ -188,7 +181,7 @@ impl Router {
                 return Err(error);
             }
         }
-        let (request, part) = (Arc::clone(request), part.clone());
+        let request = Arc::clone(request);
         FILLS.run(&Group::default(), move || {
             let memory: Memory = memory;
             // SAFETY: nobody else touches the slot before the copy behind the gate is done.
@@ -196,6 +189,26 @@ impl Router {
         });
         Ok(())
     }
+}
+
+/// A piece of a read that fits into a slot: of which plain file, and where it goes.
+#[derive(Debug)]
+struct Part {
+    file: Arc<PlainFile>,
+    range: Range<u64>,
+    place: u64,
+}
+
+/// The pieces of a range, of at most `step` bytes.
+fn parts_of(file: &OpenFile, range: &Range<u64>, step: u64) -> Vec<Part> {
+    let (mut parts, mut at) = (vec![], range.start);
+    while at < range.end {
+        let (member, start, run) = file.locate(at);
+        let length = run.min(step).min(range.end - at);
+        parts.push(Part { file: Arc::clone(member), range: start..start + length, place: at - range.start });
+        at += length;
+    }
+    parts
 }
 
 /// A read that is ordered on a stream.
@@ -243,7 +256,6 @@ struct Fills {
 #[derive(Debug)]
 struct Gated {
     router: Fills,
-    file: Arc<PlainFile>,
     options: ReadOptions,
     bytes: u64,
     /// Parts that are not filled.
@@ -256,19 +268,20 @@ struct Gated {
 
 impl Gated {
     /// Fills a part and opens its gate, whatever happens.
-    fn fill(&self, part: Range<u64>, memory: &mut [u8], gate: Gate) {
-        let length = part.end - part.start;
+    fn fill(&self, part: Part, memory: &mut [u8], gate: Gate) {
+        let Part { file, range, .. } = part;
+        let length = range.end - range.start;
         let filled = if self.options.cancel.is_cancelled() {
             let detail = "the read was cancelled; the device memory holds parts of it";
-            Err(Error::new(ErrorKind::Cancelled, self.file.path(), detail))
+            Err(Error::new(ErrorKind::Cancelled, file.path(), detail))
         } else {
-            let begin = fill::begin(self.file.part_cached(), length, &self.router.costs);
-            fill::fill(&self.file, &*self.router.storage, &self.router.costs, begin, part, memory)
+            let begin = fill::begin(file.part_cached(), length, &self.router.costs);
+            fill::fill(&file, &*self.router.storage, &self.router.costs, begin, range, memory)
         };
         gate.open();
         match filled {
             Ok(filled) => {
-                self.file.note_cached(filled.residency.cached_bytes as f64 / length as f64);
+                file.note_cached(filled.residency.cached_bytes as f64 / length as f64);
                 self.options.progress.fetch_add(length, Ordering::Relaxed);
             }
             Err(error) => _ = self.lock().1.get_or_insert(error),

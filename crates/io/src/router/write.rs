@@ -16,7 +16,7 @@ use crate::engine::Engine;
 use crate::engine::write_cached::WriteCached;
 use crate::engine::write_direct::WriteDirect;
 use crate::file::{PlainFile, Stamp};
-use crate::job::{Cancel, Job, Order, Placement};
+use crate::job::{Cancel, Job, Order, Placement, Together};
 use crate::ranges::{Mode, Ticket};
 use crate::residency;
 use crate::{EngineKind, Error, ErrorKind, OpenFile, Result, Segment};
@@ -130,7 +130,7 @@ impl Router {
         self.begin(file, &options.cancel)
             .and_then(|()| {
                 turn.inspect(|turn| turn.wait());
-                self.write_plain(file.plain(), offset, source, options, started)
+                self.write_in_parts(file, offset, source, options, started)
             })
             .map_err(|error| error.into_device(self.device.id()))
     }
@@ -156,22 +156,29 @@ impl Router {
         })
     }
 
-    fn write_plain(
+    fn write_in_parts(
         &self,
-        file: &Arc<PlainFile>,
+        file: &OpenFile,
         offset: u64,
         source: DeviceSlice<'_>,
         options: &WriteOptions,
         started: Instant,
     ) -> Result<WriteReport> {
-        let end = offset.checked_add(source.len()).filter(|end| i64::try_from(*end).is_ok()).ok_or_else(|| {
-            let detail = format!("a length of {} bytes from there overflows", source.len());
-            Error::new(ErrorKind::BadRange, file.path(), detail).at(offset)
-        })?;
-        file.check_writable()?;
+        let bad = |detail: String| Error::new(ErrorKind::BadRange, file.path(), detail).at(offset);
+        let end = offset.checked_add(source.len()).filter(|end| i64::try_from(*end).is_ok());
+        let end = end.ok_or_else(|| bad(format!("a length of {} bytes from there overflows", source.len())))?;
+        file.members().iter().try_for_each(|member| member.check_writable())?;
         let range = offset..end;
-        let placement = || Placement::Linear { base: offset };
-        let (plan, reason) = self.write_range(file, &range, &placement, source, options)?;
+        let (plan, reason) = match file.layout() {
+            None => {
+                let placement = || Placement::Linear { base: offset };
+                self.write_range(file.plain(), &range, &placement, source, options, &Together::new(1))?
+            }
+            Some(_) if end > file.size()? => {
+                return Err(bad(format!("a striped set has a fixed size, here {} bytes", file.size()?)));
+            }
+            Some(layout) => self.write_striped(file, *layout, &range, source, options)?,
+        };
         let (bytes, seconds) = (source.len(), started.elapsed().as_secs_f64());
         Ok(WriteReport { bytes, seconds, durable: options.durable, reason, plan })
     }
@@ -184,6 +191,7 @@ impl Router {
         placement: &dyn Fn() -> Placement,
         source: DeviceSlice<'_>,
         options: &WriteOptions,
+        together: &Together,
     ) -> Result<(Vec<SegmentReport>, &'static str)> {
         let stamp = file.stamp()?;
         let (engine, reason) = self.engine_for(file, range, stamp.size, options)?;
@@ -191,10 +199,10 @@ impl Router {
             return Ok((vec![], "nothing to write"));
         }
         let outcome = self.allocate(file, range, stamp.size, options).and_then(|()| {
-            let plan = match self.run_write(file, stamp, range, engine, placement, source, options) {
+            let plan = match self.run_write(file, stamp, range, engine, placement, source, options, together) {
                 Err(error) if error.kind() == ErrorKind::DirectRefused && options.engine == EngineChoice::Auto => {
                     file.refuse_direct(error.to_string());
-                    self.run_write(file, stamp, range, EngineKind::Cached, placement, source, options)
+                    self.run_write(file, stamp, range, EngineKind::Cached, placement, source, options, together)
                 }
                 outcome => outcome,
             }?;
@@ -268,6 +276,7 @@ impl Router {
         placement: &dyn Fn() -> Placement,
         source: DeviceSlice<'_>,
         options: &WriteOptions,
+        together: &Together,
     ) -> Result<Vec<SegmentReport>> {
         let alignment =
             if engine == EngineKind::Direct { file.direct().map_or(1, |direct| direct.alignment) } else { 1 };
@@ -290,7 +299,15 @@ impl Router {
         let mut reports = vec![];
         for segments in [body, edges].into_iter().filter(|segments| !segments.is_empty()) {
             let (cancel, progress) = (options.cancel.clone(), Arc::clone(&options.progress));
-            let order = Order { stamp, placement: placement(), destination: source, kernels: None, cancel, progress };
+            let order = Order {
+                stamp,
+                placement: placement(),
+                destination: source,
+                kernels: None,
+                cancel,
+                progress,
+                together: together.clone(),
+            };
             let job = Arc::new(Job::new(file, &self.pool, &self.storage, &self.device, order));
             reports.extend(self.execute_with(&job, &mut std::iter::once(Ok(segments)), &start)?.0);
         }
