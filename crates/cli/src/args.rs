@@ -1,11 +1,15 @@
 //! The command line, as data.
 
 use crate::bench::choices::{LoadKind, Pattern, RequestSize, States, parse_cell, parse_seconds};
+use crate::bench::disparity::DisparityArgs;
 use crate::bench::plan::PlanArgs;
 use crate::bench::small::SmallArgs;
 use crate::bench::spread::SpreadArgs;
+use crate::bench::write::BenchWriteArgs;
 use crate::exit::{self, Code, Failure};
 use crate::size;
+use crate::stripe::StripeCommand;
+use crate::write::WriteArgs;
 use bifolio_device::DeviceChoice;
 use bifolio_io::{EngineChoice, Spread};
 use clap::{Args as ClapArgs, Parser, Subcommand};
@@ -55,6 +59,12 @@ pub enum Command {
     /// Read a file, or a part of it, into device memory.
     #[command(after_help = exit::CODES)]
     Read(ReadArgs),
+    /// Write device memory to a file, past the page cache or through it.
+    #[command(after_help = exit::CODES)]
+    Write(WriteArgs),
+    /// Striped sets: several files as one, such as one on each drive.
+    #[command(subcommand)]
+    Stripe(StripeCommand),
     /// Measure every engine on the file system that holds PATH and store the fitted costs.
     #[command(after_help = exit::CODES)]
     Calibrate(CalibrateArgs),
@@ -69,6 +79,12 @@ pub enum BenchCommand {
     /// Engines by cache state, with CPU seconds per GB. The states are set up before every run.
     #[command(after_help = exit::CODES)]
     Read(BenchArgs),
+    /// Device memory into a file, beside what page cache and disk take from host memory.
+    #[command(after_help = exit::CODES)]
+    Write(BenchWriteArgs),
+    /// A striped set beside plain copies, over request sizes (figures 6 and 8 of the paper).
+    #[command(after_help = exit::CODES)]
+    Disparity(DisparityArgs),
     /// Short reads: in batches, sequential with and without readahead, in the order of a stream.
     #[command(after_help = exit::CODES)]
     Small(SmallArgs),

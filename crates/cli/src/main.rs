@@ -16,6 +16,8 @@ mod progress;
 mod read;
 mod resources;
 mod signals;
+mod stripe;
+mod write;
 
 use args::{Args, BenchCommand, Command};
 use bifolio_io::size;
@@ -40,6 +42,10 @@ fn run(args: &Args) -> Result<(), exit::Failure> {
         Command::Read(options) => read::run(args, options, &cancel),
         Command::Calibrate(options) => calibrate::run(args, options, &cancel),
         Command::Bench(BenchCommand::Read(options)) => bench::run(args, options, &cancel),
+        Command::Write(options) => write::run(args, options, &cancel),
+        Command::Stripe(command) => stripe::run(args, command),
+        Command::Bench(BenchCommand::Write(options)) => bench::write::run(args, options, &cancel),
+        Command::Bench(BenchCommand::Disparity(options)) => bench::disparity::run(args, options, &cancel),
         Command::Bench(BenchCommand::Small(options)) => bench::small::run(args, options, &cancel),
         Command::Bench(BenchCommand::Spread(options)) => bench::spread::run(args, options, &cancel),
         Command::Bench(BenchCommand::Plan(options)) => bench::plan::run(args, options, &cancel),

@@ -5,7 +5,7 @@ use super::choices::RequestSize;
 use crate::args::BenchArgs;
 use crate::exit::Failure;
 use crate::resources::gb_per_s;
-use bifolio_device::Device;
+use bifolio_device::{Device, PinnedBuffer};
 use bifolio_io::OpenFile;
 use bifolio_io::cache_state::evict;
 use bifolio_io::storage::{Direction, OsStorage, QueuedIo, Storage};
@@ -25,7 +25,7 @@ const COPIES: u64 = 16;
 /// One read of the disk, and how many are in flight: as many as the direct engine has, so that the
 /// limit is one.
 const READ_BYTES: u64 = 1 << 20;
-const DEPTH: usize = 32;
+pub(super) const DEPTH: usize = 32;
 
 /// Unbuffered reads are aligned to this.
 const ALIGNMENT: u64 = 4096;
@@ -71,10 +71,15 @@ fn open_direct(path: &Path) -> Option<File> {
     File::options().read(true).custom_flags(libc::O_DIRECT).open(path).ok()
 }
 
-/// Reads the first `bytes` of a file with [`DEPTH`] reads in flight.
-fn read_all(file: &File, bytes: u64) -> std::io::Result<()> {
+/// Reads or writes the first `bytes` of a file with [`DEPTH`] transfers in flight; what is written
+/// is `content` again and again.
+fn move_all(file: &File, direction: Direction, content: &[u8], bytes: u64) -> std::io::Result<()> {
     // Declared before the queue, and so dropped after it: no read outlives its memory.
-    let memory = Aligned::new(READ_BYTES as usize * DEPTH);
+    let mut memory = Aligned::new(READ_BYTES as usize * DEPTH);
+    for part in memory.bytes_mut().chunks_mut(content.len().max(1)) {
+        let length = part.len().min(content.len());
+        part[..length].copy_from_slice(&content[..length]);
+    }
     let mut queue = OsStorage.open_queue(DEPTH as u32)?;
     let (mut next, mut in_flight, mut done) = (0, 0, Vec::new());
     let mut idle: Vec<usize> = (0..DEPTH).collect();
@@ -90,7 +95,7 @@ fn read_all(file: &File, bytes: u64) -> std::io::Result<()> {
             // SAFETY: the slot lies inside the memory.
             let place = unsafe { memory.start.add(slot * READ_BYTES as usize) };
             let read = QueuedIo {
-                direction: Direction::Read,
+                direction,
                 fd: file.as_raw_fd(),
                 memory: place,
                 len: len as usize,
@@ -111,6 +116,17 @@ fn read_all(file: &File, bytes: u64) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+fn read_all(file: &File, bytes: u64) -> std::io::Result<()> {
+    move_all(file, Direction::Read, &[], bytes)
+}
+
+/// Unbuffered writes of host memory, the same pages again and again, over the first `bytes`, a
+/// multiple of 4096.
+pub(super) fn write_all(path: &Path, content: &PinnedBuffer, bytes: u64) -> std::io::Result<()> {
+    let file = File::options().write(true).custom_flags(libc::O_DIRECT).open(path)?;
+    move_all(&file, Direction::Write, content.bytes(), bytes)
 }
 
 /// Memory at an address that unbuffered reads accept.

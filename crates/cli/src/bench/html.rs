@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 type Page = Result<String, Box<dyn std::error::Error>>;
 
-const STYLE: &str = "
+pub(super) const STYLE: &str = "
 :root { color: #2b3138; background: #f4f6f8; font: 15px/1.5 system-ui, sans-serif; }
 body { max-width: 1240px; margin: 0 auto; padding: 32px 24px 64px; }
 h1 { font-size: 1.6rem; margin: 0 0 .2rem; } h2 { font-size: 1.2rem; margin: 2.4rem 0 .8rem; overflow-wrap: anywhere; }
@@ -296,6 +296,6 @@ fn numbers(file: &FileResults) -> String {
     text + "</tbody></table></div>\n"
 }
 
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -13,6 +13,7 @@
 
 mod baseline;
 pub mod choices;
+pub mod disparity;
 mod html;
 mod load;
 mod machine;
@@ -26,6 +27,7 @@ pub mod small;
 pub mod spread;
 mod states;
 mod table;
+pub mod write;
 
 use crate::args::{Args, BenchArgs};
 use crate::exit::{Code, Failure};

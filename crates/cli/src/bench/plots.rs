@@ -144,6 +144,24 @@ pub(super) fn lines(unit: &str, series: &[Series], limit: Option<f64>) -> Drawn 
     draw_curves(&frame, series, &curves)
 }
 
+/// Percentages of something that is 100 %, by request size.
+pub(super) fn percent_by_size(unit: &str, series: &[Series]) -> Drawn {
+    let curves = curves(series, |bytes| (bytes as f64).log2(), |value| value);
+    let x = span(curves.iter().flatten().map(|point| point.0));
+    let top = points(series).map(|(_, value)| value).fold(100.0, f64::max);
+    let frame = Frame {
+        x_labels: labels_of_sizes(&x),
+        x: x.start - 0.3..x.end + 0.3,
+        y: 0.0..top * 1.08,
+        x_name: "request",
+        y_name: unit,
+        x_text: &|log| size_of_log(*log),
+        y_text: &|value| short(*value),
+        limit: Some(100.0),
+    };
+    draw_curves(&frame, series, &curves)
+}
+
 /// Rates beside those of `auto`, by request size.
 pub(super) fn relative_by_size(series: &[Series]) -> Drawn {
     let curves = curves(series, |bytes| (bytes as f64).log2(), |value| value);

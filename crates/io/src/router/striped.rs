@@ -48,7 +48,9 @@ impl Router {
         match self.run_striped(&parts, layout, range, destination, options, started) {
             Err(error) if error.kind() == ErrorKind::DirectRefused && options.engine == EngineChoice::Auto => {
                 // Which member it was does not matter: they are of one kind.
-                parts.iter().for_each(|part| part.file.refuse_direct(error.to_string()));
+                for part in &parts {
+                    part.file.refuse_direct(error.to_string());
+                }
                 self.run_striped(&parts, layout, range, destination, options, started)
             }
             outcome => outcome,
@@ -95,7 +97,7 @@ impl Router {
             report.planning_cpu_s += planner.seconds();
             report.residency = sum(report.residency, planner.residency());
             if planner.reason() != report.reason {
-                report.reason = "members differ in what is cached".to_owned();
+                "members differ in what is cached".clone_into(&mut report.reason);
             }
             if auto {
                 let seen = planner.residency();

@@ -1,4 +1,4 @@
-//! Striped sets (RAID-0, as GPUdrive's array): several files that are one, so that several drives
+//! Striped sets (RAID-0, as the array of `GPUdrive`): several files that are one, so that several drives
 //! feed one device.
 //!
 //! A range of the set is one contiguous range of each member; members are read and written at the
