@@ -62,6 +62,12 @@ look_for_test() {
     first_file ${BIFOLIO_OCLGRIND_LIBRARY:-} /usr/lib/oclgrind/liboclgrind-rt.so \
         /usr/lib/*/oclgrind/liboclgrind-rt.so /usr/local/lib/oclgrind/liboclgrind-rt.so >/dev/null ||
         lacks "Oclgrind, which finds data races in kernels" oclgrind
+    # File systems are mounted from images to test consistency on each; that takes root.
+    if [ "$(id -u)" = 0 ]; then
+        PATH=$PATH:/usr/sbin:/sbin has_command mkfs.ext4 || lacks "mkfs.ext4, to test on ext4" e2fsprogs
+        PATH=$PATH:/usr/sbin:/sbin has_command mkfs.xfs || lacks "mkfs.xfs, to test on xfs" xfsprogs
+        PATH=$PATH:/usr/sbin:/sbin has_command mkfs.btrfs || lacks "mkfs.btrfs, to test on btrfs" btrfs-progs
+    fi
     if ! has_nvrtc && [ ! -d "$(nvrtc_cache)" ]; then
         if ! has_command python3; then
             lacks "python3 with pip, which fetches the NVRTC compiler" python3 python3-pip
