@@ -300,3 +300,34 @@ fn every_opencl_and_cuda_device_reads_in_stream_order() {
         check_ordered(&device, RouterOptions { readahead_bytes: 4 << 20, ..small_options() });
     }
 }
+
+/// Stores into pages that a mapping has made dirty already move no times of change: nothing but the
+/// writer's open file tells that they may come.
+#[test]
+fn stores_into_pages_that_are_dirty_already_are_seen_in_stream_order() {
+    let (folder, mut random) = (folder(), random());
+    let mut content = random.bytes(SIZE);
+    let path = file_of(folder.path(), "data", &content);
+    let router = Router::new(&host(), RouterOptions::default());
+    let file = router.open(&path).unwrap();
+    load(&file, 0..SIZE).unwrap();
+    let writer = Writer::new(File::options().read(true).write(true).open(&path).unwrap(), true);
+    for at in (0..SIZE).step_by(4096) {
+        writer.write(&content[at as usize..=at as usize], at);
+    }
+    std::thread::sleep(Duration::from_millis(30));
+    let stream = router.device().create_stream().unwrap();
+    let memory = poisoned(router.device(), 4096);
+    let mut reader = router.ordered(&file, &stream).unwrap();
+    for block in 0..SIZE / 4096 - 20 {
+        let at = block * 4096;
+        // SAFETY: the memory lives until the stream is synchronised.
+        unsafe { reader.read(at, 4096, memory.slice()) }.unwrap();
+        stream.synchronize().unwrap();
+        assert!(content_of(&memory) == content[at as usize..at as usize + 4096], "stale bytes at {at}");
+        let place = at + 4096 * (1 + random.below(18)) + random.below(4000);
+        let bytes = random.bytes(50);
+        writer.write(&bytes, place);
+        content[place as usize..place as usize + 50].copy_from_slice(&bytes);
+    }
+}
