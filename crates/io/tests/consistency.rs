@@ -87,6 +87,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Takes a block to its next generation.
+    #[allow(clippy::cast_ptr_alignment, reason = "blocks of a mapping begin at pages, words at words")]
     fn step(&self, block: u64) {
         let generation = self.ledger.done[block as usize].load(Ordering::SeqCst) + 1;
         let bytes = block_of(block, generation);

@@ -219,7 +219,7 @@ fn a_window_that_cannot_be_read_is_not_missed() {
     let (folder, mut random) = (folder(), random());
     let content = random.bytes(SIZE);
     let path = file_of(folder.path(), "data", &content);
-    let storage = Arc::new(Faulty(FaultStorage::new(9, Fault::Error(libc::EIO))));
+    let storage = Arc::new(Faulty(FaultStorage::new(5, Fault::Error(libc::EIO))));
     let router = Router::new(&host(), RouterOptions { storage, ..RouterOptions::default() });
     let file = router.open(&path).unwrap();
     evict_if_possible(&file);

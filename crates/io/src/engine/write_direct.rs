@@ -20,8 +20,12 @@ use std::sync::Arc;
 /// One write.
 const WRITE_BYTES: u64 = 1 << 20;
 
-/// Bytes of slots that the engine holds at once.
-const HELD_BYTES_MAX: usize = 32 << 20;
+/// Bytes of slots that the engine holds at once: what is in flight, and half as much again, because a
+/// slot is free only when all of its writes are done.
+const HELD_BYTES_MAX: usize = 48 << 20;
+
+/// Writes that wait for room in the queue, fetched beforehand: those of a slot.
+const AHEAD: usize = 4;
 
 /// The engine on one job, whose segments begin and end at boundaries of unbuffered writes.
 #[derive(Debug)]
@@ -130,7 +134,7 @@ impl Run<'_> {
                 if self.in_flight == 0 {
                     return Ok(());
                 }
-            } else if self.waiting.len() + self.in_flight < QUEUE_DEPTH as usize {
+            } else if self.waiting.len() + self.in_flight < QUEUE_DEPTH as usize + AHEAD {
                 match self.engine.feed.poll(&mut pieces) {
                     Next::Batch => self.start_batch(&pieces, queue, stream)?,
                     Next::Later if self.in_flight == 0 => self.engine.feed.wait_for_planner(),
@@ -139,7 +143,7 @@ impl Run<'_> {
                 }
             }
             self.submit_waiting(queue)?;
-            let full = self.waiting.len() + self.in_flight >= QUEUE_DEPTH as usize;
+            let full = self.waiting.len() + self.in_flight >= QUEUE_DEPTH as usize + AHEAD;
             let ended = self.engine.feed.peek() != Next::Batch || self.engine.job.is_stopped();
             if self.in_flight > 0 && (full || ended) {
                 self.reap(queue, &mut done)?;

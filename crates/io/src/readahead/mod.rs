@@ -38,8 +38,12 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use window::{Outcome, Partition};
 
-/// Bytes of a slot for windows.
-const SLOT_BYTES: usize = 1 << 20;
+/// Bytes of a slot for windows: four of the longest requests that are read ahead.
+const SLOT_BYTES: usize = 2 << 20;
+
+/// The longest request that is read ahead: longer ones keep a disk busy by themselves. It is the
+/// usual bound of the kernel's readahead, and so SPIN's.
+pub(crate) const REQUEST_BYTES_MAX: u64 = 512 << 10;
 
 /// Windows of one sequence that are read, or being read, at a time.
 const WINDOWS_MAX: usize = 4;

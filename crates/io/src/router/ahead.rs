@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 impl Router {
-    /// A short request: out of a window where there is one, else by itself; then windows are read
-    /// ahead of it. Where everything is cached nothing is: a window would save one system call and
+    /// A request that may be read ahead: out of a window where there is one, else by itself; then
+    /// windows are read ahead of it. Where everything is cached nothing is: a window would save one system call and
     /// cost a copy.
-    pub(super) fn read_short_ahead(
+    pub(super) fn read_ahead_or_alone(
         &self,
         file: &Arc<PlainFile>,
         stamp: &Stamp,
@@ -61,6 +61,9 @@ impl Router {
         options: &ReadOptions,
         started: Instant,
     ) -> Result<ReadReport> {
+        if !self.is_short(range) {
+            return self.read_by_plan(file, *stamp, range, destination, options, started);
+        }
         let report = self.read_short(file, range, destination, options, started)?;
         self.learn(file, &report, stamp.size);
         Ok(report)

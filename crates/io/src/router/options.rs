@@ -40,7 +40,7 @@ impl Default for RouterOptions {
             slot_bytes: 4 << 20,
             pool_bytes: 64 << 20,
             mapped_bytes: physical_memory() / 4,
-            readahead_bytes: 16 << 20,
+            readahead_bytes: 32 << 20,
             costs: None,
             p2p: None,
             cancel: Cancel::default(),

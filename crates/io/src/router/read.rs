@@ -12,6 +12,7 @@ use crate::job::{Cancel, Job, Order, Placement, Together};
 use crate::plan::{Offer, Plan, plan};
 use crate::planner::Planner;
 use crate::ranges::{Mode, Ticket};
+use crate::readahead::REQUEST_BYTES_MAX;
 use crate::residency::Residency;
 use crate::storage::Storage;
 use crate::workers::Group;
@@ -93,12 +94,25 @@ impl Router {
             return Ok(ReadReport::empty(started));
         }
         let auto = options.engine == EngineChoice::Auto;
-        if auto && !self.is_registered(file, &stamp, range) && self.is_short(range) {
-            return self.read_short_ahead(file, &stamp, range, destination, options, started);
+        if auto && range.end - range.start <= REQUEST_BYTES_MAX && !self.is_registered(file, &stamp, range) {
+            return self.read_ahead_or_alone(file, &stamp, range, destination, options, started);
         }
+        self.read_by_plan(file, stamp, range, destination, options, started)
+    }
+
+    /// The same by a plan.
+    pub(super) fn read_by_plan(
+        &self,
+        file: &Arc<PlainFile>,
+        stamp: Stamp,
+        range: &Range<u64>,
+        destination: DeviceSlice<'_>,
+        options: &ReadOptions,
+        started: Instant,
+    ) -> Result<ReadReport> {
         let placement = || Placement::Linear { base: range.start };
         match self.run(file, stamp, range, &placement, destination, options, started) {
-            Err(error) if error.kind() == ErrorKind::DirectRefused && auto => {
+            Err(error) if error.kind() == ErrorKind::DirectRefused && options.engine == EngineChoice::Auto => {
                 // The open promised unbuffered reads and the read broke the promise: once more,
                 // without them.
                 file.refuse_direct(error.to_string());
