@@ -14,7 +14,7 @@ use crate::read::{self, Checker, poison};
 use crate::resources::{cpu_s_per_gb, cpu_seconds, gb_per_s};
 use crate::{output, signals, size};
 use bifolio_device::{Allocation, Device, DeviceSlice, EnergyMeter, open};
-use bifolio_io::cache_state::{evict, load, write_incompressible};
+use bifolio_io::cache_state::{evict, load, look, write_incompressible};
 use bifolio_io::stripe::create;
 use bifolio_io::{Cancel, OpenFile, ReadOptions, Router, WriteOptions};
 use clap::{Args as ClapArgs, ValueEnum};
@@ -310,7 +310,10 @@ impl Bench<'_> {
 
     fn set_up(&self, state: State) -> Result<(), Failure> {
         match state {
-            State::Warm => load(self.file, 0..self.bytes)?,
+            State::Warm if look(self.file, 0..self.bytes)?.cached_bytes() < self.bytes => {
+                load(self.file, 0..self.bytes)?
+            }
+            State::Warm => {}
             State::Cold => evict(self.file, 0..self.bytes)?,
         }
         Ok(())
