@@ -7,9 +7,11 @@
 mod energy;
 mod gate;
 mod peer;
+mod rows;
 
 pub use energy::EnergyMeter;
 pub use gate::Gate;
+pub use rows::Rows;
 
 use crate::backend::{
     Backend, KernelArg, Launch, RawDirectFile, RawDirectStorage, RawEvent, RawFrame, RawModule, RawStream,

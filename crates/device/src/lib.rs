@@ -31,7 +31,7 @@ pub mod conformance;
 pub use backend::{HostOptions, KernelArg};
 pub use device::{
     Access, AddressRange, Allocation, Device, DevicePtr, DeviceSlice, DirectFile, DirectStorage, EnergyMeter, Event,
-    FRAME_BYTES, Frame, Gate, HostRegistration, Module, PinnedBuffer, Stream,
+    FRAME_BYTES, Frame, Gate, HostRegistration, Module, PinnedBuffer, Rows, Stream,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use id::{BackendKind, DeviceChoice, DeviceId};

@@ -311,7 +311,7 @@ impl Bench<'_> {
     fn set_up(&self, state: State) -> Result<(), Failure> {
         match state {
             State::Warm if look(self.file, 0..self.bytes)?.cached_bytes() < self.bytes => {
-                load(self.file, 0..self.bytes)?
+                load(self.file, 0..self.bytes)?;
             }
             State::Warm => {}
             State::Cold => evict(self.file, 0..self.bytes)?,

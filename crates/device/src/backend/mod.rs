@@ -25,7 +25,7 @@ pub use host::HostOptions;
 
 use crate::{
     Access, BackendKind, BackendReport, DeviceId, DeviceInfo, DevicePtr, Error, ErrorKind, MemoryInfo, ModuleSource,
-    Result,
+    Result, Rows,
 };
 use std::{any::Any, fmt::Debug, os::fd::OwnedFd, ptr::NonNull, sync::Arc};
 
@@ -194,6 +194,28 @@ pub trait RawStream: Any + Send + Sync + Debug {
     /// # Safety
     /// Both ranges are valid, and `dst` is not touched, until the work completes.
     unsafe fn copy_to_host(&self, dst: *mut u8, src: DevicePtr, len: u64) -> Result<()>;
+
+    /// Enqueues a copy of rows from host memory, by default as a copy for each.
+    ///
+    /// # Safety
+    /// As for `copy_to_device`, for every row; `rows.pitch` is at least `rows.bytes`.
+    unsafe fn copy_rows_to_device(&self, dst: DevicePtr, src: *const u8, rows: Rows) -> Result<()> {
+        // SAFETY: the caller's promise, for every row.
+        rows.one_by_one(|packed, apart| unsafe {
+            self.copy_to_device(dst.offset_by(apart), src.wrapping_add(packed), rows.bytes)
+        })
+    }
+
+    /// Enqueues a copy of rows to host memory, by default as a copy for each.
+    ///
+    /// # Safety
+    /// As for `copy_to_host`, for every row; `rows.pitch` is at least `rows.bytes`.
+    unsafe fn copy_rows_to_host(&self, dst: *mut u8, src: DevicePtr, rows: Rows) -> Result<()> {
+        // SAFETY: the caller's promise, for every row.
+        rows.one_by_one(|packed, apart| unsafe {
+            self.copy_to_host(dst.wrapping_add(packed), src.offset_by(apart), rows.bytes)
+        })
+    }
 
     /// Enqueues a copy between two ranges of this device that do not overlap.
     ///

@@ -96,8 +96,11 @@ pub(super) fn open_when_dropped(device: &Device, _: &mut Random) {
     becomes_done(&behind);
 }
 
-/// One piece of work behind each of a hundred gates of one stream.
-fn hundred(stream: &Stream, memory: &crate::Allocation) -> (Vec<Gate>, Vec<Event>) {
+/// As many closed gates as any driver takes on one stream ([`Stream::gate`]).
+const MANY: usize = 32;
+
+/// One piece of work behind each of many gates of one stream.
+fn close_many(stream: &Stream, memory: &crate::Allocation) -> (Vec<Gate>, Vec<Event>) {
     let piece = |index: usize| memory.slice().part(index as u64 * 64, 64).unwrap();
     // SAFETY: the memory lives until the synchronisation.
     unsafe { stream.fill(piece(0), POISON) }.unwrap();
@@ -108,17 +111,17 @@ fn hundred(stream: &Stream, memory: &crate::Allocation) -> (Vec<Gate>, Vec<Event
         unsafe { stream.fill(piece(index), index as u8) }.unwrap();
         (gate, stream.record().unwrap())
     };
-    (0..100).map(close).unzip()
+    (0..MANY).map(close).unzip()
 }
 
 fn expected() -> Vec<u8> {
-    (0..100_u8).flat_map(|value| [value; 64]).collect()
+    (0..MANY as u8).flat_map(|value| [value; 64]).collect()
 }
 
 pub(super) fn open_in_order(device: &Device, _: &mut Random) {
-    let (stream, memory) = (device.create_stream().unwrap(), device.alloc(6400).unwrap());
+    let (stream, memory) = (device.create_stream().unwrap(), device.alloc(MANY as u64 * 64).unwrap());
     poison(&stream, memory.slice());
-    let (gates, events) = hundred(&stream, &memory);
+    let (gates, events) = close_many(&stream, &memory);
     for (index, gate) in gates.into_iter().enumerate() {
         assert!(!events[index].query().unwrap(), "work {index} ran before its gate was opened");
         gate.open();
@@ -128,16 +131,16 @@ pub(super) fn open_in_order(device: &Device, _: &mut Random) {
 }
 
 pub(super) fn open_in_reverse_order(device: &Device, _: &mut Random) {
-    let (stream, memory) = (device.create_stream().unwrap(), device.alloc(6400).unwrap());
+    let (stream, memory) = (device.create_stream().unwrap(), device.alloc(MANY as u64 * 64).unwrap());
     poison(&stream, memory.slice());
-    let (mut gates, events) = hundred(&stream, &memory);
+    let (mut gates, events) = close_many(&stream, &memory);
     while gates.len() > 1 {
         gates.pop().unwrap().open();
-        assert!(!events[0].query().unwrap() && !events[99].query().unwrap(), "work passed a closed gate");
+        assert!(!events[0].query().unwrap() && !events[MANY - 1].query().unwrap(), "work passed a closed gate");
     }
     stays_undone(&events[0]);
     drop(gates);
-    becomes_done(&events[99]);
+    becomes_done(&events[MANY - 1]);
     assert!(download(&stream, memory.slice()) == expected());
 }
 

@@ -15,6 +15,7 @@
 //! meanwhile, the segments are read once more through the page cache.
 
 use super::cached::{self, Cached};
+use super::copies::Copies;
 use super::{Engine, LentStream, Streams, drain, enqueue_copies};
 use crate::batch::{Numbered, Piece};
 use crate::feed::{Feed, Pace};
@@ -375,18 +376,19 @@ fn enqueue_segment(
         if left - len < COPY_BYTES_MIN && left <= window.range.end - at {
             len = left;
         }
-        let place = job.place(number, at, len)?;
-        // Where neighbours in the file are not neighbours on the device, a copy ends early.
-        len = place.len();
-        if len < COPY_BYTES_MIN {
-            copy_through_slot(job, stream, number, at, len)?;
-            at += len;
-            continue;
+        let mut copies = Copies::default();
+        copies.push_range(job, number, (at, at + len), at - window.range.start)?;
+        for copy in copies.0 {
+            let (offset, bytes) = (window.range.start + copy.from, copy.bytes());
+            if bytes < COPY_BYTES_MIN {
+                copy_through_slot(job, stream, number, offset, bytes)?;
+                continue;
+            }
+            // SAFETY: `used` keeps the window until the stream was drained.
+            unsafe { copy.to_device(stream, window.registration.as_ptr()) }
+                .map_err(|error| job.device_error(error).at(offset))?;
+            job.end_piece(number, bytes);
         }
-        let source = window.registration.as_ptr().wrapping_add((at - window.range.start) as usize);
-        // SAFETY: `used` keeps the window until the stream was drained.
-        unsafe { stream.copy_to_device(place, source) }.map_err(|error| job.device_error(error).at(at))?;
-        job.end_piece(number, len);
         if used.last().is_none_or(|last: &Arc<Window>| !Arc::ptr_eq(last, &window)) {
             used.push(window);
         }

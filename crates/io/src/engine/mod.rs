@@ -5,6 +5,7 @@
 //! which stops the other engines; the job is the only place where an error is kept.
 
 pub(crate) mod cached;
+mod copies;
 pub(crate) mod direct;
 pub(crate) mod mapped;
 pub(crate) mod p2p;
@@ -17,6 +18,7 @@ use crate::job::{Job, TABLE_ALIGNMENT};
 use bifolio_device::{Allocation, Device, DeviceSlice, Event, Result, Slot, Stream};
 use bifolio_kernels::Kernels;
 use bifolio_kernels::scatter::{EXTENT_BYTES, Extent};
+use copies::{Copy, copies_of};
 use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -124,30 +126,24 @@ unsafe fn enqueue_copies(job: &Job, stream: &LentStream, slot: &mut Slot, pieces
     let name = |error| job.device_error(error).at(pieces.first().map_or(0, |piece| piece.offset));
     match &job.kernels {
         // SAFETY: the copies lie inside the slot by the batch's construction; the caller keeps it.
-        Some(kernels) if copies.len() > COPIES_MAX && has_room_for_table(job, &copies) => unsafe {
-            scatter(job, kernels, stream, slot, &copies)
-        },
-        _ => copies.iter().try_for_each(|copy| {
-            // SAFETY: as above.
-            unsafe { stream.copy_to_device(copy.place, slot.buffer().as_ptr().add(copy.from as usize)) }
-        }),
+        Some(kernels) if is_scatter(job, &copies) => unsafe { scatter(job, kernels, stream, slot, &copies) },
+        // SAFETY: as above.
+        _ => copies.iter().try_for_each(|copy| unsafe { copy.to_device(stream, slot.buffer().as_ptr()) }),
     }
     .and_then(|()| stream.record())
     .map_err(name)
 }
 
-/// Copies what pieces of a file are to become from device memory into a slot, and waits for it.
+/// Copies what pieces of a file are to become from device memory into a slot, or a part of one, that
+/// begins at `start`, and waits for it.
 ///
 /// # Safety
-/// Nobody else uses the slot.
-unsafe fn fetch(job: &Job, stream: &LentStream, slot: &mut Slot, pieces: &[Piece]) -> crate::Result<()> {
-    let start = slot.buffer().as_mut_ptr();
+/// The part is as long as the batch of the pieces, and nobody else uses it.
+unsafe fn fetch(job: &Job, stream: &LentStream, start: *mut u8, pieces: &[Piece]) -> crate::Result<()> {
     let copies = copies_of(job, pieces)?;
-    let copied = copies.iter().try_for_each(|copy| {
-        // SAFETY: the bytes lie inside the slot by the batch's construction; the caller vouches that
-        // it is ours, and the wait below ends before it is used again.
-        unsafe { stream.copy_to_host(start.add(copy.from as usize), copy.place) }
-    });
+    // SAFETY: the bytes lie inside the slot by the batch's construction; the caller vouches that it is
+    // ours, and the wait below ends before it is used again.
+    let copied = copies.iter().try_for_each(|copy| unsafe { copy.to_host(stream, start) });
     let landed = copied.and_then(|()| stream.record()).and_then(|event| event.wait());
     landed.map_err(|error| {
         let _ = stream.synchronize();
@@ -159,49 +155,17 @@ unsafe fn fetch(job: &Job, stream: &LentStream, slot: &mut Slot, pieces: &[Piece
 /// a copy for each: a call to the driver takes 2 to 3 us, and so does its copy.
 const COPIES_MAX: usize = 8;
 
-/// Whether the table of a scatter fits behind the bytes of its slot.
-fn has_room_for_table(job: &Job, copies: &[Copy<'_>]) -> bool {
-    table_at(copies) + copies.len() as u64 * EXTENT_BYTES <= job.pool.slot_bytes() as u64
+/// Whether a scatter is the better way, and its table fits behind the bytes of the slot.
+fn is_scatter(job: &Job, copies: &[Copy<'_>]) -> bool {
+    copies.len() > COPIES_MAX
+        && copies.iter().all(|copy| copy.rows.count == 1)
+        && table_at(copies) + copies.len() as u64 * EXTENT_BYTES <= job.pool.slot_bytes() as u64
 }
 
 /// Where the table begins: at a boundary behind the last byte.
 fn table_at(copies: &[Copy<'_>]) -> u64 {
-    let used = copies.iter().map(|copy| copy.from + copy.place.len()).max().unwrap_or(0);
+    let used = copies.iter().map(|copy| copy.from + copy.bytes()).max().unwrap_or(0);
     used.next_multiple_of(TABLE_ALIGNMENT)
-}
-
-/// Bytes of a slot, and where they go.
-struct Copy<'a> {
-    from: u64,
-    place: DeviceSlice<'a>,
-}
-
-/// The copies for the pieces in a slot; neighbours at both ends are one.
-fn copies_of<'a>(job: &'a Job, pieces: &[Piece]) -> crate::Result<Vec<Copy<'a>>> {
-    let mut copies: Vec<Copy<'a>> = Vec::with_capacity(pieces.len());
-    for piece in pieces {
-        let (mut at, end) = (piece.offset, piece.offset + piece.len);
-        while at < end {
-            let place = job.place(piece.segment, at, end - at)?;
-            let from = piece.wanted_at() + (at - piece.offset);
-            at += place.len();
-            match copies.last_mut() {
-                Some(last) if last.is_followed_by(from, place) => {
-                    // SAFETY: both parts are places of the job, one behind the other.
-                    last.place = unsafe { DeviceSlice::from_raw(last.place.ptr(), last.place.len() + place.len()) };
-                }
-                _ => copies.push(Copy { from, place }),
-            }
-        }
-    }
-    Ok(copies)
-}
-
-impl Copy<'_> {
-    fn is_followed_by(&self, from: u64, place: DeviceSlice<'_>) -> bool {
-        let len = self.place.len();
-        self.from + len == from && self.place.ptr().offset_by(len) == place.ptr()
-    }
 }
 
 /// One copy of the slot, table included, and one launch.

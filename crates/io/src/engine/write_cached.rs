@@ -32,7 +32,7 @@ impl WriteCached {
         let job = &*self.job;
         let mut slot = job.pool.acquire().map_err(|error| job.device_error(error))?;
         // SAFETY: the slot is this thread's until the copies are done, which `fetch` waits for.
-        unsafe { fetch(job, &self.stream, &mut slot, pieces) }?;
+        unsafe { fetch(job, &self.stream, slot.buffer().as_mut_ptr(), pieces) }?;
         for piece in pieces {
             job.begin_segment(piece.segment);
             let start = piece.wanted_at() as usize;

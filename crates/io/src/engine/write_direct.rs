@@ -1,8 +1,10 @@
 //! Device to storage past the page cache: copies into pinned slots, and unbuffered writes out of
 //! them, many at a time, all from one thread.
 //!
-//! A slot is fetched while the queue is busy with those before it: fetching takes a fraction of the
-//! time that writing does, so the thread simply waits for it.
+//! Slots are divided into cells of one write each, and a cell is fetched while the queue is busy with
+//! those before it: fetching takes a fraction of the time that writing does, so the thread simply
+//! waits for it. Writes end in any order; if a slot were fetched as a whole, the slowest of its writes
+//! would keep the room of the others.
 
 use super::{Engine, LentStream, Streams, drain, fetch};
 use crate::ErrorKind;
@@ -20,12 +22,11 @@ use std::sync::Arc;
 /// One write.
 const WRITE_BYTES: u64 = 1 << 20;
 
-/// Bytes of slots that the engine holds at once: what is in flight, and half as much again, because a
-/// slot is free only when all of its writes are done.
-const HELD_BYTES_MAX: usize = 48 << 20;
-
-/// Writes that wait for room in the queue, fetched beforehand: those of a slot.
+/// Writes that wait for room in the queue, fetched beforehand.
 const AHEAD: usize = 4;
+
+/// Bytes of slots that the engine holds at once: what is in flight or waits for that.
+const HELD_BYTES_MAX: usize = (QUEUE_DEPTH as usize + AHEAD) << 20;
 
 /// The engine on one job, whose segments begin and end at boundaries of unbuffered writes.
 #[derive(Debug)]
@@ -44,7 +45,7 @@ impl WriteDirect {
         let direct = job.file.direct().map_err(missing)?;
         Ok(Self {
             job: Arc::clone(job),
-            feed: Feed::new(job.slot_limits(), direct.alignment, Pace::Whole),
+            feed: Feed::new((cell_bytes(job) as u64, usize::MAX), direct.alignment, Pace::Whole),
             fd: direct.file.as_raw_fd(),
             alignment: direct.alignment,
             streams: Arc::clone(streams),
@@ -54,7 +55,8 @@ impl WriteDirect {
 
     fn run(&self, queue: &mut dyn IoQueue, stream: &LentStream) -> crate::Result<()> {
         let job = &*self.job;
-        let mut run = Run { engine: self, held: vec![], waiting: VecDeque::new(), in_flight: 0, writes: vec![] };
+        let mut run =
+            Run { engine: self, slots: vec![], cells: vec![], waiting: VecDeque::new(), in_flight: 0, writes: vec![] };
         let outcome = run.work(queue, stream);
         if outcome.is_err() {
             // The slots go back to the pool: no write may be reading from them.
@@ -101,16 +103,25 @@ impl Engine for WriteDirect {
     }
 }
 
-/// A slot of this engine, and the writes out of it that have not completed.
-struct Held {
-    slot: Slot,
+/// Bytes of a cell.
+fn cell_bytes(job: &Job) -> usize {
+    job.pool.slot_bytes().min(WRITE_BYTES as usize)
+}
+
+/// A part of a slot: where it begins, the slot's number in its pool, and the writes out of it that
+/// have not completed.
+struct Cell {
+    start: *mut u8,
+    slot: usize,
     writes: usize,
 }
 
 struct Run<'a> {
     engine: &'a WriteDirect,
-    held: Vec<Held>,
-    /// Writes for which the queue has no room yet: the held slot, and the segment.
+    /// What the cells are parts of.
+    slots: Vec<Slot>,
+    cells: Vec<Cell>,
+    /// Writes for which the queue has no room yet.
     waiting: VecDeque<Write>,
     in_flight: usize,
     /// Writes in flight by token.
@@ -119,7 +130,7 @@ struct Run<'a> {
 
 #[derive(Clone, Copy)]
 struct Write {
-    held: usize,
+    cell: usize,
     segment: usize,
     io: QueuedIo,
 }
@@ -151,18 +162,17 @@ impl Run<'_> {
         }
     }
 
-    /// Fetches a slot and queues its writes.
+    /// Fetches a cell and queues its writes.
     fn start_batch(
         &mut self,
         pieces: &[crate::batch::Piece],
         queue: &mut dyn IoQueue,
         stream: &LentStream,
     ) -> crate::Result<()> {
-        let index = self.free_slot(queue)?;
-        let (engine, held) = (self.engine, &mut self.held[index]);
-        // SAFETY: no write uses the slot; `fetch` waits for its copies.
-        unsafe { fetch(&engine.job, stream, &mut held.slot, pieces) }?;
-        let memory = held.slot.buffer().as_mut_ptr();
+        let index = self.free_cell(queue)?;
+        let (engine, cell) = (self.engine, &mut self.cells[index]);
+        // SAFETY: no write uses the cell; `fetch` waits for its copies.
+        unsafe { fetch(&engine.job, stream, cell.start, pieces) }?;
         for piece in pieces {
             engine.job.begin_segment(piece.segment);
             let mut at = 0;
@@ -171,30 +181,30 @@ impl Run<'_> {
                 let io = QueuedIo {
                     direction: Direction::Write,
                     fd: engine.fd,
-                    memory: memory.wrapping_add((piece.wanted_at() + at) as usize),
+                    memory: cell.start.wrapping_add((piece.wanted_at() + at) as usize),
                     len: len as usize,
                     offset: piece.offset + at,
-                    slot: held.slot.index(),
+                    slot: cell.slot,
                     token: 0,
                 };
-                self.waiting.push_back(Write { held: index, segment: piece.segment, io });
-                held.writes += 1;
+                self.waiting.push_back(Write { cell: index, segment: piece.segment, io });
+                cell.writes += 1;
                 at += len;
             }
         }
         Ok(())
     }
 
-    /// A slot that no write uses, one more from the pool, or one that is waited for.
-    fn free_slot(&mut self, queue: &mut dyn IoQueue) -> crate::Result<usize> {
+    /// A cell that no write uses, one of another slot from the pool, or one that is waited for.
+    fn free_cell(&mut self, queue: &mut dyn IoQueue) -> crate::Result<usize> {
         let job = &*self.engine.job;
         let mut done = Vec::new();
         loop {
-            if let Some(index) = self.held.iter().position(|held| held.writes == 0) {
+            if let Some(index) = self.cells.iter().position(|cell| cell.writes == 0) {
                 return Ok(index);
             }
-            let may_hold_more = (self.held.len() + 1) * job.pool.slot_bytes() <= HELD_BYTES_MAX / job.jobs();
-            let slot = match self.held.is_empty() {
+            let may_hold_more = (self.slots.len() + 1) * job.pool.slot_bytes() <= HELD_BYTES_MAX / job.jobs();
+            let slot = match self.slots.is_empty() {
                 true => job.pool.acquire().map(Some),
                 false if may_hold_more => job.pool.try_acquire(),
                 false => Ok(None),
@@ -203,7 +213,9 @@ impl Run<'_> {
                 let (index, len, start) = (slot.index(), job.pool.slot_bytes(), slot.buffer().as_mut_ptr());
                 // SAFETY: a pool keeps its slots in place, and the router drops its queues before it.
                 unsafe { queue.register_slot(index, start, len) };
-                self.held.push(Held { slot, writes: 0 });
+                let cell = |at| Cell { start: start.wrapping_add(at), slot: index, writes: 0 };
+                self.cells.extend((0..=len - cell_bytes(job)).step_by(cell_bytes(job)).map(cell));
+                self.slots.push(slot);
                 continue;
             }
             self.submit_waiting(queue)?;
@@ -213,7 +225,7 @@ impl Run<'_> {
 
     fn submit_waiting(&mut self, queue: &mut dyn IoQueue) -> crate::Result<()> {
         while self.in_flight < QUEUE_DEPTH as usize {
-            let Some(write) = self.waiting.pop_front() else { return Ok(()) };
+            let Some(write) = self.waiting.pop_front() else { break };
             let token = self.writes.iter().position(Option::is_none).unwrap_or_else(|| {
                 self.writes.push(None);
                 self.writes.len() - 1
@@ -224,7 +236,9 @@ impl Run<'_> {
                 .map_err(|error| self.engine.job.write_error(error, write.io.offset))?;
             self.in_flight += 1;
         }
-        Ok(())
+        // The next cell is fetched before anybody waits.
+        let failed = |error| self.engine.job.error(ErrorKind::Write, format!("the queue for writes failed: {error}"));
+        queue.flush().map_err(failed)
     }
 
     /// Waits for a write, and takes all that have ended.
@@ -237,10 +251,10 @@ impl Run<'_> {
         for (token, outcome) in done.drain(..) {
             self.in_flight -= 1;
             let write = self.writes[token as usize].take().expect("a queue reports each token once");
-            self.held[write.held].writes -= 1;
+            self.cells[write.cell].writes -= 1;
             match self.judge(&write, outcome) {
                 Ok(Some(rest)) => {
-                    self.held[rest.held].writes += 1;
+                    self.cells[rest.cell].writes += 1;
                     self.waiting.push_front(rest);
                 }
                 Ok(None) => {}

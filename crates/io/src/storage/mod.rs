@@ -44,12 +44,18 @@ pub trait IoQueue: Send + Debug {
     /// The memory stays valid and in place for the life of the queue.
     unsafe fn register_slot(&mut self, index: usize, start: *mut u8, len: usize);
 
-    /// Starts a transfer. There is room for `depth` of them.
+    /// Adds a transfer, which starts at the next [`IoQueue::flush`] or [`IoQueue::wait`], or before.
+    /// There is room for `depth` of them.
     ///
     /// # Safety
     /// The descriptor and the memory stay valid, and the memory untouched, until the transfer has
     /// been reported by [`IoQueue::wait`].
     unsafe fn submit(&mut self, transfer: QueuedIo) -> io::Result<()>;
+
+    /// Starts what was submitted, for callers that have other work to do before they wait.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Waits for at least one transfer and appends what completed: token, and bytes or error.
     fn wait(&mut self, done: &mut Vec<(u64, io::Result<usize>)>) -> io::Result<()>;

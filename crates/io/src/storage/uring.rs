@@ -37,6 +37,12 @@ impl UringQueue {
     }
 }
 
+/// EBUSY: completions must be reaped first. EAGAIN: the kernel is short of memory for the moment.
+/// EINTR: a signal came.
+fn is_for_now(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN))
+}
+
 impl std::fmt::Debug for UringQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("UringQueue").field("in_flight", &self.in_flight).finish_non_exhaustive()
@@ -81,6 +87,19 @@ impl IoQueue for UringQueue {
         Ok(())
     }
 
+    fn flush(&mut self) -> io::Result<()> {
+        if self.pending == 0 {
+            return Ok(());
+        }
+        match self.ring.submit() {
+            Ok(_) => self.pending = 0,
+            // Left to the next wait.
+            Err(error) if is_for_now(&error) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
     fn wait(&mut self, done: &mut Vec<(u64, io::Result<usize>)>) -> io::Result<()> {
         if self.in_flight == 0 {
             return Ok(());
@@ -90,11 +109,7 @@ impl IoQueue for UringQueue {
             if want > 0 || self.pending > 0 {
                 match self.ring.submit_and_wait(want) {
                     Ok(_) => self.pending = 0,
-                    // EBUSY: completions must be reaped first. EAGAIN: the kernel is short of memory
-                    // for the moment. EINTR: a signal came.
-                    Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)) => {
-                        std::thread::yield_now();
-                    }
+                    Err(error) if is_for_now(&error) => std::thread::yield_now(),
                     Err(error) => return Err(error),
                 }
             }

@@ -2,10 +2,10 @@
 
 use super::context::Context;
 use super::module::CudaModule;
-use super::sys::{self, EventHandle, NOT_READY, SUCCESS, Status, StreamHandle};
+use super::sys::{self, EventHandle, NOT_READY, RowCopy, SUCCESS, Status, StreamHandle};
 use super::{foreign, gate};
 use crate::backend::{Backend, KernelArg, Launch, RawEvent, RawGate, RawModule, RawStream};
-use crate::{DevicePtr, Error, ErrorKind, Result};
+use crate::{DevicePtr, Error, ErrorKind, Result, Rows};
 use std::any::Any;
 use std::ffi::c_void;
 use std::fmt::Arguments;
@@ -68,6 +68,40 @@ impl RawStream for CudaStream {
         // SAFETY: the caller vouches for both ranges until the work completes.
         let status = unsafe { (self.context.cuda.cuMemcpyDtoHAsync_v2)(dst.cast(), src.0, len as usize, self.handle) };
         self.check(status, format_args!("copying {len} bytes from device memory at {src}"))
+    }
+
+    unsafe fn copy_rows_to_device(&self, dst: DevicePtr, src: *const u8, rows: Rows) -> Result<()> {
+        if rows.pitch > sys::PITCH_MAX {
+            // SAFETY: the caller's promise, for every row.
+            return rows.one_by_one(|packed, apart| unsafe {
+                self.copy_to_device(dst.offset_by(apart), src.wrapping_add(packed), rows.bytes)
+            });
+        }
+        let _entered = self.context.enter()?;
+        let copy = RowCopy::to_device(dst.0, src.cast(), rows);
+        // SAFETY: the caller vouches for all rows until the work completes.
+        let status = unsafe { (self.context.cuda.cuMemcpy2DAsync_v2)(&raw const copy, self.handle) };
+        self.check(
+            status,
+            format_args!("copying {} rows of {} bytes to device memory at {dst}", rows.count, rows.bytes),
+        )
+    }
+
+    unsafe fn copy_rows_to_host(&self, dst: *mut u8, src: DevicePtr, rows: Rows) -> Result<()> {
+        if rows.pitch > sys::PITCH_MAX {
+            // SAFETY: the caller's promise, for every row.
+            return rows.one_by_one(|packed, apart| unsafe {
+                self.copy_to_host(dst.wrapping_add(packed), src.offset_by(apart), rows.bytes)
+            });
+        }
+        let _entered = self.context.enter()?;
+        let copy = RowCopy::to_host(dst.cast(), src.0, rows);
+        // SAFETY: the caller vouches for all rows until the work completes.
+        let status = unsafe { (self.context.cuda.cuMemcpy2DAsync_v2)(&raw const copy, self.handle) };
+        self.check(
+            status,
+            format_args!("copying {} rows of {} bytes from device memory at {src}", rows.count, rows.bytes),
+        )
     }
 
     unsafe fn copy_on_device(&self, dst: DevicePtr, src: DevicePtr, len: u64) -> Result<()> {

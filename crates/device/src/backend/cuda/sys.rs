@@ -4,7 +4,7 @@
 //! threads run crashes at exit.
 
 use crate::library::{self, Search, api_table};
-use crate::{Error, ErrorKind, LibraryReport, Result};
+use crate::{Error, ErrorKind, LibraryReport, Result, Rows};
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use std::fmt::Arguments;
 use std::path::PathBuf;
@@ -135,6 +135,68 @@ impl AccessDescription {
     }
 }
 
+/// The most bytes from row to row (`CU_DEVICE_ATTRIBUTE_MAX_PITCH` of all GPUs so far).
+pub(super) const PITCH_MAX: u64 = i32::MAX as u64;
+
+/// Memory types of a copy of rows.
+const HOST_MEMORY: c_uint = 1;
+const DEVICE_MEMORY: c_uint = 2;
+
+/// `CUDA_MEMCPY2D`, with one side in host and one in device memory.
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct RowCopy {
+    src: RowsAt,
+    dst: RowsAt,
+    width: usize,
+    height: usize,
+}
+
+/// One side of it.
+#[repr(C)]
+#[derive(Debug)]
+struct RowsAt {
+    x: usize,
+    y: usize,
+    kind: c_uint,
+    host: *const c_void,
+    device: u64,
+    array: usize,
+    pitch: usize,
+}
+
+const _: () = assert!(size_of::<RowCopy>() == 128);
+
+impl RowsAt {
+    fn host(ptr: *const c_void, pitch: u64) -> Self {
+        Self { x: 0, y: 0, kind: HOST_MEMORY, host: ptr, device: 0, array: 0, pitch: pitch as usize }
+    }
+
+    fn device(ptr: u64, pitch: u64) -> Self {
+        Self { x: 0, y: 0, kind: DEVICE_MEMORY, host: std::ptr::null(), device: ptr, array: 0, pitch: pitch as usize }
+    }
+}
+
+impl RowCopy {
+    pub(super) fn to_device(dst: u64, src: *const c_void, rows: Rows) -> Self {
+        Self {
+            src: RowsAt::host(src, rows.bytes),
+            dst: RowsAt::device(dst, rows.pitch),
+            width: rows.bytes as usize,
+            height: rows.count as usize,
+        }
+    }
+
+    pub(super) fn to_host(dst: *mut c_void, src: u64, rows: Rows) -> Self {
+        Self {
+            src: RowsAt::device(src, rows.pitch),
+            dst: RowsAt::host(dst, rows.bytes),
+            width: rows.bytes as usize,
+            height: rows.count as usize,
+        }
+    }
+}
+
 api_table! {
     /// The functions of `libcuda.so.1`; all are in drivers for CUDA 12.0.
     pub(super) Cuda {
@@ -189,6 +251,7 @@ api_table! {
         fn cuMemcpyHtoDAsync_v2(dst: u64, src: *const c_void, len: usize, stream: StreamHandle) -> Status;
         fn cuMemcpyDtoHAsync_v2(dst: *mut c_void, src: u64, len: usize, stream: StreamHandle) -> Status;
         fn cuMemcpyDtoDAsync_v2(dst: u64, src: u64, len: usize, stream: StreamHandle) -> Status;
+        fn cuMemcpy2DAsync_v2(copy: *const RowCopy, stream: StreamHandle) -> Status;
         fn cuMemcpyPeerAsync(
             dst: u64,
             dst_context: ContextHandle,
