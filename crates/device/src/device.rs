@@ -343,6 +343,12 @@ impl HostRegistration {
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
+
+    /// Whether copies to `device` may come from it: always to the device that registered it, and on
+    /// CUDA and `host` to all devices of the backend.
+    pub fn serves(&self, device: DeviceId) -> bool {
+        self.device.id() == device || self.device.backend.registers_for(device)
+    }
 }
 
 impl Drop for HostRegistration {

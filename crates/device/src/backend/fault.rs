@@ -2,7 +2,7 @@
 //! call on. For tests of what stands above.
 
 use super::{Backend, Launch, RawEnergyMeter, RawEvent, RawFrame, RawGate, RawModule, RawStream};
-use crate::{Access, DeviceInfo, DevicePtr, Error, ErrorKind, MemoryInfo, ModuleSource, Result};
+use crate::{Access, DeviceId, DeviceInfo, DevicePtr, Error, ErrorKind, MemoryInfo, ModuleSource, Result};
 use std::any::Any;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -111,6 +111,10 @@ impl Backend for FaultBackend {
         Faults::allow(&self.faults.registrations, "a registration")?;
         // SAFETY: the caller's promise.
         unsafe { self.inner.register_host(ptr, len) }
+    }
+
+    fn registers_for(&self, other: DeviceId) -> bool {
+        self.inner.registers_for(other)
     }
 
     unsafe fn unregister_host(&self, ptr: *const u8, len: usize) -> Result<()> {

@@ -158,6 +158,10 @@ impl Backend for HostBackend {
         Ok(())
     }
 
+    fn registers_for(&self, other: DeviceId) -> bool {
+        other.backend == BackendKind::Host
+    }
+
     unsafe fn unregister_host(&self, ptr: *const u8, _len: usize) -> Result<()> {
         lock(&self.shared.registered).remove(&(ptr as u64));
         Ok(())

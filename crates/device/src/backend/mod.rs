@@ -87,6 +87,11 @@ pub trait Backend: Send + Sync + Debug {
     /// `ptr` was registered and no copy from it is in flight.
     unsafe fn unregister_host(&self, ptr: *const u8, len: usize) -> Result<()>;
 
+    /// Whether what this device registers is page-locked for another device as well.
+    fn registers_for(&self, _other: DeviceId) -> bool {
+        false
+    }
+
     /// Reserves an address range, `len` a multiple of [`crate::FRAME_BYTES`], with nothing mapped.
     fn reserve(&self, len: u64) -> Result<DevicePtr>;
 

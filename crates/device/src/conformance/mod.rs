@@ -29,7 +29,7 @@ const CHECKS: &[Check] = &[
     ("frames keep their content wherever they are mapped", frames_move),
     ("places in a range are checked", places_are_checked),
     ("an exported frame is the same memory", frames_are_shared),
-    ("registered file mappings can be copied from", registered_mappings_copy),
+    ("registered file mappings can be copied from", |device, random| registered_mappings_copy(device, device, random)),
     ("a direct path to storage is there, or refused", direct_storage_is_honest),
     ("a device copies from itself as from a peer, or refuses", |device, random| {
         peers::copies_arrive(device, device, random);
@@ -66,6 +66,7 @@ pub fn check_peers(one: &Device, other: &Device) {
     for (device, peer) in [(one, other), (other, one)] {
         println!("{}: copies from {} (seed {seed})", device.id(), peer.id());
         peers::copies_arrive(device, peer, &mut Random(seed));
+        registered_mappings_copy(device, peer, &mut Random(seed));
     }
 }
 
@@ -393,7 +394,8 @@ fn frames_are_shared(device: &Device, random: &mut Random) {
     );
 }
 
-fn registered_mappings_copy(device: &Device, random: &mut Random) {
+/// `peer`, which may be `device` itself, copies from them too if the registration says so.
+fn registered_mappings_copy(device: &Device, peer: &Device, random: &mut Random) {
     let len = 8_u64 << 20;
     let data = random.bytes(len);
     let mut file = tempfile_in_memory();
@@ -406,11 +408,14 @@ fn registered_mappings_copy(device: &Device, random: &mut Random) {
     let register = || unsafe { device.register_host(mapped.cast(), len as usize) };
     where_capable(&device.capabilities().host_register_read_only, register, || {
         let registration = register().unwrap();
-        let (stream, memory) = (device.create_stream().unwrap(), device.alloc(len).unwrap());
-        poison(&stream, memory.slice());
-        // SAFETY: registration and memory live until the download has synchronised the stream.
-        unsafe { stream.copy_to_device(memory.slice(), registration.as_ptr()).unwrap() };
-        assert!(download(&stream, memory.slice()) == data);
+        assert!(registration.serves(device.id()));
+        for user in [device, peer].into_iter().filter(|user| registration.serves(user.id())) {
+            let (stream, memory) = (user.create_stream().unwrap(), user.alloc(len).unwrap());
+            poison(&stream, memory.slice());
+            // SAFETY: registration and memory live until the download has synchronised the stream.
+            unsafe { stream.copy_to_device(memory.slice(), registration.as_ptr()).unwrap() };
+            assert!(download(&stream, memory.slice()) == data);
+        }
     });
     // SAFETY: the registration was dropped inside the check.
     unsafe { libc::munmap(mapped, len as usize) };

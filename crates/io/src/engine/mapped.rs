@@ -92,7 +92,7 @@ pub(crate) struct Windows {
 
 #[derive(Debug, Default)]
 struct State {
-    /// In file order, disjoint, for one device each, all made of the same state of the file.
+    /// In file order, disjoint, registered by one device each, all made of the same state of the file.
     kept: Vec<Arc<Window>>,
     /// That state.
     stamp: Option<Stamp>,
@@ -108,7 +108,6 @@ struct State {
 #[derive(Debug)]
 struct Window {
     range: Range<u64>,
-    device: DeviceId,
     registration: HostRegistration,
     _mapping: Mapping,
     share: Option<Share>,
@@ -142,14 +141,14 @@ impl Windows {
     pub(crate) fn ready(&self, device: DeviceId, now: &Stamp) -> Vec<Range<u64>> {
         let mut state = self.lock();
         state.drop_stale(now);
-        state.kept.iter().filter(|window| window.device == device).map(|window| window.range.clone()).collect()
+        state.kept.iter().filter(|window| window.registration.serves(device)).map(|window| window.range.clone()).collect()
     }
 
     /// Whether all of `range` can be read so.
     pub(crate) fn cover(&self, device: DeviceId, now: &Stamp, range: &Range<u64>) -> bool {
         let mut state = self.lock();
         state.drop_stale(now);
-        let windows = state.kept.iter().filter(|window| window.device == device);
+        let windows = state.kept.iter().filter(|window| window.registration.serves(device));
         let reached =
             windows.fold(range.start, |at, window| if window.range.contains(&at) { window.range.end } else { at });
         reached >= range.end
@@ -161,7 +160,7 @@ impl Windows {
     }
 
     fn covering(&self, device: DeviceId, offset: u64) -> Option<Arc<Window>> {
-        let found = |window: &&Arc<Window>| window.device == device && window.range.contains(&offset);
+        let found = |window: &&Arc<Window>| window.registration.serves(device) && window.range.contains(&offset);
         self.lock().kept.iter().find(found).cloned()
     }
 
@@ -265,7 +264,7 @@ fn register(
     // SAFETY: the mapping outlives the registration (field order of `Window`).
     let registration = unsafe { device.register_host(start.cast(), len as usize) };
     let registration = registration.map_err(|error| Error::device(file.path(), error).at(range.start))?;
-    Ok(Window { range, device: device.id(), registration, _mapping: mapping, share })
+    Ok(Window { range, registration, _mapping: mapping, share })
 }
 
 /// The engine on one job: moves mapped segments, registering what is not yet.

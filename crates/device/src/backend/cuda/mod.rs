@@ -26,7 +26,9 @@ pub(super) use probe::report;
 
 use super::{Backend, RawDirectStorage, RawEnergyMeter, RawFrame, RawModule, RawStream};
 use crate::kernel_cache::KernelCache;
-use crate::{Access, DeviceInfo, DevicePtr, Error, ErrorKind, FRAME_BYTES, MemoryInfo, ModuleSource, Result};
+use crate::{
+    Access, BackendKind, DeviceId, DeviceInfo, DevicePtr, Error, ErrorKind, FRAME_BYTES, MemoryInfo, ModuleSource, Result,
+};
 use context::Context;
 use module::CudaModule;
 use std::any::Any;
@@ -162,6 +164,11 @@ impl Backend for CudaBackend {
             return Err(no_pinned_memory(format_args!("page-locking {len} bytes of a file mapping")));
         }
         self.check(status, format_args!("page-locking {len} bytes of a file mapping at {ptr:p}"))
+    }
+
+    /// `CU_MEMHOSTREGISTER_PORTABLE`: page-locked memory of all contexts.
+    fn registers_for(&self, other: DeviceId) -> bool {
+        other.backend == BackendKind::Cuda
     }
 
     unsafe fn unregister_host(&self, ptr: *const u8, _len: usize) -> Result<()> {
