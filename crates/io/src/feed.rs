@@ -6,6 +6,7 @@
 
 use crate::batch::{Batches, Numbered, Piece};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// A queue of segments, handed out as batches.
 #[derive(Debug)]
@@ -92,6 +93,13 @@ impl Feed {
         while state.batches.is_empty() && !state.closed {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Waits for the planner, but not for long: whether there is a batch now, or never will be.
+    pub(crate) fn wait_briefly(&self, time: Duration) -> bool {
+        let is_waiting = |state: &mut State| state.batches.is_empty() && !state.closed;
+        let waited = self.changed.wait_timeout_while(self.lock(), time, is_waiting);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
     /// Writes the next batch to `pieces`, without waiting for the planner.
@@ -185,9 +193,12 @@ mod tests {
     fn a_poll_tells_a_slow_planner_from_the_end() {
         let (feed, mut pieces) = (Feed::new((1 << 20, usize::MAX), 4096, Pace::Whole), Vec::new());
         assert_eq!(feed.poll(&mut pieces), Next::Later);
+        assert!(!feed.wait_briefly(Duration::from_millis(1)));
         feed.push(segment(0));
+        assert!(feed.wait_briefly(Duration::from_secs(60)));
         assert_eq!(feed.poll(&mut pieces), Next::Batch);
         feed.close();
         assert_eq!(feed.poll(&mut pieces), Next::End);
+        assert!(feed.wait_briefly(Duration::from_secs(60)), "nothing to wait for");
     }
 }

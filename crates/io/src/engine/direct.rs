@@ -20,6 +20,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Reads in flight: about 16 of 1 MiB saturate a fast disk; twice that leaves enough of them while
 /// a completed slot waits for its successor.
@@ -30,6 +31,11 @@ const READ_BYTES: u64 = 1 << 20;
 
 /// Bytes of slots that the engine holds at once: one and a half times what is in flight.
 const HELD_BYTES_MAX: usize = 24 << 20;
+
+/// While fewer reads are in flight the planner is waited for before they are: its next chunk is a
+/// matter of some 10 us, and found only when a read ends it would start that much later.
+const READS_AMPLE: usize = QUEUE_DEPTH as usize / 2;
+const PLANNER_TIME: Duration = Duration::from_micros(100);
 
 /// Reads without a byte, in a row, after which a request is given up.
 const STALLED_MAX: u32 = 10_000;
@@ -196,7 +202,17 @@ impl Run<'_> {
                 }
                 continue;
             }
-            if let Err(error) = self.queue.wait(&mut done) {
+            let is_short_of_reads = more == Next::Later && self.in_flight < READS_AMPLE;
+            let waited = match is_short_of_reads {
+                true => self.queue.flush().map(|()| self.feed.wait_briefly(PLANNER_TIME)),
+                false => Ok(false),
+            };
+            let reaped = match waited {
+                Ok(true) => continue,
+                Ok(false) => self.queue.wait(&mut done),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = reaped {
                 // The queue itself failed; dropping it waits for what the kernel still does.
                 return self.job.fail(self.job.error(ErrorKind::Read, format!("the queue for reads failed: {error}")));
             }
