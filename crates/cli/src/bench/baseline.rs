@@ -8,8 +8,9 @@ use crate::resources::gb_per_s;
 use bifolio_device::{Device, PinnedBuffer};
 use bifolio_io::OpenFile;
 use bifolio_io::cache_state::evict;
-use bifolio_io::storage::{Direction, OsStorage, QueuedIo, Storage};
+use bifolio_io::storage::{Direction, IoQueue, OsStorage, QueuedIo, Storage};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -71,62 +72,91 @@ fn open_direct(path: &Path) -> Option<File> {
     File::options().read(true).custom_flags(libc::O_DIRECT).open(path).ok()
 }
 
-/// Reads or writes the first `bytes` of a file with [`DEPTH`] transfers in flight; what is written
-/// is `content` again and again.
-fn move_all(file: &File, direction: Direction, content: &[u8], bytes: u64) -> std::io::Result<()> {
-    // Declared before the queue, and so dropped after it: no read outlives its memory.
-    let mut memory = Aligned::new(READ_BYTES as usize * DEPTH);
-    for part in memory.bytes_mut().chunks_mut(content.len().max(1)) {
-        let length = part.len().min(content.len());
-        part[..length].copy_from_slice(&content[..length]);
-    }
-    let mut queue = OsStorage.open_queue(DEPTH as u32)?;
-    let (mut next, mut in_flight, mut done) = (0, 0, Vec::new());
-    let mut idle: Vec<usize> = (0..DEPTH).collect();
-    for &slot in &idle {
-        // SAFETY: the slot lies inside the memory, which outlives the queue.
-        unsafe { queue.register_slot(slot, memory.start.add(slot * READ_BYTES as usize), READ_BYTES as usize) };
-    }
-    while next < bytes || in_flight > 0 {
-        while next < bytes
-            && let Some(slot) = idle.pop()
-        {
-            let len = READ_BYTES.min(bytes - next);
-            // SAFETY: the slot lies inside the memory.
-            let place = unsafe { memory.start.add(slot * READ_BYTES as usize) };
-            let read = QueuedIo {
-                direction,
-                fd: file.as_raw_fd(),
-                memory: place,
-                len: len as usize,
-                offset: next,
-                slot,
-                token: slot as u64,
-            };
-            // SAFETY: the file is open and the slot used by nobody else until its read is reported.
-            unsafe { queue.submit(read) }?;
-            next += len;
-            in_flight += 1;
+/// Host memory that is written, in transfers: more than a processor's cache holds, as what an engine
+/// writes comes from a device and not from there.
+const WRITTEN: usize = 8 * DEPTH;
+
+/// A queue with [`DEPTH`] transfers in flight, and memory for some number of them in turns.
+pub(super) struct Transfers {
+    // Dropped before the memory: no read outlives it.
+    queue: Box<dyn IoQueue>,
+    memory: Aligned,
+    places: usize,
+}
+
+impl Transfers {
+    fn new(places: usize) -> std::io::Result<Self> {
+        let mut transfers = Self {
+            queue: OsStorage.open_queue(DEPTH as u32)?,
+            memory: Aligned::new(READ_BYTES as usize * places),
+            places,
+        };
+        for slot in 0..places {
+            let start = transfers.place(slot);
+            // SAFETY: the slot lies inside the memory, which outlives the queue.
+            unsafe { transfers.queue.register_slot(slot, start, READ_BYTES as usize) };
         }
-        queue.wait(&mut done)?;
-        for (slot, outcome) in done.drain(..) {
-            outcome?;
-            idle.push(slot as usize);
-            in_flight -= 1;
-        }
+        Ok(transfers)
     }
-    Ok(())
+
+    /// For writes of `content`, again and again.
+    pub(super) fn of_content(content: &PinnedBuffer) -> std::io::Result<Self> {
+        let mut transfers = Self::new(WRITTEN)?;
+        for part in transfers.memory.bytes_mut().chunks_mut(content.bytes().len()) {
+            part.copy_from_slice(&content.bytes()[..part.len()]);
+        }
+        Ok(transfers)
+    }
+
+    fn place(&mut self, slot: usize) -> *mut u8 {
+        // SAFETY: the slot lies inside the memory.
+        unsafe { self.memory.start.add(slot * READ_BYTES as usize) }
+    }
+
+    /// Reads or writes the first `bytes` of a file.
+    fn move_all(&mut self, file: &File, direction: Direction, bytes: u64) -> std::io::Result<()> {
+        let (mut next, mut in_flight, mut done) = (0, 0, Vec::new());
+        // The one that was used longest ago comes next.
+        let mut idle: VecDeque<usize> = (0..self.places).collect();
+        while next < bytes || in_flight > 0 {
+            while next < bytes
+                && in_flight < DEPTH
+                && let Some(slot) = idle.pop_front()
+            {
+                let len = READ_BYTES.min(bytes - next);
+                let transfer = QueuedIo {
+                    direction,
+                    fd: file.as_raw_fd(),
+                    memory: self.place(slot),
+                    len: len as usize,
+                    offset: next,
+                    slot,
+                    token: slot as u64,
+                };
+                // SAFETY: the file is open and the slot used by nobody else until it is reported.
+                unsafe { self.queue.submit(transfer) }?;
+                next += len;
+                in_flight += 1;
+            }
+            self.queue.wait(&mut done)?;
+            for (slot, outcome) in done.drain(..) {
+                outcome?;
+                idle.push_back(slot as usize);
+                in_flight -= 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Unbuffered writes over the first `bytes` of a file, a multiple of 4096.
+    pub(super) fn write_all(&mut self, path: &Path, bytes: u64) -> std::io::Result<()> {
+        let file = File::options().write(true).custom_flags(libc::O_DIRECT).open(path)?;
+        self.move_all(&file, Direction::Write, bytes)
+    }
 }
 
 fn read_all(file: &File, bytes: u64) -> std::io::Result<()> {
-    move_all(file, Direction::Read, &[], bytes)
-}
-
-/// Unbuffered writes of host memory, the same pages again and again, over the first `bytes`, a
-/// multiple of 4096.
-pub(super) fn write_all(path: &Path, content: &PinnedBuffer, bytes: u64) -> std::io::Result<()> {
-    let file = File::options().write(true).custom_flags(libc::O_DIRECT).open(path)?;
-    move_all(&file, Direction::Write, content.bytes(), bytes)
+    Transfers::new(DEPTH)?.move_all(file, Direction::Read, bytes)
 }
 
 /// Memory at an address that unbuffered reads accept.

@@ -4,7 +4,7 @@
 //! The content is incompressible. `warm` overwrites pages that are cached; `new` writes a file that
 //! was just cut to nothing; both are what they are again before every run.
 
-use super::baseline;
+use super::baseline::{self, Transfers};
 use crate::args::{Args, RouterArgs};
 use crate::exit::Failure;
 use crate::progress::Progress;
@@ -205,6 +205,10 @@ impl Bench<'_> {
         if state == State::Warm {
             load(&file, 0..self.bytes)?;
         }
+        let mut disk = match way {
+            Way::HostDirect => Some(Transfers::of_content(host).map_err(fail)?),
+            _ => None,
+        };
         let (before, started) = (cpu_seconds(), Instant::now());
         match way {
             Way::HostCached => {
@@ -215,11 +219,12 @@ impl Bench<'_> {
                 }
             }
             Way::HostDirect => {
+                let disk = disk.as_mut().expect("made above");
                 if state == State::New {
                     use bifolio_io::storage::{OsStorage, Storage};
                     OsStorage.allocate(file.buffered(), 0, self.bytes).map_err(fail)?;
                 }
-                baseline::write_all(self.path, host, self.bytes).map_err(fail)?;
+                disk.write_all(self.path, self.bytes).map_err(fail)?;
             }
             Way::Cached | Way::Direct | Way::Auto => self.write(way, &file)?,
         }

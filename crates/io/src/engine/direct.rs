@@ -203,9 +203,10 @@ impl Run<'_> {
                 continue;
             }
             let is_short_of_reads = more == Next::Later && self.in_flight < READS_AMPLE;
-            let waited = match is_short_of_reads {
-                true => self.queue.flush().map(|()| self.feed.wait_briefly(PLANNER_TIME)),
-                false => Ok(false),
+            let waited = if is_short_of_reads {
+                self.queue.flush().map(|()| self.feed.wait_briefly(PLANNER_TIME))
+            } else {
+                Ok(false)
             };
             let reaped = match waited {
                 Ok(true) => continue,

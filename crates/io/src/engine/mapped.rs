@@ -141,7 +141,12 @@ impl Windows {
     pub(crate) fn ready(&self, device: DeviceId, now: &Stamp) -> Vec<Range<u64>> {
         let mut state = self.lock();
         state.drop_stale(now);
-        state.kept.iter().filter(|window| window.registration.serves(device)).map(|window| window.range.clone()).collect()
+        state
+            .kept
+            .iter()
+            .filter(|window| window.registration.serves(device))
+            .map(|window| window.range.clone())
+            .collect()
     }
 
     /// Whether all of `range` can be read so.

@@ -27,7 +27,8 @@ pub(super) use probe::report;
 use super::{Backend, RawDirectStorage, RawEnergyMeter, RawFrame, RawModule, RawStream};
 use crate::kernel_cache::KernelCache;
 use crate::{
-    Access, BackendKind, DeviceId, DeviceInfo, DevicePtr, Error, ErrorKind, FRAME_BYTES, MemoryInfo, ModuleSource, Result,
+    Access, BackendKind, DeviceId, DeviceInfo, DevicePtr, Error, ErrorKind, FRAME_BYTES, MemoryInfo, ModuleSource,
+    Result,
 };
 use context::Context;
 use module::CudaModule;
