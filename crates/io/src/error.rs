@@ -72,7 +72,7 @@ impl Error {
         let (kind, advice) = match source.kind() {
             io::ErrorKind::NotFound => (ErrorKind::NotFound, ""),
             io::ErrorKind::PermissionDenied => (ErrorKind::Permission, " (check its permissions and owner)"),
-            _ => (ErrorKind::Read, ""),
+            _ => (ErrorKind::Read, advice_on_descriptors(&source)),
         };
         Self::new(kind, path, format!("{doing} failed: {source}{advice}")).with_source(source)
     }
@@ -127,6 +127,14 @@ impl Error {
     /// Where in the file, where that is known.
     pub fn offset(&self) -> Option<u64> {
         self.offset
+    }
+}
+
+fn advice_on_descriptors(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EMFILE) => " (this process has as many files open as it may: close some, or raise `ulimit -n`)",
+        Some(libc::ENFILE) => " (the system has as many files open as it may)",
+        _ => "",
     }
 }
 

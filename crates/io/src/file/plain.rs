@@ -36,7 +36,7 @@ pub struct PlainFile {
     /// The file as the driver of one device's direct path knows it; attached when first asked for.
     pub(crate) direct_path: OnceLock<std::result::Result<(DeviceId, DirectFile), String>>,
     /// For asking whether single pages are cached; opened when first needed.
-    probe: OnceLock<Option<Arc<File>>>,
+    probe: OnceLock<Arc<File>>,
     /// Which part of the latest requests was cached, of `u32::MAX`, and whether the latest was.
     part_cached: AtomicU32,
     latest_cached: AtomicBool,
@@ -47,6 +47,13 @@ pub struct PlainFile {
     latched: OnceLock<String>,
     /// Its sequential readers.
     pub(crate) readahead: Readahead,
+}
+
+/// Why there is no descriptor for unbuffered transfers.
+enum Refusal {
+    /// Descriptors have run out; later there may be some.
+    ForNow(String),
+    ForGood(String),
 }
 
 /// What a file is opened for.
@@ -241,13 +248,14 @@ impl PlainFile {
     /// A descriptor for `RWF_NOWAIT` questions. A "no" starts readahead in current kernels; advice
     /// of random access, which is kept apart from the readers' descriptor, limits it to the page.
     pub(crate) fn probe(&self) -> &File {
-        let open = || {
-            let file = File::open(format!("/proc/self/fd/{}", self.buffered.as_raw_fd())).ok()?;
+        if self.probe.get().is_none()
+            && let Ok(file) = File::open(format!("/proc/self/fd/{}", self.buffered.as_raw_fd()))
+        {
             // SAFETY: advice on an open descriptor.
             unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
-            Some(Arc::new(file))
-        };
-        self.probe.get_or_init(open).as_ref().unwrap_or(&self.buffered)
+            let _ = self.probe.set(Arc::new(file));
+        }
+        self.probe.get().unwrap_or(&self.buffered)
     }
 
     /// Whether nobody can change the file without its stamp telling: it is not open for writing
@@ -275,7 +283,7 @@ impl PlainFile {
     /// The same descriptor, for owners of their own.
     pub(crate) fn probe_shared(&self) -> Arc<File> {
         self.probe();
-        Arc::clone(self.probe.get().and_then(Option::as_ref).unwrap_or(&self.buffered))
+        Arc::clone(self.probe.get().unwrap_or(&self.buffered))
     }
 
     /// The descriptor for unbuffered reads, or why there is none.
@@ -283,7 +291,14 @@ impl PlainFile {
         if let Some(reason) = self.direct_refused.lock().unwrap_or_else(PoisonError::into_inner).clone() {
             return Err(reason);
         }
-        self.direct.get_or_init(|| self.open_direct()).as_ref().map_err(Clone::clone)
+        if let Some(known) = self.direct.get() {
+            return known.as_ref().map_err(Clone::clone);
+        }
+        match self.open_direct() {
+            Err(Refusal::ForNow(reason)) => Err(reason),
+            Err(Refusal::ForGood(reason)) => self.direct.get_or_init(|| Err(reason)).as_ref().map_err(Clone::clone),
+            Ok(direct) => self.direct.get_or_init(|| Ok(direct)).as_ref().map_err(Clone::clone),
+        }
     }
 
     /// Remembers that the file system refused an unbuffered read after all.
@@ -291,20 +306,27 @@ impl PlainFile {
         *self.direct_refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
     }
 
-    fn open_direct(&self) -> std::result::Result<Direct, String> {
+    fn open_direct(&self) -> std::result::Result<Direct, Refusal> {
+        let for_good = |reason: String| Err(Refusal::ForGood(reason));
         if self.in_memory {
-            return Err("the file system keeps the file in memory; there is nothing below the page cache".to_owned());
+            let reason = "the file system keeps the file in memory; there is nothing below the page cache";
+            return for_good(reason.to_owned());
         }
-        let alignment = direct_alignment(&self.buffered)?;
+        let alignment = direct_alignment(&self.buffered).map_err(Refusal::ForGood)?;
         // Through /proc the second descriptor is the same inode, whatever the path names by now.
         let again = format!("/proc/self/fd/{}", self.buffered.as_raw_fd());
         let open =
             |path: &Path| File::options().read(true).write(self.writable).custom_flags(libc::O_DIRECT).open(path);
-        let opened = open(Path::new(&again)).or_else(|_| open(&self.path));
-        let file = opened.map_err(|error| format!("the file system refuses O_DIRECT: {error}"))?;
+        let file = match open(Path::new(&again)).or_else(|_| open(&self.path)) {
+            Ok(file) => file,
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                return Err(Refusal::ForNow(format!("a second descriptor for O_DIRECT cannot be opened: {error}")));
+            }
+            Err(error) => return for_good(format!("the file system refuses O_DIRECT: {error}")),
+        };
         let same = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino())).ok();
         if same(&file) != same(&self.buffered) {
-            return Err("the path names another file by now".to_owned());
+            return for_good("the path names another file by now".to_owned());
         }
         Ok(Direct { file, alignment })
     }
