@@ -15,6 +15,7 @@ struct Work {
     alignment_shift: u8,
     /// By how much the slot is larger than the alignment.
     capacity_shift: u8,
+    pieces_max: u8,
     /// For each batch in turn: segments that arrive before it, and the blocks that it may read.
     batches: Vec<(u8, u16)>,
 }
@@ -35,7 +36,8 @@ fuzz_target!(|work: Work| {
         segments.push((at, length));
         at += length;
     }
-    let mut batches = Batches::new(capacity, alignment);
+    let pieces_max = usize::from(work.pieces_max) + 1;
+    let mut batches = Batches::new(capacity, pieces_max, alignment);
     let mut waiting = segments.iter().enumerate();
     // Of each segment, the bytes that were handed out so far.
     let mut handed_out = vec![0; segments.len()];
@@ -46,6 +48,7 @@ fuzz_target!(|work: Work| {
         let limit = (u64::from(blocks) + 1) * alignment;
         let pieces = batches.next(limit);
         assert!(!pieces.is_empty() || batches.is_empty(), "work is left and none is handed out");
+        assert!(pieces.len() <= pieces_max);
         check(&pieces, &segments, &mut handed_out, limit.min(capacity), alignment);
         if pieces.is_empty() && waiting.len() == 0 {
             break;

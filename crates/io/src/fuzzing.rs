@@ -22,9 +22,10 @@ pub struct Piece {
 }
 
 impl Batches {
-    /// Batches of at most `capacity` bytes, both numbers powers of two, `capacity >= alignment`.
-    pub fn new(capacity: u64, alignment: u64) -> Self {
-        Self(batch::Batches::new(capacity, alignment))
+    /// Batches of at most `capacity` bytes and `pieces_max > 0` pieces; the capacity and the alignment
+    /// are powers of two, `capacity >= alignment`.
+    pub fn new(capacity: u64, pieces_max: usize, alignment: u64) -> Self {
+        Self(batch::Batches::new((capacity, pieces_max), alignment))
     }
 
     /// Adds a segment behind the others, in file order.
