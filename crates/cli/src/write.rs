@@ -2,7 +2,7 @@
 //! from a file, and that is not timed.
 
 use crate::args::{Args, RouterArgs};
-use crate::exit::Failure;
+use crate::exit::{Code, Failure};
 use crate::progress::Progress;
 use crate::read::{self, Checker};
 use crate::resources::{cpu_s_per_gb, cpu_seconds, gb_per_s};
@@ -67,7 +67,12 @@ pub fn run(args: &Args, options: &WriteArgs, cancel: &Cancel) -> Result<(), Fail
     let device = open(args.device()?)?;
     let source = read::open_file(&options.from, &device)?;
     let router = read::router(&device, &source, &options.router, cancel)?;
-    let bytes = options.length.unwrap_or(u64::MAX).min(source.size()?);
+    let available = source.size()?;
+    let bytes = options.length.unwrap_or(available);
+    if bytes > available {
+        let detail = format!("{} has {available} bytes, and --length asks for {bytes}", options.from.display());
+        return Err(Failure::new(Code::Usage, detail));
+    }
     let memory = device.alloc(bytes)?;
     let reading = ReadOptions { cancel: cancel.clone(), ..ReadOptions::default() };
     router.read(&source, 0, Some(bytes), memory.slice(), &reading)?;

@@ -54,6 +54,8 @@ pub struct Error {
     path: PathBuf,
     offset: Option<u64>,
     device: Option<DeviceId>,
+    /// Bytes went from the device to the file.
+    is_write: bool,
     detail: String,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
@@ -64,7 +66,15 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// An error about `path`, whose `detail` is a sentence without its full stop.
     pub fn new(kind: ErrorKind, path: &Path, detail: impl Into<String>) -> Self {
-        Self { kind, path: path.to_owned(), offset: None, device: None, detail: detail.into(), source: None }
+        Self {
+            kind,
+            path: path.to_owned(),
+            offset: None,
+            device: None,
+            is_write: false,
+            detail: detail.into(),
+            source: None,
+        }
     }
 
     /// An operating-system error while `doing` something with `path`.
@@ -112,6 +122,12 @@ impl Error {
         self
     }
 
+    /// Says which device was being written from.
+    #[must_use]
+    pub fn from_device(self, device: DeviceId) -> Self {
+        Self { is_write: true, ..self.into_device(device) }
+    }
+
     /// Keeps the cause for `std::error::Error::source`.
     #[must_use]
     pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
@@ -145,7 +161,7 @@ impl fmt::Display for Error {
             write!(f, ", offset {offset}")?;
         }
         if let Some(device) = self.device {
-            write!(f, ", into {device}")?;
+            write!(f, ", {} {device}", if self.is_write { "from" } else { "into" })?;
         }
         write!(f, ": {}", self.detail)
     }

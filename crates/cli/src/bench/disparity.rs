@@ -8,7 +8,7 @@
 use super::html::{STYLE, escape};
 use super::plots::{Series, percent_by_size};
 use crate::args::{Args, RouterArgs};
-use crate::exit::Failure;
+use crate::exit::{Code, Failure};
 use crate::progress::Progress;
 use crate::read::{self, Checker, poison};
 use crate::resources::{cpu_s_per_gb, cpu_seconds, gb_per_s};
@@ -38,8 +38,11 @@ for random ones.";
 /// Choices for `bench disparity`.
 #[derive(Debug, ClapArgs)]
 pub struct DisparityArgs {
-    /// A striped set or file to read and to OVERWRITE, or a folder in which a set is made and removed.
+    /// A folder in which a set is made and removed, or a striped set or file; downloads OVERWRITE it.
     pub target: PathBuf,
+    /// Let downloads overwrite a set or file that exists.
+    #[arg(long)]
+    pub overwrite: bool,
     /// Members of the set that is made.
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub members: u16,
@@ -163,13 +166,21 @@ impl Drop for Scratch {
 
 /// Measures and prints.
 pub fn run(args: &Args, options: &DisparityArgs, cancel: &Cancel) -> Result<(), Failure> {
+    let writes = options.patterns.iter().any(|pattern| !pattern.is_upload());
+    if writes && !options.overwrite && !options.target.is_dir() {
+        let detail = format!(
+            "{}: downloads would overwrite it; name a folder, add --overwrite, or choose --patterns rdrd,sqrd",
+            options.target.display()
+        );
+        return Err(Failure::new(Code::Usage, detail));
+    }
     let device = open(args.device()?)?;
     let mut scratch = Scratch(vec![]);
     let name = if options.target.is_dir() { make_set(options, &mut scratch)? } else { options.target.clone() };
     let for_profile = read::open_file(&name, &device)?;
     let router = read::router(&device, &for_profile, &options.router, cancel)?;
     let bytes = for_profile.size()?;
-    let file = OpenFile::open_for_writing(&name, false)?;
+    let file = if writes { OpenFile::open_for_writing(&name, false)? } else { OpenFile::open(&name)? };
     drop(for_profile);
     let largest = 1_u64 << SIZES.end();
     let memory = device.alloc(largest * u64::from(options.in_flight))?;

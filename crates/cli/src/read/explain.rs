@@ -56,7 +56,13 @@ fn describe_plan(text: &mut String, answer: &Answer<'_>) {
     let _ = writeln!(text, "plan       {} ({:.1} us to look and plan)", answer.reason, answer.plan_seconds * 1e6);
     let _ = writeln!(text, "predicted  {:.3} ms, took {:.3} ms", answer.predicted_s * 1e3, answer.seconds * 1e3);
     let _ = writeln!(text, "pinned     {} of host memory", size::human(answer.pinned_bytes));
-    let mut rows = vec![["engine", "offset", "length", "predicted ms", "actual ms"].map(str::to_owned).to_vec()];
+    let is_set = answer.plan.iter().any(|segment| segment.member.is_some());
+    let mut head = ["engine", "offset", "length", "predicted ms", "actual ms"].map(str::to_owned).to_vec();
+    if is_set {
+        // Offsets are those in the member.
+        head.push("member".to_owned());
+    }
+    let mut rows = vec![head];
     if answer.plan.len() <= SEGMENTS_MAX {
         rows.extend(answer.plan.iter().map(row));
     } else {
@@ -70,13 +76,15 @@ fn describe_plan(text: &mut String, answer: &Answer<'_>) {
 
 fn row(segment: &SegmentReport) -> Vec<String> {
     let ms = |seconds: f64| format!("{:.3}", seconds * 1e3);
-    vec![
+    let mut row = vec![
         segment.engine.to_string(),
         segment.offset.to_string(),
         segment.length.to_string(),
         ms(segment.predicted_s),
         ms(segment.actual_s),
-    ]
+    ];
+    row.extend(segment.member.map(|member| member.to_string()));
+    row
 }
 
 /// One line for each engine in the middle of a long plan.

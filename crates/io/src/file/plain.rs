@@ -99,7 +99,13 @@ impl PlainFile {
         }
         let mut options = File::options();
         options.read(true).write(access != Access::Read).create(access == Access::Create);
-        let buffered = options.custom_flags(libc::O_NONBLOCK).open(path).map_err(|error| open_error(path, error))?;
+        let buffered = options.custom_flags(libc::O_NONBLOCK).open(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound if access == Access::Create => {
+                Error::new(ErrorKind::NotFound, path, "the folder that it should be in does not exist")
+                    .with_source(error)
+            }
+            _ => open_error(path, error),
+        })?;
         let metadata = buffered.metadata().map_err(|error| open_error(path, error))?;
         refuse_others(path, metadata.file_type())?;
         let file = Self {

@@ -103,7 +103,7 @@ impl Router {
     /// Opens a file for reading and writing, creating it if that is asked for.
     pub fn open_for_writing(&self, path: impl AsRef<std::path::Path>, create: bool) -> Result<Arc<OpenFile>> {
         let opened = OpenFile::open_for_writing(path, create);
-        opened.map(Arc::new).map_err(|error| error.into_device(self.device.id()))
+        opened.map(Arc::new).map_err(|error| error.from_device(self.device.id()))
     }
 
     /// Pinned memory in use: bytes with those for reading ahead, slots without.

@@ -132,7 +132,7 @@ impl Router {
                 turn.inspect(|turn| turn.wait());
                 self.write_in_parts(file, offset, source, options, started)
             })
-            .map_err(|error| error.into_device(self.device.id()))
+            .map_err(|error| error.from_device(self.device.id()))
     }
 
     /// Makes everything written to a file so far durable (`fdatasync(2)`).
@@ -144,7 +144,7 @@ impl Router {
             file.check_writable()?;
             self.sync_plain(file).inspect_err(|error| file.latch(error))
         };
-        file.members().iter().try_for_each(sync).map_err(|error| error.into_device(self.device.id()))
+        file.members().iter().try_for_each(sync).map_err(|error| error.from_device(self.device.id()))
     }
 
     fn sync_plain(&self, file: &PlainFile) -> Result<()> {
