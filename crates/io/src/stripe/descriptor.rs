@@ -99,8 +99,12 @@ pub fn parse_descriptor(text: &str, folder: &Path) -> Result<Description, String
 /// # Errors
 /// A sentence without its full stop.
 pub(super) fn write_descriptor(description: &Description, size: u64, folder: &Path) -> Result<String, String> {
-    let relative = |member: &PathBuf| member.strip_prefix(folder).unwrap_or(member).to_owned();
-    let members = description.members.iter().map(relative).collect();
+    // Relative to the descriptor where members lie below its folder, so that the set can be moved.
+    let stored = |member: &PathBuf| match member.strip_prefix(folder) {
+        Ok(below) => Ok(below.to_owned()),
+        Err(_) => std::path::absolute(member).map_err(|error| format!("{}: {error}", member.display())),
+    };
+    let members = description.members.iter().map(stored).collect::<Result<_, _>>()?;
     let (chunk, size) = (Bytes::Text(size::exact(description.chunk_bytes)), Bytes::Text(size::exact(size)));
     let stored = Stored { version: VERSION, chunk, size, members };
     toml::to_string(&stored).map_err(|error| format!("the descriptor cannot be written: {error}"))
@@ -156,6 +160,16 @@ mod tests {
         let set = Description { chunk_bytes: 8192, size: Some(12_345), members };
         let text = write_descriptor(&set, 12_345, Path::new("/d")).unwrap();
         assert_eq!(parse_descriptor(&text, Path::new("/d")).unwrap(), set);
+    }
+
+    /// Symptom: a set whose descriptor lay in another folder than its members could not be opened.
+    /// Cause: their paths were stored as given, and read relative to the descriptor.
+    #[test]
+    fn members_beside_the_descriptors_folder_are_found() {
+        let set = Description { chunk_bytes: 8192, size: Some(1), members: vec!["a".into(), "sub/b".into()] };
+        let text = write_descriptor(&set, 1, Path::new("sub")).unwrap();
+        let read = parse_descriptor(&text, Path::new("sub")).unwrap();
+        assert_eq!(read.members, [std::env::current_dir().unwrap().join("a"), "sub/b".into()]);
     }
 
     #[test]
