@@ -75,7 +75,11 @@ pub fn run(args: &Args, options: &WriteArgs, cancel: &Cancel) -> Result<(), Fail
     }
     let memory = device.alloc(bytes)?;
     let reading = ReadOptions { cancel: cancel.clone(), ..ReadOptions::default() };
-    router.read(&source, 0, Some(bytes), memory.slice(), &reading)?;
+    let read = router.read(&source, 0, Some(bytes), memory.slice(), &reading)?.bytes;
+    if read < bytes {
+        let path = options.from.display();
+        return Err(Failure::failed(format!("{path}: it was truncated while it was being read: it ends at {read}")));
+    }
     let file = router.open_for_writing(&options.file, true)?;
     let mut best: Option<(WriteReport, f64)> = None;
     for _ in 0..options.repeat {

@@ -214,6 +214,11 @@ impl Job {
         self.together.stopped.load(Ordering::Relaxed)
     }
 
+    /// Whether this job or one that stops with it has failed.
+    pub(crate) fn was_stopped(&self) -> bool {
+        self.together.stopped.load(Ordering::Relaxed)
+    }
+
     /// Keeps the first failure and stops the others.
     pub(crate) fn fail(&self, error: Error) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error.into_device(self.device.id()));

@@ -13,6 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 pub(crate) struct Ranges {
     state: Mutex<State>,
     left: Condvar,
+    line: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -51,6 +52,11 @@ impl Ranges {
         state.next += 1;
         state.list.push(Entry { number, range, mode });
         Ticket { ranges: Arc::clone(self), number }
+    }
+
+    /// Held while a ticket is taken and something is queued that will wait for it.
+    pub(crate) fn line_up(&self) -> MutexGuard<'_, ()> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

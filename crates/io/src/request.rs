@@ -136,10 +136,12 @@ impl<T> Pending<T> {
 
     /// Blocks until the request is over, but not longer than `limit`; whether it is.
     pub fn wait_for(&self, limit: Duration) -> bool {
-        let deadline = Instant::now() + limit;
+        let deadline = Instant::now().checked_add(limit);
         let mut state = self.shared.lock();
         while matches!(*state, State::Running(_)) {
-            let Some(left) = deadline.checked_duration_since(Instant::now()) else { return false };
+            // Without a deadline that a clock can show, it is far away.
+            let left = deadline.map_or(Some(Duration::from_secs(3600)), |at| at.checked_duration_since(Instant::now()));
+            let Some(left) = left else { return false };
             state = self.shared.done.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         true

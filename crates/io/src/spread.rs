@@ -185,7 +185,8 @@ impl Task<'_> {
             }
         };
         // Also after a failure: nothing may be in flight when this returns.
-        let landed = streams.iter().try_for_each(|(_, stream)| stream.synchronize());
+        let landed: Vec<_> = streams.iter().map(|(_, stream)| stream.synchronize()).collect();
+        let landed = landed.into_iter().collect::<bifolio_device::Result<()>>();
         let report = outcome?;
         landed.map_err(|error| Error::device(self.file.path(), error).at(part.start))?;
         Ok(report)

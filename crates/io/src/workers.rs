@@ -81,6 +81,15 @@ impl Workers {
         self.shared.changed.notify_one();
     }
 
+    /// Runs `work`, for which nobody waits, on some thread soon; at once and here where the system gave
+    /// no thread.
+    pub(crate) fn run_alone(&self, work: impl FnOnce() + Send + 'static) {
+        if self.threads.is_empty() {
+            return work();
+        }
+        self.run(&Group::default(), work);
+    }
+
     /// Waits until no task of the group runs or is queued. Tasks that no thread has begun are done
     /// here: waiting for a thread to wake up, only to find nothing left to do, would cost more.
     pub(crate) fn wait(&self, group: &Group) {

@@ -183,7 +183,6 @@ pub fn run(args: &Args, options: &DisparityArgs, cancel: &Cancel) -> Result<(), 
     let for_profile = read::open_file(&name, &device)?;
     let router = read::router(&device, &for_profile, &options.router, cancel)?;
     let bytes = for_profile.size()?;
-    let file = if writes { OpenFile::open_for_writing(&name, false)? } else { OpenFile::open(&name)? };
     drop(for_profile);
     let largest = 1_u64 << SIZES.end();
     let memory = device.alloc(largest * u64::from(options.in_flight))?;
@@ -193,7 +192,13 @@ pub fn run(args: &Args, options: &DisparityArgs, cancel: &Cancel) -> Result<(), 
     let steps = options.patterns.len() * options.states.len() * SIZES.count();
     let progress = Progress::of_steps("starting", steps as u64);
     let mut rows = vec![];
+    let mut layout = "a plain file".to_owned();
     for &pattern in &options.patterns {
+        // While it is open for writing, nothing of it is kept registered.
+        let file = if pattern.is_upload() { OpenFile::open(&name)? } else { OpenFile::open_for_writing(&name, false)? };
+        if let Some(striping) = file.layout() {
+            layout = format!("{} members, chunks of {}", striping.members(), size::exact(striping.chunk_bytes()));
+        }
         for &state in &options.states {
             for shift in SIZES {
                 signals::check(cancel)?;
@@ -209,10 +214,6 @@ pub fn run(args: &Args, options: &DisparityArgs, cancel: &Cancel) -> Result<(), 
         }
     }
     drop(progress);
-    let layout = file.layout().map_or_else(
-        || "a plain file".to_owned(),
-        |layout| format!("{} members, chunks of {}", layout.members(), size::exact(layout.chunk_bytes())),
-    );
     let results = Results {
         machine: super::machine::describe(&device),
         file: name.display().to_string(),

@@ -68,11 +68,12 @@ pub(crate) struct HostBackend {
     shared: Arc<Shared>,
 }
 
+/// Registered file mappings, of all devices: copies from them, to any device, must survive a truncation.
+static REGISTERED: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
+
 /// What the streams of one device share.
 #[derive(Debug)]
 struct Shared {
-    /// Registered file mappings: copies from them must survive a truncation.
-    registered: Mutex<BTreeMap<u64, u64>>,
     link: Option<Link>,
 }
 
@@ -84,7 +85,7 @@ impl HostBackend {
             info: describe(options.index, total),
             memory: Arc::new(MemoryAccount { total, used: AtomicU64::new(0) }),
             allocations: Mutex::default(),
-            shared: Arc::new(Shared { registered: Mutex::default(), link }),
+            shared: Arc::new(Shared { link }),
         }
     }
 }
@@ -154,7 +155,7 @@ impl Backend for HostBackend {
         if let Some(reason) = self.info.capabilities.host_register_read_only.reason() {
             return Err(Error::new(ErrorKind::Unsupported, format!("file mappings cannot be registered: {reason}")));
         }
-        lock(&self.shared.registered).insert(ptr as u64, len as u64);
+        lock(&REGISTERED).insert(ptr as u64, len as u64);
         Ok(())
     }
 
@@ -163,7 +164,7 @@ impl Backend for HostBackend {
     }
 
     unsafe fn unregister_host(&self, ptr: *const u8, _len: usize) -> Result<()> {
-        lock(&self.shared.registered).remove(&(ptr as u64));
+        lock(&REGISTERED).remove(&(ptr as u64));
         Ok(())
     }
 
@@ -499,7 +500,7 @@ fn run_work(work: Job, shared: &Shared) -> std::result::Result<(), String> {
             if over_link && let Some(link) = &shared.link {
                 link.occupy(len);
             }
-            if shared.is_registered(src) {
+            if is_registered(src) {
                 // SAFETY: the enqueuer vouches for `dst`; the kernel checks `src`.
                 return unsafe { copy_checked(dst, src, len) };
             }
@@ -530,11 +531,9 @@ impl OwnedArg {
     }
 }
 
-impl Shared {
-    fn is_registered(&self, address: u64) -> bool {
-        let registered = lock(&self.registered);
-        registered.range(..=address).next_back().is_some_and(|(start, len)| address < start + len)
-    }
+fn is_registered(address: u64) -> bool {
+    let registered = lock(&REGISTERED);
+    registered.range(..=address).next_back().is_some_and(|(start, len)| address < start + len)
 }
 
 /// Copies within this process through the kernel, which turns a page that is gone into an error.

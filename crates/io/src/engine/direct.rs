@@ -37,8 +37,8 @@ const HELD_BYTES_MAX: usize = 24 << 20;
 const READS_AMPLE: usize = QUEUE_DEPTH as usize / 2;
 const PLANNER_TIME: Duration = Duration::from_micros(100);
 
-/// Reads without a byte, in a row, after which a request is given up.
-const STALLED_MAX: u32 = 10_000;
+/// Transfers without a byte, in a row, after which a request is given up.
+pub(crate) const STALLED_MAX: u32 = 10_000;
 
 /// Queues kept between requests, with their registered slots.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@
 
 use super::{Engine, LentStream, Streams, drain, fetch};
 use crate::ErrorKind;
-use crate::engine::direct::{QUEUE_DEPTH, Queues};
+use crate::engine::direct::{QUEUE_DEPTH, Queues, STALLED_MAX};
 use crate::feed::{Feed, Next, Pace};
 use crate::job::Job;
 use crate::plan::EngineKind;
@@ -53,22 +53,20 @@ impl WriteDirect {
         })
     }
 
-    fn run(&self, queue: &mut dyn IoQueue, stream: &LentStream) -> crate::Result<()> {
-        let job = &*self.job;
-        let mut run =
-            Run { engine: self, slots: vec![], cells: vec![], waiting: VecDeque::new(), in_flight: 0, writes: vec![] };
-        let outcome = run.work(queue, stream);
-        if outcome.is_err() {
-            // The slots go back to the pool: no write may be reading from them.
-            let mut done = Vec::new();
-            while run.in_flight > 0 && queue.wait(&mut done).is_ok() {
-                run.in_flight -= done.drain(..).count();
-            }
-        }
-        if run.in_flight > 0 {
-            return Err(job.error(ErrorKind::Write, "the queue for writes failed"));
-        }
-        outcome
+    /// Writes everything; the queue comes back where nothing is left in it.
+    fn run(&self, queue: Box<dyn IoQueue>, stream: &LentStream) -> crate::Result<Box<dyn IoQueue>> {
+        let mut run = Run {
+            engine: self,
+            queue,
+            slots: vec![],
+            cells: vec![],
+            waiting: VecDeque::new(),
+            in_flight: 0,
+            writes: vec![],
+            stalled: 0,
+        };
+        run.work(stream)?;
+        Ok(run.queue)
     }
 }
 
@@ -87,9 +85,9 @@ impl Engine for WriteDirect {
         let queue = queue.map_err(|error| job.error(ErrorKind::Write, format!("no queue for writes: {error}")));
         let stream = self.streams.take().map_err(|error| job.device_error(error));
         match (queue, stream) {
-            (Ok(mut queue), Ok(stream)) => {
-                match self.run(&mut *queue, &stream) {
-                    Ok(()) => self.queues.give_back(queue),
+            (Ok(queue), Ok(stream)) => {
+                match self.run(queue, &stream) {
+                    Ok(queue) => self.queues.give_back(queue),
                     Err(error) => job.fail(error),
                 }
                 drain(job, &stream);
@@ -118,6 +116,9 @@ struct Cell {
 
 struct Run<'a> {
     engine: &'a WriteDirect,
+    /// Dropped before the slots, also by a failure or a panic: that waits for what the kernel still
+    /// writes out of them.
+    queue: Box<dyn IoQueue>,
     /// What the cells are parts of.
     slots: Vec<Slot>,
     cells: Vec<Cell>,
@@ -126,6 +127,8 @@ struct Run<'a> {
     in_flight: usize,
     /// Writes in flight by token.
     writes: Vec<Option<Write>>,
+    /// Writes in a row that brought nothing.
+    stalled: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -136,7 +139,7 @@ struct Write {
 }
 
 impl Run<'_> {
-    fn work(&mut self, queue: &mut dyn IoQueue, stream: &LentStream) -> crate::Result<()> {
+    fn work(&mut self, stream: &LentStream) -> crate::Result<()> {
         let mut done = Vec::new();
         let mut pieces = Vec::new();
         loop {
@@ -147,29 +150,24 @@ impl Run<'_> {
                 }
             } else if self.waiting.len() + self.in_flight < QUEUE_DEPTH as usize + AHEAD {
                 match self.engine.feed.poll(&mut pieces) {
-                    Next::Batch => self.start_batch(&pieces, queue, stream)?,
+                    Next::Batch => self.start_batch(&pieces, stream)?,
                     Next::Later if self.in_flight == 0 => self.engine.feed.wait_for_planner(),
                     Next::End if self.in_flight == 0 && self.waiting.is_empty() => return Ok(()),
                     Next::Later | Next::End => {}
                 }
             }
-            self.submit_waiting(queue)?;
+            self.submit_waiting()?;
             let full = self.waiting.len() + self.in_flight >= QUEUE_DEPTH as usize + AHEAD;
             let ended = self.engine.feed.peek() != Next::Batch || self.engine.job.is_stopped();
             if self.in_flight > 0 && (full || ended) {
-                self.reap(queue, &mut done)?;
+                self.reap(&mut done)?;
             }
         }
     }
 
     /// Fetches a cell and queues its writes.
-    fn start_batch(
-        &mut self,
-        pieces: &[crate::batch::Piece],
-        queue: &mut dyn IoQueue,
-        stream: &LentStream,
-    ) -> crate::Result<()> {
-        let index = self.free_cell(queue)?;
+    fn start_batch(&mut self, pieces: &[crate::batch::Piece], stream: &LentStream) -> crate::Result<()> {
+        let index = self.free_cell()?;
         let (engine, cell) = (self.engine, &mut self.cells[index]);
         // SAFETY: no write uses the cell; `fetch` waits for its copies.
         unsafe { fetch(&engine.job, stream, cell.start, pieces) }?;
@@ -196,7 +194,7 @@ impl Run<'_> {
     }
 
     /// A cell that no write uses, one of another slot from the pool, or one that is waited for.
-    fn free_cell(&mut self, queue: &mut dyn IoQueue) -> crate::Result<usize> {
+    fn free_cell(&mut self) -> crate::Result<usize> {
         let job = &*self.engine.job;
         let mut done = Vec::new();
         loop {
@@ -212,18 +210,18 @@ impl Run<'_> {
             if let Some(mut slot) = slot.map_err(|error| job.device_error(error))? {
                 let (index, len, start) = (slot.index(), job.pool.slot_bytes(), slot.buffer().as_mut_ptr());
                 // SAFETY: a pool keeps its slots in place, and the router drops its queues before it.
-                unsafe { queue.register_slot(index, start, len) };
+                unsafe { self.queue.register_slot(index, start, len) };
                 let cell = |at| Cell { start: start.wrapping_add(at), slot: index, writes: 0 };
                 self.cells.extend((0..=len - cell_bytes(job)).step_by(cell_bytes(job)).map(cell));
                 self.slots.push(slot);
                 continue;
             }
-            self.submit_waiting(queue)?;
-            self.reap(queue, &mut done)?;
+            self.submit_waiting()?;
+            self.reap(&mut done)?;
         }
     }
 
-    fn submit_waiting(&mut self, queue: &mut dyn IoQueue) -> crate::Result<()> {
+    fn submit_waiting(&mut self) -> crate::Result<()> {
         while self.in_flight < QUEUE_DEPTH as usize {
             let Some(write) = self.waiting.pop_front() else { break };
             let token = self.writes.iter().position(Option::is_none).unwrap_or_else(|| {
@@ -232,19 +230,19 @@ impl Run<'_> {
             });
             self.writes[token] = Some(write);
             // SAFETY: the slot is held until its writes are done, the file as long as the job.
-            unsafe { queue.submit(QueuedIo { token: token as u64, ..write.io }) }
+            unsafe { self.queue.submit(QueuedIo { token: token as u64, ..write.io }) }
                 .map_err(|error| self.engine.job.write_error(error, write.io.offset))?;
             self.in_flight += 1;
         }
         // The next cell is fetched before anybody waits.
         let failed = |error| self.engine.job.error(ErrorKind::Write, format!("the queue for writes failed: {error}"));
-        queue.flush().map_err(failed)
+        self.queue.flush().map_err(failed)
     }
 
     /// Waits for a write, and takes all that have ended.
-    fn reap(&mut self, queue: &mut dyn IoQueue, done: &mut Vec<(u64, io::Result<usize>)>) -> crate::Result<()> {
+    fn reap(&mut self, done: &mut Vec<(u64, io::Result<usize>)>) -> crate::Result<()> {
         let job = &*self.engine.job;
-        queue
+        self.queue
             .wait(done)
             .map_err(|error| job.error(ErrorKind::Write, format!("the queue for writes failed: {error}")))?;
         let mut failure = None;
@@ -265,7 +263,7 @@ impl Run<'_> {
     }
 
     /// What a completed write leaves to be written.
-    fn judge(&self, write: &Write, outcome: io::Result<usize>) -> crate::Result<Option<Write>> {
+    fn judge(&mut self, write: &Write, outcome: io::Result<usize>) -> crate::Result<Option<Write>> {
         let job = &*self.engine.job;
         let written = match outcome {
             Ok(written) => written,
@@ -279,12 +277,19 @@ impl Run<'_> {
             }
             Err(error) => return Err(job.write_error(error, write.io.offset)),
         };
-        job.end_piece(write.segment, written as u64);
         if written == write.io.len {
+            self.stalled = 0;
+            job.end_piece(write.segment, written as u64);
             return Ok(None);
         }
         // The next write begins at a boundary again.
         let kept = written - written % self.engine.alignment as usize;
+        job.end_piece(write.segment, kept as u64);
+        self.stalled = if kept == 0 { self.stalled + 1 } else { 0 };
+        if self.stalled > STALLED_MAX {
+            let detail = "the file system takes nothing, although it reports no error";
+            return Err(job.error(ErrorKind::Write, detail).at(write.io.offset));
+        }
         let io = QueuedIo {
             memory: write.io.memory.wrapping_add(kept),
             len: write.io.len - kept,

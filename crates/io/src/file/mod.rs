@@ -6,12 +6,18 @@ pub use plain::PlainFile;
 pub(crate) use plain::{Access, Stamp};
 
 use crate::ranges::{Mode, Ranges, Ticket};
+use crate::router::DIRECT_BYTES_MIN;
 use crate::stripe::{self, Layout};
 use crate::{Advice, Result};
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
+
+/// The largest folio of the page cache on x86. A write past the page cache drops the folios that it
+/// touches; one that another write has made dirty at its edge, meanwhile, cannot be dropped, and the
+/// kernel reports the first as failed. So long writes are ordered with all of the folios they touch.
+const FOLIO_BYTES: u64 = 2 << 20;
 
 /// An open file: a regular file, a block device, or a striped set of them ([`crate::stripe`]), whose
 /// name begins with `stripe:`. Clones share it.
@@ -93,8 +99,18 @@ impl OpenFile {
     /// A place in the order of reads and writes of these bytes, to the end without a length; none
     /// where nobody writes through this handle.
     pub(crate) fn ticket(&self, mode: Mode, offset: u64, length: Option<u64>) -> Option<Ticket> {
-        let range = offset..length.map_or(u64::MAX, |length| offset.saturating_add(length));
+        let mut range = offset..length.map_or(u64::MAX, |length| offset.saturating_add(length));
+        if mode == Mode::Write && range.end - range.start >= DIRECT_BYTES_MIN {
+            range = range.start - range.start % FOLIO_BYTES
+                ..range.end.saturating_add(FOLIO_BYTES - 1) / FOLIO_BYTES * FOLIO_BYTES;
+        }
         self.order.as_ref().map(|order| order.ticket(range, mode))
+    }
+
+    /// Held while a ticket is taken and its request queued, so that requests are queued in the order of
+    /// their tickets: a thread never waits for a request that is queued behind it.
+    pub(crate) fn line_up(&self) -> Option<MutexGuard<'_, ()>> {
+        self.order.as_ref().map(|order| order.line_up())
     }
 
     /// Says how it will be read, as `posix_fadvise(2)` does, to the kernel too.

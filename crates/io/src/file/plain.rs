@@ -10,9 +10,18 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 /// Kernels before 6.13 stamp changes with the time of the latest tick, 10 ms at the coarsest.
-const CHANGE_GRANULARITY: std::time::Duration = std::time::Duration::from_millis(20);
+const CHANGE_GRANULARITY: Duration = Duration::from_millis(20);
+
+/// The block layer gives a request up after this time, where nobody has set another.
+const WRITE_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// An open for writing is refused while somebody takes and gives back a read lease, as our own readahead
+/// does; that takes microseconds.
+const LEASES_MAX: u32 = 100;
+const LEASE_PAUSE: Duration = Duration::from_millis(1);
 
 /// `fcntl(2)`: which signal tells that a lease is to be given back (`asm-generic/fcntl.h`).
 const F_SETSIG: i32 = 10;
@@ -75,6 +84,15 @@ pub(crate) struct Stamp {
     changed: [i64; 4],
 }
 
+impl Stamp {
+    /// Since the latest change.
+    fn age(&self) -> Duration {
+        let changed = Duration::new(self.changed[2].max(0) as u64, self.changed[3].max(0) as u32);
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        now.saturating_sub(changed)
+    }
+}
+
 /// A second descriptor for unbuffered reads.
 #[derive(Debug)]
 pub(crate) struct Direct {
@@ -99,7 +117,15 @@ impl PlainFile {
         }
         let mut options = File::options();
         options.read(true).write(access != Access::Read).create(access == Access::Create);
-        let buffered = options.custom_flags(libc::O_NONBLOCK).open(path).map_err(|error| match error.kind() {
+        let mut opened = options.custom_flags(libc::O_NONBLOCK).open(path);
+        for _ in 0..LEASES_MAX {
+            match &opened {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(LEASE_PAUSE),
+                _ => break,
+            }
+            opened = options.open(path);
+        }
+        let buffered = opened.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound if access == Access::Create => {
                 Error::new(ErrorKind::NotFound, path, "the folder that it should be in does not exist")
                     .with_source(error)
@@ -217,12 +243,13 @@ impl PlainFile {
     }
 
     /// Whether registrations of it may be kept. A block device has no times that tell of a write
-    /// past the page cache by somebody else, which replaces its pages; and times of change have
-    /// the granularity of a clock tick, so a state that is younger may be two.
+    /// past the page cache by somebody else, which replaces its pages. Times of change have the
+    /// granularity of a clock tick, so a state that is younger may be two; and such a write moves them
+    /// when it begins, and the pages when it ends. So either nobody has the file open for writing,
+    /// or its latest write began so long ago that a disk has done it or given up.
     pub(crate) fn may_keep_registrations(&self, stamp: &Stamp) -> bool {
-        let changed = std::time::Duration::new(stamp.changed[2].max(0) as u64, stamp.changed[3].max(0) as u32);
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        !self.is_block_device && now.saturating_sub(changed) > CHANGE_GRANULARITY
+        let age = stamp.age();
+        !self.is_block_device && (age > WRITE_TIME_MAX || age > CHANGE_GRANULARITY && self.has_no_writers())
     }
 
     /// Whether the file lives in the page cache only (tmpfs, ramfs).
@@ -268,7 +295,7 @@ impl PlainFile {
     /// anywhere, and `stamp` is older than a clock tick. A store into a mapping moves the times of
     /// change when it first touches a page, so only mappings that exist already would escape.
     pub(crate) fn is_unchanging(&self, stamp: &Stamp) -> bool {
-        self.may_keep_registrations(stamp) && !self.in_memory && self.has_no_writers()
+        !self.is_block_device && stamp.age() > CHANGE_GRANULARITY && !self.in_memory && self.has_no_writers()
     }
 
     /// Asks by taking a read lease, which the kernel grants only on files that nobody has open for

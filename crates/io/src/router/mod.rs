@@ -20,6 +20,7 @@ pub(crate) use read::clamp;
 pub use report::{ReadReport, ResidencyReport, SegmentReport};
 pub use scattered::{BatchReport, ReadExtent};
 pub use submit::PendingOnStream;
+pub(crate) use write::DIRECT_BYTES_MIN;
 pub use write::{WriteOptions, WriteReport};
 
 use crate::cost::Costs;

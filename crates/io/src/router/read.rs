@@ -291,7 +291,11 @@ impl Router {
             }
         }
         flight.finish();
-        jobs.iter().find_map(|(job, _)| job.take_failure()).map_or(Ok(()), Err)
+        let failure = jobs.iter().find_map(|(job, _)| job.take_failure());
+        // A job that others have stopped has no failure of its own, and is not done either.
+        let stopped = jobs.iter().find(|(job, _)| job.was_stopped());
+        let stopped = || stopped.map(|(job, _)| job.error(ErrorKind::Cancelled, "another member of the set failed"));
+        failure.or_else(stopped).map_or(Ok(()), Err)
     }
 
     pub(super) fn start_engine(&self, kind: EngineKind, job: &Arc<Job>) -> Result<Arc<dyn Engine>> {

@@ -248,6 +248,11 @@ fn at_once<T: Send>(members: &[usize], work: impl Fn(usize) -> Result<T> + Sync,
             let panicked = || Error::new(ErrorKind::Panicked, file.path(), "a thread panicked; please report it");
             outcomes.push(other.join().unwrap_or_else(|_| Err(panicked())));
         }
+        // The failure that has stopped the others, and not theirs of being stopped.
+        let cause = |outcome: &Result<T>| matches!(outcome, Err(error) if error.kind() != ErrorKind::Cancelled);
+        if let Some(at) = outcomes.iter().position(cause) {
+            outcomes.swap(0, at);
+        }
         outcomes.into_iter().collect()
     })
 }

@@ -4,7 +4,8 @@
 //! Two sets of threads, shared by all routers of the process. *Requests* carry out whole requests,
 //! in the order in which they were submitted. *Fills* only move bytes from files into slots and
 //! open the gates that streams wait at. A fill never waits for a slot, a stream or a device, so a
-//! gate is always opened, and slots behind gates always come back.
+//! gate is always opened, and slots behind gates always come back. For the same reason a fill owns no
+//! device memory: freeing that may wait for the device.
 
 use super::read::clamp;
 use super::{BatchReport, ReadExtent, ReadOptions, ReadReport, Router, WriteOptions, WriteReport};
@@ -13,7 +14,7 @@ use crate::fill::{self, BOUNDARY_BYTES};
 use crate::job::Cancel;
 use crate::ranges::{Mode, Ticket};
 use crate::request::{Buffer, Pending, Promise, promise};
-use crate::workers::{Group, Workers};
+use crate::workers::Workers;
 use crate::{Error, ErrorKind, OpenFile, Result};
 use bifolio_device::{Event, Gate, Stream};
 use std::ops::Range;
@@ -42,6 +43,7 @@ impl Router {
         options: &ReadOptions,
     ) -> Pending<ReadReport> {
         let (destination, options) = (destination.clone(), options.clone());
+        let _line = file.line_up();
         let turn = file.ticket(Mode::Read, offset, length);
         self.submit(file, &options.cancel.clone(), move |router, file| {
             router.read_in_turn(file, offset, length, destination.slice(), &options, turn.as_ref())
@@ -57,6 +59,7 @@ impl Router {
         options: &ReadOptions,
     ) -> Pending<BatchReport> {
         let (destination, options) = (destination.clone(), options.clone());
+        let _line = file.line_up();
         let turn = file.ticket(Mode::Read, 0, None);
         self.submit(file, &options.cancel.clone(), move |router, file| {
             router.read_batch_in_turn(file, &extents, destination.slice(), &options, turn.as_ref())
@@ -73,6 +76,7 @@ impl Router {
         options: &WriteOptions,
     ) -> Pending<WriteReport> {
         let (source, options) = (source.clone(), options.clone());
+        let _line = file.line_up();
         let turn = file.ticket(Mode::Write, offset, Some(source.len()));
         self.submit(file, &options.cancel.clone(), move |router, file| {
             router.write_in_turn(file, offset, source.slice(), &options, turn.as_ref())
@@ -87,7 +91,7 @@ impl Router {
     ) -> Pending<T> {
         let (promise, pending) = promise(file.path(), cancel);
         let (router, file) = (Arc::clone(self), file.clone());
-        REQUESTS.run(&Group::default(), move || promise.keep(request(&router, &file)));
+        REQUESTS.run_alone(move || promise.keep(request(&router, &file)));
         pending
     }
 
@@ -142,7 +146,6 @@ impl Router {
             bytes: range.end - range.start,
             left: AtomicUsize::new(parts.len()),
             outcome: Mutex::new((Some(promise), None)),
-            _destination: destination.clone(),
             _turn: turn,
         });
         if parts.is_empty() {
@@ -155,7 +158,12 @@ impl Router {
                 return Err(device_error(error));
             }
         }
-        Ok(PendingOnStream { host, landed: stream.record().map_err(device_error)?, path: file.path().into() })
+        let landed = stream.record().map_err(|error| {
+            let _ = stream.synchronize();
+            device_error(error)
+        })?;
+        let landing = Some(Landing { event: landed, destination: destination.clone() });
+        Ok(PendingOnStream { host: Some(host), landing, path: file.path().into() })
     }
 
     /// A gate, the copy behind it, and a fill that opens it.
@@ -171,7 +179,7 @@ impl Router {
         let memory = Memory(slot.buffer().as_mut_ptr(), self.pool.slot_bytes());
         let gate = stream.gate()?;
         // SAFETY: the bytes lie inside the slot, which is retired with an event behind the copy; the
-        // request owns a share of the destination.
+        // handle owns a share of the destination until the copy has landed.
         let copied = unsafe { stream.copy_to_device(place, slot.buffer().as_ptr().add(fill::first_of(&part.range))) };
         match copied.and_then(|()| stream.record()) {
             Ok(landed) => slot.retire(landed),
@@ -182,7 +190,7 @@ impl Router {
             }
         }
         let request = Arc::clone(request);
-        FILLS.run(&Group::default(), move || {
+        FILLS.run_alone(move || {
             let memory: Memory = memory;
             // SAFETY: nobody else touches the slot before the copy behind the gate is done.
             request.fill(part, unsafe { memory.bytes() }, gate);
@@ -212,36 +220,67 @@ fn parts_of(file: &OpenFile, range: &Range<u64>, step: u64) -> Vec<Part> {
 }
 
 /// A read that is ordered on a stream.
+///
+/// The request's share of the destination is given up when the bytes have landed, also where the
+/// handle is dropped before.
 #[derive(Debug)]
 #[must_use = "a request under way reports its failure here and nowhere else"]
 pub struct PendingOnStream {
-    host: Pending<u64>,
-    landed: Event,
+    /// There until it is taken.
+    host: Option<Pending<u64>>,
+    landing: Option<Landing>,
     path: Box<Path>,
 }
+
+/// The last copy of a read on a stream, and the memory that it writes to.
+#[derive(Debug)]
+struct Landing {
+    event: Event,
+    destination: Buffer,
+}
+
+/// Waits for landings that nobody else waits for, one after the other: neither their owners, who have
+/// gone on, nor fills may wait for a device.
+static LANDINGS: LazyLock<Workers> = LazyLock::new(|| Workers::start(1));
 
 impl PendingOnStream {
     /// Whether the bytes are in place, or will never be.
     pub fn is_done(&self) -> bool {
-        self.host.is_done() && self.landed.query().unwrap_or(true)
+        let landed = self.landing.as_ref().is_none_or(|landing| landing.event.query().unwrap_or(true));
+        self.host.as_ref().is_none_or(Pending::is_done) && landed
     }
 
     /// Blocks until the bytes are in place: how many there are.
-    pub fn wait(self) -> Result<u64> {
-        let read = self.host.wait();
-        let landed = self.landed.wait().map_err(|error| Error::device(&self.path, error));
-        read.and_then(|bytes| landed.map(|()| bytes))
+    pub fn wait(mut self) -> Result<u64> {
+        let read = self.host.take().expect("the host's part is there until the handle is consumed").wait();
+        let landed = self.landing.as_ref().map_or(Ok(()), |landing| landing.event.wait());
+        self.landing = None;
+        read.and_then(|bytes| landed.map(|()| bytes).map_err(|error| Error::device(&self.path, error)))
     }
 
     /// Asks the request to end early; what has not been read then lands as it is.
     pub fn cancel(&self) {
-        self.host.cancel();
+        if let Some(host) = &self.host {
+            host.cancel();
+        }
     }
 
     /// The part that the host does, to be awaited: how many bytes there will be once the stream has
     /// done its part.
-    pub fn into_host(self) -> Pending<u64> {
-        self.host
+    pub fn into_host(mut self) -> Pending<u64> {
+        self.host.take().expect("the host's part is there until the handle is consumed")
+    }
+}
+
+impl Drop for PendingOnStream {
+    fn drop(&mut self) {
+        let Some(landing) = self.landing.take() else { return };
+        if !landing.event.query().unwrap_or(true) {
+            LANDINGS.run_alone(move || {
+                let _ = landing.event.wait();
+                drop(landing.destination);
+            });
+        }
     }
 }
 
@@ -262,7 +301,6 @@ struct Gated {
     left: AtomicUsize,
     /// What the last of them keeps, and the first failure.
     outcome: Mutex<(Option<Promise<u64>>, Option<Error>)>,
-    _destination: Buffer,
     _turn: Option<Ticket>,
 }
 

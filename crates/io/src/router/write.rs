@@ -7,7 +7,8 @@
 //! the edges.
 //!
 //! A range beyond the end of the file is allocated before anything is written, so a full disk is
-//! found then. After any failure the file is cut back to the size it had, and refuses further writes
+//! found then. After any failure the file is cut back to the size it had, or to the start of the range
+//! where that is later (another write may have filled what is before), and refuses further writes
 //! through this handle: the kernel drops dirty pages that it could not write, so a later `fdatasync`
 //! may succeed although data are lost.
 
@@ -28,7 +29,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 /// Shorter writes go through the page cache: a write past it is a trip to the disk each.
-const DIRECT_BYTES_MIN: u64 = 1 << 20;
+pub(crate) const DIRECT_BYTES_MIN: u64 = 1 << 20;
 
 /// Choices for one write.
 #[derive(Debug, Clone)]
@@ -65,6 +66,11 @@ pub struct WriteReport {
     pub reason: &'static str,
     /// Every segment.
     pub plan: Vec<SegmentReport>,
+}
+
+/// Whether a write that failed is done again through the page cache.
+fn is_for_the_page_cache(error: &Error, options: &WriteOptions) -> bool {
+    error.kind() == ErrorKind::DirectRefused && options.engine == EngineChoice::Auto
 }
 
 /// How a write is divided: all cached, or a body past the page cache between cached edges.
@@ -104,8 +110,8 @@ impl Router {
     /// # Errors
     /// `ReadOnly` for a file that was not opened for writing, `Latched` after an earlier failure,
     /// `BadRange` for a range that overflows, `Write`, `Device`, `NoEngine`, `Cancelled`. After an
-    /// error parts of the range inside the file's old size may have been overwritten, and nothing
-    /// beyond it is kept.
+    /// error parts of the range inside the file's old size may have been overwritten, and nothing of it
+    /// beyond that size is kept; where the range began beyond the end, zeroes up to it may stay.
     pub fn write(
         &self,
         file: &OpenFile,
@@ -169,15 +175,23 @@ impl Router {
         let end = end.ok_or_else(|| bad(format!("a length of {} bytes from there overflows", source.len())))?;
         file.members().iter().try_for_each(|member| member.check_writable())?;
         let range = offset..end;
-        let (plan, reason) = match file.layout() {
+        if file.layout().is_some() && end > file.size()? {
+            return Err(bad(format!("a striped set has a fixed size, here {} bytes", file.size()?)));
+        }
+        let write = || match file.layout() {
             None => {
                 let placement = || Placement::Linear { base: offset };
-                self.write_range(file.plain(), &range, &placement, source, options, &Together::new(1))?
+                self.write_range(file.plain(), &range, &placement, source, options, &Together::new(1))
             }
-            Some(_) if end > file.size()? => {
-                return Err(bad(format!("a striped set has a fixed size, here {} bytes", file.size()?)));
+            Some(layout) => self.write_striped(file, *layout, &range, source, options),
+        };
+        let (plan, reason) = match write() {
+            Err(error) if is_for_the_page_cache(&error, options) => {
+                // Of a set, one member's refusal has stopped all of them: everything is written again.
+                file.members().iter().for_each(|member| member.refuse_direct(error.to_string()));
+                write()?
             }
-            Some(layout) => self.write_striped(file, *layout, &range, source, options)?,
+            outcome => outcome?,
         };
         let (bytes, seconds) = (source.len(), started.elapsed().as_secs_f64());
         Ok(WriteReport { bytes, seconds, durable: options.durable, reason, plan })
@@ -199,13 +213,7 @@ impl Router {
             return Ok((vec![], "nothing to write"));
         }
         let outcome = self.allocate(file, range, stamp.size, options).and_then(|()| {
-            let plan = match self.run_write(file, stamp, range, engine, placement, source, options, together) {
-                Err(error) if error.kind() == ErrorKind::DirectRefused && options.engine == EngineChoice::Auto => {
-                    file.refuse_direct(error.to_string());
-                    self.run_write(file, stamp, range, EngineKind::Cached, placement, source, options, together)
-                }
-                outcome => outcome,
-            }?;
+            let plan = self.run_write(file, stamp, range, engine, placement, source, options, together)?;
             if options.durable {
                 self.sync_plain(file)?;
             }
@@ -215,9 +223,10 @@ impl Router {
         file.windows.clear();
         file.readahead.clear();
         outcome.map(|plan| (plan, reason)).inspect_err(|error| {
-            file.cut_back(stamp.size, range.end);
-            // Who cancels knows that the range is half written.
-            if error.kind() != ErrorKind::Cancelled {
+            // What lies before the range is another write's, which may have succeeded meanwhile.
+            file.cut_back(stamp.size.max(range.start), range.end);
+            // Who cancels knows that the range is half written; a refused range is written again.
+            if error.kind() != ErrorKind::Cancelled && !is_for_the_page_cache(error, options) {
                 file.latch(error);
             }
         })

@@ -15,8 +15,13 @@ pub use layout::Layout;
 use crate::file::{Access, PlainFile};
 use crate::{Error, ErrorKind, Result};
 use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// A thousand members with long paths need less.
+const DESCRIPTOR_BYTES_MAX: u64 = 16 << 20;
 
 /// The open members of a set.
 #[derive(Debug)]
@@ -64,9 +69,18 @@ pub(crate) fn open(name: &Path, parsed: Result<Name, String>, access: Access) ->
 }
 
 fn read_descriptor(path: &Path) -> Result<Description> {
-    let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+    let fail = |error| Error::system(path, "reading the descriptor", error);
+    // Opened without waiting: it may be a pipe.
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(fail)?;
+    let metadata = file.metadata().map_err(fail)?;
+    if !metadata.is_file() || metadata.len() > DESCRIPTOR_BYTES_MAX {
+        let detail = format!("this is no descriptor: those are regular files of at most {DESCRIPTOR_BYTES_MAX} bytes");
+        return Err(refuse(path, detail));
+    }
+    let mut text = String::new();
+    file.take(DESCRIPTOR_BYTES_MAX).read_to_string(&mut text).map_err(|error| match error.kind() {
         std::io::ErrorKind::InvalidData => refuse(path, "the descriptor is not text"),
-        _ => Error::system(path, "reading the descriptor", error),
+        _ => fail(error),
     })?;
     let folder = path.parent().unwrap_or(Path::new(""));
     parse_descriptor(&text, folder).map_err(|detail| refuse(path, format!("the descriptor is damaged: {detail}")))
