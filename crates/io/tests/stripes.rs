@@ -191,6 +191,37 @@ fn sets_that_are_not_whole_are_refused_by_the_member_s_name() {
     assert!(!at("new0").exists() && !at("new.toml").exists(), "what was made before the error stays");
 }
 
+/// One member's refusal stops the others half way; all of the range is written again.
+#[test]
+fn a_set_that_refuses_unbuffered_writes_is_written_through_the_page_cache() {
+    let folder = folder();
+    let content = random().bytes(6_000_000);
+    let name = set_of(folder.path(), 64 << 10, 4, &vec![0; 6_000_000]);
+    for transfers in [0, 3, 12] {
+        let storage = Arc::new(Faulty(FaultStorage::new(transfers, Fault::Unbuffered(libc::EINVAL))));
+        let router = Router::new(&host(), RouterOptions { storage, ..small_options() });
+        let file = Arc::new(OpenFile::open_for_writing(&name, false).unwrap());
+        let memory = device_memory(router.device(), &content[..5_900_000]);
+        let write = WriteOptions { durable: true, ..WriteOptions::default() };
+        let report = router.write(&file, 100_000, memory.slice(), &write).unwrap();
+        assert_eq!(report.plan.iter().map(|segment| segment.length).sum::<u64>(), 5_900_000);
+        check_read(&router, &file, 100_000, 5_900_000, EngineChoice::Only(EngineKind::Cached), &content[..5_900_000]);
+    }
+}
+
+#[test]
+fn what_is_named_as_a_descriptor_and_is_none_is_refused_at_once() {
+    let folder = folder();
+    let pipe = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let big = folder.path().join("big");
+    File::create(&big).unwrap().set_len(1 << 40).unwrap();
+    for path in [&pipe, &big, Path::new("/dev/zero"), folder.path()] {
+        let error = OpenFile::open(format!("stripe:{}", path.display())).unwrap_err();
+        assert!(error.kind() == ErrorKind::BadStripe && error.to_string().contains("no descriptor"), "{error}");
+    }
+}
+
 #[test]
 fn a_member_that_fails_half_way_fails_the_request_by_its_name() {
     let folder = folder();

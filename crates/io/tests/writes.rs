@@ -194,6 +194,101 @@ fn short_writes_are_completed() {
     }
 }
 
+/// Symptom: none seen; found by reading. A write whose unbuffered part was refused was tried again
+/// through the page cache with the same stop flag, did nothing, and was reported as done.
+#[test]
+fn a_refused_unbuffered_write_goes_through_the_page_cache() {
+    let (folder, mut random) = (folder(), random());
+    for (code, transfers) in [(libc::EINVAL, 0), (libc::EOPNOTSUPP, 0), (libc::EINVAL, 7)] {
+        let path = folder.path().join("data");
+        let storage = Arc::new(Faulty(FaultStorage::new(transfers, Fault::Unbuffered(code))));
+        let router = Router::new(&host(), RouterOptions { storage, ..small_options() });
+        let file = router.open_for_writing(&path, true).unwrap();
+        if file.is_in_memory() {
+            println!("skipped: the folder is in memory, where nothing is written unbuffered");
+            return;
+        }
+        let bytes = random.bytes(3_000_001);
+        let memory = memory_of(router.device(), &bytes);
+        let durable = WriteOptions { durable: true, ..options(EngineChoice::Auto) };
+        let report = router.write(&file, 5, memory.slice(), &durable).unwrap();
+        assert_eq!(report.plan.iter().map(|segment| segment.length).sum::<u64>(), 3_000_001);
+        assert!(std::fs::read(&path).unwrap()[5..] == bytes);
+        // It is not latched, and what was asked for by name stays refused.
+        router.write(&file, 0, memory.slice(), &durable).unwrap();
+        let fresh = router.open_for_writing(&path, true).unwrap();
+        let error = router.write(&fresh, 0, memory.slice(), &options(EngineChoice::Only(EngineKind::Direct)));
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::DirectRefused);
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+/// Symptom: none seen; found by reading. Writes that are shorter than a block each time were repeated
+/// for ever.
+#[test]
+fn a_write_that_makes_no_progress_ends() {
+    let (folder, mut random) = (folder(), random());
+    let storage = Arc::new(Faulty(FaultStorage::new(0, Fault::Short(100))));
+    let router = Router::new(&host(), RouterOptions { storage, ..small_options() });
+    let file = router.open_for_writing(folder.path().join("data"), true).unwrap();
+    if file.is_in_memory() {
+        println!("skipped: the folder is in memory, where nothing is written unbuffered");
+        return;
+    }
+    let memory = memory_of(router.device(), &random.bytes(400_000));
+    let error = router.write(&file, 0, memory.slice(), &options(EngineChoice::Only(EngineKind::Direct))).unwrap_err();
+    // Whether a short write of 100 bytes is refused or takes nothing is the file system's choice.
+    assert!(matches!(error.kind(), ErrorKind::Write | ErrorKind::DirectRefused), "{error}");
+}
+
+/// Symptom: none seen; found by reading. A cancelled write cut the file back to the size that it had
+/// when the write began, and what another had written in between was gone.
+#[test]
+fn a_write_that_ends_early_leaves_what_others_have_written() {
+    let (folder, mut random) = (folder(), random());
+    let slow = HostOptions { latency: Some(std::time::Duration::from_millis(3)), ..HostOptions::default() };
+    let router = Arc::new(Router::new(&Device::host(&slow), small_options()));
+    let (first, second) = (random.bytes(60_000), random.bytes(6 << 20));
+    let [first_memory, second_memory] = [&first, &second].map(|bytes| Arc::new(memory_of(router.device(), bytes)));
+    let path = folder.path().join("data");
+    for engine in [EngineKind::Cached, EngineKind::Direct] {
+        let file = router.open_for_writing(&path, true).unwrap();
+        if file.is_in_memory() && engine == EngineKind::Direct {
+            continue;
+        }
+        let second =
+            router.submit_write(&file, 4 << 20, &Buffer::new(&second_memory), &options(EngineChoice::Only(engine)));
+        // The long one has begun by then, as the file was empty.
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        router.submit_write(&file, 0, &Buffer::new(&first_memory), &options(EngineChoice::Auto)).wait().unwrap();
+        second.cancel();
+        assert_eq!(second.wait().unwrap_err().kind(), ErrorKind::Cancelled);
+        let seen = std::fs::read(&path).unwrap();
+        assert!(seen.len() >= first.len() && seen[..first.len()] == first, "{engine}: a finished write is gone");
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+/// Symptom: none seen; found by reading. Requests were queued in another order than their tickets, so
+/// that all threads could wait for one that had no thread left.
+#[test]
+fn many_threads_write_the_same_bytes_and_all_come_to_an_end() {
+    let (folder, mut random) = (folder(), random());
+    let router = Arc::new(Router::new(&host(), small_options()));
+    let file = router.open_for_writing(folder.path().join("data"), true).unwrap();
+    let memory = Arc::new(memory_of(router.device(), &random.bytes(5000)));
+    std::thread::scope(|scope| {
+        for _ in 0..32 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    let write = router.submit_write(&file, 0, &Buffer::new(&memory), &options(EngineChoice::Auto));
+                    assert_eq!(write.wait().unwrap().bytes, 5000);
+                }
+            });
+        }
+    });
+}
+
 /// A file system of 8 MiB in memory, where one may be mounted.
 struct SmallDisk(tempfile::TempDir);
 

@@ -111,6 +111,8 @@ pub(crate) enum Fault {
     Truncate(PathBuf, u64),
     /// Every read returns at most this many bytes: all reads are short.
     Short(usize),
+    /// Every further unbuffered transfer fails with this error number; others are counted, too.
+    Unbuffered(i32),
 }
 
 impl std::fmt::Debug for FaultStorage {
@@ -185,7 +187,11 @@ impl IoQueue for FaultyQueue {
     }
 
     unsafe fn submit(&mut self, read: QueuedIo) -> io::Result<()> {
-        match self.plan.next(read.len) {
+        let refused = match self.plan.fault {
+            Fault::Unbuffered(code) if self.plan.reads_left.load(Ordering::SeqCst) <= 0 => Some(code),
+            _ => None,
+        };
+        match refused.map_or_else(|| self.plan.next(read.len), |code| Err(io::Error::from_raw_os_error(code))) {
             // SAFETY: the caller's promise.
             Ok(len) => unsafe { self.inner.submit(QueuedIo { len: len.max(1), ..read }) },
             Err(error) => {
