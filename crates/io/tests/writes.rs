@@ -194,7 +194,7 @@ fn short_writes_are_completed() {
     }
 }
 
-/// Symptom: none seen; found by reading. A write whose unbuffered part was refused was tried again
+/// Symptom: a file of zeroes, reported as written. Cause: a write whose unbuffered part was refused was tried again
 /// through the page cache with the same stop flag, did nothing, and was reported as done.
 #[test]
 fn a_refused_unbuffered_write_goes_through_the_page_cache() {
@@ -223,7 +223,7 @@ fn a_refused_unbuffered_write_goes_through_the_page_cache() {
     }
 }
 
-/// Symptom: none seen; found by reading. Writes that are shorter than a block each time were repeated
+/// Symptom: a request that never ends. Cause: writes that are shorter than a block each time were repeated
 /// for ever.
 #[test]
 fn a_write_that_makes_no_progress_ends() {
@@ -241,7 +241,7 @@ fn a_write_that_makes_no_progress_ends() {
     assert!(matches!(error.kind(), ErrorKind::Write | ErrorKind::DirectRefused), "{error}");
 }
 
-/// Symptom: none seen; found by reading. A cancelled write cut the file back to the size that it had
+/// Symptom: a finished write was gone. Cause: a cancelled write cut the file back to the size that it had
 /// when the write began, and what another had written in between was gone.
 #[test]
 fn a_write_that_ends_early_leaves_what_others_have_written() {
@@ -269,7 +269,7 @@ fn a_write_that_ends_early_leaves_what_others_have_written() {
     }
 }
 
-/// Symptom: none seen; found by reading. Requests were queued in another order than their tickets, so
+/// Symptom: none seen. Requests were queued in another order than their tickets, so
 /// that all threads could wait for one that had no thread left.
 #[test]
 fn many_threads_write_the_same_bytes_and_all_come_to_an_end() {

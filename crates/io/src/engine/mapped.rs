@@ -493,7 +493,7 @@ mod tests {
         assert_eq!(budget.used.load(Ordering::Relaxed), 0);
     }
 
-    /// Symptom: none seen; found by reading. A write past the page cache moves the times of change when
+    /// Symptom: none seen. A write past the page cache moves the times of change when
     /// it begins and the pages when it ends, so a window made in between would show the old pages for
     /// as long as it is kept.
     #[test]
