@@ -13,8 +13,18 @@ enum Input<'a> {
     Name(&'a str),
     Descriptor(&'a str),
     /// A descriptor that is right as far as its form goes.
-    Formed { version: u32, chunk: &'a str, size: u64, members: Vec<&'a str> },
-    Range { chunk: u64, members: u8, start: u64, len: u32 },
+    Formed {
+        version: u32,
+        chunk: &'a str,
+        size: u64,
+        members: Vec<&'a str>,
+    },
+    Range {
+        chunk: u64,
+        members: u8,
+        start: u64,
+        len: u32,
+    },
 }
 
 fuzz_target!(|input: Input<'_>| match input {

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! What can be asked for is in [`choices`], what it means in [`states`] and [`requests`], the
-//! measuring in [`run`], [`load`] and [`baseline`], the arithmetic in [`results`], the reports in
+//! measuring in [`mod@run`], [`load`] and [`baseline`], the arithmetic in [`results`], the reports in
 //! [`table`] and [`html`]. The other benchmarks have modules of their own: [`plan`], [`small`], [`spread`].
 
 mod baseline;
