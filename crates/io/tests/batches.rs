@@ -2,12 +2,15 @@
 
 mod support;
 
+use bifolio_device::Device;
 use bifolio_device::conformance::Random;
-use bifolio_device::{Device, DeviceChoice, discover};
 use bifolio_io::cache_state::{evict, load};
 use bifolio_io::{EngineChoice, EngineKind, ErrorKind, OpenFile, ReadExtent, ReadOptions, Router, RouterOptions};
 use std::sync::Arc;
-use support::{Fault, FaultStorage, Faulty, content_of, file_of, folder, host, only, poisoned, random, small_options};
+use support::{
+    Fault, FaultStorage, Faulty, content_of, devices_besides_host, file_of, folder, host, only, poisoned, random,
+    small_options,
+};
 
 const SIZE: u64 = 3_000_001;
 
@@ -87,16 +90,7 @@ fn extents_of_any_size_land_in_their_places_in_any_cache_state() {
 
 #[test]
 fn every_opencl_and_cuda_device_shares_out_batches() {
-    let devices: Vec<_> = discover()
-        .into_iter()
-        .flat_map(|report| report.devices)
-        .filter(|info| info.id.backend.name() != "host")
-        .collect();
-    if devices.is_empty() {
-        println!("skipped: this machine has no device besides host memory");
-    }
-    for info in devices {
-        let device = bifolio_device::open(DeviceChoice::Exactly(info.id)).unwrap();
+    for device in devices_besides_host() {
         check_batches(&device, small_options(), 3);
     }
 }

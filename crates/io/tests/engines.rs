@@ -13,7 +13,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{check_read, choices, content_of, file_of, folder, host, only, poisoned, random, small_options};
+use support::{
+    check_read, choices, content_of, devices_besides_host, file_of, folder, host, only, poisoned, random, small_options,
+};
 
 #[test]
 fn every_engine_reads_any_range_in_any_cache_state() {
@@ -63,16 +65,7 @@ fn every_opencl_and_cuda_device_reads_what_pread_reads() {
     let (folder, mut random) = (folder(), random());
     let content = random.bytes(9_000_001);
     let path = file_of(folder.path(), "data", &content);
-    let devices: Vec<_> = discover()
-        .into_iter()
-        .flat_map(|report| report.devices)
-        .filter(|info| info.id.backend.name() != "host")
-        .collect();
-    if devices.is_empty() {
-        println!("skipped: this machine has no device besides host memory");
-    }
-    for info in devices {
-        let device = bifolio_device::open(DeviceChoice::Exactly(info.id)).unwrap();
+    for device in devices_besides_host() {
         let router = Router::new(&device, RouterOptions::default());
         let file = router.open(&path).unwrap();
         let usable = choices().into_iter().filter(|choice| {

@@ -3,14 +3,17 @@
 
 mod support;
 
-use bifolio_device::{Device, DeviceChoice, HostOptions, discover};
+use bifolio_device::{Device, HostOptions};
 use bifolio_io::cache_state::{evict, load};
 use bifolio_io::{Advice, EngineChoice, OpenFile, ReadOptions, ReadReport, Router, RouterOptions};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
-use support::{Fault, FaultStorage, Faulty, content_of, file_of, folder, host, poisoned, random, small_options};
+use support::{
+    Fault, FaultStorage, Faulty, content_of, devices_besides_host, file_of, folder, host, poisoned, random,
+    small_options,
+};
 
 const SIZE: u64 = 5_000_003;
 
@@ -287,16 +290,7 @@ fn reads_in_stream_order_bring_the_right_bytes_while_copies_are_slow() {
 
 #[test]
 fn every_opencl_and_cuda_device_reads_in_stream_order() {
-    let devices: Vec<_> = discover()
-        .into_iter()
-        .flat_map(|report| report.devices)
-        .filter(|info| info.id.backend.name() != "host")
-        .collect();
-    if devices.is_empty() {
-        println!("skipped: this machine has no device besides host memory");
-    }
-    for info in devices {
-        let device = bifolio_device::open(DeviceChoice::Exactly(info.id)).unwrap();
+    for device in devices_besides_host() {
         check_ordered(&device, RouterOptions { readahead_bytes: 4 << 20, ..small_options() });
     }
 }

@@ -3,14 +3,17 @@
 
 mod support;
 
-use bifolio_device::{Device, DeviceChoice, HostOptions, discover};
+use bifolio_device::{Device, HostOptions};
 use bifolio_io::cache_state::evict;
 use bifolio_io::{Buffer, Cancel, EngineKind, ErrorKind, OpenFile, ReadExtent, ReadOptions, Router, RouterOptions};
 use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
-use support::{Fault, FaultStorage, Faulty, content_of, file_of, folder, host, only, poisoned, random, small_options};
+use support::{
+    Fault, FaultStorage, Faulty, content_of, devices_besides_host, file_of, folder, host, only, poisoned, random,
+    small_options,
+};
 
 const SIZE: u64 = 6_000_001;
 
@@ -148,16 +151,7 @@ fn a_read_submitted_on_a_stream_lands_between_what_came_before_and_what_comes_af
 
 #[test]
 fn every_opencl_and_cuda_device_orders_reads_on_its_streams() {
-    let devices: Vec<_> = discover()
-        .into_iter()
-        .flat_map(|report| report.devices)
-        .filter(|info| info.id.backend.name() != "host")
-        .collect();
-    if devices.is_empty() {
-        println!("skipped: this machine has no device besides host memory");
-    }
-    for info in devices {
-        let device = bifolio_device::open(DeviceChoice::Exactly(info.id)).unwrap();
+    for device in devices_besides_host() {
         check_on_stream(&device, RouterOptions::default());
         check_on_stream(&device, small_options());
     }

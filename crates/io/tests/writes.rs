@@ -3,7 +3,7 @@
 mod support;
 
 use bifolio_device::backend::fault::{FaultBackend, Faults};
-use bifolio_device::{Allocation, Device, DeviceChoice, HostOptions, discover};
+use bifolio_device::{Allocation, Device, HostOptions};
 use bifolio_io::cache_state::{evict, load};
 use bifolio_io::{
     Buffer, EngineChoice, EngineKind, ErrorKind, OpenFile, ReadOptions, Router, RouterOptions, WriteOptions,
@@ -13,7 +13,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{Fault, FaultStorage, Faulty, check_read, choices, file_of, folder, host, random, small_options};
+use support::{
+    Fault, FaultStorage, Faulty, check_read, choices, devices_besides_host, file_of, folder, host, random,
+    small_options,
+};
 
 fn memory_of(device: &Device, bytes: &[u8]) -> Allocation {
     let memory = device.alloc(bytes.len() as u64).unwrap();
@@ -85,16 +88,7 @@ fn every_engine_writes_any_range_and_readers_see_it() {
 
 #[test]
 fn every_opencl_and_cuda_device_writes_what_it_holds() {
-    let devices: Vec<_> = discover()
-        .into_iter()
-        .flat_map(|report| report.devices)
-        .filter(|info| info.id.backend.name() != "host")
-        .collect();
-    if devices.is_empty() {
-        println!("skipped: this machine has no device besides host memory");
-    }
-    for info in devices {
-        let device = bifolio_device::open(DeviceChoice::Exactly(info.id)).unwrap();
+    for device in devices_besides_host() {
         check_writes(&device, RouterOptions::default(), 15);
     }
 }

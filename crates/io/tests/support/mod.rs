@@ -4,7 +4,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use bifolio_device::conformance::{Random, fresh_seed};
-use bifolio_device::{Allocation, Device, HostOptions};
+use bifolio_device::{Allocation, Device, DeviceChoice, HostOptions, discover};
 use bifolio_io::storage::{IoQueue, OsStorage, QueuedIo, Storage};
 use bifolio_io::{EngineChoice, EngineKind, OpenFile, ReadOptions, Router, RouterOptions};
 use std::fs::File;
@@ -42,6 +42,17 @@ pub(crate) fn small_options() -> RouterOptions {
 
 pub(crate) fn host() -> Device {
     Device::host(&HostOptions::default())
+}
+
+/// Every device of OpenCL and CUDA; says so where there is none.
+pub(crate) fn devices_besides_host() -> Vec<Device> {
+    let infos = discover().into_iter().flat_map(|report| report.devices);
+    let infos = infos.filter(|info| info.id.backend.name() != "host");
+    let devices: Vec<_> = infos.map(|info| bifolio_device::open(DeviceChoice::Exactly(info.id)).unwrap()).collect();
+    if devices.is_empty() {
+        println!("skipped: this machine has no device besides host memory");
+    }
+    devices
 }
 
 pub(crate) fn only(engine: EngineKind) -> ReadOptions {
