@@ -5,11 +5,13 @@ CARGO ?= cargo
 BIFOLIO := $(or $(CARGO_TARGET_DIR),target)/release/bifolio
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 10
+# Where `install` puts things.
+PREFIX ?= /usr/local
 # A file for `demo` and `bench`; without it a sample of 512 MiB is made in build/.
 FILE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz build lint bench clean setup-demo setup-test
+.PHONY: help demo test fuzz build install lint bench clean setup-demo setup-test
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -25,6 +27,9 @@ fuzz: setup-test ## run every fuzz target for a while [FUZZ_SECONDS=10]
 
 build: setup-demo ## build the release binaries
 	$(CARGO) build --release
+
+install: build ## install the command and the C library [PREFIX=/usr/local]
+	@scripts/install.sh "$(PREFIX)"
 
 lint: ## check formatting, clippy and the documentation
 	$(CARGO) fmt --all --check

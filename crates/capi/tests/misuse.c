@@ -1,0 +1,143 @@
+/* Calls the library wrongly, closes things in any order, and from many threads. */
+#include <bifolio.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPECT(condition)                                                              \
+    do {                                                                               \
+        if (!(condition)) {                                                            \
+            fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #condition, bf_last_error()); \
+            exit(1);                                                                   \
+        }                                                                              \
+    } while (0)
+
+static bf_file *shared;
+
+static void *read_often(void *argument)
+{
+    unsigned char *memory = malloc(4096);
+    EXPECT(memory != NULL);
+    for (int i = 0; i < 200; i++) {
+        EXPECT(bf_read(shared, (bf_ptr)(uintptr_t)memory, 4096, (uint64_t)i) == 4096);
+        if (i % 50 == 0) {
+            EXPECT(bf_read(shared, 0, 10, 0) == BF_ERROR_ARGUMENT);
+            EXPECT(strstr(bf_last_error(), "pointer") != NULL);
+        }
+    }
+    free(memory);
+    return argument;
+}
+
+int main(int argc, char **argv)
+{
+    EXPECT(argc == 3);
+    EXPECT(bf_version()[0] != '\0' && bf_last_error()[0] == '\0');
+    bf_context *context = NULL;
+    bf_file *file = NULL;
+    bf_request *request = NULL;
+    bf_ptr memory = 0;
+    uint64_t size = 0;
+    char *json = NULL;
+    unsigned char host[64];
+
+    EXPECT(bf_context_open("nonsense:1", NULL, &context) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_context_open("host:7x", NULL, &context) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_context_open("\xff", NULL, &context) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_context_open(argv[2], NULL, NULL) == BF_ERROR_ARGUMENT);
+    bf_options options = {.size = 3};
+    EXPECT(bf_context_open(argv[2], &options, &context) == BF_ERROR_ARGUMENT);
+    options = (bf_options){.size = sizeof options, .slot_bytes = 100};
+    EXPECT(bf_context_open(argv[2], &options, &context) == BF_ERROR_ARGUMENT);
+    options = (bf_options){.size = sizeof options, .profile_of = "/nonexistent"};
+    EXPECT(bf_context_open(argv[2], &options, &context) == BF_ERROR_NOT_FOUND);
+    options = (bf_options){.size = sizeof options, .threads = 2, .slot_bytes = 1 << 16, .pool_bytes = 1 << 20,
+                           .mapped_bytes = UINT64_MAX, .readahead_bytes = SIZE_MAX, .profile_of = argv[1]};
+    EXPECT(bf_context_open(argv[2], &options, &context) == BF_OK);
+
+    EXPECT(bf_open(NULL, argv[1], BF_READ, &file) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_open(context, NULL, BF_READ, &file) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_open(context, argv[1], 77, &file) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_open(context, argv[1], BF_READ, NULL) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_open(context, "/", BF_READ, &file) == BF_ERROR_NOT_A_FILE);
+    EXPECT(bf_open(context, "stripe:5:a", BF_READ, &file) == BF_ERROR_STRIPE);
+    EXPECT(bf_open(context, argv[1], BF_READ, &file) == BF_OK);
+
+    EXPECT(bf_size(NULL, &size) == BF_ERROR_ARGUMENT && bf_size(file, NULL) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_size(file, &size) == BF_OK && size == 10000);
+    EXPECT(bf_advise(file, 9) == BF_ERROR_ARGUMENT && bf_advise(NULL, BF_RANDOM) == BF_ERROR_ARGUMENT);
+
+    EXPECT(bf_alloc(context, 1000, NULL) == BF_ERROR_ARGUMENT && bf_alloc(NULL, 1, &memory) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_alloc(context, 16384, &memory) == BF_OK && memory != 0);
+    EXPECT(bf_free(context, memory + 1) == BF_ERROR_ARGUMENT && bf_free(context, 0) == BF_OK);
+    EXPECT(bf_copy_to_host(context, NULL, memory, 1) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_copy_from_host(context, memory, NULL, 1) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_copy_to_host(context, host, 0, 1) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_copy_to_host(context, NULL, 0, 0) == BF_OK);
+
+    EXPECT(bf_read(NULL, memory, 1, 0) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_read(file, 0, 1, 0) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_read(file, UINT64_MAX, 100, 0) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_read(file, memory, 16384, 0) == 10000);
+    EXPECT(bf_read(file, memory, 16384, 9990) == 10);
+    EXPECT(bf_read(file, memory, 16384, 10000) == 0);
+    EXPECT(bf_read(file, memory, 16384, UINT64_MAX) == 0);
+    EXPECT(bf_write(file, memory, 1, 0, 0) == BF_ERROR_READ_ONLY);
+    EXPECT(bf_write(file, memory, 1, 0, 99) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_sync(file) == BF_ERROR_READ_ONLY && bf_sync(NULL) == BF_ERROR_ARGUMENT);
+
+    bf_extent extents[2] = {{.offset = 0, .length = 100, .place = 0}, {.offset = 5, .length = 100, .place = 50}};
+    EXPECT(bf_read_batch(file, NULL, 1, memory, 100) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_read_batch(file, extents, 2, memory, 16384) < 0 && strlen(bf_last_error()) > 10);
+    EXPECT(bf_read_batch(file, extents, 1, memory, 99) < 0);
+    EXPECT(bf_read_batch(file, extents, 0, memory, 0) == 0);
+    EXPECT(bf_read_batch(file, extents, 1, memory, 100) == 100);
+
+    EXPECT(bf_explain(file, 100, 0, NULL) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_explain(file, 100, 99999, &json) == BF_ERROR_RANGE && json == NULL);
+    bf_string_free(NULL);
+    EXPECT(bf_stripe_create("x.toml", 4096, 1, NULL, 0) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_calibrate(context, NULL, NULL) == BF_ERROR_ARGUMENT);
+
+    EXPECT(bf_submit_read(file, memory, 100, 0, NULL) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_submit_write(file, memory, 100, 0, 99, &request) == BF_ERROR_ARGUMENT && request == NULL);
+    EXPECT(bf_submit_read(file, memory, 100, 20000, &request) == BF_OK);
+    EXPECT(bf_request_is_done(request) == 1 && bf_request_wait(request) == 0);
+    EXPECT(bf_request_wait(request) == BF_ERROR_TAKEN && bf_request_is_done(request) == 1);
+    EXPECT(bf_request_cancel(request) == BF_OK);
+    bf_request_free(request);
+    EXPECT(bf_request_wait(NULL) == BF_ERROR_ARGUMENT && bf_request_is_done(NULL) == BF_ERROR_ARGUMENT);
+    bf_request_free(NULL);
+    EXPECT(bf_submit_write(file, memory, 100, 0, 0, &request) == BF_OK);
+    EXPECT(bf_request_wait(request) == BF_ERROR_READ_ONLY);
+    bf_request_free(request);
+    EXPECT(bf_submit_batch(file, extents, 1, memory, 100, &request) == BF_OK);
+    EXPECT(bf_request_wait(request) == 100);
+    bf_request_free(request);
+    for (int i = 0; i < 50; i++) {
+        EXPECT(bf_submit_read(file, memory, 10000, 0, &request) == BF_OK);
+        bf_request_free(request); /* cancels and waits */
+    }
+
+    shared = file;
+    pthread_t threads[8];
+    for (int i = 0; i < 8; i++) {
+        EXPECT(pthread_create(&threads[i], NULL, read_often, NULL) == 0);
+    }
+    for (int i = 0; i < 8; i++) {
+        EXPECT(pthread_join(threads[i], NULL) == 0);
+    }
+
+    /* The context first: the file and the request keep what they need. */
+    EXPECT(bf_submit_read(file, (bf_ptr)(uintptr_t)host, sizeof host, 0, &request) == BF_OK);
+    EXPECT(bf_free(context, memory) == BF_OK);
+    bf_context_close(context);
+    bf_close(file);
+    EXPECT(bf_request_wait(request) == (int64_t)sizeof host);
+    bf_request_free(request);
+    bf_context_close(NULL);
+    bf_close(NULL);
+    printf("all refused\n");
+    return 0;
+}

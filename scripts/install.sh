@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Installs the command, the C library with its header, and the pkg-config file.
+#
+#   scripts/install.sh PREFIX     DESTDIR, where set, is put before it
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+prefix=${1:?usage: scripts/install.sh PREFIX}
+built=${CARGO_TARGET_DIR:-target}/release
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+to=${DESTDIR:-}$prefix
+
+install -d "$to/bin" "$to/lib/pkgconfig" "$to/include"
+install -m 755 "$built/bifolio" "$to/bin/bifolio"
+install -m 755 "$built/libbifolio.so" "$to/lib/libbifolio.so.$version"
+ln -sf "libbifolio.so.$version" "$to/lib/libbifolio.so.0"
+ln -sf libbifolio.so.0 "$to/lib/libbifolio.so"
+install -m 644 crates/capi/include/bifolio.h "$to/include/bifolio.h"
+sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" crates/capi/bifolio.pc.in >"$to/lib/pkgconfig/bifolio.pc"
+chmod 644 "$to/lib/pkgconfig/bifolio.pc"
+echo "installed into $to: bin/bifolio, lib/libbifolio.so, include/bifolio.h, lib/pkgconfig/bifolio.pc"
