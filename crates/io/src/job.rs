@@ -190,6 +190,11 @@ impl Job {
         place.map_err(|error| self.device_error(error).at(offset))
     }
 
+    /// Whether what lands at equal distances lies in one allocation, what is between it included.
+    pub(crate) fn lands_in_rows(&self) -> bool {
+        matches!(self.placement, Placement::Striped { .. })
+    }
+
     /// Bytes of a slot that may be read into, the rest being kept for the table of a scatter, and
     /// the most pieces that it may hold.
     pub(crate) fn slot_limits(&self) -> (u64, usize) {

@@ -6,6 +6,7 @@
 //! file crosses each of them once and not once for every device.
 
 use crate::router::clamp;
+use crate::workers;
 use crate::{Error, ErrorKind, OpenFile, ReadOptions, ReadReport, Result, Router};
 use bifolio_device::{Device, DeviceSlice, Stream};
 use serde::Serialize;
@@ -119,15 +120,9 @@ pub fn read_spread(
         }
         outcome.map(|report| (part, report))
     };
-    let outcomes: Vec<_> = std::thread::scope(|scope| {
-        let others: Vec<_> = (1..routers.len()).map(|number| scope.spawn(move || read_one(number))).collect();
-        let first = read_one(0);
-        let panicked =
-            || Error::new(ErrorKind::Panicked, file.path(), "a reader panicked, which is a bug; please report it");
-        std::iter::once(first)
-            .chain(others.into_iter().map(|other| other.join().unwrap_or_else(|_| Err(panicked()))))
-            .collect()
-    });
+    let panicked = || Error::new(ErrorKind::Panicked, file.path(), "a reader panicked; please report it");
+    let outcomes = workers::at_once(routers.len(), read_one);
+    let outcomes = outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Err(panicked())));
     // A device that was stopped for another's failure is not the one to blame.
     let is_stopped = |error: &Error| error.kind() == ErrorKind::Cancelled && !options.cancel.is_cancelled();
     let (mut parts, mut failure) = (Vec::new(), None);

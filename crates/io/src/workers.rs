@@ -35,6 +35,23 @@ struct Queue {
     closed: bool,
 }
 
+/// Does `work` for every number below `count`, at the same time as far as the system gives threads; none
+/// for one that panicked.
+pub(crate) fn at_once<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<Option<T>> {
+    let run = |number| std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(number))).ok();
+    std::thread::scope(|scope| {
+        let run = &run;
+        let start = |number| std::thread::Builder::new().spawn_scoped(scope, move || run(number)).ok();
+        let others: Vec<_> = (1..count).map(|number| (number, start(number))).collect();
+        let first = (count > 0).then(|| run(0));
+        let finish = |(number, other): (usize, Option<std::thread::ScopedJoinHandle<'_, Option<T>>>)| match other {
+            Some(thread) => thread.join().ok().flatten(),
+            None => run(number),
+        };
+        first.into_iter().chain(others.into_iter().map(finish)).collect()
+    })
+}
+
 /// A piece of work of some group.
 struct Task {
     work: Box<dyn FnOnce() + Send>,
@@ -223,6 +240,16 @@ mod tests {
             }
             workers.wait(&group);
             assert_eq!(done.load(Ordering::SeqCst), 100, "{threads} threads");
+        }
+    }
+    #[test]
+    fn what_is_done_at_once_is_done_in_its_place_and_a_panic_is_nothing() {
+        for count in [0, 1, 5] {
+            let outcomes = at_once(count, |number| {
+                assert!(number != 3, "planted");
+                number * 10
+            });
+            assert_eq!(outcomes, (0..count).map(|number| (number != 3).then_some(number * 10)).collect::<Vec<_>>());
         }
     }
 }

@@ -123,6 +123,24 @@ fn one_range_is_read_into_many_places() {
     }
 }
 
+/// Symptom: a vectored read failed where a plain one went through the page cache. Cause: only reads into one
+/// place were repeated when the file system broke its promise of unbuffered reads.
+#[test]
+fn a_vectored_read_survives_refused_unbuffered_reads() {
+    let (folder, mut random) = (folder(), random());
+    let content = random.bytes(SIZE);
+    let path = file_of(folder.path(), "data", &content);
+    let storage = Arc::new(Faulty(FaultStorage::new(0, Fault::Unbuffered(libc::EINVAL))));
+    let router = Router::new(&host(), RouterOptions { storage, ..small_options() });
+    let file = router.open(&path).unwrap();
+    evict(&file, 0..SIZE).unwrap();
+    let memories: Vec<_> = [2_000_000, 1_000_001].map(|length| poisoned(router.device(), length)).into();
+    let places: Vec<_> = memories.iter().map(|memory| memory.slice()).collect();
+    let report = router.read_vectored(&file, 0, &places, &ReadOptions::default()).unwrap();
+    assert_eq!(report.bytes, SIZE);
+    assert!(memories.iter().map(content_of).collect::<Vec<_>>().concat() == content);
+}
+
 #[test]
 fn overlapping_extents_and_those_without_room_are_refused_before_anything_is_written() {
     let folder = folder();

@@ -217,6 +217,34 @@ fn a_refused_unbuffered_write_goes_through_the_page_cache() {
     }
 }
 
+/// Symptom: all but the first of several writes failed, and the handle was latched. Cause: those that were planned
+/// before the first was refused were not repeated.
+#[test]
+fn several_refused_unbuffered_writes_all_go_through_the_page_cache() {
+    let (folder, mut random) = (folder(), random());
+    let path = folder.path().join("data");
+    let storage = Arc::new(Faulty(FaultStorage::new(0, Fault::Unbuffered(libc::EINVAL))));
+    let router = Arc::new(Router::new(&host(), RouterOptions { storage, ..small_options() }));
+    let file = router.open_for_writing(&path, true).unwrap();
+    let bytes = random.bytes(24 << 20);
+    // Two folios apart, so that they run at the same time; the file grows under all of them.
+    let (length, apart) = (2 << 20, 6 << 20);
+    let writes: Vec<_> = (0..8)
+        .map(|number| {
+            let memory = Arc::new(memory_of(router.device(), &bytes[number * (3 << 20)..][..length]));
+            let durable = WriteOptions { durable: true, ..options(EngineChoice::Auto) };
+            router.submit_write(&file, (number * apart) as u64, &Buffer::new(&memory), &durable)
+        })
+        .collect();
+    for write in writes {
+        assert_eq!(write.wait().unwrap().bytes, length as u64);
+    }
+    let seen = std::fs::read(&path).unwrap();
+    for number in 0..8 {
+        assert!(seen[number * apart..][..length] == bytes[number * (3 << 20)..][..length], "write {number}");
+    }
+}
+
 /// Symptom: a request that never ends. Cause: writes that are shorter than a block each time were repeated
 /// for ever.
 #[test]

@@ -29,7 +29,7 @@ impl<'a> Copy<'a> {
     }
 
     /// Takes in what follows in host memory, if that makes no second command.
-    fn take_in(&mut self, from: u64, place: DeviceSlice<'a>) -> bool {
+    fn take_in(&mut self, from: u64, place: DeviceSlice<'a>, as_rows: bool) -> bool {
         let (first, next, rows) = (self.place.ptr().0, place.ptr().0, &mut self.rows);
         if from != self.from + rows.bytes * rows.count || next < first {
             return false;
@@ -37,15 +37,20 @@ impl<'a> Copy<'a> {
         let distance = next - first;
         if rows.count == 1 && distance == rows.bytes {
             *rows = Rows { bytes: rows.bytes + place.len(), pitch: rows.bytes + place.len(), count: 1 };
-        } else if rows.bytes >= ROW_BYTES_MIN && place.len() == rows.bytes && rows.count == 1 && distance > rows.bytes {
+        } else if as_rows
+            && rows.bytes >= ROW_BYTES_MIN
+            && place.len() == rows.bytes
+            && rows.count == 1
+            && distance > rows.bytes
+        {
             *rows = Rows { pitch: distance, count: 2, ..*rows };
         } else if rows.count > 1 && place.len() == rows.bytes && distance == rows.count * rows.pitch {
             rows.count += 1;
         } else {
             return false;
         }
-        // SAFETY: both are places of one job, which owns what lies between them as well; that is
-        // never touched.
+        // SAFETY: both are places of one job, behind one another or rows of its one destination, what
+        // lies between them included; that is never touched.
         self.place = unsafe { DeviceSlice::from_raw(self.place.ptr(), rows.span()) };
         true
     }
@@ -79,15 +84,24 @@ impl<'a> Copy<'a> {
     }
 }
 
-/// Copies being collected.
+/// Copies being collected, as rows only where their job says so: a command of rows spans what lies
+/// between them, which must be one allocation.
 #[derive(Debug, Default)]
-pub(super) struct Copies<'a>(pub(super) Vec<Copy<'a>>);
+pub(super) struct Copies<'a> {
+    pub(super) list: Vec<Copy<'a>>,
+    rows: bool,
+}
 
 impl<'a> Copies<'a> {
+    /// An empty collection for a job.
+    pub(super) fn of(job: &Job, capacity: usize) -> Self {
+        Self { list: Vec::with_capacity(capacity), rows: job.lands_in_rows() }
+    }
+
     /// Adds bytes; those that lie behind one another in host memory must come in that order.
     pub(super) fn push(&mut self, from: u64, place: DeviceSlice<'a>) {
-        if !self.0.last_mut().is_some_and(|last| last.take_in(from, place)) {
-            self.0.push(Copy::one(from, place));
+        if !self.list.last_mut().is_some_and(|last| last.take_in(from, place, self.rows)) {
+            self.list.push(Copy::one(from, place));
         }
     }
 
@@ -112,11 +126,11 @@ impl<'a> Copies<'a> {
 
 /// The copies for the pieces in a slot.
 pub(super) fn copies_of<'a>(job: &'a Job, pieces: &[Piece]) -> crate::Result<Vec<Copy<'a>>> {
-    let mut copies = Copies(Vec::with_capacity(pieces.len()));
+    let mut copies = Copies::of(job, pieces.len());
     for piece in pieces {
         copies.push_range(job, piece.segment, (piece.offset, piece.offset + piece.len), piece.wanted_at())?;
     }
-    Ok(copies.0)
+    Ok(copies.list)
 }
 
 #[cfg(test)]
@@ -132,11 +146,11 @@ mod tests {
     }
 
     fn rows_of(chunks: &[(u64, u64, u64)]) -> Vec<Rows> {
-        let mut copies = Copies::default();
+        let mut copies = Copies { rows: true, ..Copies::default() };
         for (from, at, len) in chunks {
             copies.push(*from, place(*at, *len));
         }
-        copies.0.iter().map(|copy| copy.rows).collect()
+        copies.list.iter().map(|copy| copy.rows).collect()
     }
 
     #[test]
@@ -150,6 +164,15 @@ mod tests {
         let rows = rows_of(&chunks);
         assert_eq!(rows.iter().map(|rows| rows.count).collect::<Vec<_>>(), [1, 5, 1]);
         assert_eq!(rows[1], Rows { bytes: chunk, pitch: 4 * chunk, count: 5 });
+    }
+
+    #[test]
+    fn places_in_several_allocations_are_not_spanned() {
+        let mut copies = Copies::default();
+        for number in 0..4 {
+            copies.push(number << 20, place(number << 30, 1 << 20));
+        }
+        assert_eq!(copies.list.len(), 4);
     }
 
     #[test]
@@ -180,7 +203,7 @@ mod tests {
             chunks in proptest::collection::vec((prop_oneof![6 => Just(0_u64), 1 => 1_u64..3], 0_u64..3, 1_u64..4), 1..40)
         ) {
             // Places never overlap: each begins behind the end of the one before.
-            let (mut from, mut at, mut expected, mut copies) = (0, 0, vec![], Copies::default());
+            let (mut from, mut at, mut expected, mut copies) = (0, 0, vec![], Copies { rows: true, ..Copies::default() });
             for (gap, skip, len) in chunks {
                 (from, at) = (from + gap * UNIT, at + skip * UNIT);
                 copies.push(from, place(at, len * UNIT));
@@ -188,9 +211,9 @@ mod tests {
                 (from, at) = (from + len * UNIT, at + len * UNIT);
             }
             let moved: Vec<_> =
-                copies.0.iter().flat_map(|copy| units(copy.from, copy.place.ptr().0, copy.rows)).collect();
+                copies.list.iter().flat_map(|copy| units(copy.from, copy.place.ptr().0, copy.rows)).collect();
             prop_assert_eq!(moved, expected);
-            prop_assert!(copies.0.iter().all(|copy| copy.place.len() == copy.rows.span()));
+            prop_assert!(copies.list.iter().all(|copy| copy.place.len() == copy.rows.span()));
         }
     }
 }

@@ -380,9 +380,9 @@ fn enqueue_segment(
         if left - len < COPY_BYTES_MIN && left <= window.range.end - at {
             len = left;
         }
-        let mut copies = Copies::default();
+        let mut copies = Copies::of(job, 1);
         copies.push_range(job, number, (at, at + len), at - window.range.start)?;
-        for copy in copies.0 {
+        for copy in copies.list {
             let (offset, bytes) = (window.range.start + copy.from, copy.bytes());
             if bytes < COPY_BYTES_MIN {
                 copy_through_slot(job, stream, number, offset, bytes)?;

@@ -6,9 +6,9 @@ pub use plain::PlainFile;
 pub(crate) use plain::{Access, Stamp};
 
 use crate::ranges::{Mode, Ranges, Ticket};
-use crate::router::DIRECT_BYTES_MIN;
+use crate::router::{DIRECT_BYTES_MIN, EngineChoice};
 use crate::stripe::{self, Layout};
-use crate::{Advice, Result};
+use crate::{Advice, EngineKind, Result};
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -99,12 +99,26 @@ impl OpenFile {
     /// A place in the order of reads and writes of these bytes, to the end without a length; none
     /// where nobody writes through this handle.
     pub(crate) fn ticket(&self, mode: Mode, offset: u64, length: Option<u64>) -> Option<Ticket> {
-        let mut range = offset..length.map_or(u64::MAX, |length| offset.saturating_add(length));
-        if mode == Mode::Write && range.end - range.start >= DIRECT_BYTES_MIN {
-            range = range.start - range.start % FOLIO_BYTES
-                ..range.end.saturating_add(FOLIO_BYTES - 1) / FOLIO_BYTES * FOLIO_BYTES;
-        }
+        let range = offset..length.map_or(u64::MAX, |length| offset.saturating_add(length));
         self.order.as_ref().map(|order| order.ticket(range, mode))
+    }
+
+    /// The same for a write by `engine`. One that may go past the page cache is ordered with all of the
+    /// folios that it touches.
+    pub(crate) fn ticket_to_write(&self, offset: u64, length: u64, engine: EngineChoice) -> Option<Ticket> {
+        let may_be_direct = match engine {
+            EngineChoice::Auto => length >= DIRECT_BYTES_MIN,
+            EngineChoice::Only(engine) => engine == EngineKind::Direct,
+        };
+        if !may_be_direct {
+            return self.ticket(Mode::Write, offset, Some(length));
+        }
+        // A folio of a member is so many bytes of a set, and may reach into the rows around it.
+        let around = self.layout().map_or(FOLIO_BYTES, |layout| {
+            (FOLIO_BYTES.saturating_add(layout.chunk_bytes())).saturating_mul(layout.members() as u64)
+        });
+        let (start, end) = (offset.saturating_sub(around), offset.saturating_add(length).saturating_add(around));
+        self.ticket(Mode::Write, start, Some(end - start))
     }
 
     /// Held while a ticket is taken and its request queued, so that requests are queued in the order of

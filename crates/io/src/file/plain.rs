@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 /// Kernels before 6.13 stamp changes with the time of the latest tick, 10 ms at the coarsest.
@@ -54,6 +54,8 @@ pub struct PlainFile {
     /// Whether it was opened for writing, and the first failed write after that.
     writable: bool,
     latched: OnceLock<String>,
+    /// Shared by writes while they run; a failed one that cuts the file back waits for the others.
+    writing: RwLock<()>,
     /// Its sequential readers.
     pub(crate) readahead: Readahead,
 }
@@ -149,6 +151,7 @@ impl PlainFile {
             windows: crate::engine::mapped::Windows::default(),
             writable: access != Access::Read,
             latched: OnceLock::new(),
+            writing: RwLock::default(),
             readahead: Readahead::default(),
         };
         file.refuse_sizeless(&metadata)?;
@@ -199,9 +202,16 @@ impl PlainFile {
         let _ = self.latched.set(error.to_string());
     }
 
+    /// Held by a write while it runs.
+    pub(crate) fn writing(&self) -> RwLockReadGuard<'_, ()> {
+        self.writing.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Takes back what a failed write up to `end` has added to the file, unless somebody else has
     /// written beyond it.
     pub(crate) fn cut_back(&self, size: u64, end: u64) {
+        // Nobody of ours may write beyond the end between the look and the cut.
+        let _alone = self.writing.write().unwrap_or_else(PoisonError::into_inner);
         if !self.is_block_device && self.size().is_ok_and(|now| now > size && now <= end) {
             // A failure leaves allocated zeroes behind, which the error of the write covers.
             let _ = self.buffered.set_len(size);

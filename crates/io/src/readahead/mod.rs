@@ -29,7 +29,7 @@ use crate::file::{PlainFile, Stamp};
 use crate::fill::{self, Begin};
 use crate::residency;
 use crate::storage::Storage;
-use crate::workers::{Group, Workers};
+use crate::workers::Workers;
 use bifolio_device::{Device, PinnedPool, PoolStats, Slot};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -186,7 +186,7 @@ impl Prefetcher {
         let window = Window::new(range, *stamp);
         let (filling, file, storage, costs) =
             (Filling(Arc::clone(&window)), Arc::clone(file), Arc::clone(&self.storage), *costs);
-        self.workers.run(&Group::default(), move || match slot {
+        self.workers.run_alone(move || match slot {
             Some(slot) => filling.privately(&file, &*storage, &costs, slot),
             None => filling.shared(&file, &*storage),
         });
@@ -199,12 +199,12 @@ impl Prefetcher {
             return Some(slot);
         }
         let mut filled = lock(&self.filled);
-        while let Some(oldest) = filled.pop_front() {
-            if let Some(content) = oldest.upgrade().and_then(|window| window.take_content()) {
-                return Some(content.slot);
-            }
-        }
-        None
+        // Those that are being filled keep their place.
+        filled.retain(|window| window.strong_count() > 0);
+        let found = filled.iter().enumerate().find_map(|(at, window)| Some((at, window.upgrade()?.take_content()?)));
+        let (at, content) = found?;
+        filled.remove(at);
+        Some(content.slot)
     }
 
     /// Whether the windows of a file are this router's: the first to come has them.

@@ -111,12 +111,27 @@ impl Router {
         started: Instant,
     ) -> Result<ReadReport> {
         let placement = || Placement::Linear { base: range.start };
-        match self.run(file, stamp, range, &placement, destination, options, started) {
+        self.read_placed(file, stamp, range, &placement, destination, options, started)
+    }
+
+    /// The same to any places.
+    #[allow(clippy::too_many_arguments, reason = "those of `run`")]
+    pub(super) fn read_placed(
+        &self,
+        file: &Arc<PlainFile>,
+        stamp: Stamp,
+        range: &Range<u64>,
+        placement: &dyn Fn() -> Placement,
+        destination: DeviceSlice<'_>,
+        options: &ReadOptions,
+        started: Instant,
+    ) -> Result<ReadReport> {
+        match self.run(file, stamp, range, placement, destination, options, started) {
             Err(error) if error.kind() == ErrorKind::DirectRefused && options.engine == EngineChoice::Auto => {
                 // The open promised unbuffered reads and the read broke the promise: once more,
                 // without them.
                 file.refuse_direct(error.to_string());
-                self.run(file, stamp, range, &placement, destination, options, started)
+                self.run(file, stamp, range, placement, destination, options, started)
             }
             outcome => outcome,
         }

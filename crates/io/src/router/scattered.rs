@@ -151,7 +151,7 @@ impl Router {
                 };
                 match places.first() {
                     Some(first) if !range.is_empty() => {
-                        self.run(file, stamp, &range, &placement, *first, options, started)
+                        self.read_placed(file, stamp, &range, &placement, *first, options, started)
                     }
                     _ => Ok(ReadReport::empty(started)),
                 }

@@ -12,6 +12,7 @@ use crate::plan::Plan;
 use crate::planner::Planner;
 use crate::residency::Residency;
 use crate::stripe::Layout;
+use crate::workers;
 use crate::{Error, ErrorKind, OpenFile, Result, Segment};
 use bifolio_device::DeviceSlice;
 use std::ops::Range;
@@ -239,22 +240,15 @@ impl Router {
 
 /// Does something for several members at the same time; the first failure.
 fn at_once<T: Send>(members: &[usize], work: impl Fn(usize) -> Result<T> + Sync, file: &OpenFile) -> Result<Vec<T>> {
-    let Some((first, others)) = members.split_first() else { return Ok(vec![]) };
-    std::thread::scope(|scope| {
-        let work = &work;
-        let others: Vec<_> = others.iter().map(|member| scope.spawn(move || work(*member))).collect();
-        let mut outcomes = vec![work(*first)];
-        for other in others {
-            let panicked = || Error::new(ErrorKind::Panicked, file.path(), "a thread panicked; please report it");
-            outcomes.push(other.join().unwrap_or_else(|_| Err(panicked())));
-        }
-        // The failure that has stopped the others, and not theirs of being stopped.
-        let cause = |outcome: &Result<T>| matches!(outcome, Err(error) if error.kind() != ErrorKind::Cancelled);
-        if let Some(at) = outcomes.iter().position(cause) {
-            outcomes.swap(0, at);
-        }
-        outcomes.into_iter().collect()
-    })
+    let panicked = || Error::new(ErrorKind::Panicked, file.path(), "a thread panicked; please report it");
+    let outcomes = workers::at_once(members.len(), |number| work(members[number]));
+    let mut outcomes: Vec<_> = outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Err(panicked()))).collect();
+    // The failure that has stopped the others, and not theirs of being stopped.
+    let cause = |outcome: &Result<T>| matches!(outcome, Err(error) if error.kind() != ErrorKind::Cancelled);
+    if let Some(at) = outcomes.iter().position(cause) {
+        outcomes.swap(0, at);
+    }
+    outcomes.into_iter().collect()
 }
 
 /// The members' parts of a range, each with the state of its file, which must still have all of it.

@@ -77,7 +77,7 @@ impl Router {
     ) -> Pending<WriteReport> {
         let (source, options) = (source.clone(), options.clone());
         let _line = file.line_up();
-        let turn = file.ticket(Mode::Write, offset, Some(source.len()));
+        let turn = file.ticket_to_write(offset, source.len(), options.engine);
         self.submit(file, &options.cancel.clone(), move |router, file| {
             router.write_in_turn(file, offset, source.slice(), &options, turn.as_ref())
         })
@@ -162,7 +162,7 @@ impl Router {
             let _ = stream.synchronize();
             device_error(error)
         })?;
-        let landing = Some(Landing { event: landed, destination: destination.clone() });
+        let landing = Some(Landing { event: landed, destination: destination.clone(), file: file.clone() });
         Ok(PendingOnStream { host: Some(host), landing, path: file.path().into() })
     }
 
@@ -232,11 +232,13 @@ pub struct PendingOnStream {
     path: Box<Path>,
 }
 
-/// The last copy of a read on a stream, and the memory that it writes to.
+/// The last copy of a read on a stream, the memory that it writes to, and the file, whose registrations
+/// end with it.
 #[derive(Debug)]
 struct Landing {
     event: Event,
     destination: Buffer,
+    file: OpenFile,
 }
 
 /// Waits for landings that nobody else waits for, one after the other: neither their owners, who have
@@ -278,7 +280,7 @@ impl Drop for PendingOnStream {
         if !landing.event.query().unwrap_or(true) {
             LANDINGS.run_alone(move || {
                 let _ = landing.event.wait();
-                drop(landing.destination);
+                drop((landing.destination, landing.file));
             });
         }
     }
@@ -316,7 +318,6 @@ impl Gated {
             let begin = fill::begin(file.part_cached(), length, &self.router.costs);
             fill::fill(&file, &*self.router.storage, &self.router.costs, begin, range, memory)
         };
-        gate.open();
         match filled {
             Ok(filled) => {
                 file.note_cached(filled.residency.cached_bytes as f64 / length as f64);
@@ -324,6 +325,9 @@ impl Gated {
             }
             Err(error) => _ = self.lock().1.get_or_insert(error),
         }
+        // The handle's share outlives the gate; the last one may end registrations with the device.
+        drop(file);
+        gate.open();
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.finish();
         }

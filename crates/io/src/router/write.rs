@@ -18,7 +18,7 @@ use crate::engine::write_cached::WriteCached;
 use crate::engine::write_direct::WriteDirect;
 use crate::file::{PlainFile, Stamp};
 use crate::job::{Cancel, Job, Order, Placement, Together};
-use crate::ranges::{Mode, Ticket};
+use crate::ranges::Ticket;
 use crate::residency;
 use crate::{EngineKind, Error, ErrorKind, OpenFile, Result, Segment};
 use bifolio_device::DeviceSlice;
@@ -119,7 +119,7 @@ impl Router {
         source: DeviceSlice<'_>,
         options: &WriteOptions,
     ) -> Result<WriteReport> {
-        let turn = file.ticket(Mode::Write, offset, Some(source.len()));
+        let turn = file.ticket_to_write(offset, source.len(), options.engine);
         self.write_in_turn(file, offset, source, options, turn.as_ref())
     }
 
@@ -212,6 +212,7 @@ impl Router {
         if range.is_empty() {
             return Ok((vec![], "nothing to write"));
         }
+        let writing = file.writing();
         let outcome = self.allocate(file, range, stamp.size, options).and_then(|()| {
             let plan = self.run_write(file, stamp, range, engine, placement, source, options, together)?;
             if options.durable {
@@ -224,6 +225,7 @@ impl Router {
         file.readahead.clear();
         outcome.map(|plan| (plan, reason)).inspect_err(|error| {
             // What lies before the range is another write's, which may have succeeded meanwhile.
+            drop(writing);
             file.cut_back(stamp.size.max(range.start), range.end);
             // Who cancels knows that the range is half written; a refused range is written again.
             if error.kind() != ErrorKind::Cancelled && !is_for_the_page_cache(error, options) {
@@ -287,8 +289,14 @@ impl Router {
         options: &WriteOptions,
         together: &Together,
     ) -> Result<Vec<SegmentReport>> {
-        let alignment =
-            if engine == EngineKind::Direct { file.direct().map_or(1, |direct| direct.alignment) } else { 1 };
+        let alignment = match engine {
+            // Another write may have found out since this one was planned that it is refused.
+            EngineKind::Direct => {
+                let refused = |reason| Error::new(ErrorKind::DirectRefused, file.path(), reason);
+                file.direct().map_err(refused)?.alignment
+            }
+            _ => 1,
+        };
         let costs = self.costs();
         let segment = |(engine, part): (EngineKind, Range<u64>)| {
             let length = part.end - part.start;

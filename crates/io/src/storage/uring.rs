@@ -131,9 +131,9 @@ impl Drop for UringQueue {
     fn drop(&mut self) {
         // Entries that the kernel never took write nothing; the others are waited for, whatever
         // the calls say: closing a ring does not end its reads.
-        let unsubmitted = self.ring.submission().len();
+        // Waiting may hand some over, so what is left is looked at each time.
         let mut done = Vec::new();
-        while self.in_flight > unsubmitted {
+        while self.in_flight > self.ring.submission().len() {
             if self.wait(&mut done).is_err() {
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
