@@ -72,6 +72,8 @@ enum bf_status
   BF_ERROR_PANIC = -17,
   // The request was waited for already.
   BF_ERROR_TAKEN = -18,
+  // This process was forked from the one that opened the context.
+  BF_ERROR_FORKED = -19,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L

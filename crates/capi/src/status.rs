@@ -50,6 +50,8 @@ pub enum bf_status {
     BF_ERROR_PANIC = -17,
     /// The request was waited for already.
     BF_ERROR_TAKEN = -18,
+    /// This process was forked from the one that opened the context.
+    BF_ERROR_FORKED = -19,
 }
 
 pub(crate) use bf_status::*;
@@ -87,6 +89,7 @@ impl From<Error> for Failure {
             ErrorKind::Cancelled => BF_ERROR_CANCELLED,
             ErrorKind::Profile | ErrorKind::Calibration => BF_ERROR_PROFILE,
             ErrorKind::Panicked => BF_ERROR_PANIC,
+            ErrorKind::Forked => BF_ERROR_FORKED,
             _ => BF_ERROR_READ,
         };
         Self { status, text: error.to_string() }

@@ -18,17 +18,19 @@
 pub mod backend;
 mod device;
 mod error;
+pub mod fork;
 mod id;
 mod info;
 mod kernel_cache;
 mod library;
 mod module;
+pub mod pointer;
 mod pool;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
 
-pub use backend::{HostOptions, KernelArg};
+pub use backend::{FencedMemory, HostOptions, KernelArg};
 pub use device::{
     Access, AddressRange, Allocation, Device, DevicePtr, DeviceSlice, DirectFile, DirectStorage, EnergyMeter, Event,
     FRAME_BYTES, Frame, Gate, HostRegistration, Module, PinnedBuffer, Rows, Stream,

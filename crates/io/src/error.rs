@@ -45,6 +45,8 @@ pub enum ErrorKind {
     Profile,
     /// Calibration could not write or measure its scratch file.
     Calibration,
+    /// This process was forked from the one that opened the device.
+    Forked,
 }
 
 /// A failed request.
@@ -108,6 +110,14 @@ impl Error {
         error
     }
 
+    /// A request in a child of the process that opened the device.
+    pub(crate) fn forked(path: &Path) -> Self {
+        let detail = "this process was forked from one that had opened the device, and neither its threads nor its \
+                      driver came along; fork before the first use, or start the child by exec (in Python, \
+                      multiprocessing's \"spawn\")";
+        Self::new(ErrorKind::Forked, path, detail)
+    }
+
     /// Says at which offset of the file.
     #[must_use]
     pub fn at(mut self, offset: u64) -> Self {
@@ -138,6 +148,18 @@ impl Error {
     /// What went wrong, for code that decides.
     pub fn kind(&self) -> ErrorKind {
         self.kind
+    }
+
+    /// The operating system's number (`errno`) behind it, where there is one.
+    pub fn os_code(&self) -> Option<i32> {
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            if let Some(code) = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
+                return Some(code);
+            }
+            cause = error.source();
+        }
+        None
     }
 
     /// Where in the file, where that is known.

@@ -36,6 +36,7 @@ pub mod fuzzing;
 mod job;
 pub mod plan;
 mod planner;
+pub mod process;
 pub mod profile;
 mod ranges;
 mod readahead;

@@ -75,13 +75,7 @@ impl Profile {
             let detail = format!("{detail}; measure anew with `bifolio calibrate`, or read with `--profile none`");
             Error::new(ErrorKind::Profile, path, detail).into_device(device.id())
         };
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| bad(format!("the calibration profile cannot be read: {error}")))?;
-        let profile: Self =
-            serde_json::from_str(&text).map_err(|error| bad(format!("the calibration profile is damaged: {error}")))?;
-        if profile.version != VERSION {
-            return Err(bad(format!("the calibration profile has version {}, not {VERSION}", profile.version)));
-        }
+        let profile = Self::parse(path).map_err(bad)?;
         if profile.device != device.info().identity {
             return Err(bad(format!("the calibration profile belongs to another device ({})", profile.device)));
         }
@@ -91,8 +85,33 @@ impl Profile {
                 profile.file_system
             )));
         }
+        Ok(profile)
+    }
+
+    /// Reads a profile, whatever it belongs to.
+    pub fn load_any(path: &Path) -> Result<Self> {
+        Self::parse(path).map_err(|detail| Error::new(ErrorKind::Profile, path, detail))
+    }
+
+    /// The newest profile that is stored for a device, of any file system; what cannot be used is
+    /// passed over.
+    pub fn newest_of(device: &Device) -> Option<Self> {
+        let files = std::fs::read_dir(bifolio_device::cache_folder()?.join("profiles")).ok()?;
+        let profiles = files.flatten().filter_map(|file| Self::load_any(&file.path()).ok());
+        profiles.filter(|profile| profile.device == device.info().identity).max_by_key(|profile| profile.measured_at)
+    }
+
+    /// Reads a profile that plans could be made with.
+    fn parse(path: &Path) -> std::result::Result<Self, String> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| format!("the calibration profile cannot be read: {error}"))?;
+        let profile: Self =
+            serde_json::from_str(&text).map_err(|error| format!("the calibration profile is damaged: {error}"))?;
+        if profile.version != VERSION {
+            return Err(format!("the calibration profile has version {}, not {VERSION}", profile.version));
+        }
         if !profile.costs.are_sane() {
-            return Err(bad("the calibration profile holds impossible costs".to_owned()));
+            return Err("the calibration profile holds impossible costs".to_owned());
         }
         Ok(profile)
     }

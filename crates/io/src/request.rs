@@ -3,6 +3,7 @@
 
 use crate::job::Cancel;
 use crate::{Error, ErrorKind, Result};
+use bifolio_device::fork::Birth;
 use bifolio_device::{Allocation, DeviceSlice};
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -65,6 +66,8 @@ impl Buffer {
 pub struct Pending<T> {
     shared: Arc<Shared<T>>,
     cancel: Cancel,
+    birth: Birth,
+    path: PathBuf,
 }
 
 /// The other end: whoever carries the request out keeps it, or breaks it by dropping it.
@@ -91,7 +94,7 @@ enum State<T> {
 pub(crate) fn promise<T>(path: &Path, cancel: &Cancel) -> (Promise<T>, Pending<T>) {
     let shared = Arc::new(Shared { state: Mutex::new(State::Running(None)), done: Condvar::new() });
     let promise = Promise { shared: Arc::clone(&shared), path: path.to_owned() };
-    (promise, Pending { shared, cancel: cancel.clone() })
+    (promise, Pending { shared, cancel: cancel.clone(), birth: Birth::here(), path: path.to_owned() })
 }
 
 impl<T> Promise<T> {
@@ -112,13 +115,17 @@ impl<T> Drop for Promise<T> {
 }
 
 impl<T> Pending<T> {
-    /// Whether the request is over; its result waits to be taken.
+    /// Whether the request is over; its result waits to be taken. In a child of the process that made the
+    /// request it is over, with the error `Forked`.
     pub fn is_done(&self) -> bool {
-        !matches!(*self.shared.lock(), State::Running(_))
+        self.birth.was_elsewhere() || !matches!(*self.shared.lock(), State::Running(_))
     }
 
     /// The result if the request is over; none before, and none once it was taken.
     pub fn try_take(&mut self) -> Option<Result<T>> {
+        if self.birth.was_elsewhere() {
+            return Some(Err(Error::forked(&self.path)));
+        }
         self.shared.lock().take()
     }
 
@@ -127,6 +134,9 @@ impl<T> Pending<T> {
     /// # Panics
     /// If the result was taken before.
     pub fn wait(self) -> Result<T> {
+        if self.birth.was_elsewhere() {
+            return Err(Error::forked(&self.path));
+        }
         let mut state = self.shared.lock();
         while matches!(*state, State::Running(_)) {
             state = self.shared.done.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -136,6 +146,9 @@ impl<T> Pending<T> {
 
     /// Blocks until the request is over, but not longer than `limit`; whether it is.
     pub fn wait_for(&self, limit: Duration) -> bool {
+        if self.birth.was_elsewhere() {
+            return true;
+        }
         let deadline = Instant::now().checked_add(limit);
         let mut state = self.shared.lock();
         while matches!(*state, State::Running(_)) {
@@ -160,6 +173,9 @@ impl<T> Future for Pending<T> {
     /// # Panics
     /// If the result was taken before.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.birth.was_elsewhere() {
+            return Poll::Ready(Err(Error::forked(&self.path)));
+        }
         let mut state = self.shared.lock();
         if let State::Running(waker) = &mut *state {
             *waker = Some(context.waker().clone());

@@ -1,6 +1,7 @@
 //! Threads that help with requests, kept between them: starting a thread costs more than a short
 //! read takes.
 
+use bifolio_device::fork::Birth;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,6 +20,7 @@ const SPIN_CPUS_MIN: usize = 8;
 pub(crate) struct Workers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    birth: Birth,
 }
 
 struct Shared {
@@ -87,7 +89,7 @@ impl Workers {
             std::thread::Builder::new().name(format!("bifolio-io-{number}")).spawn(move || shared.work()).ok()
         };
         let threads = (0..count).map_while(start).collect();
-        Self { shared, threads }
+        Self { shared, threads, birth: Birth::here() }
     }
 
     /// Runs `work` on some thread soon, as a part of `group`.
@@ -98,10 +100,10 @@ impl Workers {
         self.shared.changed.notify_one();
     }
 
-    /// Runs `work`, for which nobody waits, on some thread soon; at once and here where the system gave
-    /// no thread.
+    /// Runs `work`, for which nobody waits, on some thread soon; at once and here where there is no thread,
+    /// as the system gave none or this process was forked.
     pub(crate) fn run_alone(&self, work: impl FnOnce() + Send + 'static) {
-        if self.threads.is_empty() {
+        if self.threads.is_empty() || self.birth.was_elsewhere() {
             return work();
         }
         self.run(&Group::default(), work);
@@ -144,6 +146,10 @@ impl Shared {
 
 impl Drop for Workers {
     fn drop(&mut self) {
+        if self.birth.was_elsewhere() {
+            // The threads did not come along, and one of them may have held the lock.
+            return self.threads.drain(..).for_each(std::mem::forget);
+        }
         // Nobody waits for what was not begun (registrations in the background).
         let left = {
             let mut queue = lock(&self.shared.queue);

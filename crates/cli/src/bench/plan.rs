@@ -6,13 +6,12 @@ use crate::args::{Args, ProfileChoice};
 use crate::exit::{CODES, Failure};
 use crate::progress::Progress;
 use crate::{output, signals};
-use bifolio_device::{DeviceChoice, cache_folder, open};
+use bifolio_device::{DeviceChoice, open};
 use bifolio_io::plan::simulate::{self, Options, Outcome, PAGES, Quality, Row, Setting};
-use bifolio_io::{Cancel, Costs, Profile, profile};
+use bifolio_io::{Cancel, Costs, Profile};
 use clap::Args as ClapArgs;
 use serde::Serialize;
 use std::fmt::Write;
-use std::path::Path;
 
 /// What is asked of ours: this part of its own optimum, and so many microseconds for a plan.
 const MEAN_MIN: f64 = 0.99;
@@ -83,8 +82,8 @@ fn settings(device: DeviceChoice, choice: &ProfileChoice) -> Result<Vec<Setting>
     };
     let (name, costs) = match choice {
         ProfileChoice::None => ("default costs".to_owned(), Costs::default()),
-        ProfileChoice::File(path) => (format!("costs of {}", path.display()), load(path)?.costs),
-        ProfileChoice::Auto => match newest(&open(device)?.info().identity) {
+        ProfileChoice::File(path) => (format!("costs of {}", path.display()), Profile::load_any(path)?.costs),
+        ProfileChoice::Auto => match Profile::newest_of(&open(device)?) {
             Some(profile) => (format!("calibrated costs of {}", profile.device), profile.costs),
             None => ("default costs (no profile is stored for the device)".to_owned(), Costs::default()),
         },
@@ -94,31 +93,6 @@ fn settings(device: DeviceChoice, choice: &ProfileChoice) -> Result<Vec<Setting>
         paper("table 3", simulate::PAPER_TABLE_3_BYTES_PER_S),
         Setting { name, costs },
     ])
-}
-
-/// A profile from anywhere: nothing is read from a device or file system here, so it need not belong
-/// to this machine's.
-fn load(path: &Path) -> Result<Profile, Failure> {
-    let fail = |detail: String| Failure::failed(format!("{}: {detail}", path.display()));
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| fail(format!("the calibration profile cannot be read: {error}")))?;
-    let profile: Profile =
-        serde_json::from_str(&text).map_err(|error| fail(format!("the calibration profile is damaged: {error}")))?;
-    if profile.version != profile::VERSION {
-        return Err(fail(format!("the calibration profile has version {}, not {}", profile.version, profile::VERSION)));
-    }
-    if !profile.costs.are_sane() {
-        return Err(fail("the calibration profile holds impossible costs".to_owned()));
-    }
-    Ok(profile)
-}
-
-/// The newest profile that is stored for a device, of any file system; what cannot be used is
-/// passed over.
-fn newest(device: &str) -> Option<Profile> {
-    let files = std::fs::read_dir(cache_folder()?.join("profiles")).ok()?;
-    let profiles = files.flatten().filter_map(|file| load(&file.path()).ok());
-    profiles.filter(|profile| profile.device == device).max_by_key(|profile| profile.measured_at)
 }
 
 const HEAD: [&str; 7] = [

@@ -9,7 +9,13 @@
 //!   truncated the kernel reports a fault instead of killing the process with SIGBUS.
 //! - Optional shaping (bandwidth, latency) simulates a link; all streams share it.
 
+mod fenced;
+
+pub use fenced::FencedMemory;
+pub(super) use fenced::locate;
+
 use super::{Backend, BackendKind, KernelArg, Launch, RawEvent, RawFrame, RawGate, RawModule, RawStream};
+use crate::fork::Birth;
 use crate::{
     Access, BackendReport, Capabilities, Capability, DeviceId, DeviceInfo, DevicePtr, Error, ErrorKind, FRAME_BYTES,
     HostKernel, HostLaunch, MemoryInfo, ModuleSource, Result,
@@ -234,7 +240,7 @@ impl Backend for HostBackend {
             .name("bifolio-stream".to_owned())
             .spawn(move || run_jobs(&receiver, &shared))
             .map_err(|error| Error::system("starting a stream's worker thread", error))?;
-        Ok(Box::new(HostStream { sender: Some(sender), worker: Some(worker) }))
+        Ok(Box::new(HostStream { sender: Some(sender), worker: Some(worker), birth: Birth::here() }))
     }
 
     unsafe fn adopt_stream(&self, _raw: u64) -> Result<Box<dyn RawStream>> {
@@ -338,6 +344,7 @@ enum OwnedArg {
 struct HostStream {
     sender: Option<Sender<Job>>,
     worker: Option<JoinHandle<()>>,
+    birth: Birth,
 }
 
 impl HostStream {
@@ -417,6 +424,11 @@ impl RawStream for HostStream {
 
 impl Drop for HostStream {
     fn drop(&mut self) {
+        if self.birth.was_elsewhere() {
+            // The worker did not come along.
+            std::mem::forget((self.sender.take(), self.worker.take()));
+            return;
+        }
         self.sender = None;
         if let Some(worker) = self.worker.take() {
             let _ = worker.join();

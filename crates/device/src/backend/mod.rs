@@ -21,8 +21,9 @@ mod host;
 mod opencl;
 
 pub(crate) use host::HostBackend;
-pub use host::HostOptions;
+pub use host::{FencedMemory, HostOptions};
 
+use crate::pointer::Located;
 use crate::{
     Access, BackendKind, BackendReport, DeviceId, DeviceInfo, DevicePtr, Error, ErrorKind, MemoryInfo, ModuleSource,
     Result, Rows,
@@ -44,6 +45,19 @@ pub(crate) fn open(id: DeviceId) -> Result<Arc<dyn Backend>> {
         BackendKind::Cuda => cuda::open(id.index),
         BackendKind::OpenCl => opencl::open(id.index),
         BackendKind::Host => host::open(id.index),
+    }
+}
+
+/// The device memory at an address, whichever backend's.
+pub(crate) fn locate(address: u64) -> Option<Located> {
+    host::locate(address).or_else(|| cuda::locate(address))
+}
+
+/// Opens the device that has some memory, in that memory's context.
+pub(crate) fn open_of(located: &Located) -> Result<Arc<dyn Backend>> {
+    match located.device.backend {
+        BackendKind::Cuda => cuda::open_in(located.device.index, located.context),
+        _ => open(located.device),
     }
 }
 

@@ -11,6 +11,7 @@ use crate::stripe::{self, Layout};
 use crate::{Advice, EngineKind, Result};
 use std::fs::File;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard};
 
@@ -40,6 +41,18 @@ impl OpenFile {
     /// Opens a file for reading and writing; creates a regular file if that is asked for.
     pub fn open_for_writing(path: impl AsRef<Path>, create: bool) -> Result<Self> {
         Self::open_with(path.as_ref(), if create { Access::Create } else { Access::Write })
+    }
+
+    /// The file behind a descriptor of somebody else's, opened anew: the descriptor's position, flags and
+    /// end are its own. For writing too if the descriptor is; whatever the path names by now.
+    ///
+    /// # Errors
+    /// `Permission` where the file may not be opened anew, for reading too if it is to be written (the edges
+    /// of unbuffered writes are read first), beside those of opening.
+    pub fn of_descriptor(descriptor: BorrowedFd<'_>) -> Result<Self> {
+        let file = PlainFile::of_descriptor(descriptor)?;
+        let order = file.is_writable().then(Arc::default);
+        Ok(Self { name: file.path().into(), members: [Arc::new(file)].into(), striping: None, order })
     }
 
     fn open_with(path: &Path, access: Access) -> Result<Self> {

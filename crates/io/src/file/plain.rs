@@ -5,7 +5,7 @@ use crate::{Error, ErrorKind, Result};
 use bifolio_device::{DeviceId, DirectFile};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -109,6 +109,21 @@ impl PlainFile {
         Self::open_with(path.as_ref(), Access::Read)
     }
 
+    /// The file behind a descriptor, opened anew.
+    pub(crate) fn of_descriptor(descriptor: BorrowedFd<'_>) -> Result<Self> {
+        let link = PathBuf::from(format!("/proc/self/fd/{}", descriptor.as_raw_fd()));
+        // SAFETY: asks for the flags of an open descriptor.
+        let flags = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_GETFL) };
+        if flags < 0 {
+            return Err(Error::system(&link, "asking for its flags", io::Error::last_os_error()));
+        }
+        let access = if flags & libc::O_ACCMODE == libc::O_RDONLY { Access::Read } else { Access::Write };
+        let mut file = Self::open_with(&link, access)?;
+        // For messages; what is opened later is opened through the descriptors at hand.
+        file.path = std::fs::read_link(&link).unwrap_or(link);
+        Ok(file)
+    }
+
     /// Opens a regular file or a block device.
     pub(crate) fn open_with(path: &Path, access: Access) -> Result<Self> {
         // Looked at before it is opened: opening a pipe would wait for its writer.
@@ -178,6 +193,11 @@ impl PlainFile {
     /// Whether it is a block device, which has a fixed size.
     pub(crate) fn is_block_device(&self) -> bool {
         self.is_block_device
+    }
+
+    /// Whether it was opened for writing, too.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.writable
     }
 
     /// Refuses writes to a file that was opened for reading, or where one has failed.

@@ -33,6 +33,7 @@ use crate::readahead::Prefetcher;
 use crate::storage::Storage;
 use crate::workers::Workers;
 use crate::{Error, OpenFile, P2pDriver, Result};
+use bifolio_device::fork::Birth;
 use bifolio_device::{Device, PinnedPool, PoolStats};
 use bifolio_kernels::Kernels;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -53,6 +54,7 @@ pub struct Router {
     prefetcher: Option<Prefetcher>,
     /// Loaded when a request first has use for them.
     kernels: OnceLock<Option<Arc<Kernels>>>,
+    birth: Birth,
     // Dropped in this order: work first, then what it uses.
     background: Workers,
     workers: Workers,
@@ -81,6 +83,7 @@ impl Router {
             prefetcher: Prefetcher::new(device, &options.storage, options.readahead_bytes),
             storage: options.storage,
             kernels: OnceLock::new(),
+            birth: Birth::here(),
             background: Workers::start(1),
             // The caller's thread works too. Engines that wait for disks need a thread each: one for a
             // plain file, one for each member of a striped set.
@@ -89,6 +92,11 @@ impl Router {
             streams: Streams::new(device),
             pool: PinnedPool::new(device, slot_bytes, slots),
         }
+    }
+
+    /// Whether this process was forked from the one that made it, so that every request is refused.
+    pub fn was_forked(&self) -> bool {
+        self.birth.was_elsewhere()
     }
 
     /// The device that it reads into.
@@ -146,5 +154,15 @@ impl Router {
             }
         }
         Ok(got)
+    }
+}
+
+impl Drop for Router {
+    fn drop(&mut self) {
+        if self.birth.was_elsewhere() {
+            // Rings and streams are still the parent's, and their requests end there.
+            let shared = (Arc::clone(&self.queues), Arc::clone(&self.streams), Arc::clone(&self.pool));
+            std::mem::forget((shared, self.device.clone(), self.prefetcher.take()));
+        }
     }
 }

@@ -42,6 +42,7 @@ impl Router {
     /// # Errors
     /// `NoEngine` for a stream of another device.
     pub fn ordered<'a>(&'a self, file: &OpenFile, stream: &'a Stream) -> Result<OrderedReader<'a>> {
+        self.begin(file, &self.cancel)?;
         if stream.device().id() != self.device.id() {
             let detail = format!("the stream belongs to {}, not to this router's device", stream.device().id());
             return Err(Error::new(ErrorKind::NoEngine, file.path(), detail).into_device(self.device.id()));

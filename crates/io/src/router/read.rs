@@ -72,8 +72,11 @@ impl Router {
             .map_err(|error| error.into_device(self.device.id()))
     }
 
-    /// Refuses what was cancelled before it began.
+    /// Refuses what was cancelled before it began, and what nobody would carry out.
     pub(super) fn begin(&self, file: &OpenFile, cancel: &Cancel) -> Result<()> {
+        if self.birth.was_elsewhere() {
+            return Err(Error::forked(file.path()));
+        }
         if self.cancel.is_cancelled() || cancel.is_cancelled() {
             return Err(Error::new(ErrorKind::Cancelled, file.path(), "the request was cancelled"));
         }

@@ -90,6 +90,10 @@ impl Router {
         request: impl FnOnce(&Self, &OpenFile) -> Result<T> + Send + 'static,
     ) -> Pending<T> {
         let (promise, pending) = promise(file.path(), cancel);
+        if self.birth.was_elsewhere() {
+            promise.keep(Err(Error::forked(file.path()).into_device(self.device.id())));
+            return pending;
+        }
         let (router, file) = (Arc::clone(self), file.clone());
         REQUESTS.run_alone(move || promise.keep(request(&router, &file)));
         pending

@@ -1,5 +1,6 @@
 //! A device's primary context: the one that the CUDA runtime, PyTorch and CuPy use in this
-//! process too, so that their pointers and streams are valid here and ours there.
+//! process too, so that their pointers and streams are valid here and ours there. Programs of the driver
+//! interface may have made a context of their own; what they allocate there is used there.
 //!
 //! A thread that enters the context leaves as it came: the current context of a thread is also
 //! the CUDA runtime's idea of the current device, which is the caller's and not ours to change.
@@ -12,12 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// Events beyond this many that nobody uses are given back to the driver.
 const SPARE_EVENTS_MAX: usize = 1024;
 
-/// A retained primary context; released when the last user of it is dropped.
+/// A context: a retained primary one, released when the last user of it is dropped, or the program's own.
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) cuda: &'static Cuda,
     pub(super) device: Ordinal,
     handle: ContextHandle,
+    is_retained: bool,
     /// Creating an event costs more than recording it, and one is recorded for each transfer.
     spare_events: Mutex<Vec<EventHandle>>,
     /// For gates; none where streams cannot wait for a word in memory.
@@ -37,9 +39,13 @@ pub(super) struct Entered<'a> {
 
 impl Context {
     pub(super) fn retain(cuda: &'static Cuda, device: Ordinal) -> Result<Arc<Self>> {
-        let waits_for_words = cuda.cuStreamWaitValue32_v2.is_some()
-            && cuda.attribute(device, sys::ATTRIBUTE_STREAM_MEMORY_OPERATIONS) != 0;
-        Self::retain_with(cuda, device, waits_for_words)
+        Self::retain_with(cuda, device, waits_for_words(cuda, device))
+    }
+
+    /// A context of the program's, which stays its own. If it destroys it, the driver refuses what is asked
+    /// of it here.
+    pub(super) fn borrow(cuda: &'static Cuda, device: Ordinal, handle: ContextHandle) -> Arc<Self> {
+        Arc::new(Self::with(cuda, device, handle, false, waits_for_words(cuda, device)))
     }
 
     /// The same, with gates that are words or not.
@@ -48,15 +54,26 @@ impl Context {
         // SAFETY: the driver stores one handle.
         let status = unsafe { (cuda.cuDevicePrimaryCtxRetain)(&raw mut handle, device) };
         cuda.check(status, format_args!("creating a context on the GPU"))?;
-        Ok(Arc::new(Self {
+        Ok(Arc::new(Self::with(cuda, device, handle, true, waits_for_words)))
+    }
+
+    fn with(
+        cuda: &'static Cuda,
+        device: Ordinal,
+        handle: ContextHandle,
+        is_retained: bool,
+        waits_for_words: bool,
+    ) -> Self {
+        Self {
             cuda,
             device,
             handle,
+            is_retained,
             spare_events: Mutex::default(),
             words: waits_for_words.then(Words::default),
             peers: Mutex::default(),
             registering: Mutex::default(),
-        }))
+        }
     }
 
     /// Makes the context current on this thread until the guard is dropped.
@@ -75,7 +92,7 @@ impl Context {
         Ok(Entered { cuda, previous: Some(current) })
     }
 
-    /// Whether both are the primary context of one device.
+    /// Whether both are the same context.
     pub(super) fn is(&self, other: &Self) -> bool {
         self.handle == other.handle
     }
@@ -147,6 +164,10 @@ impl Context {
     }
 }
 
+fn waits_for_words(cuda: &Cuda, device: Ordinal) -> bool {
+    cuda.cuStreamWaitValue32_v2.is_some() && cuda.attribute(device, sys::ATTRIBUTE_STREAM_MEMORY_OPERATIONS) != 0
+}
+
 impl Drop for Context {
     fn drop(&mut self) {
         for event in std::mem::take(&mut *self.spare_events()) {
@@ -157,9 +178,11 @@ impl Drop for Context {
         {
             words.free(self.cuda);
         }
-        // SAFETY: retained once in `retain`. The status is of no use: at process exit the driver
-        // may already be gone, and the context with it.
-        unsafe { (self.cuda.cuDevicePrimaryCtxRelease_v2)(self.device) };
+        if self.is_retained {
+            // SAFETY: retained once in `retain`. The status is of no use: at process exit the driver
+            // may already be gone, and the context with it.
+            unsafe { (self.cuda.cuDevicePrimaryCtxRelease_v2)(self.device) };
+        }
     }
 }
 

@@ -4,7 +4,8 @@
 //!   mod      memory, address ranges, frames        stream   copies, launches, events
 //!   probe    what is there, without a context      module   compiling, caching, loading
 //!   context  the primary context                   gate     waits for the host
-//!   nvml     energy                                sys, nvrtc   the driver, the compiler
+//!   pointer  whose memory an address is            nvml     energy
+//!   sys, nvrtc   the driver, the compiler
 //! ```
 //!
 //! The driver and the compiler are loaded at run time, so a machine without them is a normal
@@ -18,10 +19,12 @@ mod gate;
 mod module;
 mod nvml;
 mod nvrtc;
+mod pointer;
 mod probe;
 mod stream;
 mod sys;
 
+pub(super) use pointer::{locate, open_in};
 pub(super) use probe::report;
 
 use super::{Backend, RawDirectStorage, RawEnergyMeter, RawFrame, RawModule, RawStream};

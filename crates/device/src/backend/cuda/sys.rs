@@ -283,6 +283,13 @@ api_table! {
             args: *mut *mut c_void,
             extra: *mut *mut c_void,
         ) -> Status;
+        fn cuPointerGetAttributes(
+            count: c_uint,
+            attributes: *const c_int,
+            values: *const *mut c_void,
+            ptr: u64,
+        ) -> Status;
+        fn cuDevicePrimaryCtxGetState(device: Ordinal, flags: *mut c_uint, active: *mut c_int) -> Status;
         optional fn cuStreamWaitValue32_v2(stream: StreamHandle, word: u64, value: u32, flags: c_uint) -> Status;
     }
 }

@@ -1,0 +1,145 @@
+//! Whose memory an address is, as the driver knows it.
+
+use super::context::Context;
+use super::open_with;
+use super::sys::{self, ContextHandle, Cuda, Ordinal, SUCCESS, Status};
+use crate::backend::Backend;
+use crate::pointer::Located;
+use crate::{BackendKind, DeviceId, DevicePtr, Result};
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+// `CUpointer_attribute`.
+const CONTEXT: c_int = 1;
+const MEMORY_TYPE: c_int = 2;
+const DEVICE_POINTER: c_int = 3;
+const IS_MANAGED: c_int = 8;
+const DEVICE_ORDINAL: c_int = 9;
+const RANGE_START: c_int = 11;
+const RANGE_SIZE: c_int = 12;
+
+/// `CU_MEMORYTYPE_DEVICE`.
+const MEMORY_OF_DEVICE: c_uint = 2;
+
+/// The device memory at an address, but not managed memory, which the CPU uses by itself.
+pub(in crate::backend) fn locate(address: u64) -> Option<Located> {
+    if !is_loaded() {
+        return None;
+    }
+    let cuda = &sys::driver().ok()?.0;
+    let mut context = ContextHandle::default();
+    let (mut kind, mut managed, mut ordinal): (c_uint, c_uint, Ordinal) = (0, 0, -1);
+    let (mut device_address, mut start, mut len) = (0_u64, 0_u64, 0_usize);
+    let attributes = [CONTEXT, MEMORY_TYPE, DEVICE_POINTER, IS_MANAGED, DEVICE_ORDINAL, RANGE_START, RANGE_SIZE];
+    let values: [*mut c_void; 7] = [
+        (&raw mut context).cast(),
+        (&raw mut kind).cast(),
+        (&raw mut device_address).cast(),
+        (&raw mut managed).cast(),
+        (&raw mut ordinal).cast(),
+        (&raw mut start).cast(),
+        (&raw mut len).cast(),
+    ];
+    // SAFETY: there is a place of its attribute's type for each value; the address is only looked up. Before
+    // `cuInit` the driver refuses, and then nobody has device memory.
+    let status = unsafe {
+        (cuda.cuPointerGetAttributes)(attributes.len() as c_uint, attributes.as_ptr(), values.as_ptr(), address)
+    };
+    // The flag of managed memory is a byte in some versions.
+    if status != SUCCESS || kind != MEMORY_OF_DEVICE || managed & 0xff != 0 || ordinal < 0 || len == 0 {
+        return None;
+    }
+    Some(Located {
+        device: DeviceId::new(BackendKind::Cuda, ordinal as u32),
+        context: if is_primary(cuda, ordinal, context) { 0 } else { context.0 as u64 },
+        address: DevicePtr(device_address),
+        start,
+        len: len as u64,
+    })
+}
+
+/// Opens a device in one of its contexts; 0 is the primary one.
+pub(in crate::backend) fn open_in(index: u32, context: u64) -> Result<Arc<dyn Backend>> {
+    open_with(index, |cuda, device| match context {
+        0 => Context::retain(cuda, device),
+        context => Ok(Context::borrow(cuda, device, ContextHandle(context as usize))),
+    })
+}
+
+/// Whether this process has loaded the driver, by itself or through here.
+fn is_loaded() -> bool {
+    static LOADED: AtomicBool = AtomicBool::new(false);
+    if LOADED.load(Ordering::Relaxed) {
+        return true;
+    }
+    // A driver that the user named is loaded by nobody else.
+    let named = std::env::var_os("BIFOLIO_CUDA_LIBRARY").is_some_and(|name| !name.is_empty());
+    // SAFETY: looks the name up among the libraries of the process and loads nothing; the reference that it
+    // takes keeps a library that is never unloaded anyway.
+    let found = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+    let loaded = named || !found.is_null();
+    LOADED.store(loaded, Ordering::Relaxed);
+    loaded
+}
+
+/// Whether a context is a device's primary one. Memory of pools and of mapped frames has none.
+fn is_primary(cuda: &Cuda, device: Ordinal, context: ContextHandle) -> bool {
+    let (mut flags, mut active) = (0, 0);
+    // SAFETY: the driver stores two integers.
+    let known = unsafe { (cuda.cuDevicePrimaryCtxGetState)(device, &raw mut flags, &raw mut active) };
+    if context == ContextHandle::default() || known != SUCCESS {
+        return true;
+    }
+    // Without being made active it cannot be the one in which the memory was allocated.
+    active != 0 && primary(cuda, device).is_ok_and(|primary| primary == context)
+}
+
+fn primary(cuda: &Cuda, device: Ordinal) -> std::result::Result<ContextHandle, Status> {
+    let mut handle = ContextHandle::default();
+    // SAFETY: the driver stores one handle; the reference is given back at once, and others keep it alive.
+    let status = unsafe {
+        let status = (cuda.cuDevicePrimaryCtxRetain)(&raw mut handle, device);
+        if status == SUCCESS {
+            (cuda.cuDevicePrimaryCtxRelease_v2)(device);
+        }
+        status
+    };
+    if status == SUCCESS { Ok(handle) } else { Err(status) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DeviceChoice, discover, open};
+
+    #[test]
+    fn an_address_of_the_host_is_nobody_elses() {
+        let bytes = [0_u8; 64];
+        assert_eq!(locate(bytes.as_ptr() as u64), None);
+        assert_eq!(locate(0), None);
+        assert_eq!(locate(u64::MAX), None);
+    }
+
+    /// Allocations are found from the first to the last byte, in the primary context and in a program's own.
+    #[test]
+    fn device_memory_is_found_with_its_device_context_and_range() {
+        let devices = discover().into_iter().flat_map(|report| report.devices);
+        let Some(device) = devices.map(|info| info.id).find(|id| id.backend == BackendKind::Cuda) else {
+            println!("skipped: there is no CUDA device here");
+            return;
+        };
+        let opened = open(DeviceChoice::Exactly(device)).unwrap();
+        let memory = opened.alloc(3 << 20).unwrap();
+        for at in [0, 1, (3 << 20) - 1] {
+            let found = locate(memory.ptr().0 + at).unwrap();
+            assert_eq!((found.device, found.context, found.start), (device, 0, memory.ptr().0));
+            assert_eq!(found.address, memory.ptr().offset_by(at));
+            assert_eq!(found.bytes_left(memory.ptr().0 + at), found.len - at);
+            assert!(found.len >= 3 << 20);
+        }
+        let pinned = opened.alloc_pinned(4096).unwrap();
+        assert_eq!(locate(pinned.as_ptr() as u64), None, "the CPU uses pinned memory itself");
+        drop(memory);
+    }
+}
