@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the command, the C library with its header, and the pkg-config file.
+# Installs the command, the C library with its header and pkg-config file, and the library to preload.
 #
 #   scripts/install.sh PREFIX     DESTDIR, where set, is put before it
 set -euo pipefail
@@ -15,7 +15,8 @@ install -m 755 "$built/bifolio" "$to/bin/bifolio"
 install -m 755 "$built/libbifolio.so" "$to/lib/libbifolio.so.$version"
 ln -sf "libbifolio.so.$version" "$to/lib/libbifolio.so.0"
 ln -sf libbifolio.so.0 "$to/lib/libbifolio.so"
+install -m 755 "$built/libbifolio_preload.so" "$to/lib/libbifolio_preload.so"
 install -m 644 crates/capi/include/bifolio.h "$to/include/bifolio.h"
-sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" crates/capi/bifolio.pc.in >"$to/lib/pkgconfig/bifolio.pc"
+sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" crates/capi/bifolio.pc.in >"$to/lib/pkgconfig/bifolio.pc, lib/libbifolio_preload.so"
 chmod 644 "$to/lib/pkgconfig/bifolio.pc"
 echo "installed into $to: bin/bifolio, lib/libbifolio.so, include/bifolio.h, lib/pkgconfig/bifolio.pc"
