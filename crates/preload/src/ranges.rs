@@ -18,16 +18,21 @@ static ENTRIES: [Entry; RANGES_MAX] =
     [const { Entry { start: AtomicU64::new(0), end: AtomicU64::new(0) } }; RANGES_MAX];
 /// Entries in use, from the first on.
 static USED: AtomicUsize = AtomicUsize::new(0);
+/// What all of them lie in: drivers keep their addresses together, away from most of the program's.
+static LOWEST: AtomicU64 = AtomicU64::new(u64::MAX);
+static HIGHEST: AtomicU64 = AtomicU64::new(0);
 /// The next to be overwritten.
 static NEXT: Mutex<usize> = Mutex::new(0);
 
 /// Whether an address may be device memory.
 #[inline]
 pub(crate) fn holds(address: u64) -> bool {
-    let used = USED.load(Ordering::Relaxed);
+    if address < LOWEST.load(Ordering::Relaxed) || address >= HIGHEST.load(Ordering::Relaxed) {
+        return false;
+    }
     let within =
         |entry: &Entry| entry.start.load(Ordering::Relaxed) <= address && address < entry.end.load(Ordering::Relaxed);
-    used > 0 && ENTRIES[..used].iter().any(within)
+    ENTRIES[..USED.load(Ordering::Relaxed)].iter().any(within)
 }
 
 /// Whether no device memory was seen yet.
@@ -44,6 +49,8 @@ pub(crate) fn add(start: u64, len: u64) {
     entry.start.store(start, Ordering::Relaxed);
     entry.end.store(start + len, Ordering::Relaxed);
     USED.fetch_max(*next + 1, Ordering::Relaxed);
+    LOWEST.fetch_min(start, Ordering::Relaxed);
+    HIGHEST.fetch_max(start + len, Ordering::Relaxed);
     *next = (*next + 1) % RANGES_MAX;
 }
 

@@ -8,7 +8,12 @@
 use super::gate::Words;
 use super::sys::{self, ContextHandle, Cuda, EventHandle, Ordinal};
 use crate::Result;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// The primary contexts that are retained here, by device; 0 for none. A hint: one that is released and
+/// made again may get another handle.
+static PRIMARIES: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
 
 /// Events beyond this many that nobody uses are given back to the driver.
 const SPARE_EVENTS_MAX: usize = 1024;
@@ -42,6 +47,11 @@ impl Context {
         Self::retain_with(cuda, device, waits_for_words(cuda, device))
     }
 
+    /// Whether a context is known to be the primary one of its device, without asking the driver.
+    pub(super) fn is_retained(device: Ordinal, handle: ContextHandle) -> bool {
+        PRIMARIES.get(device as usize).is_some_and(|known| known.load(Ordering::Acquire) == handle.0)
+    }
+
     /// A context of the program's, which stays its own. If it destroys it, the driver refuses what is asked
     /// of it here.
     pub(super) fn borrow(cuda: &'static Cuda, device: Ordinal, handle: ContextHandle) -> Arc<Self> {
@@ -54,6 +64,9 @@ impl Context {
         // SAFETY: the driver stores one handle.
         let status = unsafe { (cuda.cuDevicePrimaryCtxRetain)(&raw mut handle, device) };
         cuda.check(status, format_args!("creating a context on the GPU"))?;
+        if let Some(known) = PRIMARIES.get(device as usize) {
+            known.store(handle.0, Ordering::Release);
+        }
         Ok(Arc::new(Self::with(cuda, device, handle, true, waits_for_words)))
     }
 

@@ -85,10 +85,13 @@ fn is_loaded() -> bool {
 
 /// Whether a context is a device's primary one. Memory of pools and of mapped frames has none.
 fn is_primary(cuda: &Cuda, device: Ordinal, context: ContextHandle) -> bool {
+    if context == ContextHandle::default() || Context::is_retained(device, context) {
+        return true;
+    }
     let (mut flags, mut active) = (0, 0);
     // SAFETY: the driver stores two integers.
     let known = unsafe { (cuda.cuDevicePrimaryCtxGetState)(device, &raw mut flags, &raw mut active) };
-    if context == ContextHandle::default() || known != SUCCESS {
+    if known != SUCCESS {
         return true;
     }
     // Without being made active it cannot be the one in which the memory was allocated.
