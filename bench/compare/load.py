@@ -67,7 +67,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--states", default="warm,half,cold", help="cache states, in this order [warm,half,cold]")
     parser.add_argument("--stripe", default="32M", help="of the half-cached state [32M]")
     parser.add_argument("--repetitions", default="5", help="loads of each, such as 5 or warm=7,half=3,cold=2 [5]")
-    parser.add_argument("--loaders", default="*", help="patterns, such as 'bifolio.*,kvikio.*,rust' [*]")
+    parser.add_argument("--loaders", default="*",
+                        help="patterns, such as 'bifolio.*,rust,kvikio.*.direct@half+cold' with the states of some [*]")
+    parser.add_argument("--keep-memory", action="store_true",
+                        help="let libraries keep the device memory of one load for their next: as in a server that "
+                             "loads again and again; needs as much memory as all loaders together")
     parser.add_argument("--time-limit", type=float, default=float("inf"),
                         help="seconds after which no further repetitions begin; the first always do")
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds for one load [120]")
@@ -80,6 +84,7 @@ def arguments() -> argparse.Namespace:
         parser.error(f"no such cache state: {', '.join(sorted(unknown))}; there are {', '.join(cache.STATES)}")
     try:
         args.repetitions = repetitions(args.repetitions, args.states)
+        args.loaders = Choice(args.loaders)
         sizes.size(args.size), sizes.size(args.stripe)
     except ValueError as error:
         parser.error(str(error))
@@ -99,6 +104,24 @@ def repetitions(text: str, states: list[str]) -> dict[str, int]:
     return found
 
 
+class Choice:
+    """Which loaders are measured in which states."""
+
+    def __init__(self, text: str) -> None:
+        self.parts = []
+        for part in text.split(","):
+            pattern, _, states = part.partition("@")
+            named = states.split("+") if states else list(cache.STATES)
+            if unknown := set(named) - set(cache.STATES):
+                raise ValueError(f"--loaders {part!r}: no such cache state: {', '.join(sorted(unknown))}")
+            self.parts.append((pattern, named))
+
+    def has(self, name: str, state: str | None = None) -> bool:
+        """Whether a loader is measured, in one state or in any."""
+        return any(fnmatch.fnmatch(name, pattern) and (state is None or state in states)
+                   for pattern, states in self.parts)
+
+
 class Comparison:
     """One run: workers, rows, and the file whose cache state they share."""
 
@@ -112,10 +135,8 @@ class Comparison:
         self.workers = self._start()
 
     def _start(self) -> list[Worker]:
-        patterns, native = self.args.loaders.split(","), Native(self.args.target, self.scratch)
-        wanted = [name for name in (*LOADERS, "rust", "c", "disk")
-                  if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)]
-        workers = []
+        wanted = [name for name in (*LOADERS, "rust", "c", "disk") if self.args.loaders.has(name)]
+        native, workers = Native(self.args.target, self.scratch), []
         for name in wanted:
             try:
                 if name in ("rust", "c"):
@@ -157,7 +178,8 @@ class Comparison:
         # Each round begins with another loader, so that none always follows the same one.
         first = turn % max(1, len(self.workers))
         for worker in self.workers[first:] + self.workers[:first]:
-            self._attempt(worker, state)
+            if self.args.loaders.has(worker.name, state):
+                self._attempt(worker, state)
         if state == "cold" and "disk" in self.rows:
             self.file.set("cold")
             self.rows["disk"].timings.setdefault("cold", []).append(read_directly(self.path))
@@ -173,7 +195,7 @@ class Comparison:
                 self.shares[state] = min(share, low), max(share, high)
             timing = self._load(worker)
             self._check(worker)
-            worker.ask("release", timeout=self.args.timeout)
+            self._release(worker)
             if state:
                 row.timings.setdefault(state, []).append(timing)
         except WorkerError as error:
@@ -184,6 +206,11 @@ class Comparison:
         if worker.name in ("rust", "c"):
             return worker.time("read", self.file.size, 1, 0, timeout=self.args.timeout)
         return worker.time("load", timeout=self.args.timeout)
+
+    def _release(self, worker: Worker) -> None:
+        # Those in C and Rust take their buffer before the clock starts, so there is nothing to gain by keeping it.
+        keep = ["keep"] if self.args.keep_memory and worker.name not in ("rust", "c") else []
+        worker.ask("release", *keep, timeout=self.args.timeout)
 
     def _check(self, worker: Worker) -> None:
         """Compares some tensors; a loader that is quick and wrong is no rival."""
@@ -212,7 +239,7 @@ class Comparison:
             + ("as given" if args.file else f"random bytes of seed {args.seed}")
             + f"; stripes of {sizes.spell(self.file.stripe)}; device {args.device}.", "",
             "Loaders took turns, each in a process of its own; one untimed load came first. `tensors` go from a path "
-            "to tensors, their memory included; `bytes` go into one buffer that was there. After every load the "
+            f"to tensors, {'with memory kept from the load before' if args.keep_memory else 'their memory included'}; `bytes` go into one buffer that was there. After every load the "
             f"SHA-256 of {len(self.samples)} tensors was that of the file. Cached before the loads: "
             + ", ".join(f"{state} {100 * low:.1f} to {100 * high:.1f} %" for state, (low, high) in self.shares.items())
             + ". GB/s, 1 GB = 1e9 bytes.", "",

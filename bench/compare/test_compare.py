@@ -201,6 +201,13 @@ class Scripts(unittest.TestCase):
                              {"warm": 2, "half": 2, "cold": 2}, rows[name])
         self.assertEqual(len(rows["disk"]["seconds"]["cold"]), 2)
 
+    def test_loaders_are_chosen_by_state(self):
+        data, _ = self.run_script("load.py", "--size", "2MB", "--stripe", "256K", "--repetitions", "warm=2,cold=1",
+                                  "--loaders", "python.*@warm+cold,bifolio.read_into.python@half", "--keep-memory",
+                                  stand_in="pass")
+        runs = {row["loader"]: {state: len(runs) for state, runs in row["seconds"].items()} for row in data["rows"]}
+        self.assertEqual(runs, {"python.readinto": {"warm": 2, "cold": 1}, "bifolio.read_into.python": {"half": 3}})
+
     def test_a_loader_that_brings_other_bytes_fails(self):
         data, text = self.run_script("load.py", "--size", "2MB", "--states", "warm", "--repetitions", "1", "--loaders",
                                      "python.*,bifolio.read_into.python", stand_in="view[-1] ^= 1", status=1)

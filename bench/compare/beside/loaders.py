@@ -42,8 +42,8 @@ class Loader:
         """What was loaded of a tensor, whose bytes have this place in the file."""
         raise NotImplementedError
 
-    def release(self) -> None:
-        """Gives the device memory back, so that the next loader has it."""
+    def release(self, keep: bool) -> None:
+        """Drops what was loaded, and gives its memory back to the device unless it shall be kept for the next load."""
 
 
 class TorchTensors(Loader):
@@ -76,9 +76,9 @@ class TorchTensors(Loader):
     def bytes_of(self, name: str, start: int, length: int) -> bytes:
         return torch_bytes(self.torch, self.tensors[name])
 
-    def release(self) -> None:
+    def release(self, keep: bool) -> None:
         self.tensors = {}
-        if self.device.startswith("cuda"):
+        if self.device.startswith("cuda") and not keep:
             # PyTorch would keep the memory for its own later use, and the next loader would not have it.
             self.torch.cuda.empty_cache()
 
@@ -105,9 +105,9 @@ class BifolioLoadFile(Loader):
         tensor = self.tensors[name]
         return torch_bytes(self.torch, tensor) if self.torch else tensor.tobytes()
 
-    def release(self) -> None:
+    def release(self, keep: bool) -> None:
         self.tensors = {}
-        if self.torch:
+        if self.torch and not keep:
             self.torch.cuda.empty_cache()
 
 
@@ -147,7 +147,7 @@ class IntoBuffer(Loader):
     def copy(self, buffer: object, start: int, length: int) -> bytes:
         raise NotImplementedError
 
-    def release(self) -> None:
+    def release(self, keep: bool) -> None:
         self.buffer = None
 
 
@@ -225,9 +225,10 @@ class BifolioReadInto(IntoBuffer):
     def copy(self, buffer: object, start: int, length: int) -> bytes:
         return self.memory.copy(buffer, start, length)
 
-    def release(self) -> None:
-        super().release()
-        self.memory.release()
+    def release(self, keep: bool) -> None:
+        super().release(keep)
+        if not keep:
+            self.memory.release()
 
 
 class KvikIO(IntoBuffer):
@@ -272,9 +273,10 @@ class KvikIO(IntoBuffer):
     def copy(self, buffer: object, start: int, length: int) -> bytes:
         return self.memory.copy(buffer, start, length)
 
-    def release(self) -> None:
-        super().release()
-        self.memory.release()
+    def release(self, keep: bool) -> None:
+        super().release(keep)
+        if not keep:
+            self.memory.release()
 
 
 class Safetensors(TorchTensors):
@@ -340,13 +342,13 @@ class FastSafetensors(TorchTensors):
         self.tensors = {name: self.buffers.get_tensor(name) for name in self.loader.get_keys()}
         self.wait()
 
-    def release(self) -> None:
+    def release(self, keep: bool) -> None:
         self.tensors = {}
         for part in (self.buffers, self.loader):
             if part is not None:
                 part.close()
         self.buffers = self.loader = None
-        super().release()
+        super().release(keep)
 
 
 class InstantTensor(TorchTensors):
@@ -425,9 +427,10 @@ class PinnedCopy(IntoBuffer):
     def copy(self, buffer: object, start: int, length: int) -> bytes:
         return self.memory.copy(buffer, start, length)
 
-    def release(self) -> None:
-        super().release()
-        self.memory.release()
+    def release(self, keep: bool) -> None:
+        super().release(keep)
+        if not keep:
+            self.memory.release()
 
 
 class HostReadinto(IntoBuffer):
@@ -481,9 +484,10 @@ class Link(IntoBuffer):
             part.copy_(self.pinned[:len(part)], non_blocking=True)
         self.torch.cuda.synchronize()
 
-    def release(self) -> None:
-        super().release()
-        self.memory.release()
+    def release(self, keep: bool) -> None:
+        super().release(keep)
+        if not keep:
+            self.memory.release()
 
 
 # Named for what they are and how they are set. Order is that of the first round; later rounds turn it.

@@ -3,7 +3,7 @@
     load                      -> ok SECONDS CPU_SECONDS       the whole file
     read LENGTH COUNT SEED    -> ok SECONDS CPU_SECONDS       COUNT requests of LENGTH bytes (see turns.py)
     digest NAME START LENGTH  -> ok SHA256                    of a tensor (load), or of what the last request read
-    release                   -> ok
+    release [keep]            -> ok                           keep: the memory stays with the library for its next load
 
 Every answer is one line, also `error SENTENCE`; the first is `ready NOTE`, `missing REASON` or an error. The
 programs in examples/c and crates/io/examples answer the same way, less `load`, and with `dump START LENGTH
@@ -58,12 +58,12 @@ class Worker:
             raise ValueError(f"{name} has {len(content)} bytes where the file has {length}")
         return hashlib.sha256(content).hexdigest()
 
-    def release(self) -> str:
+    def release(self, keep: str = "") -> str:
         if self.opened:
             self.loader.requests_close()
             self.opened = False
         self.buffer_bytes = 0
-        self.loader.release()
+        self.loader.release(keep == "keep")
         gc.collect()
         return ""
 
