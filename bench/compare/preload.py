@@ -19,6 +19,8 @@ from beside.native import Native, NotBuilt
 from beside.process import Timing, Worker, WorkerError, start_all
 from beside.turns import offset_of
 
+# As in requests.py: what is read again and again is registered with the device meanwhile.
+WARM_UP = 3
 SHIM, NATIVE, HOST, HOST_SHIM = "shim", "c", "host", "host under the shim"
 
 
@@ -98,11 +100,11 @@ class Comparison:
         self.file.close()
 
     def run(self) -> None:
-        """Sizes one after the other; within a size the two of a pair take turns, and the first is not counted."""
+        """Sizes one after the other; within a size the two of a pair take turns, and the first turns are not counted."""
         self.file.set("warm")
         for pair, lengths in (((SHIM, NATIVE), self.args.device_bytes), ((HOST, HOST_SHIM), self.args.host_bytes)):
             for length in lengths:
-                for turn in range(-1, self.args.repetitions):
+                for turn in range(-WARM_UP, self.args.repetitions):
                     order = random.Random(self.args.seed + turn).sample(pair, len(pair))
                     for name in order:
                         self._attempt(name, length, turn)
@@ -114,9 +116,9 @@ class Comparison:
         count, seed = self.count(name, length), self.args.seed + max(turn, 0)
         try:
             timing = worker.time("read", length, count, seed, timeout=self.args.timeout)
-            if turn < 0:
+            if turn == -WARM_UP:
                 self._check(worker, length, offset_of(count - 1, seed, self.file.size // length, length))
-            else:
+            elif turn >= 0:
                 self.timings.setdefault((name, length), []).append(timing)
         except WorkerError as error:
             self.failed[name] = f"{sizes.spell(length)}: {error}"

@@ -22,6 +22,8 @@ from beside.process import Timing, Worker, WorkerError, python_worker, start_all
 from beside.turns import offset_of
 
 REFERENCE = "rust"
+# Ranges that are read again and again are registered with the device meanwhile, in the background.
+WARM_UP = 3
 NATIVE = (REFERENCE, "c")
 PYTHON = [name for name, make in LOADERS.items() if getattr(make(), "answers_requests", False)]
 
@@ -102,10 +104,10 @@ class Comparison:
         self.file.close()
 
     def run(self) -> None:
-        """Sizes one after the other; within a size all take turns, and the first turn is not counted."""
+        """Sizes one after the other; within a size all take turns, and the first turns are not counted."""
         for size in self.sizes:
             self.file.set("warm")
-            for turn in range(-1, self.args.repetitions):
+            for turn in range(-WARM_UP, self.args.repetitions):
                 # Shuffled, as with a fixed order each would always find what the same one left behind.
                 order = random.Random(self.args.seed + turn).sample(self.workers, len(self.workers))
                 for worker in order:
@@ -117,9 +119,9 @@ class Comparison:
         count, seed = self.count(size), self.args.seed + max(turn, 0)
         try:
             timing = worker.time("read", size, count, seed, timeout=self.args.timeout)
-            if turn < 0:
+            if turn == -WARM_UP:
                 self._check(worker, size, offset_of(count - 1, seed, self.file.size // size, size))
-            else:
+            elif turn >= 0:
                 self.timings.setdefault((worker.name, size), []).append(timing)
             if turn == self.args.repetitions - 1:
                 worker.ask("release", timeout=self.args.timeout)

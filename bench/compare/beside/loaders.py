@@ -327,7 +327,7 @@ class FastSafetensors(TorchTensors):
     needs = ("fastsafetensors", "torch")
 
     def __init__(self, cufile: bool, direct: bool = True) -> None:
-        self.cufile, self.direct = cufile, direct
+        self.cufile, self.direct, self.cuda_only = cufile, direct, cufile
 
     def start(self) -> None:
         if not self.direct:
