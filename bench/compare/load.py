@@ -233,14 +233,15 @@ class Comparison:
     def text(self) -> str:
         """The report."""
         length, args = self.file.size, self.args
+        memory = "with memory kept from the load before" if args.keep_memory else "their memory included"
         lines = [
             report.title("Loading a safetensors file"), "",
             f"{machine.describe(args.device)}; {length} bytes on {machine.file_system(self.path)}, "
             + ("as given" if args.file else f"random bytes of seed {args.seed}")
             + f"; stripes of {sizes.spell(self.file.stripe)}; device {args.device}.", "",
             "Loaders took turns, each in a process of its own; one untimed load came first. `tensors` go from a path "
-            f"to tensors, {'with memory kept from the load before' if args.keep_memory else 'their memory included'}; `bytes` go into one buffer that was there. After every load the "
-            f"SHA-256 of {len(self.samples)} tensors was that of the file. Cached before the loads: "
+            f"to tensors, {memory}; `bytes` go into one buffer that was there. After every load the SHA-256 of "
+            f"{len(self.samples)} tensors was that of the file. Cached before the loads: "
             + ", ".join(f"{state} {100 * low:.1f} to {100 * high:.1f} %" for state, (low, high) in self.shares.items())
             + ". GB/s, 1 GB = 1e9 bytes.", "",
         ]

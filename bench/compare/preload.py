@@ -100,7 +100,7 @@ class Comparison:
         self.file.close()
 
     def run(self) -> None:
-        """Sizes one after the other; within a size the two of a pair take turns, and the first turns are not counted."""
+        """Sizes one after the other; within a size a pair takes turns, of which the first are not counted."""
         self.file.set("warm")
         for pair, lengths in (((SHIM, NATIVE), self.args.device_bytes), ((HOST, HOST_SHIM), self.args.host_bytes)):
             for length in lengths:

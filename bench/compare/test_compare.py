@@ -8,6 +8,7 @@ reason printed. Peers are not needed: a stand-in for the package shows that load
 import contextlib
 import importlib.util
 import io
+import itertools
 import json
 import os
 import subprocess
@@ -71,7 +72,7 @@ class Sample(unittest.TestCase):
                 tensors = model.make(path, size, seed=1)
                 self.assertLess(abs(path.stat().st_size - size), 0.1 * size)
                 self.assertEqual(tensors[-1].start + tensors[-1].length, path.stat().st_size)
-                for one, next_ in zip(tensors, tensors[1:]):
+                for one, next_ in itertools.pairwise(tensors):
                     self.assertEqual(one.start + one.length, next_.start, "tensors lie side by side")
                 path.unlink()
 
@@ -87,7 +88,7 @@ class Sample(unittest.TestCase):
     def test_one_seed_gives_one_file(self):
         with tempfile.TemporaryDirectory() as folder:
             paths = [Path(folder) / name for name in ("one", "same", "other")]
-            for path, seed in zip(paths, (1, 1, 2)):
+            for path, seed in zip(paths, (1, 1, 2), strict=True):
                 model.make(path, 1 << 20, seed)
             one, same, other = (path.read_bytes() for path in paths)
             self.assertEqual(one, same)

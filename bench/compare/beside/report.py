@@ -6,8 +6,6 @@ import statistics
 from pathlib import Path
 
 
-
-
 def median(values: list[float]) -> float:
     return statistics.median(values)
 
