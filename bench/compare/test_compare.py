@@ -6,7 +6,6 @@ reason printed. Peers are not needed: a stand-in for the package shows that load
 """
 
 import contextlib
-import importlib.util
 import io
 import itertools
 import json
@@ -19,6 +18,7 @@ import unittest
 from pathlib import Path
 
 from beside import cache, machine, model, process, report, sizes
+from beside.loaders import is_installed
 from beside.turns import offset_of
 
 HERE = Path(__file__).resolve().parent
@@ -240,15 +240,17 @@ class Scripts(unittest.TestCase):
             print(f"skipped {name}: {reason}")
 
     def test_the_package_itself_runs_in_the_scripts(self):
-        if importlib.util.find_spec("bifolio") is None:
+        if not is_installed("bifolio"):
             reason = "the package bifolio is not installed for this Python"
             print(f"skipped: {reason}")
             self.skipTest(reason)
         names = ["bifolio.read_into.python"]
-        if importlib.util.find_spec("numpy") is None:
-            print("skipped bifolio.load_file: NumPy is not installed for this Python")
-        else:
-            names += ["bifolio.load_file", "bifolio.read_into.numpy"]
+        if is_installed("numpy"):
+            names.append("bifolio.read_into.numpy")
+        if is_installed("torch") or is_installed("numpy") and is_installed("ml_dtypes"):
+            names.append("bifolio.load_file")
+        for name in {"bifolio.read_into.numpy", "bifolio.load_file"} - set(names):
+            print(f"skipped {name}: PyTorch, or NumPy and ml_dtypes, are not installed for this Python")
         data, text = self.run_script("load.py", "--size", "6MB", "--stripe", "1M", "--repetitions", "1", "--loaders",
                                      "bifolio.*")
         rows = {row["loader"]: row for row in data["rows"]}

@@ -84,21 +84,24 @@ class TorchTensors(Loader):
 
 
 class BifolioLoadFile(Loader):
-    """`bifolio.safetensors.load_file`, into PyTorch tensors on a GPU and NumPy arrays on the host."""
+    """`bifolio.safetensors.load_file`, into PyTorch tensors, or on the host into NumPy arrays where that is all."""
 
     def open(self, path: str, device: str) -> str:
-        require("bifolio", "torch" if device.startswith("cuda") else "numpy")
+        # NumPy has no bf16 of its own.
+        owner = ("torch",) if device.startswith("cuda") or is_installed("torch") else ("numpy", "ml_dtypes")
+        require("bifolio", *owner)
         self.load_file = importlib.import_module("bifolio.safetensors").load_file
-        self.torch = importlib.import_module("torch") if device.startswith("cuda") else None
-        self.path, self.device, self.tensors = path, device, {}
-        if self.torch:
+        self.torch = importlib.import_module("torch") if owner == ("torch",) else None
+        self.path, self.device, self.framework, self.tensors = path, device, owner[0], {}
+        self.is_on_gpu = device.startswith("cuda")
+        if self.is_on_gpu:
             self.torch.cuda.set_device(device)
             self.torch.empty(1, device=device)
-        return versions("bifolio", *(["torch"] if self.torch else ["numpy"]))
+        return versions("bifolio", *owner)
 
     def load(self) -> None:
-        self.tensors = self.load_file(self.path, device=self.device, framework="torch" if self.torch else "numpy")
-        if self.torch:
+        self.tensors = self.load_file(self.path, device=self.device, framework=self.framework)
+        if self.is_on_gpu:
             self.torch.cuda.synchronize()
 
     def bytes_of(self, name: str, start: int, length: int) -> bytes:
@@ -107,7 +110,7 @@ class BifolioLoadFile(Loader):
 
     def release(self, keep: bool) -> None:
         self.tensors = {}
-        if self.torch and not keep:
+        if self.is_on_gpu and not keep:
             self.torch.cuda.empty_cache()
 
 
@@ -519,9 +522,13 @@ LOADERS = {
 }
 
 
+def is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
 def require(*packages: str) -> None:
     for package in packages:
-        if importlib.util.find_spec(package) is None:
+        if not is_installed(package):
             raise Missing(f"the package {package} is not installed")
 
 
@@ -566,4 +573,5 @@ def _version(names: dict, package: str) -> str:
     try:
         return importlib.metadata.version((names.get(package) or [package])[0])
     except importlib.metadata.PackageNotFoundError:
-        return "of no known version"
+        # Imported from a folder, without having been installed.
+        return getattr(importlib.import_module(package), "__version__", "of no known version")
