@@ -5,6 +5,7 @@ use crate::job::Cancel;
 use crate::{Error, ErrorKind, Result};
 use bifolio_device::fork::Birth;
 use bifolio_device::{Allocation, DeviceSlice};
+use std::any::Any;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone)]
 pub struct Buffer {
     slice: DeviceSlice<'static>,
-    owner: Option<Arc<Allocation>>,
+    owner: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Buffer {
@@ -26,7 +27,7 @@ impl Buffer {
         let slice = memory.slice();
         // SAFETY: the buffer keeps the allocation, and the slice leaves it only with a borrow.
         let slice = unsafe { DeviceSlice::from_raw(slice.ptr(), slice.len()) };
-        Self { slice, owner: Some(Arc::clone(memory)) }
+        Self { slice, owner: Some(Arc::<Allocation>::clone(memory)) }
     }
 
     /// Memory that the caller vouches for.
@@ -37,6 +38,16 @@ impl Buffer {
     pub unsafe fn foreign(slice: DeviceSlice<'_>) -> Self {
         // SAFETY: the caller's promise.
         Self { slice: unsafe { DeviceSlice::from_raw(slice.ptr(), slice.len()) }, owner: None }
+    }
+
+    /// Memory that stays valid for as long as `owner` is kept: a share of it is dropped, on any thread, when
+    /// the last request with this buffer or a part of it is over.
+    ///
+    /// # Safety
+    /// The memory is valid until `owner` is dropped.
+    pub unsafe fn kept(slice: DeviceSlice<'_>, owner: Arc<dyn Any + Send + Sync>) -> Self {
+        // SAFETY: the caller's promise.
+        Self { slice: unsafe { DeviceSlice::from_raw(slice.ptr(), slice.len()) }, owner: Some(owner) }
     }
 
     /// The part `offset..offset + len`; an error if it does not lie inside.

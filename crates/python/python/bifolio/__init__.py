@@ -1,0 +1,47 @@
+"""Bifolio moves files into GPU memory, and back, by the best path for their cache state.
+
+    import bifolio, torch
+    tensor = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+    with bifolio.open("model.safetensors") as file:
+        file.read_into(tensor)
+
+Buffers are PyTorch tensors, CuPy and NumPy arrays, and everything else with the CUDA array interface, DLPack or
+the buffer protocol; host memory is the device "host:0". `bifolio.safetensors` loads checkpoints, and
+`bifolio.compat.kvikio` stands in for KvikIO.
+
+Errors are `OSError` where the operating system refused, `ValueError` and `TypeError` for bad arguments, and
+`bifolio.Error` for the rest. A process that has used the package cannot be forked and go on: start further
+ones by "spawn". When the interpreter ends, writes under way are carried out and reads are cancelled.
+"""
+
+from . import safetensors
+from ._native import (
+    CancelledError,
+    Error,
+    File,
+    Future,
+    Memory,
+    __version__,
+    backends,
+    calibrate,
+    devices,
+    empty,
+    explain,
+    open,
+)
+
+__all__ = [
+    "CancelledError",
+    "Error",
+    "File",
+    "Future",
+    "Memory",
+    "__version__",
+    "backends",
+    "calibrate",
+    "devices",
+    "empty",
+    "explain",
+    "open",
+    "safetensors",
+]

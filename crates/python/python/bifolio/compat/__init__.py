@@ -1,0 +1,1 @@
+"""Modules that stand in for other packages: a program changes one import."""

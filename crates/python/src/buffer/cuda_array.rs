@@ -1,0 +1,55 @@
+//! The CUDA array interface, versions 0 to 3.
+
+use super::{DEFAULT_STREAM, Lent, Role, bytes_of, is_c_order, not_contiguous, read_only};
+use crate::error::bad;
+use crate::life::Keeper;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// What an object with the interface lends; none for other objects.
+pub(super) fn lend(object: &Bound<'_, PyAny>, role: Role) -> PyResult<Option<Lent>> {
+    let py = object.py();
+    let Some(interface) = object.getattr_opt(intern!(py, "__cuda_array_interface__"))? else { return Ok(None) };
+    let interface = interface.cast_into::<PyDict>().map_err(|_| broken("is no dictionary"))?;
+    let entry = |name: &str| -> PyResult<Option<Bound<'_, PyAny>>> {
+        Ok(interface.get_item(name)?.filter(|value| !value.is_none()))
+    };
+    let needed = |name: &str| entry(name)?.ok_or_else(|| broken(&format!("has no \"{name}\"")));
+    let shape: Vec<i64> = needed("shape")?.extract().map_err(|_| broken("has a \"shape\" that is none"))?;
+    let (address, is_read_only): (u64, bool) =
+        needed("data")?.extract().map_err(|_| broken("has \"data\" that are no address and flag"))?;
+    let element = element_bytes(&needed("typestr")?.extract::<String>()?)?;
+    if entry("mask")?.is_some() {
+        return Err(bad("masked arrays are not read or written: pass the data and the mask one after the other"));
+    }
+    if role == Role::Destination && is_read_only {
+        return Err(read_only(object));
+    }
+    if let Some(strides) = entry("strides")? {
+        let strides: Vec<i64> = strides.extract().map_err(|_| broken("has \"strides\" that are none"))?;
+        if !is_c_order(&shape, &strides, element.cast_signed()) {
+            return Err(not_contiguous(object));
+        }
+    }
+    let producer = match entry("stream")? {
+        Some(stream) => match stream.extract::<u64>() {
+            Ok(stream) if stream > 0 => stream,
+            _ => return Err(broken("has a \"stream\" that is none: 0 is not allowed there")),
+        },
+        None => DEFAULT_STREAM,
+    };
+    let bytes = bytes_of(&shape, element.checked_mul(8).ok_or_else(|| broken("has elements that are too large"))?)?;
+    Lent::of_gpu(address, bytes, Keeper::Object(object.clone().unbind()), Some(producer)).map(Some)
+}
+
+/// Bytes of an element of a type such as "<f4" or "|u1".
+fn element_bytes(text: &str) -> PyResult<u64> {
+    let number = text.trim_start_matches(['<', '>', '|', '=']).get(1..).unwrap_or_default();
+    let bytes = number.split('[').next().unwrap_or_default().parse().ok().filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| broken(&format!("has the type {text:?}, which is none")))
+}
+
+fn broken(what: &str) -> PyErr {
+    bad(format!("the object's __cuda_array_interface__ {what}"))
+}

@@ -1,0 +1,243 @@
+//! DLPack, both ways: capsules of other packages, with and without a version, and our own memory as one.
+//!
+//! A capsule that we read is kept as it is and not renamed: its destructor then calls the exporter's deleter,
+//! when the request is over. A capsule of ours owns a share of the memory; consumers call the deleter on
+//! any thread, with or without the interpreter's lock, and it touches nothing of Python's.
+
+use super::{DEFAULT_STREAM, Lent, Role, bytes_of, is_c_order, not_contiguous, read_only};
+use crate::error::bad;
+use crate::life::Keeper;
+use bifolio_device::{Allocation, BackendKind, DeviceId};
+use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::ffi::{CStr, c_void};
+use std::sync::Arc;
+
+const CPU: i32 = 1;
+const CUDA: i32 = 2;
+const CUDA_HOST: i32 = 3;
+const OPENCL: i32 = 4;
+
+const READ_ONLY: u64 = 1;
+
+const PLAIN: &CStr = c"dltensor";
+const VERSIONED: &CStr = c"dltensor_versioned";
+
+/// The latest version of the format that is understood, as major and minor.
+const VERSION: (u32, u32) = (1, 1);
+
+#[repr(C)]
+struct Tensor {
+    data: *mut c_void,
+    device_type: i32,
+    device_id: i32,
+    sides: i32,
+    code: u8,
+    bits: u8,
+    lanes: u16,
+    shape: *mut i64,
+    strides: *mut i64,
+    byte_offset: u64,
+}
+
+#[repr(C)]
+struct Managed {
+    tensor: Tensor,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut Managed)>,
+}
+
+#[repr(C)]
+struct ManagedVersioned {
+    major: u32,
+    minor: u32,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut ManagedVersioned)>,
+    flags: u64,
+    tensor: Tensor,
+}
+
+/// What an object with DLPack lends; none for other objects.
+pub(super) fn lend(object: &Bound<'_, PyAny>, role: Role) -> PyResult<Option<Lent>> {
+    let py = object.py();
+    let Some(device) = object.getattr_opt(intern!(py, "__dlpack_device__"))? else { return Ok(None) };
+    let (kind, index): (i32, i32) = device.call0()?.extract()?;
+    if !matches!(kind, CPU | CUDA | CUDA_HOST) {
+        return Err(bad(format!(
+            "the array lies on device {index} of DLPack's type {kind}: bifolio moves files into NVIDIA GPUs (2) and \
+             host memory (1, 3)"
+        )));
+    }
+    let capsule = capsule_of(object, kind)?;
+    let (tensor, flags) = open(&capsule)?;
+    if role == Role::Destination && flags & READ_ONLY != 0 {
+        return Err(read_only(object));
+    }
+    let sides = usize::try_from(tensor.sides).map_err(|_| bad("the DLPack tensor has a negative number of sides"))?;
+    // SAFETY: the exporter describes `sides` sides.
+    let shape = unsafe { numbers(tensor.shape, sides) };
+    if !tensor.strides.is_null() {
+        // SAFETY: as above.
+        let strides = unsafe { numbers(tensor.strides, sides) };
+        if !is_c_order(shape, strides, 1) {
+            return Err(not_contiguous(object));
+        }
+    }
+    let bytes = bytes_of(shape, u64::from(tensor.bits) * u64::from(tensor.lanes))?;
+    let address = (tensor.data as u64).wrapping_add(tensor.byte_offset);
+    let keeper = Keeper::Object(capsule.unbind());
+    let lent = match kind {
+        CUDA => Lent::of_gpu(address, bytes, keeper, Some(DEFAULT_STREAM)),
+        _ => Lent::of_host(address, bytes, keeper),
+    };
+    lent.map(Some)
+}
+
+/// Asks for a capsule whose data are ready in the order of the default stream.
+fn capsule_of<'py>(object: &Bound<'py, PyAny>, kind: i32) -> PyResult<Bound<'py, PyAny>> {
+    let py = object.py();
+    let options = PyDict::new(py);
+    if kind == CUDA {
+        options.set_item("stream", DEFAULT_STREAM)?;
+    }
+    options.set_item("max_version", VERSION)?;
+    let method = object.getattr(intern!(py, "__dlpack__"))?;
+    match method.call((), Some(&options)) {
+        // Exporters from before version 1 do not know the argument.
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => {
+            options.del_item("max_version")?;
+            method.call((), Some(&options))
+        }
+        outcome => outcome,
+    }
+}
+
+/// What a capsule holds, and its flags.
+fn open<'a>(capsule: &'a Bound<'_, PyAny>) -> PyResult<(&'a Tensor, u64)> {
+    let object = capsule.as_ptr();
+    // SAFETY: questions about an object that may be anything; the pointer is asked for under the name that the
+    // capsule has, and the format says what is behind it while it has that name.
+    unsafe {
+        if ffi::PyCapsule_IsValid(object, PLAIN.as_ptr()) == 1 {
+            let managed = ffi::PyCapsule_GetPointer(object, PLAIN.as_ptr()).cast::<Managed>();
+            return Ok((&(*managed).tensor, 0));
+        }
+        if ffi::PyCapsule_IsValid(object, VERSIONED.as_ptr()) == 1 {
+            let managed = ffi::PyCapsule_GetPointer(object, VERSIONED.as_ptr()).cast::<ManagedVersioned>();
+            if (*managed).major != VERSION.0 {
+                return Err(bad(format!("version {} of DLPack is not known; {} is", (*managed).major, VERSION.0)));
+            }
+            return Ok((&(*managed).tensor, (*managed).flags));
+        }
+    }
+    Err(bad("__dlpack__ returned no capsule, or one that was used before"))
+}
+
+/// # Safety
+/// The exporter has that many numbers there.
+unsafe fn numbers<'a>(first: *const i64, count: usize) -> &'a [i64] {
+    if count == 0 || first.is_null() {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(first, count) }
+}
+
+/// What a capsule of ours owns: the memory, and the numbers that its description points to.
+struct Exported {
+    #[allow(dead_code, reason = "kept for its reference")]
+    memory: Arc<Allocation>,
+    shape: [i64; 1],
+    strides: [i64; 1],
+}
+
+/// The device of DLPack's that a device is.
+pub(crate) fn device_of(id: DeviceId) -> (i32, i32) {
+    match id.backend {
+        BackendKind::Host => (CPU, 0),
+        BackendKind::Cuda => (CUDA, id.index.cast_signed()),
+        BackendKind::OpenCl => (OPENCL, id.index.cast_signed()),
+    }
+}
+
+/// A capsule with bytes of an allocation, for consumers that know version 1 or not.
+pub(crate) fn export<'py>(
+    py: Python<'py>,
+    memory: &Arc<Allocation>,
+    (address, bytes): (u64, u64),
+    versioned: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let id = memory.device().id();
+    let (device_type, device_id) = device_of(id);
+    if device_type == OPENCL {
+        return Err(PyBufferError::new_err(format!("{id}: its addresses mean nothing outside of bifolio")));
+    }
+    let side = bytes.cast_signed();
+    let exported = Box::into_raw(Box::new(Exported { memory: Arc::clone(memory), shape: [side], strides: [1] }));
+    // SAFETY: the box was just leaked, and stays in place until the deleter takes it back.
+    let (shape, strides) = unsafe { (&raw mut (*exported).shape, &raw mut (*exported).strides) };
+    let tensor = Tensor {
+        data: address as *mut c_void,
+        device_type,
+        device_id,
+        sides: 1,
+        code: 1,
+        bits: 8,
+        lanes: 1,
+        shape: shape.cast(),
+        strides: strides.cast(),
+        byte_offset: 0,
+    };
+    let context = exported.cast::<c_void>();
+    // SAFETY: the structure lives until its deleter is called, once: by the consumer, or by the capsule's
+    // destructor where nobody consumed it.
+    let capsule = unsafe {
+        if versioned {
+            let (major, minor) = VERSION;
+            let deleter = Some(delete_versioned as unsafe extern "C" fn(_));
+            let managed = Box::new(ManagedVersioned { major, minor, context, deleter, flags: 0, tensor });
+            ffi::PyCapsule_New(Box::into_raw(managed).cast(), VERSIONED.as_ptr(), Some(drop_capsule))
+        } else {
+            let managed = Box::new(Managed { tensor, context, deleter: Some(delete) });
+            ffi::PyCapsule_New(Box::into_raw(managed).cast(), PLAIN.as_ptr(), Some(drop_capsule))
+        }
+    };
+    // SAFETY: a new reference, or NULL with an exception.
+    unsafe { Bound::from_owned_ptr_or_err(py, capsule) }
+}
+
+unsafe extern "C" fn delete(managed: *mut Managed) {
+    // SAFETY: made by `export`, and called once.
+    unsafe {
+        let managed = Box::from_raw(managed);
+        drop(Box::from_raw(managed.context.cast::<Exported>()));
+    }
+}
+
+unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
+    // SAFETY: as above.
+    unsafe {
+        let managed = Box::from_raw(managed);
+        drop(Box::from_raw(managed.context.cast::<Exported>()));
+    }
+}
+
+/// Consumers rename a capsule, so one with its first name was never consumed.
+unsafe extern "C" fn drop_capsule(capsule: *mut ffi::PyObject) {
+    // SAFETY: called by the interpreter with a capsule of `export`.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, PLAIN.as_ptr()) == 1 {
+            delete(ffi::PyCapsule_GetPointer(capsule, PLAIN.as_ptr()).cast());
+        } else if ffi::PyCapsule_IsValid(capsule, VERSIONED.as_ptr()) == 1 {
+            delete_versioned(ffi::PyCapsule_GetPointer(capsule, VERSIONED.as_ptr()).cast());
+        }
+    }
+}
+
+// The layouts that every consumer was compiled with.
+const _: () = assert!(size_of::<Tensor>() == 48);
+const _: () = assert!(size_of::<Managed>() == 64);
+const _: () = assert!(size_of::<ManagedVersioned>() == 80);

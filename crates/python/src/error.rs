@@ -1,0 +1,60 @@
+//! Exceptions: what the operating system said is an `OSError`, a bad argument is a `ValueError`, and the rest
+//! is `bifolio.Error`. The sentences are those of the crates below.
+
+use bifolio_io::{Error as IoError, ErrorKind};
+use pyo3::create_exception;
+use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+create_exception!(
+    bifolio,
+    Error,
+    PyRuntimeError,
+    "A failure that is neither a bad argument (ValueError) nor the operating system's (OSError)."
+);
+create_exception!(bifolio, CancelledError, Error, "The request was cancelled before it was over.");
+create_exception!(bifolio.safetensors, SafetensorError, Error, "A file that is no valid safetensors file.");
+
+/// A bad argument.
+pub(crate) fn bad(sentence: impl Into<String>) -> PyErr {
+    PyValueError::new_err(sentence.into())
+}
+
+/// The exception for a failed request.
+pub(crate) fn of_request(error: &IoError) -> PyErr {
+    let sentence = error.to_string();
+    match error.kind() {
+        ErrorKind::BadRange | ErrorKind::BadDestination => bad(sentence),
+        ErrorKind::NotFound => os_error(error.os_code().unwrap_or(libc::ENOENT), sentence),
+        ErrorKind::Permission => os_error(error.os_code().unwrap_or(libc::EACCES), sentence),
+        ErrorKind::NotAFile => os_error(error.os_code().unwrap_or(libc::EINVAL), sentence),
+        ErrorKind::Read | ErrorKind::Write => os_error(error.os_code().unwrap_or(libc::EIO), sentence),
+        ErrorKind::ReadOnly => unsupported(sentence),
+        ErrorKind::Cancelled => CancelledError::new_err(sentence),
+        _ => Error::new_err(sentence),
+    }
+}
+
+/// The exception for a device's failure.
+pub(crate) fn of_device(error: &bifolio_device::Error) -> PyErr {
+    match error.kind() {
+        bifolio_device::ErrorKind::OutOfMemory => PyMemoryError::new_err(error.to_string()),
+        bifolio_device::ErrorKind::BadArgument => bad(error.to_string()),
+        _ => Error::new_err(error.to_string()),
+    }
+}
+
+/// Python picks the subclass by the number: `FileNotFoundError`, `PermissionError`, ...
+fn os_error(code: i32, sentence: String) -> PyErr {
+    PyOSError::new_err((code, sentence))
+}
+
+/// `io.UnsupportedOperation`, which is what Python's own files raise; both an `OSError` and a `ValueError`.
+pub(crate) fn unsupported(sentence: String) -> PyErr {
+    let raise = |py: Python<'_>| -> PyResult<PyErr> {
+        let class = py.import("io")?.getattr("UnsupportedOperation")?;
+        Ok(PyErr::from_value(class.call1((PyString::new(py, &sentence),))?))
+    };
+    Python::attach(|py| raise(py).unwrap_or_else(|error| error))
+}

@@ -1,0 +1,445 @@
+//! Files: reads and writes on the caller's thread, and the requests that run by themselves.
+
+use crate::buffer::{Lent, Role, adopt};
+use crate::count::Count;
+use crate::error::{bad, of_device, of_request, unsupported};
+use crate::explain::plan;
+use crate::future::{Future, Running};
+use crate::life::{Owner, READ, begin, detached, write_options};
+use crate::stream::RawStream;
+use bifolio_device::BackendKind;
+use bifolio_io::{Advice, Buffer, Cancel, ErrorKind, OpenFile, PendingOnStream, ReadExtent, ReadOptions, process};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use std::ffi::c_char;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// An open file or striped set. Any number of threads may use one. Closing it lets requests under way go on.
+#[pyclass(frozen, module = "bifolio", weakref)]
+#[derive(Debug)]
+pub(crate) struct File {
+    /// None once it was closed.
+    open: RwLock<Option<Arc<OpenFile>>>,
+    name: PathBuf,
+    writable: bool,
+}
+
+/// Opens a file: "r" for reading, "r+" for reading and writing, "w" for both with an empty file, which is
+/// created where there is none. "stripe:SET.toml" and "stripe:512K:A,B,..." name striped sets, which "w"
+/// neither creates nor empties.
+#[pyfunction]
+#[pyo3(signature = (path, mode = "r"))]
+pub(crate) fn open(py: Python<'_>, path: PathBuf, mode: &str) -> PyResult<File> {
+    begin()?;
+    let (writable, anew) = match mode {
+        "r" | "rb" => (false, false),
+        "r+" | "rb+" | "r+b" => (true, false),
+        "w" | "w+" | "wb" | "wb+" | "w+b" => (true, true),
+        _ => return Err(bad(format!("{mode:?} is no mode: use \"r\", \"r+\" or \"w\""))),
+    };
+    let opened = detached(py, || {
+        let file = if writable { OpenFile::open_for_writing(&path, anew)? } else { OpenFile::open(&path)? };
+        let is_plain = file.layout().is_none() && file.buffered().metadata().is_ok_and(|metadata| metadata.is_file());
+        if anew && is_plain {
+            file.buffered().set_len(0).map_err(|error| bifolio_io::Error::system(&path, "emptying it", error))?;
+        }
+        Ok(file)
+    });
+    let open = RwLock::new(Some(Arc::new(opened.map_err(|error| of_request(&error))?)));
+    Ok(File { open, name: path, writable })
+}
+
+impl File {
+    /// The file, or a refusal where it was closed. Every call of an open file begins here.
+    fn file(&self) -> PyResult<Arc<OpenFile>> {
+        begin()?;
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        open.clone().ok_or_else(|| PyValueError::new_err(format!("{}: the file is closed", self.name.display())))
+    }
+
+    fn writable_file(&self) -> PyResult<Arc<OpenFile>> {
+        let file = self.file()?;
+        if self.writable {
+            return Ok(file);
+        }
+        let name = self.name.display();
+        Err(unsupported(format!("{name}: the file was opened for reading only: open it with \"r+\" or \"w\"")))
+    }
+
+    /// How many bytes of a buffer, from `place` on, a request is about.
+    fn length(&self, lent: &mut Lent, offset: u64, length: Option<Count>, place: Count) -> PyResult<u64> {
+        lent.skip(place.0)?;
+        let bytes = length.map_or(lent.bytes, |length| length.0);
+        if bytes > lent.bytes {
+            let name = self.name.display();
+            return Err(bad(format!(
+                "{name}, offset {offset}: {bytes} bytes were asked for, and the buffer has {}",
+                lent.bytes
+            )));
+        }
+        Ok(bytes)
+    }
+}
+
+/// A read beyond the end of the file has no bytes, as with `pread`; other failures stay.
+fn beyond_the_end<T>(file: &OpenFile, offset: u64, error: bifolio_io::Error, nothing: T) -> PyResult<T> {
+    let is_beyond = error.kind() == ErrorKind::BadRange && file.size().is_ok_and(|size| offset > size);
+    if is_beyond { Ok(nothing) } else { Err(of_request(&error)) }
+}
+
+/// The share of a request that runs by itself.
+fn share(lent: Lent, bytes: u64, read: Option<&Cancel>, on_stream: bool) -> Buffer {
+    let slice = lent.first(bytes);
+    // SAFETY: the memory stays for as long as its keeper, which the owner has.
+    unsafe { Buffer::kept(slice, Owner::new(lent.keeper, read, on_stream)) }
+}
+
+/// Submits a read in the order of a stream.
+fn submit_on(
+    py: Python<'_>,
+    file: &OpenFile,
+    mut lent: Lent,
+    (offset, bytes): (u64, u64),
+    stream: RawStream,
+) -> PyResult<Option<PendingOnStream>> {
+    let router = Arc::clone(&lent.router);
+    if router.device().id().backend != BackendKind::Cuda {
+        let id = router.device().id();
+        return Err(bad(format!("memory of {id} has no streams: leave `stream` out")));
+    }
+    let producer = lent.producer.take().filter(|producer| *producer != stream.0);
+    let options = ReadOptions::default();
+    let buffer = share(lent, bytes, Some(&options.cancel), true);
+    let submitted = detached(py, || {
+        let stream = adopt(&router, stream.0).map_err(|error| bifolio_io::Error::device(file.path(), error))?;
+        if let Some(producer) = producer {
+            let ready = adopt(&router, producer).and_then(|producer| stream.wait(&producer.record()?));
+            ready.map_err(|error| bifolio_io::Error::device(file.path(), error))?;
+        }
+        router.submit_read_on(&stream, file, offset, Some(bytes), &buffer, &options)
+    });
+    submitted.map(Some).or_else(|error| beyond_the_end(file, offset, error, None))
+}
+
+/// Extents as Python has them: an (n, 3) array of 64-bit integers, or a sequence of (offset, length, place).
+fn extents_of(object: &Bound<'_, PyAny>) -> PyResult<Vec<ReadExtent>> {
+    if let Some(extents) = extents_of_array(object)? {
+        return Ok(extents);
+    }
+    let each = object.try_iter().map_err(|_| no_extents())?;
+    let extent = |item: PyResult<Bound<'_, PyAny>>| -> PyResult<ReadExtent> {
+        let item = item?;
+        let extent: PyResult<(Count, Count, Count)> = item.extract();
+        let (offset, length, place) = extent
+            .map_err(|error| if error.is_instance_of::<PyTypeError>(item.py()) { no_extents() } else { error })?;
+        Ok(ReadExtent { offset: offset.0, length: length.0, place: place.0 })
+    };
+    each.map(extent).collect()
+}
+
+fn no_extents() -> PyErr {
+    PyTypeError::new_err(
+        "extents are a sequence of (offset, length, place), or a contiguous array of 64-bit integers with three columns",
+    )
+}
+
+/// The fast way: thousands of extents without an object for each number. None for what is no such array.
+fn extents_of_array(object: &Bound<'_, PyAny>) -> PyResult<Option<Vec<ReadExtent>>> {
+    // SAFETY: a question about the object's type.
+    if unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } == 0 {
+        return Ok(None);
+    }
+    // SAFETY: the structure is filled by the call, for which zeroes are a valid start.
+    let mut view = Box::new(unsafe { std::mem::zeroed::<ffi::Py_buffer>() });
+    let flags = ffi::PyBUF_STRIDES | ffi::PyBUF_FORMAT;
+    // SAFETY: the object has the protocol, and the structure may be written.
+    if unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *view, flags) } != 0 {
+        return Err(PyErr::fetch(object.py()));
+    }
+    let view = crate::life::View(view);
+    let view = &view.0;
+    if view.ndim != 2 || view.shape.is_null() {
+        return Err(no_extents());
+    }
+    // SAFETY: two sides; the format, where there is one, ends with a zero byte.
+    let (columns, format, contiguous) = unsafe {
+        let format = if view.format.is_null() { c"B" } else { std::ffi::CStr::from_ptr(view.format) };
+        (*view.shape.add(1), format, ffi::PyBuffer_IsContiguous(&raw const **view, b'C' as c_char) == 1)
+    };
+    let kind = format.to_str().unwrap_or_default().trim_start_matches(['@', '=', '<']);
+    let is_signed = matches!(kind, "l" | "q" | "n");
+    let is_integer = view.itemsize == 8 && (is_signed || matches!(kind, "L" | "Q" | "N"));
+    if columns != 3 || !is_integer || !contiguous {
+        return Err(no_extents());
+    }
+    let numbers = view.len as usize / 8;
+    let number = |index: usize| -> PyResult<u64> {
+        // SAFETY: the view has that many numbers of eight bytes, perhaps not aligned.
+        let number = unsafe { view.buf.cast::<u64>().add(index).read_unaligned() };
+        if is_signed && number.cast_signed() < 0 {
+            let row = index / 3;
+            return Err(bad(format!("extent {row} has the negative number {}", number.cast_signed())));
+        }
+        Ok(number)
+    };
+    let extent = |at: usize| Ok(ReadExtent { offset: number(at)?, length: number(at + 1)?, place: number(at + 2)? });
+    (0..numbers).step_by(3).map(extent).collect::<PyResult<_>>().map(Some)
+}
+
+#[pymethods]
+impl File {
+    /// Reads bytes of the file, from `offset` on, to the start of a buffer, and waits. Without a length the
+    /// buffer is filled. Returns how many bytes were read, which are fewer only at the end of the file.
+    /// `buffer_offset` is where the bytes go, from the start of the buffer.
+    ///
+    /// With a stream of the buffer's device it returns when the file was read and the copies are enqueued:
+    /// work that is enqueued on the stream afterwards sees the bytes, other work does not yet.
+    #[pyo3(signature = (buffer, offset = Count(0), length = None, stream = None, *, buffer_offset = Count(0)),
+           text_signature = "($self, buffer, offset=0, length=None, stream=None, *, buffer_offset=0)")]
+    fn read_into(
+        &self,
+        buffer: &Bound<'_, PyAny>,
+        offset: Count,
+        length: Option<Count>,
+        stream: Option<RawStream>,
+        buffer_offset: Count,
+    ) -> PyResult<u64> {
+        let (py, file, offset) = (buffer.py(), self.file()?, offset.0);
+        let mut lent = Lent::by(buffer, Role::Destination)?;
+        let bytes = self.length(&mut lent, offset, length, buffer_offset)?;
+        if let Some(stream) = stream {
+            let Some(pending) = submit_on(py, &file, lent, (offset, bytes), stream)? else { return Ok(0) };
+            // The rest is the stream's; the request keeps the memory until it has landed.
+            return detached(py, || pending.into_host().wait()).map_err(|error| of_request(&error));
+        }
+        if bytes == 0 {
+            return Ok(0);
+        }
+        let (router, slice, producer) = (&lent.router, lent.first(bytes), lent.producer);
+        let outcome = detached(py, || {
+            Lent::settle(router, producer).map_err(|error| bifolio_io::Error::device(file.path(), error))?;
+            router.read(&file, offset, Some(bytes), slice, &READ)
+        });
+        outcome.map(|report| report.bytes).or_else(|error| beyond_the_end(&file, offset, error, 0))
+    }
+
+    /// Writes a buffer, or its first `length` bytes, to the file at `offset`, growing it where it ends
+    /// before, and waits. A durable write returns when the bytes would survive a loss of power. Returns how
+    /// many bytes were written: all of them.
+    #[pyo3(signature = (buffer, offset = Count(0), length = None, durable = false, stream = None, *, buffer_offset = Count(0)),
+           text_signature = "($self, buffer, offset=0, length=None, durable=False, stream=None, *, buffer_offset=0)")]
+    fn write_from(
+        &self,
+        buffer: &Bound<'_, PyAny>,
+        offset: Count,
+        length: Option<Count>,
+        durable: bool,
+        stream: Option<RawStream>,
+        buffer_offset: Count,
+    ) -> PyResult<u64> {
+        let (file, offset) = (self.writable_file()?, offset.0);
+        let mut lent = Lent::by(buffer, Role::Source)?;
+        let bytes = self.length(&mut lent, offset, length, buffer_offset)?;
+        let producers = producers(&lent, stream)?;
+        let (router, slice) = (&lent.router, lent.first(bytes));
+        let outcome = detached(buffer.py(), || {
+            for producer in producers {
+                Lent::settle(router, producer).map_err(|error| bifolio_io::Error::device(file.path(), error))?;
+            }
+            router.write(&file, offset, slice, &write_options(durable))
+        });
+        outcome.map(|report| report.bytes).map_err(|error| of_request(&error))
+    }
+
+    /// Reads many extents of the file by one request, and waits: each is (offset, length, place), where the
+    /// place counts from the start of the buffer. They may overlap in the file, not in the buffer. Extents
+    /// beyond the end of the file are cut short. Returns how many bytes were read.
+    fn read_batch(&self, buffer: &Bound<'_, PyAny>, extents: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let file = self.file()?;
+        let extents = extents_of(extents)?;
+        let lent = Lent::by(buffer, Role::Destination)?;
+        let (router, slice, producer) = (&lent.router, lent.first(lent.bytes), lent.producer);
+        let outcome = detached(buffer.py(), || {
+            Lent::settle(router, producer).map_err(|error| bifolio_io::Error::device(file.path(), error))?;
+            router.read_batch(&file, &extents, slice, &READ)
+        });
+        outcome.map(|report| report.bytes).map_err(|error| of_request(&error))
+    }
+
+    /// `read_into` that runs by itself. With a stream the bytes land in its order: after what is enqueued on
+    /// it already, before what is enqueued later.
+    #[pyo3(signature = (buffer, offset = Count(0), length = None, stream = None, *, buffer_offset = Count(0)),
+           text_signature = "($self, buffer, offset=0, length=None, stream=None, *, buffer_offset=0)")]
+    fn pread(
+        &self,
+        buffer: &Bound<'_, PyAny>,
+        offset: Count,
+        length: Option<Count>,
+        stream: Option<RawStream>,
+        buffer_offset: Count,
+    ) -> PyResult<Future> {
+        let (py, file, offset) = (buffer.py(), self.file()?, offset.0);
+        let mut lent = Lent::by(buffer, Role::Destination)?;
+        let mut bytes = self.length(&mut lent, offset, length, buffer_offset)?;
+        if let Some(stream) = stream {
+            let pending = submit_on(py, &file, lent, (offset, bytes), stream)?;
+            return Ok(Future::new(pending.map_or(Running::Nothing, Running::OnStream)));
+        }
+        let size = file.size().map_err(|error| of_request(&error))?;
+        bytes = bytes.min(size.saturating_sub(offset));
+        if bytes == 0 {
+            return Ok(Future::new(Running::Nothing));
+        }
+        let (router, producer) = (Arc::clone(&lent.router), lent.producer);
+        let options = ReadOptions::default();
+        let buffer = share(lent, bytes, Some(&options.cancel), false);
+        let pending = detached(py, || {
+            Lent::settle(&router, producer)?;
+            Ok(router.submit_read(&file, offset, Some(bytes), &buffer, &options))
+        });
+        Ok(Future::new(Running::Read(pending.map_err(|error| of_device(&error))?)))
+    }
+
+    /// `write_from` that runs by itself. Requests for the same bytes of this file that are made later come
+    /// after it. The end of the interpreter waits for it.
+    #[pyo3(signature = (buffer, offset = Count(0), length = None, durable = false, stream = None, *, buffer_offset = Count(0)),
+           text_signature = "($self, buffer, offset=0, length=None, durable=False, stream=None, *, buffer_offset=0)")]
+    fn pwrite(
+        &self,
+        buffer: &Bound<'_, PyAny>,
+        offset: Count,
+        length: Option<Count>,
+        durable: bool,
+        stream: Option<RawStream>,
+        buffer_offset: Count,
+    ) -> PyResult<Future> {
+        let (file, offset) = (self.writable_file()?, offset.0);
+        let mut lent = Lent::by(buffer, Role::Source)?;
+        let bytes = self.length(&mut lent, offset, length, buffer_offset)?;
+        let producers = producers(&lent, stream)?;
+        let router = Arc::clone(&lent.router);
+        let source = share(lent, bytes, None, false);
+        let pending = detached(buffer.py(), || {
+            for producer in producers {
+                Lent::settle(&router, producer)?;
+            }
+            Ok(router.submit_write(&file, offset, &source, &write_options(durable)))
+        });
+        Ok(Future::new(Running::Write(pending.map_err(|error| of_device(&error))?)))
+    }
+
+    /// `read_batch` that runs by itself.
+    fn pread_batch(&self, buffer: &Bound<'_, PyAny>, extents: &Bound<'_, PyAny>) -> PyResult<Future> {
+        let file = self.file()?;
+        let extents = extents_of(extents)?;
+        let lent = Lent::by(buffer, Role::Destination)?;
+        let (router, producer, bytes) = (Arc::clone(&lent.router), lent.producer, lent.bytes);
+        let options = ReadOptions::default();
+        let destination = share(lent, bytes, Some(&options.cancel), false);
+        let pending = detached(buffer.py(), || {
+            Lent::settle(&router, producer)?;
+            Ok(router.submit_batch(&file, extents, &destination, &options))
+        });
+        Ok(Future::new(Running::Batch(pending.map_err(|error| of_device(&error))?)))
+    }
+
+    /// Makes everything written so far durable (`fdatasync`).
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        let file = self.writable_file()?;
+        let device = bifolio_device::DeviceChoice::Exactly(bifolio_device::DeviceId::HOST);
+        detached(py, || process::router(device)?.sync(&file)).map_err(|error| of_request(&error))
+    }
+
+    /// Says how the file will be read, as `posix_fadvise` does: "normal", "sequential" or "random".
+    fn advise(&self, advice: &str) -> PyResult<()> {
+        let advice = match advice {
+            "normal" => Advice::Normal,
+            "sequential" => Advice::Sequential,
+            "random" => Advice::Random,
+            _ => return Err(bad(format!("{advice:?} is no advice: use \"normal\", \"sequential\" or \"random\""))),
+        };
+        self.file()?.advise(advice);
+        Ok(())
+    }
+
+    /// Plans a read without doing it: which engine would move which bytes into the device (without one, the
+    /// first GPU, else the host), what of them is cached, and why.
+    #[pyo3(signature = (offset = Count(0), length = None, device = None, engine = None),
+           text_signature = "($self, offset=0, length=None, device=None, engine=None)")]
+    fn explain<'py>(
+        &self,
+        py: Python<'py>,
+        offset: Count,
+        length: Option<Count>,
+        device: Option<&str>,
+        engine: Option<&str>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let file = self.file()?;
+        plan(py, &file, (offset.0, length.map(|length| length.0)), device, engine)
+    }
+
+    /// Closes the file. Requests under way go on; further calls are refused.
+    fn close(&self, py: Python<'_>) {
+        let file = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
+        // Ending registrations with a device may wait for it.
+        py.detach(|| drop(file));
+    }
+
+    /// Whether it was closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    /// Size in bytes, at this moment.
+    #[getter]
+    fn size(&self) -> PyResult<u64> {
+        self.file()?.size().map_err(|error| of_request(&error))
+    }
+
+    /// The name under which it was opened.
+    #[getter]
+    fn name(&self) -> String {
+        self.name.display().to_string()
+    }
+
+    /// "r" or "r+".
+    #[getter]
+    fn mode(&self) -> &'static str {
+        if self.writable { "r+" } else { "r" }
+    }
+
+    /// The file descriptor for reads through the page cache; of a striped set, its first member's.
+    fn fileno(&self) -> PyResult<i32> {
+        Ok(self.file()?.buffered().as_raw_fd())
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        slf.get().file()?;
+        Ok(slf)
+    }
+
+    #[pyo3(signature = (*exception))]
+    fn __exit__(&self, exception: &Bound<'_, PyTuple>) {
+        self.close(exception.py());
+    }
+
+    fn __repr__(&self) -> String {
+        let closed = if self.closed() { ", closed" } else { "" };
+        format!("<bifolio.File {:?}, {:?}{closed}>", self.name.display().to_string(), self.mode())
+    }
+}
+
+/// The streams whose work comes before a write: the memory's own, and the caller's.
+fn producers(lent: &Lent, stream: Option<RawStream>) -> PyResult<[Option<u64>; 2]> {
+    let Some(RawStream(stream)) = stream else { return Ok([lent.producer, None]) };
+    let id = lent.router.device().id();
+    if id.backend != BackendKind::Cuda {
+        return Err(bad(format!("memory of {id} has no streams: leave `stream` out")));
+    }
+    Ok([lent.producer.filter(|producer| *producer != stream), Some(stream)])
+}

@@ -1,0 +1,55 @@
+//! `bifolio._native`: the part of the Python package that is written in Rust. What programs import is
+//! `python/bifolio`, which names what is here and adds what needs no speed.
+//!
+//! ```text
+//!   file      File: reads and writes, on the caller's thread     future    requests that run by themselves
+//!   buffer    what a Python object lends: address, length, device, and what keeps it there
+//!   memory    device memory without a framework                  stream    a caller's stream
+//!   devices   what there is, calibration                         header    safetensors, as strict as its model
+//!   life      forks, and the end of the interpreter              error     exceptions
+//! ```
+//!
+//! Calls look at their arguments with the interpreter's lock held, and let go of it for everything that
+//! waits. Memory that a request uses is kept by the request itself (`life::Owner`), so futures may be dropped
+//! at any time. Panics become exceptions at every entry (`PyO3` does that).
+
+// Functions of a Python module take what Python hands them.
+#![allow(clippy::needless_pass_by_value, reason = "PyO3 extracts arguments as values")]
+#![allow(clippy::doc_markdown, reason = "what is described for Python is read there, as plain text")]
+
+mod buffer;
+mod count;
+mod devices;
+mod error;
+mod explain;
+mod file;
+mod future;
+mod header;
+mod life;
+mod memory;
+mod safetensors;
+mod stream;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+#[pyo3(name = "_native")]
+mod native {
+    use super::{Bound, PyModule, PyModuleMethods, PyResult};
+    #[pymodule_export]
+    use super::{
+        devices::{backends, calibrate, devices},
+        error::{CancelledError, Error, SafetensorError},
+        explain::explain,
+        file::{File, open},
+        future::Future,
+        memory::{Memory, empty},
+        safetensors::read_header,
+    };
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        super::life::watch(module)
+    }
+}
