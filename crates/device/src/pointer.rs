@@ -38,3 +38,9 @@ impl Device {
         backend::open_of(located).map(Self::from_backend).map_err(|error| error.on(located.device))
     }
 }
+
+/// The device and context of a stream of the program's, as a driver's handle: those of a range without bytes.
+/// None where no driver was loaded, or where it does not know the stream.
+pub fn locate_stream(raw: u64) -> Option<Located> {
+    backend::locate_stream(raw)
+}

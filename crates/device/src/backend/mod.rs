@@ -53,6 +53,11 @@ pub(crate) fn locate(address: u64) -> Option<Located> {
     host::locate(address).or_else(|| cuda::locate(address))
 }
 
+/// The device of a stream of the program's.
+pub(crate) fn locate_stream(raw: u64) -> Option<Located> {
+    cuda::locate_stream(raw)
+}
+
 /// Opens the device that has some memory, in that memory's context.
 pub(crate) fn open_of(located: &Located) -> Result<Arc<dyn Backend>> {
     match located.device.backend {

@@ -24,7 +24,7 @@ mod probe;
 mod stream;
 mod sys;
 
-pub(super) use pointer::{locate, open_in};
+pub(super) use pointer::{locate, locate_stream, open_in};
 pub(super) use probe::report;
 
 use super::{Backend, RawDirectStorage, RawEnergyMeter, RawFrame, RawModule, RawStream};

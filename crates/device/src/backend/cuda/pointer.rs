@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::open_with;
-use super::sys::{self, ContextHandle, Cuda, Ordinal, SUCCESS, Status};
+use super::sys::{self, ContextHandle, Cuda, Ordinal, SUCCESS, Status, StreamHandle};
 use crate::backend::Backend;
 use crate::pointer::Located;
 use crate::{BackendKind, DeviceId, DevicePtr, Result};
@@ -56,6 +56,40 @@ pub(in crate::backend) fn locate(address: u64) -> Option<Located> {
         address: DevicePtr(device_address),
         start,
         len: len as u64,
+    })
+}
+
+/// The device and context of a stream of the program's. The default streams are those of the thread's
+/// current context.
+pub(in crate::backend) fn locate_stream(raw: u64) -> Option<Located> {
+    if !is_loaded() {
+        return None;
+    }
+    let cuda = &sys::driver().ok()?.0;
+    let (mut context, mut current) = (ContextHandle::default(), ContextHandle::default());
+    let mut ordinal: Ordinal = -1;
+    // SAFETY: the driver looks the handle up and stores one handle each; the thread's current context is put
+    // back. Before `cuInit` the driver refuses, and then nobody has a stream.
+    let known = unsafe {
+        (cuda.cuStreamGetCtx)(StreamHandle(raw as usize), &raw mut context) == SUCCESS
+            && (cuda.cuCtxGetCurrent)(&raw mut current) == SUCCESS
+            && (cuda.cuCtxSetCurrent)(context) == SUCCESS
+    };
+    if !known {
+        return None;
+    }
+    // SAFETY: as above.
+    let found = unsafe {
+        let found = (cuda.cuCtxGetDevice)(&raw mut ordinal) == SUCCESS;
+        (cuda.cuCtxSetCurrent)(current);
+        found
+    };
+    (found && ordinal >= 0).then(|| Located {
+        device: DeviceId::new(BackendKind::Cuda, ordinal as u32),
+        context: if is_primary(cuda, ordinal, context) { 0 } else { context.0 as u64 },
+        address: DevicePtr(0),
+        start: 0,
+        len: 0,
     })
 }
 
@@ -122,6 +156,27 @@ mod tests {
         assert_eq!(locate(bytes.as_ptr() as u64), None);
         assert_eq!(locate(0), None);
         assert_eq!(locate(u64::MAX), None);
+    }
+
+    #[test]
+    fn a_stream_is_of_the_context_that_it_was_made_in() {
+        let devices = discover().into_iter().flat_map(|report| report.devices);
+        let Some(device) = devices.map(|info| info.id).find(|id| id.backend == BackendKind::Cuda) else {
+            assert_eq!(locate_stream(0), None, "without a driver nobody has a stream");
+            println!("skipped: there is no CUDA device here");
+            return;
+        };
+        let context = Context::retain(&sys::driver().unwrap().0, device.index as Ordinal).unwrap();
+        let entered = context.enter().unwrap();
+        let mut stream = StreamHandle::default();
+        // SAFETY: the driver stores one handle; the context is entered.
+        assert_eq!(unsafe { (context.cuda.cuStreamCreate)(&raw mut stream, 0) }, SUCCESS);
+        drop(entered);
+        let found = locate_stream(stream.0 as u64).unwrap();
+        assert_eq!((found.device, found.context, found.len), (device, 0, 0));
+        let _entered = context.enter().unwrap();
+        // SAFETY: the stream is ours and idle.
+        unsafe { (context.cuda.cuStreamDestroy_v2)(stream) };
     }
 
     /// Allocations are found from the first to the last byte, in the primary context and in a program's own.

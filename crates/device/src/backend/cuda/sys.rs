@@ -290,6 +290,8 @@ api_table! {
             ptr: u64,
         ) -> Status;
         fn cuDevicePrimaryCtxGetState(device: Ordinal, flags: *mut c_uint, active: *mut c_int) -> Status;
+        fn cuStreamGetCtx(stream: StreamHandle, context: *mut ContextHandle) -> Status;
+        fn cuCtxGetDevice(device: *mut Ordinal) -> Status;
         optional fn cuStreamWaitValue32_v2(stream: StreamHandle, word: u64, value: u32, flags: c_uint) -> Status;
     }
 }

@@ -1,0 +1,161 @@
+//! Registered files: a number for the program, and for us the file, opened anew.
+//!
+//! The program's descriptor is looked at once, while it is registered. It may be closed afterwards, and its
+//! `O_DIRECT` is of no concern here: which bytes go past the page cache is decided for each request.
+
+use crate::abi::CUfileOpError::{
+    CU_FILE_GETNEWFD_FAILED, CU_FILE_HANDLE_ALREADY_REGISTERED, CU_FILE_INVALID_FILE_OPEN_FLAG,
+    CU_FILE_INVALID_FILE_TYPE, CU_FILE_IO_ERROR, CU_FILE_IO_NOT_SUPPORTED, CU_FILE_PLATFORM_NOT_SUPPORTED,
+};
+use crate::abi::{
+    CU_FILE_HANDLE_TYPE_OPAQUE_FD, CU_FILE_HANDLE_TYPE_OPAQUE_WIN32, CU_FILE_HANDLE_TYPE_USERSPACE_FS, CUfileDescr_t,
+    CUfileError_t, CUfileHandle_t,
+};
+use crate::driver;
+use crate::status::{Failure, Outcome, nothing, status, store};
+use bifolio_io::OpenFile;
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt;
+use std::ptr::without_provenance_mut;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// A registered file.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    pub(crate) file: OpenFile,
+    pub(crate) is_readable: bool,
+    pub(crate) is_writable: bool,
+    /// Writes return when the data are on the disk (`O_SYNC`, `O_DSYNC`).
+    pub(crate) is_durable: bool,
+    descriptor: c_int,
+    /// Device and inode.
+    identity: (u64, u64),
+}
+
+#[derive(Debug, Default)]
+struct Files {
+    by_number: HashMap<usize, Arc<Registered>>,
+    /// Numbers are not used again, so that one that is given up stays wrong.
+    latest: usize,
+}
+
+static FILES: LazyLock<RwLock<Files>> = LazyLock::new(RwLock::default);
+
+fn reading() -> RwLockReadGuard<'static, Files> {
+    FILES.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn writing() -> RwLockWriteGuard<'static, Files> {
+    FILES.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The file behind a handle. The original sets `errno` to `EINVAL` for one that it does not know.
+pub(crate) fn find(handle: CUfileHandle_t) -> Outcome<Arc<Registered>> {
+    let unknown = || {
+        let text = format!("the handle {handle:?} is not registered (cuFileHandleRegister), or not any more");
+        Failure::system(libc::EINVAL, text)
+    };
+    reading().by_number.get(&handle.addr()).cloned().ok_or_else(unknown)
+}
+
+/// Forgets every file.
+pub(crate) fn forget_all() {
+    writing().by_number.clear();
+}
+
+impl Registered {
+    fn open(descriptor: c_int) -> Outcome<Self> {
+        if descriptor < 0 {
+            return Err(Failure::argument(format!("{descriptor} is not a descriptor")));
+        }
+        // SAFETY: asks for the flags of a number that may or may not be open.
+        let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
+        if flags < 0 {
+            let text = format!("the descriptor {descriptor} is not open");
+            return Err(Failure::new(CU_FILE_INVALID_FILE_TYPE, text));
+        }
+        if flags & (libc::O_PATH | libc::O_APPEND) != 0 {
+            let text = format!(
+                "the descriptor {descriptor} was opened with O_APPEND or O_PATH, and could not be written at offsets"
+            );
+            return Err(Failure::new(CU_FILE_INVALID_FILE_OPEN_FLAG, text));
+        }
+        // SAFETY: it was open just now; a program that closes it meanwhile gets another file or an error.
+        let file = OpenFile::of_descriptor(unsafe { BorrowedFd::borrow_raw(descriptor) }).map_err(of_opening)?;
+        let metadata = file.buffered().metadata();
+        let metadata = metadata.map_err(|error| Failure::new(CU_FILE_INVALID_FILE_TYPE, error.to_string()))?;
+        let access = flags & libc::O_ACCMODE;
+        Ok(Self {
+            file,
+            is_readable: access != libc::O_WRONLY,
+            is_writable: access != libc::O_RDONLY,
+            is_durable: flags & libc::O_DSYNC != 0,
+            descriptor,
+            identity: (metadata.dev(), metadata.ino()),
+        })
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self.descriptor == other.descriptor && self.identity == other.identity
+    }
+}
+
+/// Why a file could not be opened anew.
+fn of_opening(error: bifolio_io::Error) -> Failure {
+    let failure = Failure::from(error);
+    match failure.error {
+        // What the system refused: most likely there are no descriptors left.
+        CU_FILE_IO_ERROR => Failure::new(CU_FILE_GETNEWFD_FAILED, failure.text),
+        _ => failure,
+    }
+}
+
+/// Registers the file behind an open descriptor; the session is opened where it is not.
+///
+/// # Safety
+/// `fh` is NULL or may be written; `descr` is NULL or a descriptor of a file.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuFileHandleRegister(fh: *mut CUfileHandle_t, descr: *mut CUfileDescr_t) -> CUfileError_t {
+    status("cuFileHandleRegister", || {
+        // SAFETY: the caller's promise.
+        let Some(description) = (unsafe { descr.as_ref() }).filter(|_| !fh.is_null()) else {
+            return Err(Failure::argument("the handle or the description is NULL"));
+        };
+        match description.kind {
+            CU_FILE_HANDLE_TYPE_OPAQUE_FD => {}
+            CU_FILE_HANDLE_TYPE_OPAQUE_WIN32 => {
+                return Err(Failure::new(CU_FILE_PLATFORM_NOT_SUPPORTED, "handles of Windows are not supported"));
+            }
+            CU_FILE_HANDLE_TYPE_USERSPACE_FS => {
+                let text = "file systems in user space are not supported: register a descriptor";
+                return Err(Failure::new(CU_FILE_IO_NOT_SUPPORTED, text));
+            }
+            kind => return Err(Failure::argument(format!("there is no kind of handle {kind}"))),
+        }
+        // SAFETY: the kind says which member it is; all of its bytes are a number.
+        let registered = Registered::open(unsafe { description.handle.fd })?;
+        driver::open_if_closed();
+        let mut files = writing();
+        // The same number may be another file by now, whose predecessor was never deregistered.
+        if files.by_number.values().any(|other| other.is_same(&registered)) {
+            let text = format!("{}: the descriptor is registered already", registered.file.path().display());
+            return Err(Failure::new(CU_FILE_HANDLE_ALREADY_REGISTERED, text));
+        }
+        files.latest += 1;
+        let number = files.latest;
+        files.by_number.insert(number, Arc::new(registered));
+        // SAFETY: as above.
+        unsafe { store(fh, without_provenance_mut(number)) }
+    })
+}
+
+/// Gives a file up; requests under way go on to their end.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuFileHandleDeregister(fh: CUfileHandle_t) {
+    nothing("cuFileHandleDeregister", || {
+        let removed = writing().by_number.remove(&fh.addr());
+        removed.map(drop).ok_or_else(|| Failure::argument(format!("the handle {fh:?} is not registered")))
+    });
+}

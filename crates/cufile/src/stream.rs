@@ -1,0 +1,114 @@
+//! Reads and writes in the order of a stream.
+//!
+//! What a request's pointers point to is read when the stream comes to the request, as far as the flags of
+//! the stream do not say that it is final at once; the file is read and written then, too, so that what
+//! comes before on the stream has its effect. The number of bytes is stored before the stream goes on.
+
+use crate::abi::{
+    CU_FILE_STREAM_FIXED_BUF_OFFSET, CU_FILE_STREAM_FIXED_FILE_OFFSET, CU_FILE_STREAM_FIXED_FILE_SIZE,
+    CU_FILE_STREAM_PAGE_ALIGNED_INPUTS, CUfileError_t, CUfileHandle_t, CUstream,
+};
+use crate::buffer::Memory;
+use crate::lane::{self, Late, Pointers};
+use crate::status::{Failure, Outcome, status};
+use crate::transfer::{Direction, file_for};
+use std::collections::HashMap;
+use std::ffi::{c_uint, c_void};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+const FLAGS: c_uint = CU_FILE_STREAM_FIXED_BUF_OFFSET
+    | CU_FILE_STREAM_FIXED_FILE_OFFSET
+    | CU_FILE_STREAM_FIXED_FILE_SIZE
+    | CU_FILE_STREAM_PAGE_ALIGNED_INPUTS;
+
+/// Flags of registered streams, by their handles.
+static STREAMS: LazyLock<Mutex<HashMap<usize, c_uint>>> = LazyLock::new(Mutex::default);
+
+fn streams() -> MutexGuard<'static, HashMap<usize, c_uint>> {
+    STREAMS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says which parameters of requests on a stream are final when they are submitted.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuFileStreamRegister(stream: CUstream, flags: c_uint) -> CUfileError_t {
+    status("cuFileStreamRegister", || {
+        if flags & !FLAGS != 0 {
+            return Err(Failure::argument(format!("there are no flags {flags:#x} for streams")));
+        }
+        streams().insert(stream.addr(), flags);
+        Ok(())
+    })
+}
+
+/// Gives up what requests on a stream needed. It waits for them; a stream that is not known has none.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuFileStreamDeregister(stream: CUstream) -> CUfileError_t {
+    status("cuFileStreamDeregister", || {
+        streams().remove(&stream.addr());
+        lane::forget(stream.addr());
+        Ok(())
+    })
+}
+
+unsafe fn submit(
+    direction: Direction,
+    fh: CUfileHandle_t,
+    base: *mut c_void,
+    pointers: Pointers,
+    stream: CUstream,
+) -> Outcome<()> {
+    if !pointers.are_there() {
+        return Err(Failure::argument("a pointer to a size, an offset or the result is NULL"));
+    }
+    let file = file_for(fh, direction)?;
+    let memory = Memory::at(base)?;
+    let flags = streams().get(&stream.addr()).copied().unwrap_or(0);
+    // SAFETY: the caller's promise.
+    let late = unsafe { Late::new(file, direction, memory, pointers, flags) }?;
+    lane::enqueue(late, stream.expose_provenance())
+}
+
+/// [`cuFileRead`](crate::cuFileRead) in the order of a stream. `*size_p` is the most that there can be; what
+/// the pointers point to is read when the stream is there. `*bytes_read_p` is then the number of bytes, or
+/// an error: negative, an `errno` or a `CUfileOpError`.
+///
+/// # Safety
+/// The pointers are NULL, or point to memory of the CPU that stays until the stream is past the request; so
+/// does the memory that is read to. The stream is one of the driver's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuFileReadAsync(
+    fh: CUfileHandle_t,
+    buf_ptr_base: *mut c_void,
+    size_p: *mut usize,
+    file_offset_p: *mut i64,
+    buf_ptr_offset_p: *mut i64,
+    bytes_read_p: *mut isize,
+    stream: CUstream,
+) -> CUfileError_t {
+    status("cuFileReadAsync", || {
+        let pointers = Pointers { size: size_p, offset: file_offset_p, place: buf_ptr_offset_p, done: bytes_read_p };
+        // SAFETY: the caller's promise.
+        unsafe { submit(Direction::Read, fh, buf_ptr_base, pointers, stream) }
+    })
+}
+
+/// [`cuFileWrite`](crate::cuFileWrite) in the order of a stream; the rest as [`cuFileReadAsync`].
+///
+/// # Safety
+/// As for `cuFileReadAsync`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuFileWriteAsync(
+    fh: CUfileHandle_t,
+    buf_ptr_base: *mut c_void,
+    size_p: *mut usize,
+    file_offset_p: *mut i64,
+    buf_ptr_offset_p: *mut i64,
+    bytes_written_p: *mut isize,
+    stream: CUstream,
+) -> CUfileError_t {
+    status("cuFileWriteAsync", || {
+        let pointers = Pointers { size: size_p, offset: file_offset_p, place: buf_ptr_offset_p, done: bytes_written_p };
+        // SAFETY: the caller's promise.
+        unsafe { submit(Direction::Write, fh, buf_ptr_base, pointers, stream) }
+    })
+}

@@ -1,0 +1,289 @@
+//! Reads and writes that return when they are done.
+//!
+//! Memory of a device goes through its router. Memory of the CPU goes through `pread` and `pwrite`, which
+//! refuse a wild address instead of crashing. Both have the results of these calls: fewer bytes only at the
+//! end of the file.
+
+use crate::abi::{CUfileHandle_t, CUfileIOVec_t};
+use crate::buffer::{Memory, Place};
+use crate::driver::Active;
+use crate::handle::{self, Registered};
+use crate::status::{Failure, Outcome, bytes};
+use bifolio_device::DeviceSlice;
+use bifolio_device::pointer::Located;
+use bifolio_io::{Cancel, ErrorKind, ReadOptions, WriteOptions, process};
+use std::ffi::{c_uint, c_void};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+/// A system call moves less than 2 GiB.
+const CALL_BYTES_MAX: usize = 1 << 30;
+
+/// Places of a vectored request at most, as for `preadv`.
+const PLACES_MAX: usize = 1024;
+
+/// Which way the bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Read,
+    Write,
+}
+
+/// The file of a request.
+pub(crate) fn file_for(handle: CUfileHandle_t, direction: Direction) -> Outcome<Arc<Registered>> {
+    let file = handle::find(handle)?;
+    let (is_allowed, access) = match direction {
+        Direction::Read => (file.is_readable, "reading"),
+        Direction::Write => (file.is_writable, "writing"),
+    };
+    if is_allowed {
+        return Ok(file);
+    }
+    let text = format!("{}: the descriptor was not opened for {access}", file.file.path().display());
+    Err(Failure::system(libc::EBADF, text))
+}
+
+/// An offset in a file.
+pub(crate) fn offset_of(offset: i64) -> Outcome<u64> {
+    u64::try_from(offset).map_err(|_| Failure::argument(format!("the offset in the file is negative ({offset})")))
+}
+
+/// Moves the bytes of one range; how many there were.
+pub(crate) fn run(file: &Registered, direction: Direction, offset: u64, place: Place, cancel: &Cancel) -> Outcome<u64> {
+    match (place, direction) {
+        (Place::Device(_, memory), _) if memory.is_empty() => Ok(0),
+        (Place::Device(located, memory), Direction::Read) => read_to_device(file, offset, located, memory, cancel),
+        (Place::Device(located, memory), Direction::Write) => {
+            let options = WriteOptions { durable: file.is_durable, cancel: cancel.clone(), ..WriteOptions::default() };
+            Ok(process::router_of(&located)?.write(&file.file, offset, memory, &options)?.bytes)
+        }
+        (Place::Host(memory, len), direction) => by_calls(file, direction, offset, memory, len),
+    }
+}
+
+fn read_to_device(
+    file: &Registered,
+    offset: u64,
+    located: Located,
+    memory: DeviceSlice<'_>,
+    cancel: &Cancel,
+) -> Outcome<u64> {
+    let router = process::router_of(&located)?;
+    let length = memory.len().min(i64::MAX as u64 - offset);
+    let options = ReadOptions { cancel: cancel.clone(), ..ReadOptions::default() };
+    let read = || router.read(&file.file, offset, Some(length), memory, &options);
+    let outcome = match read() {
+        // The file became shorter meanwhile: what `pread` returns is what is left of it.
+        Err(error) if error.kind() == ErrorKind::Truncated => read(),
+        outcome => outcome,
+    };
+    match outcome {
+        Ok(report) => Ok(report.bytes),
+        // Asking first would cost a system call for each read.
+        Err(error) if error.kind() == ErrorKind::BadRange && file.file.size()? <= offset => Ok(0),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The same for memory of the CPU.
+pub(crate) fn by_calls(
+    file: &Registered,
+    direction: Direction,
+    offset: u64,
+    memory: *mut u8,
+    len: usize,
+) -> Outcome<u64> {
+    let descriptor = file.file.buffered().as_raw_fd();
+    let mut done = 0;
+    while done < len {
+        let at = offset.saturating_add(done as u64).min(i64::MAX as u64) as i64;
+        let count = (len - done).min(CALL_BYTES_MAX);
+        let place = memory.wrapping_add(done).cast::<c_void>();
+        // SAFETY: the kernel checks the address, and the caller of the library vouches for who uses it.
+        let moved = unsafe {
+            match direction {
+                Direction::Read => libc::pread64(descriptor, place, count, at),
+                Direction::Write => libc::pwrite64(descriptor, place, count, at),
+            }
+        };
+        match moved {
+            1.. => done += moved as usize,
+            0 => break,
+            _ => {
+                let error = io::Error::last_os_error();
+                if error.kind() == io::ErrorKind::Interrupted {
+                    continue;
+                }
+                if done > 0 {
+                    break;
+                }
+                return Err(system(file, direction, at, &error));
+            }
+        }
+    }
+    if direction == Direction::Write && file.is_durable && done > 0 {
+        file.file.buffered().sync_data().map_err(|error| system(file, direction, offset as i64, &error))?;
+    }
+    Ok(done as u64)
+}
+
+fn system(file: &Registered, direction: Direction, at: i64, error: &io::Error) -> Failure {
+    let doing = if direction == Direction::Read { "reading into" } else { "writing from" };
+    let text = format!("{}, offset {at}: {doing} memory of the CPU failed: {error}", file.file.path().display());
+    Failure::system(error.raw_os_error().unwrap_or(libc::EIO), text)
+}
+
+fn one(
+    direction: Direction,
+    fh: CUfileHandle_t,
+    base: *const c_void,
+    size: usize,
+    file_offset: i64,
+    buffer_offset: i64,
+) -> Outcome<u64> {
+    let _active = Active::begin();
+    let file = file_for(fh, direction)?;
+    let offset = offset_of(file_offset)?;
+    let place = Memory::at(base)?.range(buffer_offset, size)?;
+    run(&file, direction, offset, place, &Cancel::default())
+}
+
+/// Reads `size` bytes at `file_offset` to `buf_ptr_offset` bytes behind `buf_ptr_base`: how many there were.
+///
+/// # Safety
+/// The memory may be written, and is used by nobody else meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuFileRead(
+    fh: CUfileHandle_t,
+    buf_ptr_base: *mut c_void,
+    size: usize,
+    file_offset: i64,
+    buf_ptr_offset: i64,
+) -> isize {
+    bytes("cuFileRead", || one(Direction::Read, fh, buf_ptr_base, size, file_offset, buf_ptr_offset))
+}
+
+/// Writes `size` bytes from `buf_ptr_offset` bytes behind `buf_ptr_base` at `file_offset`: how many there were.
+///
+/// # Safety
+/// The memory may be read, and is written by nobody meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuFileWrite(
+    fh: CUfileHandle_t,
+    buf_ptr_base: *const c_void,
+    size: usize,
+    file_offset: i64,
+    buf_ptr_offset: i64,
+) -> isize {
+    bytes("cuFileWrite", || one(Direction::Write, fh, buf_ptr_base, size, file_offset, buf_ptr_offset))
+}
+
+/// The places of a vectored request.
+unsafe fn places_of(iov: *const CUfileIOVec_t, count: usize, flags: c_uint) -> Outcome<Vec<Place>> {
+    if flags != 0 {
+        return Err(Failure::argument(format!("there are no flags {flags:#x} for vectored requests")));
+    }
+    if count > PLACES_MAX || iov.is_null() && count > 0 {
+        return Err(Failure::argument(format!("{count} places at {iov:?} are NULL or more than {PLACES_MAX}")));
+    }
+    if count == 0 {
+        return Ok(vec![]);
+    }
+    // SAFETY: the caller's promise.
+    let places = unsafe { std::slice::from_raw_parts(iov, count) };
+    let used = places.iter().filter(|place| place.len > 0);
+    let places: Vec<Place> = used.map(|place| Memory::at(place.base)?.range(0, place.len)).collect::<Outcome<_>>()?;
+    let total = places.iter().try_fold(0_isize, |sum, place| sum.checked_add_unsigned(place.len()));
+    total.map(|_| places).ok_or_else(|| Failure::argument("the places have more bytes than there are addresses"))
+}
+
+impl Place {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Device(_, memory) => memory.len() as usize,
+            Self::Host(_, len) => *len,
+        }
+    }
+}
+
+/// All places as those of one router, where they are.
+fn of_one_router(places: &[Place]) -> Option<(Located, Vec<DeviceSlice<'static>>)> {
+    let Some(Place::Device(first, _)) = places.first() else { return None };
+    let same = |place: &Place| match place {
+        Place::Device(located, memory) => {
+            ((located.device, located.context) == (first.device, first.context)).then_some(*memory)
+        }
+        Place::Host(..) => None,
+    };
+    Some((*first, places.iter().map(same).collect::<Option<_>>()?))
+}
+
+unsafe fn vectored(
+    direction: Direction,
+    fh: CUfileHandle_t,
+    iov: *const CUfileIOVec_t,
+    count: usize,
+    file_offset: i64,
+    flags: c_uint,
+) -> Outcome<u64> {
+    let _active = Active::begin();
+    let file = file_for(fh, direction)?;
+    let mut offset = offset_of(file_offset)?;
+    // SAFETY: the caller's promise.
+    let places = unsafe { places_of(iov, count, flags) }?;
+    if direction == Direction::Read
+        && let Some((located, memory)) = of_one_router(&places)
+        && memory.len() > 1
+        && offset < file.file.size()?
+    {
+        let read = process::router_of(&located)?.read_vectored(&file.file, offset, &memory, &ReadOptions::default());
+        return Ok(read?.bytes);
+    }
+    let mut done = 0;
+    for place in places {
+        let moved = match run(&file, direction, offset, place, &Cancel::default()) {
+            // What was moved before counts, as for `preadv`.
+            Err(failure) if done == 0 => return Err(failure),
+            Err(_) => break,
+            Ok(moved) => moved,
+        };
+        (done, offset) = (done + moved, offset + moved);
+        if moved < place.len() as u64 {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+/// Reads bytes at `file_offset` into several places, one after the other: how many there were.
+///
+/// # Safety
+/// `iov` has `iovcnt` elements, whose memory may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuFileReadv(
+    fh: CUfileHandle_t,
+    iov: *const CUfileIOVec_t,
+    iovcnt: usize,
+    file_offset: i64,
+    flags: c_uint,
+) -> isize {
+    // SAFETY: the caller's promise.
+    bytes("cuFileReadv", || unsafe { vectored(Direction::Read, fh, iov, iovcnt, file_offset, flags) })
+}
+
+/// Writes bytes of several places, one after the other, at `file_offset`: how many there were.
+///
+/// # Safety
+/// `iov` has `iovcnt` elements, whose memory may be read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuFileWritev(
+    fh: CUfileHandle_t,
+    iov: *const CUfileIOVec_t,
+    iovcnt: usize,
+    file_offset: i64,
+    flags: c_uint,
+) -> isize {
+    // SAFETY: the caller's promise.
+    bytes("cuFileWritev", || unsafe { vectored(Direction::Write, fh, iov, iovcnt, file_offset, flags) })
+}
