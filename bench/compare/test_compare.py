@@ -10,6 +10,7 @@ import io
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,8 @@ from beside.loaders import is_installed
 from beside.turns import offset_of
 
 HERE = Path(__file__).resolve().parent
-TARGET = Path(os.environ.get("BIFOLIO_COMPARE_TARGET", HERE.parents[1] / "target/release"))
+ROOT = HERE.parents[1]
+TARGET = Path(os.environ.get("BIFOLIO_COMPARE_TARGET", ROOT / "target/release"))
 
 # The package's interface, as far as the scripts use it, without a line of Bifolio.
 STAND_IN = """
@@ -188,6 +190,19 @@ class Reports(unittest.TestCase):
 
     def test_the_file_system_is_found(self):
         self.assertEqual(machine.file_system(Path("/proc/self/status")), "proc")
+
+
+class Programs(unittest.TestCase):
+    def test_the_programs_in_c_have_no_warnings(self):
+        compiler = os.environ.get("CC", "cc")
+        if shutil.which(compiler) is None:
+            print(f"skipped: there is no C compiler ({compiler})")
+            self.skipTest("no C compiler")
+        for source in ("bench.c", "preload_bench.c"):
+            result = subprocess.run(
+                [compiler, "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O2", "-fsyntax-only", "-I",
+                 str(ROOT / "crates/capi/include"), str(ROOT / "examples/c" / source)], capture_output=True, text=True)
+            self.assertEqual(result.returncode, 0, result.stderr)
 
 
 class Scripts(unittest.TestCase):
