@@ -70,6 +70,23 @@ pub(crate) fn find<T>(
     search: &Search<'_>,
     table: impl Fn(libloading::Library) -> Result<T, String>,
 ) -> Result<(T, LibraryReport), LibraryReport> {
+    find_by(search, open, table)
+}
+
+/// The same for a library whose own symbols go before those of libraries that the program was linked with,
+/// because one of these may have the same names.
+pub(crate) fn find_apart<T>(
+    search: &Search<'_>,
+    table: impl Fn(libloading::Library) -> Result<T, String>,
+) -> Result<(T, LibraryReport), LibraryReport> {
+    find_by(search, open_apart, table)
+}
+
+fn find_by<T>(
+    search: &Search<'_>,
+    open: impl Fn(&Path) -> Result<libloading::Library, libloading::Error>,
+    table: impl Fn(libloading::Library) -> Result<T, String>,
+) -> Result<(T, LibraryReport), LibraryReport> {
     let named = std::env::var_os(search.variable).filter(|value| !value.is_empty()).map(PathBuf::from);
     let places: Vec<PathBuf> = match &named {
         Some(path) => vec![path.clone()],
@@ -118,6 +135,12 @@ fn open(place: &Path) -> Result<libloading::Library, libloading::Error> {
     // SAFETY: loading runs the library's initialisers. These are vendors' driver libraries that
     // every program on the machine loads in the same way, or a file that the user named.
     unsafe { libloading::Library::new(place) }
+}
+
+fn open_apart(place: &Path) -> Result<libloading::Library, libloading::Error> {
+    use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
+    // SAFETY: as in `open`.
+    unsafe { Library::open(Some(place), RTLD_LAZY | RTLD_LOCAL | libc::RTLD_DEEPBIND) }.map(Into::into)
 }
 
 /// The absolute path behind a soname that the loader resolved, where /proc tells it.

@@ -36,7 +36,12 @@ static int (*cu_free)(uint64_t);
 static int (*cu_down)(void *, uint64_t, size_t);
 static int (*cu_up)(uint64_t, const void *, size_t);
 
+static void *cu_context;
+static int (*cu_set)(void *);
+
 static void *cuda_alloc(size_t length) {
+    /* Threads begin without a context. */
+    CHECK(cu_set(cu_context) == 0);
     uint64_t memory = 0;
     CHECK(cu_alloc(&memory, length) == 0);
     return (void *)(uintptr_t)memory;
@@ -82,6 +87,7 @@ static void use_cuda(int own_context) {
         CHECK(create(&context, 0, device) == 0);
     else
         CHECK(retain(&context, device) == 0 && set(context) == 0);
+    cu_context = context, cu_set = set;
     cu_alloc = symbol(driver, "cuMemAlloc_v2");
     cu_free = symbol(driver, "cuMemFree_v2");
     cu_down = symbol(driver, "cuMemcpyDtoH_v2");

@@ -90,18 +90,34 @@ fn driver() -> std::result::Result<&'static CuFile, String> {
     DRIVER.get_or_init(open_driver).as_ref().map_err(Clone::clone)
 }
 
-fn open_driver() -> std::result::Result<CuFile, String> {
+fn search() -> Search<'static> {
+    let toolkits = library::versions_of(Path::new("/usr/local"), "cuda").into_iter();
     let packages = library::python_package_folders().into_iter();
-    let search = Search {
+    let packages = packages.flat_map(|folder| library::children(&folder.join("nvidia")));
+    Search {
         name: "cuFile",
         variable: "BIFOLIO_CUFILE_LIBRARY",
         sonames: &["libcufile.so.0", "libcufile.so"],
-        candidates: packages
-            .flat_map(|folder| library::children(&folder.join("nvidia")))
-            .map(|part| part.join("lib/libcufile.so.0"))
+        candidates: toolkits
+            .map(|root| root.join("lib64/libcufile.so.0"))
+            .chain(packages.map(|part| part.join("lib/libcufile.so.0")))
             .collect(),
-    };
-    let (cufile, _) = library::find(&search, CuFile::load).map_err(|report| report.problem.unwrap_or_default())?;
+    }
+}
+
+/// The table of NVIDIA's library. Bifolio has one of the same name, which programs may have been given in its
+/// place: it would come back here for its direct path. It has a function that NVIDIA's does not have.
+fn of_vendor(library: libloading::Library) -> std::result::Result<CuFile, String> {
+    // SAFETY: the symbol is looked up and not called.
+    if unsafe { library.get::<*const c_void>(b"bifolio_cufile_last_error\0") }.is_ok() {
+        return Err("it is Bifolio's own, which has no direct path (set BIFOLIO_CUFILE_LIBRARY to NVIDIA's)".to_owned());
+    }
+    CuFile::load(library)
+}
+
+fn open_driver() -> std::result::Result<CuFile, String> {
+    let found = library::find_apart(&search(), of_vendor);
+    let (cufile, _) = found.map_err(|report| report.problem.unwrap_or_default())?;
     let mut properties = Properties::default();
     // SAFETY: plain calls in the order that the library asks for; it fills one struct.
     let steps = unsafe {
@@ -223,6 +239,52 @@ mod tests {
         let compatible = Properties { control_flags: CONTROL_ALLOW_COMPATIBILITY, ..real };
         assert!(check(&compatible).unwrap_err().contains("host memory"));
         assert!(check(&Properties::default()).unwrap_err().contains("nvidia-fs"));
+    }
+
+    const FUNCTIONS: &str = "\
+        typedef struct { int file, driver; } status;\n\
+        long cuFileUseCount(void) { return NUMBER; }\n\
+        status cuFileDriverOpen(void) { return (status){.file = (int)cuFileUseCount()}; }\n\
+        status cuFileSetParameterBool(int p, _Bool v) { (void)p; (void)v; return (status){0}; }\n\
+        status cuFileDriverGetProperties(void *p) { (void)p; return (status){0}; }\n\
+        status cuFileHandleRegister(void **h, void *d) { (void)h; (void)d; return (status){0}; }\n\
+        void cuFileHandleDeregister(void *h) { (void)h; }\n\
+        long cuFileRead(void *h, void *b, unsigned long s, long o, long p)\n\
+        { (void)h; (void)b; (void)s; (void)o; (void)p; return 0; }\n";
+
+    fn double(folder: &Path, name: &str, number: u32, more: &str) -> std::path::PathBuf {
+        let (code, file) = (folder.join(format!("{number}.c")), folder.join(name));
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&code, format!("{FUNCTIONS}{more}")).unwrap();
+        let mut compiler = std::process::Command::new("cc");
+        compiler.args(["-shared", "-fPIC", &format!("-DNUMBER={number}"), "-Wl,-soname,libcufile.so.0", "-o"]);
+        assert!(compiler.arg(&file).arg(&code).status().unwrap().success(), "building needs a C compiler anyway");
+        file
+    }
+
+    /// Symptom: a program on Bifolio's library asks the p2p engine, which finds that same library. Cause: both
+    /// have one name, and the loader gives what is loaded; the symbols of NVIDIA's would be found there, too.
+    #[test]
+    fn bifolio_s_own_library_is_passed_over_and_its_symbols_are_not_taken_for_nvidia_s() {
+        let folder = tempfile::tempdir().unwrap();
+        let ours = double(folder.path(), "ours/libcufile.so.0", 1, "void bifolio_cufile_last_error(void) {}");
+        let theirs = double(folder.path(), "theirs/libcufile.so.0", 2, "");
+        // As a program does that was linked with it.
+        let flags = libloading::os::unix::RTLD_NOW | libloading::os::unix::RTLD_GLOBAL;
+        // SAFETY: a library without initialisers.
+        let linked = unsafe { libloading::os::unix::Library::open(Some(&ours), flags) }.unwrap();
+        let only = |candidates| Search {
+            sonames: &["libcufile.so.0"],
+            variable: "BIFOLIO_TEST_UNSET",
+            candidates,
+            ..search()
+        };
+        let refused = library::find_apart(&only(vec![]), of_vendor).unwrap_err().problem.unwrap();
+        assert!(refused.contains("Bifolio's own"), "{refused}");
+        let (cufile, _) = library::find(&only(vec![theirs]), of_vendor).unwrap();
+        // SAFETY: a function of the double.
+        assert_eq!(unsafe { (cufile.cuFileDriverOpen)() }.file, 2);
+        drop(linked);
     }
 
     #[test]

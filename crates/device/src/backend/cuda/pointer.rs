@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 // `CUpointer_attribute`.
 const CONTEXT: c_int = 1;
 const MEMORY_TYPE: c_int = 2;
-const DEVICE_POINTER: c_int = 3;
 const IS_MANAGED: c_int = 8;
 const DEVICE_ORDINAL: c_int = 9;
 const RANGE_START: c_int = 11;
@@ -30,12 +29,11 @@ pub(in crate::backend) fn locate(address: u64) -> Option<Located> {
     let cuda = &sys::driver().ok()?.0;
     let mut context = ContextHandle::default();
     let (mut kind, mut managed, mut ordinal): (c_uint, c_uint, Ordinal) = (0, 0, -1);
-    let (mut device_address, mut start, mut len) = (0_u64, 0_u64, 0_usize);
-    let attributes = [CONTEXT, MEMORY_TYPE, DEVICE_POINTER, IS_MANAGED, DEVICE_ORDINAL, RANGE_START, RANGE_SIZE];
-    let values: [*mut c_void; 7] = [
+    let (mut start, mut len) = (0_u64, 0_usize);
+    let attributes = [CONTEXT, MEMORY_TYPE, IS_MANAGED, DEVICE_ORDINAL, RANGE_START, RANGE_SIZE];
+    let values: [*mut c_void; 6] = [
         (&raw mut context).cast(),
         (&raw mut kind).cast(),
-        (&raw mut device_address).cast(),
         (&raw mut managed).cast(),
         (&raw mut ordinal).cast(),
         (&raw mut start).cast(),
@@ -53,7 +51,8 @@ pub(in crate::backend) fn locate(address: u64) -> Option<Located> {
     Some(Located {
         device: DeviceId::new(BackendKind::Cuda, ordinal as u32),
         context: if is_primary(cuda, ordinal, context) { 0 } else { context.0 as u64 },
-        address: DevicePtr(device_address),
+        // One address space spans host and devices, so the device calls it what the program does.
+        address: DevicePtr(address),
         start,
         len: len as u64,
     })
