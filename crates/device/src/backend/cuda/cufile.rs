@@ -281,7 +281,7 @@ mod tests {
         };
         let refused = library::find_apart(&only(vec![]), of_vendor).unwrap_err().problem.unwrap();
         assert!(refused.contains("Bifolio's own"), "{refused}");
-        let (cufile, _) = library::find(&only(vec![theirs]), of_vendor).unwrap();
+        let (cufile, _) = library::find_apart(&only(vec![theirs]), of_vendor).unwrap();
         // SAFETY: a function of the double.
         assert_eq!(unsafe { (cufile.cuFileDriverOpen)() }.file, 2);
         drop(linked);
