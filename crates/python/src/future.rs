@@ -218,6 +218,8 @@ impl Future {
         let started = Instant::now();
         loop {
             if let Some(outcome) = self.outcome() {
+                // Whoever knows that the request is over may use, and resize, its buffer.
+                crate::life::tidy();
                 return Ok(outcome);
             }
             let left = limit.map(|limit| limit.saturating_sub(started.elapsed()));

@@ -43,7 +43,7 @@ mod native {
         explain::explain,
         file::{File, open},
         future::Future,
-        memory::{Memory, empty},
+        memory::{FencedMemory, Memory, empty},
         safetensors::read_header,
     };
 

@@ -158,10 +158,15 @@ pub(crate) fn begin() -> PyResult<()> {
     if ENDED.load(Ordering::Acquire) {
         return Err(Error::new_err("the interpreter is shutting down: bifolio takes no further requests"));
     }
-    if ASKED.load(Ordering::Relaxed) {
+    tidy();
+    Ok(())
+}
+
+/// Clears what is left without waiting for the interpreter to come by.
+pub(crate) fn tidy() {
+    if ASKED.load(Ordering::Acquire) {
         clear();
     }
-    Ok(())
 }
 
 /// Runs what waits without the interpreter's lock.

@@ -37,6 +37,32 @@ pub(crate) fn empty(py: Python<'_>, nbytes: Count, device: Option<&str>) -> PyRe
     Ok(Memory { router, allocation: Arc::new(memory), start: 0, bytes: nbytes.0 })
 }
 
+/// Host memory behind an address that only the device can use, as a GPU's is: for testing, without a GPU, what
+/// is done with such addresses.
+#[pyclass(frozen, module = "bifolio._native")]
+#[derive(Debug)]
+pub(crate) struct FencedMemory(bifolio_device::FencedMemory);
+
+#[pymethods]
+impl FencedMemory {
+    #[new]
+    fn new(nbytes: u64) -> PyResult<Self> {
+        begin()?;
+        bifolio_device::FencedMemory::alloc(nbytes.max(1)).map(Self).map_err(|error| of_device(&error))
+    }
+
+    /// The address behind the fence.
+    #[getter]
+    fn ptr(&self) -> u64 {
+        self.0.address()
+    }
+
+    /// A copy of the bytes.
+    fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.0.to_vec())
+    }
+}
+
 impl Memory {
     /// What it lends to a request.
     pub(crate) fn lend(&self) -> Lent {

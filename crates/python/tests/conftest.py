@@ -1,0 +1,171 @@
+"""Files and buffers of the tests. A test of what is not there prints why it is skipped."""
+
+import ctypes
+import importlib.util
+import mmap
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import bifolio
+import pytest
+from bifolio import _native
+
+
+def bytes_of_seed(count: int, seed: int = 1) -> bytes:
+    """Bytes without a pattern."""
+    import random
+
+    return random.Random(seed).randbytes(count)
+
+
+@pytest.fixture(scope="session")
+def folder() -> Iterator[Path]:
+    """A folder on a disk, where temporary folders may live in memory."""
+    import tempfile
+
+    root = Path(__file__).resolve().parents[3] / "build"
+    root.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=root, prefix="python-") as path:
+        yield Path(path)
+
+
+@pytest.fixture
+def content() -> bytes:
+    return bytes_of_seed(3_000_001)
+
+
+@pytest.fixture
+def path(folder: Path, content: bytes, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A file with the content."""
+    path = folder / f"{abs(hash(request.node.nodeid)):x}"
+    path.write_bytes(content)
+    yield path
+    path.unlink(missing_ok=True)
+
+
+def gpus() -> list[str]:
+    return [device["id"] for device in bifolio.devices() if device["id"].startswith("cuda:")]
+
+
+def need_gpu() -> None:
+    if not gpus():
+        pytest.skip("there is no CUDA device here")
+
+
+def need_module(name: str) -> Any:
+    return pytest.importorskip(name, reason=f"{name} is not installed", exc_type=ImportError)
+
+
+class OnlyDlpack:
+    """An object with DLPack and nothing else."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.inner.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.inner.__dlpack_device__()
+
+
+class OnlyCudaArray:
+    """An object with the CUDA array interface and nothing else."""
+
+    def __init__(self, address: int, nbytes: int, keeper: Any = None, **entries: Any) -> None:
+        interface = {"shape": (nbytes,), "typestr": "|u1", "data": (address, False), "version": 3}
+        self.__cuda_array_interface__ = interface | entries
+        self.keeper = keeper
+
+
+class Kind:
+    """A kind of buffer: how to make one of a number of bytes, and how to look into it."""
+
+    def __init__(self, make: Callable[[int], Any], look: Callable[[Any], bytes] = bytes) -> None:
+        self.make, self.look = make, look
+
+    def of(self, content: bytes, folder: Path) -> Any:
+        """A buffer with content, which is brought there as the test of reads shows to work."""
+        buffer = self.make(len(content))
+        source = folder / "source"
+        source.write_bytes(content)
+        with bifolio.open(source) as file:
+            file.read_into(buffer)
+        return buffer
+
+
+def _numpy(count: int) -> Any:
+    return need_module("numpy").zeros(count, dtype="uint8")
+
+
+def _torch(device: str) -> Callable[[int], Any]:
+    def make(count: int) -> Any:
+        torch = need_module("torch")
+        if device != "cpu" and not torch.cuda.is_available():
+            pytest.skip("PyTorch finds no CUDA device here")
+        return torch.zeros(count, dtype=torch.uint8, device=device)
+
+    return make
+
+
+def _cupy(count: int) -> Any:
+    cupy = need_module("cupy")
+    need_gpu()
+    return cupy.zeros(count, dtype="uint8")
+
+
+def _memory(device: str) -> Callable[[int], Any]:
+    def make(count: int) -> Any:
+        if device != "host":
+            need_gpu()
+        return bifolio.empty(count, device)
+
+    return make
+
+
+def _fenced(count: int) -> Any:
+    memory = _native.FencedMemory(count)
+    return OnlyCudaArray(memory.ptr, count, memory)
+
+
+def _dlpack_of(make: Callable[[int], Any]) -> Callable[[int], Any]:
+    return lambda count: OnlyDlpack(make(count))
+
+
+KINDS = {
+    "bytearray": Kind(bytearray),
+    "memoryview": Kind(lambda count: memoryview(bytearray(count))),
+    "mmap": Kind(lambda count: mmap.mmap(-1, max(count, 1))[:0] if count == 0 else mmap.mmap(-1, count)),
+    "ctypes": Kind(lambda count: (ctypes.c_uint8 * count)()),
+    "numpy": Kind(_numpy),
+    "memory-host": Kind(_memory("host"), lambda memory: memory.to_bytes()),
+    "fenced": Kind(_fenced, lambda array: array.keeper.to_bytes()),
+    "dlpack-numpy": Kind(_dlpack_of(_numpy), lambda array: bytes(array.inner)),
+    "dlpack-memory": Kind(_dlpack_of(_memory("host")), lambda array: array.inner.to_bytes()),
+    "torch-cpu": Kind(_torch("cpu"), lambda tensor: tensor.numpy().tobytes()),
+    "torch-cuda": Kind(_torch("cuda:0"), lambda tensor: tensor.cpu().numpy().tobytes()),
+    "cupy": Kind(_cupy, lambda array: array.get().tobytes()),
+    "memory-cuda": Kind(_memory("cuda:0"), lambda memory: memory.to_bytes()),
+    "dlpack-torch-cuda": Kind(_dlpack_of(_torch("cuda:0")), lambda array: array.inner.cpu().numpy().tobytes()),
+    "dlpack-cupy": Kind(_dlpack_of(_cupy), lambda array: array.inner.get().tobytes()),
+}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return KINDS[request.param]
+
+
+def run_program(program: str, *args: object, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    """A program of its own; one that hangs fails."""
+    command = [sys.executable, "-c", program, *map(str, args)]
+    environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment, check=False)
+
+
+def is_installed(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
