@@ -377,3 +377,34 @@ pub extern "C" fn cuFileBatchIODestroy(batch_idp: CUfileBatchHandle_t) {
         Ok(())
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bifolio_device::FencedMemory;
+    use std::os::fd::AsRawFd;
+
+    /// Falling back to single requests looks like success, and costs twenty times as much.
+    #[test]
+    fn short_reads_into_one_device_are_one_request_unless_they_overlap() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        std::fs::write(&path, [b'x'; 10_000]).unwrap();
+        let descriptor = std::fs::File::open(&path).unwrap();
+        let file = Arc::new(Registered::open(descriptor.as_raw_fd()).unwrap());
+        let memory = FencedMemory::alloc(2 << 20).unwrap();
+        let known = Memory::at(with_exposed_provenance_mut(memory.address() as usize)).unwrap();
+        let request = |offset, place, size| {
+            let (file, place) = (Arc::clone(&file), known.range(place, size).unwrap());
+            Request { file, direction: Direction::Read, offset, place, cookie: 0 }
+        };
+        let write = Request { direction: Direction::Write, ..request(0, 0, 10) };
+        let requests = vec![request(0, 0, 100), write, request(9_990, 200, 20), request(5, 4096, 1 << 20)];
+        let groups = grouped(requests);
+        assert_eq!(groups.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1, 1]);
+        assert_eq!(gathered(&groups[0], &Cancel::default()), Some(vec![100, 10]));
+        assert_eq!(&memory.to_vec()[198..211], b"\0\0xxxxxxxxxx\0");
+        let overlapping = [request(0, 0, 100), request(0, 99, 100)];
+        assert_eq!(gathered(&overlapping, &Cancel::default()), None);
+    }
+}

@@ -66,7 +66,8 @@ pub(crate) fn forget_all() {
 }
 
 impl Registered {
-    fn open(descriptor: c_int) -> Outcome<Self> {
+    /// Opens the file behind a descriptor anew.
+    pub(crate) fn open(descriptor: c_int) -> Outcome<Self> {
         if descriptor < 0 {
             return Err(Failure::argument(format!("{descriptor} is not a descriptor")));
         }

@@ -1,0 +1,98 @@
+//! Programs in C that are linked with a library of the original's name, and run on this one.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use support::{SYMBOLS, library};
+
+/// A library with the names of the original, which programs are linked with. Its functions fail, so that no
+/// program runs on it by mistake.
+fn stub(folder: &Path) -> PathBuf {
+    let at = folder.join("linked");
+    std::fs::create_dir(&at).unwrap();
+    let functions: Vec<_> = SYMBOLS.iter().map(|name| format!("int {name}(void) {{ __builtin_trap(); }}")).collect();
+    let code = at.join("stub.c");
+    std::fs::write(&code, functions.join("\n")).unwrap();
+    let mut compiler = cc();
+    compiler.args(["-shared", "-fPIC", "-Wl,-soname,libcufile.so.0", "-o"]).arg(at.join("libcufile.so")).arg(&code);
+    succeeded(&compiler.output().expect("a C compiler is there"));
+    at
+}
+
+fn cc() -> Command {
+    Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()))
+}
+
+fn succeeded(output: &Output) -> String {
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}: {out}{err}", output.status);
+    out.into_owned()
+}
+
+fn compile(name: &str, folder: &Path) -> PathBuf {
+    let (linked, program) = (stub(folder), folder.join(name));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(format!("{name}.c"));
+    let mut compiler = cc();
+    compiler.args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1", "-pthread"]);
+    compiler.arg(source).arg("-o").arg(&program).arg("-L").arg(linked).arg("-lcufile");
+    succeeded(&compiler.output().expect("a C compiler is there"));
+    program
+}
+
+/// A program with this library where the loader looks for the original.
+fn on_ours(program: &Path, folder: &Path, args: &[&Path]) -> Command {
+    let ours = folder.join("ours");
+    std::fs::create_dir(&ours).unwrap();
+    std::os::unix::fs::symlink(library(), ours.join("libcufile.so.0")).unwrap();
+    let mut command = Command::new(program);
+    command.args(args).env("LD_LIBRARY_PATH", ours);
+    command
+}
+
+fn run(program: &Path, folder: &Path, args: &[&Path]) -> Output {
+    on_ours(program, folder, args).output().unwrap()
+}
+
+fn data(folder: &Path, len: usize) -> PathBuf {
+    let path = folder.join("data");
+    std::fs::write(&path, support::bytes(len)).unwrap();
+    path
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+#[test]
+fn a_program_reads_and_writes_in_every_way() {
+    let folder = folder();
+    let (program, data) = (compile("transfers", folder.path()), data(folder.path(), 3_000_001));
+    let output = run(&program, folder.path(), &[&data, &folder.path().join("copy")]);
+    assert_eq!(succeeded(&output), "all there\n");
+}
+
+#[test]
+fn what_is_wrong_is_refused_with_the_error_of_the_original() {
+    let folder = folder();
+    let (program, data) = (compile("misuse", folder.path()), data(folder.path(), 10_000));
+    assert_eq!(succeeded(&run(&program, folder.path(), &[&data])), "all refused\n");
+}
+
+#[test]
+fn a_program_that_forks_before_it_begins_is_two_programs() {
+    let folder = folder();
+    let (program, data) = (compile("forked_early", folder.path()), data(folder.path(), 10_000));
+    assert_eq!(succeeded(&run(&program, folder.path(), &[&data])), "both read\n");
+}
+
+#[test]
+fn sentences_go_to_standard_error_where_that_is_asked_for() {
+    let folder = folder();
+    let (program, data) = (compile("misuse", folder.path()), data(folder.path(), 10_000));
+    let output = on_ours(&program, folder.path(), &[&data]).env("BIFOLIO_CUFILE_LOG", "1").output().unwrap();
+    assert!(output.status.success());
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("bifolio: cuFileHandleRegister: the descriptor 123456 is not open"), "{text}");
+    assert!(text.contains("forked"), "{text}");
+}
