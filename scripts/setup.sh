@@ -11,6 +11,8 @@ cd "$(dirname "$0")/.."
 
 NVRTC_VERSION=13.0.88
 NVRTC_FOLDER=build/nvrtc
+PYTHON_TOOLS=build/python-tools
+PYTHON_REQUIREMENTS=crates/python/tests/requirements.txt
 
 missing=()   # sentences
 packages=()  # Debian's names
@@ -68,12 +70,14 @@ look_for_test() {
         PATH=$PATH:/usr/sbin:/sbin has_command mkfs.xfs || lacks "mkfs.xfs, to test on xfs" xfsprogs
         PATH=$PATH:/usr/sbin:/sbin has_command mkfs.btrfs || lacks "mkfs.btrfs, to test on btrfs" btrfs-progs
     fi
-    if ! has_nvrtc && [ ! -d "$(nvrtc_cache)" ]; then
-        if ! has_command python3; then
-            lacks "python3 with pip, which fetches the NVRTC compiler" python3 python3-pip
-        elif ! python3 -m pip --version >/dev/null 2>&1; then
-            lacks "pip for python3, which fetches the NVRTC compiler" python3-pip
-        fi
+    if ! has_command python3; then
+        lacks "python3 with pip, which runs the tests of the Python package" python3 python3-pip
+    elif ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+        lacks "Python 3.11 or newer as python3, for the Python package"
+    elif ! has_python_tools && ! python3 -m pip --version >/dev/null 2>&1; then
+        lacks "pip for python3, which fetches the tools of the Python tests" python3-pip
+    elif ! has_nvrtc && [ ! -d "$(nvrtc_cache)" ] && ! python3 -m pip --version >/dev/null 2>&1; then
+        lacks "pip for python3, which fetches the NVRTC compiler" python3-pip
     fi
 }
 
@@ -149,6 +153,49 @@ fetch_nvrtc() {
     has_nvrtc || { echo "set-up: $cache holds no libnvrtc; remove it and run this again" >&2; exit 1; }
 }
 
+# By the interpreter and by what is asked for: a change of either makes another folder.
+python_tools_cache() {
+    local key
+    key=$({ python3 -VV && cat "$PYTHON_REQUIREMENTS"; } | cksum | cut -d ' ' -f 1)
+    echo "${BIFOLIO_BUILD_CACHE:-${HOME:-/nonexistent}/.cache/bifolio-build}/python-$key"
+}
+
+has_python_tools() {
+    [ "$(readlink -f "$PYTHON_TOOLS")" = "$(readlink -f "$(python_tools_cache)")" ] &&
+        "$PYTHON_TOOLS/bin/python" -c 'import pytest, maturin' 2>/dev/null
+}
+
+# An environment with the tools of the Python tests; the package under test is installed elsewhere, so that
+# clones can share it. It is made without a pip of its own, which on Debian would be one more package.
+fetch_python_tools() {
+    has_python_tools && return
+    local cache
+    cache=$(python_tools_cache)
+    mkdir -p build
+    rm -rf "$PYTHON_TOOLS"
+    if ! mkdir -p "$(dirname "$cache")" 2>/dev/null || [ ! -w "$(dirname "$cache")" ]; then
+        cache=$PWD/$PYTHON_TOOLS
+    fi
+    if ! "$cache/bin/python" -c 'import pytest, maturin' 2>/dev/null; then
+        [ -z "$work" ] || rm -rf "$work"
+        work=$(mktemp -d "$(dirname "$cache")/python.XXXXXX")
+        trap 'rm -rf "$work"' EXIT
+        echo "set-up: fetching the tools of the Python tests"
+        python3 -m venv --without-pip "$work/tools"
+        if ! python3 -m pip --python "$work/tools/bin/python" install --quiet --disable-pip-version-check \
+            --no-input --only-binary=:all: -r "$PYTHON_REQUIREMENTS"; then
+            echo "set-up: the tools in $PYTHON_REQUIREMENTS could not be fetched; they come from the Python package" >&2
+            echo "index, or from one that PIP_INDEX_URL names." >&2
+            exit 1
+        fi
+        # Renamed as a whole; another set-up may have been quicker.
+        rm -rf "$cache"
+        mv -T "$work/tools" "$cache"
+    fi
+    [ "$cache" = "$PWD/$PYTHON_TOOLS" ] || ln -sfn "$cache" "$PYTHON_TOOLS"
+    has_python_tools || { echo "set-up: $cache lacks pytest or maturin; remove it and run this again" >&2; exit 1; }
+}
+
 case "${1:-}" in
     demo | test) purpose=$1 ;;
     *) echo "usage: scripts/setup.sh demo|test" >&2; exit 2 ;;
@@ -161,4 +208,7 @@ if [ ${#missing[@]} -gt 0 ] && [ "$(id -u)" = 0 ] && has_command apt-get; then
 fi
 [ ${#missing[@]} -eq 0 ] || give_up
 need_cargo
-[ "$purpose" = demo ] || fetch_nvrtc
+if [ "$purpose" = test ]; then
+    fetch_nvrtc
+    fetch_python_tools
+fi

@@ -1,7 +1,7 @@
 """Files and buffers of the tests. A test of what is not there prints why it is skipped."""
 
 import ctypes
-import importlib.util
+import importlib
 import mmap
 import os
 import subprocess
@@ -56,7 +56,13 @@ def need_gpu() -> None:
         pytest.skip("there is no CUDA device here")
 
 
+# What the set-up of the tests brings: under `make test` it is not skipped but a failure where it is missing.
+REQUIRED = {"hypothesis", "ml_dtypes", "numpy", "safetensors", "safetensors.numpy"}
+
+
 def need_module(name: str) -> Any:
+    if name in REQUIRED and os.environ.get("BIFOLIO_TEST_REQUIRE_ALL") == "1":
+        return importlib.import_module(name)
     return pytest.importorskip(name, reason=f"{name} is not installed", exc_type=ImportError)
 
 
@@ -165,7 +171,3 @@ def run_program(program: str, *args: object, timeout: float = 120) -> subprocess
     command = [sys.executable, "-c", program, *map(str, args)]
     environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment, check=False)
-
-
-def is_installed(name: str) -> bool:
-    return importlib.util.find_spec(name) is not None

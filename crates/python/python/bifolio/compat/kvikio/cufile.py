@@ -131,7 +131,7 @@ def get_page_cache_info(
     size = os.stat(path).st_size
     start = offset - offset % _PAGE_BYTES
     end = min(size, offset + length if length else size)
-    if start >= end:
+    if offset >= size or start >= end:
         return (0, 0)
     residency = bifolio.explain(path, start, end - start, "host")["residency"]
     pages = -(-(end - start) // _PAGE_BYTES)
