@@ -243,6 +243,7 @@ api_table! {
             function: unsafe extern "C" fn(*mut c_void),
             data: *mut c_void,
         ) -> Status;
+        fn cuStreamQuery(stream: StreamHandle) -> Status;
         fn cuEventCreate(event: *mut EventHandle, flags: c_uint) -> Status;
         fn cuEventDestroy_v2(event: EventHandle) -> Status;
         fn cuEventRecord(event: EventHandle, stream: StreamHandle) -> Status;
@@ -292,6 +293,7 @@ api_table! {
         fn cuDevicePrimaryCtxGetState(device: Ordinal, flags: *mut c_uint, active: *mut c_int) -> Status;
         fn cuStreamGetCtx(stream: StreamHandle, context: *mut ContextHandle) -> Status;
         fn cuCtxGetDevice(device: *mut Ordinal) -> Status;
+        optional fn cuCtxGetId(context: ContextHandle, id: *mut c_ulonglong) -> Status;
         optional fn cuStreamWaitValue32_v2(stream: StreamHandle, word: u64, value: u32, flags: c_uint) -> Status;
     }
 }
