@@ -13,7 +13,12 @@ async def wait(future: Future) -> int:
     loop = asyncio.get_running_loop()
     over = loop.create_future()
     descriptor = future.event_descriptor()
-    loop.add_reader(descriptor, lambda: over.done() or over.set_result(None))
+
+    def ring() -> None:
+        if not over.done():
+            over.set_result(None)
+
+    loop.add_reader(descriptor, ring)
     try:
         await over
     except asyncio.CancelledError:

@@ -1,0 +1,35 @@
+"""The examples of the README run as they are."""
+
+import re
+import shutil
+from pathlib import Path
+
+import bifolio
+import pytest
+
+from conftest import gpus, need_module
+
+README = Path(__file__).resolve().parents[3] / "README.md"
+BLOCKS = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def test_there_are_examples() -> None:
+    assert len(BLOCKS) >= 2
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_an_example_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numpy = need_module("numpy")
+    save_file = need_module("safetensors.numpy").save_file
+    if gpus() and "load_file" in block:
+        need_module("torch")
+    shutil.copy(README, tmp_path)
+    save_file({"weight": numpy.ones((16, 4), "float32")}, tmp_path / "model.safetensors")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    exec(compile(block, "README.md", "exec"), names)
+    if "part" in names:
+        assert getattr(names["part"], "shape") == (8, 4)  # noqa: B009
+    else:
+        assert names["read"] == README.stat().st_size
+        assert isinstance(names["memory"], bifolio.Memory)
