@@ -31,11 +31,17 @@ fn succeeded(output: &Output) -> String {
 }
 
 fn compile(name: &str, folder: &Path) -> PathBuf {
-    let (linked, program) = (stub(folder), folder.join(name));
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(format!("{name}.c"));
+    let linked = stub(folder);
+    compile_with(&format!("tests/c/{name}.c"), folder, |compiler| _ = compiler.arg("-L").arg(linked).arg("-lcufile"))
+}
+
+fn compile_with(source: &str, folder: &Path, libraries: impl FnOnce(&mut Command)) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
+    let program = folder.join(source.file_stem().unwrap());
     let mut compiler = cc();
     compiler.args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1", "-pthread"]);
-    compiler.arg(source).arg("-o").arg(&program).arg("-L").arg(linked).arg("-lcufile");
+    compiler.arg(source).arg("-o").arg(&program);
+    libraries(&mut compiler);
     succeeded(&compiler.output().expect("a C compiler is there"));
     program
 }
@@ -95,4 +101,24 @@ fn sentences_go_to_standard_error_where_that_is_asked_for() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("bifolio: cuFileHandleRegister: the descriptor 123456 is not open"), "{text}");
     assert!(text.contains("forked"), "{text}");
+}
+
+/// It compares what it has read with the file by itself.
+#[test]
+fn the_benchmark_measures_every_state_size_and_number_of_threads() {
+    let folder = folder();
+    let program = compile_with("../../examples/c/cufile_bench.c", folder.path(), |compiler| _ = compiler.arg("-ldl"));
+    let data = data(folder.path(), 5_000_001);
+    let mut command = on_ours(&program, folder.path(), &[&data]);
+    command.args(["--device", "host", "--sizes", "64K,3M", "--threads", "1,3", "--repeat", "1"]);
+    let text = succeeded(&command.output().unwrap());
+    assert!(text.starts_with("# Bifolio's cuFile 1200, "), "{text}");
+    let rows: Vec<Vec<&str>> = text.lines().skip(3).map(|line| line.split('\t').collect()).collect();
+    assert_eq!(rows.len(), 2 * 2 * 3, "{text}");
+    assert!(rows.iter().all(|row| row.len() == 6 && row[3].parse::<f64>().is_ok_and(|rate| rate > 0.0)), "{text}");
+    assert!(rows.iter().filter(|row| row[0] == "warm").all(|row| row[5] == "100"), "{text}");
+    let refused =
+        Command::new(&program).arg(&data).args(["--library", "/nonexistent/libcufile.so.0"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("/nonexistent"));
 }
