@@ -2,11 +2,14 @@
 //!
 //! Each row is the best and the median of some runs; a run is several launches in a row and a wait,
 //! so that the time to launch does not count. The rival is the device's own copy of as many bytes.
+//! A rate counts every byte of the file or of the extents once; "moved" is what the memory reads and
+//! writes for it, by the median.
 
 use bifolio_device::{Allocation, Device, DeviceChoice, DeviceSlice, Stream, open};
 use bifolio_kernels::known_answer::Draw;
 use bifolio_kernels::scatter::{self, Extent};
-use bifolio_kernels::{Kernels, page_diff};
+use bifolio_kernels::{Base, Kernels, byte_mask, merge, page_diff};
+use std::cell::Cell;
 use std::time::Instant;
 
 const SEED: u64 = 1;
@@ -31,12 +34,16 @@ fn main() -> Outcome {
     {
         spread(&stream, &kernels, (what, len, shift), &a, &b)?;
     }
+    for page in [4096, 65536] {
+        merge_pages(&stream, &kernels, page, &a, &b)?;
+        mask_bytes(&stream, &kernels, page, &a, &b)?;
+    }
     Ok(())
 }
 
 fn copy(stream: &Stream, a: &Allocation, b: &Allocation) -> Outcome {
     // SAFETY: both allocations outlive the measurement, which waits for its work.
-    measure("copy on the device", a.len(), stream, || unsafe { stream.copy_on_device(b.slice(), a.slice()) })
+    measure("copy on the device", a.len(), 2.0, stream, || unsafe { stream.copy_on_device(b.slice(), a.slice()) })
 }
 
 fn compare(device: &Device, stream: &Stream, kernels: &Kernels, a: &Allocation, b: &Allocation) -> Outcome {
@@ -49,7 +56,7 @@ fn compare(device: &Device, stream: &Stream, kernels: &Kernels, a: &Allocation, 
         }
         // SAFETY: as in `copy`.
         let launch = || unsafe { kernels.page_diff(stream, a.slice(), b.slice(), bitmap.slice()) };
-        measure(&format!("page_diff, all pages {what}"), a.len(), stream, launch)?;
+        measure(&format!("page_diff, all pages {what}"), a.len(), 2.0, stream, launch)?;
     }
     Ok(())
 }
@@ -74,10 +81,78 @@ fn spread(
     let (from, to): (DeviceSlice, DeviceSlice) = (a.slice(), b.slice());
     // SAFETY: as in `copy`; the extents lie inside both buffers and are permuted places of one grid.
     let launch = || unsafe { kernels.scatter(stream, from, array.slice(), to) };
-    measure(&format!("scatter, {len} bytes, {what}"), count * len, stream, launch)
+    measure(&format!("scatter, {len} bytes, {what}"), count * len, 2.0, stream, launch)
 }
 
-fn measure(what: &str, bytes: u64, stream: &Stream, launch: impl Fn() -> bifolio_device::Result<()>) -> Outcome {
+/// Pages in order; the four quarters of memory are filled with one value each. Launches take turns
+/// with two incoming versions: after a merge with the same one again, nothing is new.
+fn merge_pages(stream: &Stream, kernels: &Kernels, page: u64, a: &Allocation, b: &Allocation) -> Outcome {
+    let half = a.len() / 2 / page * page;
+    let [(current, twin), versions] = [
+        (a.slice().part(0, half)?, a.slice().part(half, half)?),
+        (b.slice().part(0, half)?, b.slice().part(half, half)?),
+    ];
+    let entry = |at| merge::Entry { current: at, twin: at, incoming: at, len: page };
+    let entries: Vec<_> = (0..half / page).map(|i| entry(i * page)).collect();
+    let table = stream.device().alloc(entries.len() as u64 * merge::ENTRY_BYTES)?;
+    stream.upload(table.slice(), &merge::encode(&entries))?;
+    let flags = stream.device().alloc(entries.len() as u64 * 4)?;
+    // What fills current, twin, and the two versions; what the memory moves for one byte.
+    let cases = [
+        ("nothing new", [1, 1, 1, 1], 3.0),
+        ("all new", [1, 1, 2, 3], 5.0),
+        ("all own, nothing new", [2, 1, 1, 1], 3.0),
+        ("all own, all new", [4, 1, 2, 3], 4.0),
+    ];
+    for (what, values, moved) in cases {
+        for (range, value) in [current, twin, versions.0, versions.1].into_iter().zip(values) {
+            // SAFETY: as in `copy`.
+            unsafe { stream.fill(range, value) }?;
+        }
+        let turn = Cell::new(false);
+        let launch = || {
+            turn.set(!turn.get());
+            let incoming = Base::Range(if turn.get() { versions.0 } else { versions.1 });
+            let operands = merge::Operands { current: Base::Range(current), twin: Base::Range(twin), incoming };
+            // SAFETY: as in `copy`; the pages lie beside each other inside the four ranges.
+            unsafe { kernels.merge(stream, operands, table.slice(), flags.slice()) }
+        };
+        measure(&format!("merge, {page} bytes, {what}"), half, moved, stream, launch)?;
+    }
+    Ok(())
+}
+
+fn mask_bytes(stream: &Stream, kernels: &Kernels, page: u64, a: &Allocation, b: &Allocation) -> Outcome {
+    let half = a.len() / 2 / page * page;
+    let (current, twin, mask) = (a.slice().part(0, half)?, a.slice().part(half, half)?, b.slice());
+    let entry = |at| byte_mask::Entry { current: at, twin: at, mask: byte_mask::mask_bytes(at), len: page };
+    let entries: Vec<_> = (0..half / page).map(|i| entry(i * page)).collect();
+    let table = stream.device().alloc(entries.len() as u64 * byte_mask::ENTRY_BYTES)?;
+    stream.upload(table.slice(), &byte_mask::encode(&entries))?;
+    let counts = stream.device().alloc(entries.len() as u64 * 4)?;
+    let operands =
+        byte_mask::Operands { current: Base::Range(current), twin: Base::Range(twin), mask: Base::Range(mask) };
+    for (what, value) in [("all bytes equal", 1), ("all bytes differ", 2)] {
+        // SAFETY: as in `copy`.
+        unsafe {
+            stream.fill(current, 1)?;
+            stream.fill(twin, value)?;
+        }
+        // SAFETY: as in `copy`; the pages and masks lie beside each other inside their ranges.
+        let launch = || unsafe { kernels.byte_mask(stream, operands, table.slice(), counts.slice()) };
+        measure(&format!("byte_mask, {page} bytes, {what}"), half, 2.125, stream, launch)?;
+    }
+    Ok(())
+}
+
+/// `moved`: what the memory reads and writes for one byte that counts.
+fn measure(
+    what: &str,
+    bytes: u64,
+    moved: f64,
+    stream: &Stream,
+    launch: impl Fn() -> bifolio_device::Result<()>,
+) -> Outcome {
     let mut rates = Vec::new();
     for _ in 0..=RUNS {
         stream.synchronize()?;
@@ -88,6 +163,11 @@ fn measure(what: &str, bytes: u64, stream: &Stream, launch: impl Fn() -> bifolio
     }
     rates.remove(0); // The first run warms up.
     rates.sort_by(f64::total_cmp);
-    println!("{what:32} {:9.1} GB/s best {:9.1} median", rates[RUNS - 1], rates[RUNS / 2]);
+    let (best, median) = (rates[RUNS - 1], rates[RUNS / 2]);
+    println!(
+        "{what:42} {best:9.1} GB/s best {median:9.1} median, {:7.3} TB/s moved, {:8.5} us for 4 KiB",
+        median * moved / 1e3,
+        4.096 / median
+    );
     Ok(())
 }

@@ -15,20 +15,28 @@
 //! does not compile or answers wrongly is replaced by its host path, and [`KernelStatus`] says so
 //! with the reason: results are right either way.
 
+pub mod byte_mask;
 pub mod known_answer;
 mod load;
+pub mod merge;
 pub mod page_diff;
+mod page_list;
 pub mod scatter;
 
 pub use load::{KernelPath, KernelStatus, Kernels};
+pub use page_list::Base;
 
 pub use bifolio_device::{Error, ErrorKind, Result};
 
 /// The header that every module includes.
 const KDEF_H: (&str, &str) = ("kdef.h", include_str!("cl/kdef.h"));
 
+/// The header of those that look for bytes that differ.
+const DIFFER_H: (&str, &str) = ("differ.h", include_str!("cl/differ.h"));
+
 /// Address boundary of the 16-byte loads and stores in the kernels.
 const WORD_BYTES: u64 = 16;
 
 /// Every module of this crate, for tools that compile them all.
-pub const MODULES: [&bifolio_device::ModuleSource; 2] = [&page_diff::MODULE, &scatter::MODULE];
+pub const MODULES: [&bifolio_device::ModuleSource; 4] =
+    [&page_diff::MODULE, &scatter::MODULE, &merge::MODULE, &byte_mask::MODULE];

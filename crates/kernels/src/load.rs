@@ -2,10 +2,11 @@
 //! that fail.
 //!
 //! Work is stream-ordered on the device path. The host path of `page_diff` waits for the stream,
-//! computes and uploads; that of `scatter` reads the extents and enqueues one copy for each.
+//! computes and uploads, and so do those of `merge` and `byte_mask`, page by page; that of `scatter`
+//! reads the extents and enqueues one copy for each.
 
 use crate::known_answer::Draw;
-use crate::{page_diff, scatter};
+use crate::{byte_mask, merge, page_diff, page_list, scatter};
 use bifolio_device::{Device, DeviceSlice, Module, ModuleSource, Result, Stream};
 use serde::Serialize;
 use std::fmt;
@@ -47,6 +48,8 @@ impl fmt::Display for KernelStatus {
 pub struct Kernels {
     page_diff: Kernel,
     scatter: Kernel,
+    merge: Kernel,
+    byte_mask: Kernel,
 }
 
 impl Kernels {
@@ -58,15 +61,20 @@ impl Kernels {
         // Two whole words of the bitmap and a ragged third; enough extents for a second batch.
         let pages = page_diff::Case::draw(&mut draw, 66 * page_diff::PAGE_BYTES as usize + 1234);
         let extents = scatter::Case::draw(&mut draw, 50, 700);
+        // Pages of three steps of a group, so that both loops over steps run.
+        let merges = merge::Case::draw(&mut draw, 20, 3 * 4096);
+        let masks = byte_mask::Case::draw(&mut draw, 20, 3 * 4096);
         Ok(Self {
             page_diff: Kernel::load(device, &page_diff::MODULE, |module| pages.run(&stream, module)),
             scatter: Kernel::load(device, &scatter::MODULE, |module| extents.run(&stream, module)),
+            merge: Kernel::load(device, &merge::MODULE, |module| merges.run(&stream, module)),
+            byte_mask: Kernel::load(device, &byte_mask::MODULE, |module| masks.run(&stream, module)),
         })
     }
 
     /// How each kernel fared.
     pub fn report(&self) -> Vec<KernelStatus> {
-        [&self.page_diff, &self.scatter].map(|kernel| kernel.status.clone()).into()
+        [&self.page_diff, &self.scatter, &self.merge, &self.byte_mask].map(|kernel| kernel.status.clone()).into()
     }
 
     /// Compares `a` with its twin `b` page by page; see [`page_diff`] for the bitmap.
@@ -109,6 +117,50 @@ impl Kernels {
             None => scatter_by_copies(stream, staging, extents, destination),
         }
     }
+
+    /// Merges the pages of a table on the device byte for byte, and writes the flags of each; see
+    /// [`merge`].
+    ///
+    /// # Safety
+    /// The ranges and the pages are memory of the stream's device, which is the one the kernels were
+    /// loaded on; they stay valid and are not used by others until the work completes; every page
+    /// passes [`merge::check`], and those of `current` and `twin` overlap nothing else here.
+    pub unsafe fn merge(
+        &self,
+        stream: &Stream,
+        operands: merge::Operands<'_>,
+        entries: DeviceSlice<'_>,
+        flags: DeviceSlice<'_>,
+    ) -> Result<()> {
+        match &self.merge.module {
+            // SAFETY: the caller's promise; the module is the right one.
+            Some(module) => unsafe { merge::launch(stream, module, operands, entries, flags) },
+            // SAFETY: the caller's promise.
+            None => unsafe { merge_on_host(stream, operands, entries, flags) },
+        }
+    }
+
+    /// Writes the byte masks of the pages of a table on the device, and the number of differing
+    /// bytes of each; see [`byte_mask`].
+    ///
+    /// # Safety
+    /// The ranges, pages and masks are memory of the stream's device, which is the one the kernels
+    /// were loaded on; they stay valid and are not written by others until the work completes; every
+    /// page passes [`byte_mask::check`], and the masks overlap nothing else here.
+    pub unsafe fn byte_mask(
+        &self,
+        stream: &Stream,
+        operands: byte_mask::Operands<'_>,
+        entries: DeviceSlice<'_>,
+        counts: DeviceSlice<'_>,
+    ) -> Result<()> {
+        match &self.byte_mask.module {
+            // SAFETY: the caller's promise; the module is the right one.
+            Some(module) => unsafe { byte_mask::launch(stream, module, operands, entries, counts) },
+            // SAFETY: the caller's promise.
+            None => unsafe { byte_mask_on_host(stream, operands, entries, counts) },
+        }
+    }
 }
 
 /// One kernel: its module if that may be used, and what to say about it.
@@ -145,10 +197,10 @@ fn describe(error: &dyn std::error::Error) -> String {
 
 fn page_diff_on_host(stream: &Stream, a: DeviceSlice<'_>, b: DeviceSlice<'_>, bitmap: DeviceSlice<'_>) -> Result<()> {
     page_diff::groups(a, b, bitmap)?;
-    let (mut left, mut right) = (vec![0; a.len() as usize], vec![0; b.len() as usize]);
-    stream.download(&mut left, a)?;
-    stream.download(&mut right, b)?;
-    let words: Vec<u8> = page_diff::oracle(&left, &right).into_iter().flat_map(u32::to_ne_bytes).collect();
+    let words: Vec<u8> = page_diff::oracle(&download(stream, a)?, &download(stream, b)?)
+        .into_iter()
+        .flat_map(u32::to_ne_bytes)
+        .collect();
     stream.upload(bitmap.part(0, words.len() as u64)?, &words)
 }
 
@@ -160,9 +212,7 @@ fn scatter_by_copies(
     destination: DeviceSlice<'_>,
 ) -> Result<()> {
     scatter::count(extents)?;
-    let mut bytes = vec![0; extents.len() as usize];
-    stream.download(&mut bytes, extents)?;
-    let extents = scatter::decode(&bytes);
+    let extents = scatter::decode(&download(stream, extents)?);
     scatter::check(&extents, staging.len(), destination.len())?;
     for extent in extents {
         let (from, to) = (staging.part(extent.src, extent.len)?, destination.part(extent.dst, extent.len)?);
@@ -170,4 +220,72 @@ fn scatter_by_copies(
         unsafe { stream.copy_on_device(to, from) }?;
     }
     Ok(())
+}
+
+/// # Safety
+/// As for [`Kernels::merge`].
+unsafe fn merge_on_host(
+    stream: &Stream,
+    operands: merge::Operands<'_>,
+    entries: DeviceSlice<'_>,
+    flags: DeviceSlice<'_>,
+) -> Result<()> {
+    page_list::count(entries, flags)?;
+    operands.arguments(stream.device())?;
+    let entries = merge::decode(&download(stream, entries)?);
+    merge::check(&entries, &operands)?;
+    let mut words = Vec::with_capacity(entries.len() * 4);
+    for entry in entries {
+        // SAFETY: the caller's promise.
+        let (current, twin, incoming) = unsafe {
+            (
+                operands.current.part(entry.current, entry.len)?,
+                operands.twin.part(entry.twin, entry.len)?,
+                operands.incoming.part(entry.incoming, entry.len)?,
+            )
+        };
+        let (mut merged, mut pristine) = (download(stream, current)?, download(stream, twin)?);
+        let found = merge::oracle(&mut merged, &mut pristine, &download(stream, incoming)?);
+        if found & merge::INCOMING_CHANGED != 0 {
+            stream.upload(current, &merged)?;
+            stream.upload(twin, &pristine)?;
+        }
+        words.extend(found.to_ne_bytes());
+    }
+    stream.upload(flags.part(0, words.len() as u64)?, &words)
+}
+
+/// # Safety
+/// As for [`Kernels::byte_mask`].
+unsafe fn byte_mask_on_host(
+    stream: &Stream,
+    operands: byte_mask::Operands<'_>,
+    entries: DeviceSlice<'_>,
+    counts: DeviceSlice<'_>,
+) -> Result<()> {
+    page_list::count(entries, counts)?;
+    operands.arguments(stream.device())?;
+    let entries = byte_mask::decode(&download(stream, entries)?);
+    byte_mask::check(&entries, &operands)?;
+    let mut words = Vec::with_capacity(entries.len() * 4);
+    for entry in entries {
+        let mut mask = vec![0; byte_mask::mask_bytes(entry.len) as usize];
+        // SAFETY: the caller's promise.
+        let (current, twin, place) = unsafe {
+            (
+                operands.current.part(entry.current, entry.len)?,
+                operands.twin.part(entry.twin, entry.len)?,
+                operands.mask.part(entry.mask, mask.len() as u64)?,
+            )
+        };
+        let count = byte_mask::oracle(&download(stream, current)?, &download(stream, twin)?, &mut mask);
+        stream.upload(place, &mask)?;
+        words.extend(count.to_ne_bytes());
+    }
+    stream.upload(counts.part(0, words.len() as u64)?, &words)
+}
+
+fn download(stream: &Stream, range: DeviceSlice<'_>) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; range.len() as usize];
+    stream.download(&mut bytes, range).map(|()| bytes)
 }

@@ -4,7 +4,7 @@
 //! `p` differs. The last page may be ragged; bits beyond it are 0. Every word is written, so the
 //! bitmap needs no clearing. One group of threads makes one word.
 
-use crate::known_answer::Draw;
+use crate::known_answer::{self, Draw};
 use crate::{Error, ErrorKind, KDEF_H, Result, WORD_BYTES};
 use bifolio_device::{DeviceSlice, HostLaunch, KernelArg, Module, ModuleSource, Stream};
 use std::slice;
@@ -181,18 +181,14 @@ impl Case {
         stream.upload(a.slice(), &self.a)?;
         stream.upload(b.slice(), &self.b)?;
         // The poison is the complement of the answer: a word that the kernel leaves alone is wrong.
-        let poison: Vec<u8> = expected.iter().flat_map(|word| (!word).to_ne_bytes()).collect();
+        let poison = known_answer::complement(expected);
         stream.upload(bitmap.slice(), &poison)?;
         // SAFETY: the allocations live until the download below has waited for the work.
         unsafe { launch(stream, module, a.slice(), b.slice(), bitmap.slice()) }?;
         let mut found = vec![0; poison.len()];
         stream.download(&mut found, bitmap.slice())?;
-        Ok(words_of(&found))
+        Ok(known_answer::u32s(&found))
     }
-}
-
-fn words_of(bytes: &[u8]) -> Vec<u32> {
-    bytes.chunks_exact(4).map(|word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]])).collect()
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 
 use bifolio_device::backend::Launch;
 use bifolio_device::backend::fault::{FaultBackend, Faults};
-use bifolio_device::{Capability, Device, DevicePtr, HostOptions, KernelArg};
+use bifolio_device::{Capability, Device, DevicePtr, HostOptions, KernelArg, Stream};
 use bifolio_kernels::known_answer::Draw;
 use bifolio_kernels::scatter::Extent;
-use bifolio_kernels::{KernelPath, Kernels, page_diff, scatter};
+use bifolio_kernels::{Base, KernelPath, Kernels, byte_mask, merge, page_diff, scatter};
 use std::sync::Arc;
 
 #[test]
@@ -78,6 +78,66 @@ fn results_are_right(device: &Device, kernels: &Kernels) {
     unsafe { kernels.scatter(&stream, left.slice(), array.slice(), place.slice()) }.unwrap();
     scatter::oracle(&a, &extents, &mut b);
     assert_eq!(content(&stream, &place), b);
+    merges_are_right(device, kernels, &stream, &mut draw);
+    masks_are_right(device, kernels, &stream, &mut draw);
+}
+
+/// Where the pages of the two tests below lie in their operands, and how long they are: one of
+/// every kind, by offset in the first operand and by address in the others.
+const PAGES: [(u64, u64); 4] = [(0, 70_000), (70_016, 0), (70_032, 4096), (80_000, 13)];
+
+fn merges_are_right(device: &Device, kernels: &Kernels, stream: &Stream, draw: &mut Draw) {
+    let twin = draw.bytes(90_000);
+    let (mut current, mut incoming) = (twin.clone(), twin.clone());
+    for at in [3, 69_999, 80_012] {
+        current[at] ^= 1;
+        incoming[at - 1] ^= 2;
+    }
+    incoming[69_999] ^= 4;
+    let [left, pristine, news] = [&current, &twin, &incoming].map(|bytes| on_device(device, bytes));
+    let entry = |(at, len)| merge::Entry { current: at, twin: pristine.ptr().0 + at, incoming: news.ptr().0 + at, len };
+    let table = on_device(device, &merge::encode(&PAGES.map(entry)));
+    let flags = on_device(device, &[0xa5; 16]);
+    let operands =
+        merge::Operands { current: Base::Range(left.slice()), twin: Base::Addresses, incoming: Base::Addresses };
+    // SAFETY: the allocations live until `content` has waited for the work; the pages are apart.
+    unsafe { kernels.merge(stream, operands, table.slice(), flags.slice()) }.unwrap();
+    let (mut expected, mut expected_twin) = (current, twin);
+    let mut words = Vec::new();
+    for (at, len) in PAGES {
+        let page = at as usize..(at + len) as usize;
+        let found = merge::oracle(&mut expected[page.clone()], &mut expected_twin[page.clone()], &incoming[page]);
+        words.extend(found.to_ne_bytes());
+    }
+    assert_eq!(content(stream, &flags), words);
+    assert_eq!(words[..4], (merge::INCOMING_CHANGED | merge::OWN_CHANGED | merge::RACE).to_ne_bytes());
+    assert!(content(stream, &left) == expected && content(stream, &pristine) == expected_twin);
+}
+
+fn masks_are_right(device: &Device, kernels: &Kernels, stream: &Stream, draw: &mut Draw) {
+    let twin = draw.bytes(90_000);
+    let mut current = twin.clone();
+    for at in [0, 9, 69_999, 80_012] {
+        current[at] ^= 1;
+    }
+    let [left, pristine, masks] = [&current, &twin, &vec![0xa5; 90_000]].map(|bytes| on_device(device, bytes));
+    let entry =
+        |(at, len)| byte_mask::Entry { current: at, twin: pristine.ptr().0 + at, mask: masks.ptr().0 + at, len };
+    let table = on_device(device, &byte_mask::encode(&PAGES.map(entry)));
+    let counts = on_device(device, &[0xa5; 16]);
+    let operands =
+        byte_mask::Operands { current: Base::Range(left.slice()), twin: Base::Addresses, mask: Base::Addresses };
+    // SAFETY: as above; the masks are apart as well.
+    unsafe { kernels.byte_mask(stream, operands, table.slice(), counts.slice()) }.unwrap();
+    let (mut expected, mut words) = (vec![0xa5; 90_000], Vec::new());
+    for (at, len) in PAGES {
+        let page = at as usize..(at + len) as usize;
+        let found = byte_mask::oracle(&current[page.clone()], &twin[page], &mut expected[at as usize..]);
+        words.extend(found.to_ne_bytes());
+    }
+    assert_eq!(content(stream, &counts), words);
+    assert_eq!(words, [3_u32, 0, 0, 1].map(u32::to_ne_bytes).concat());
+    assert!(content(stream, &masks) == expected);
 }
 
 fn on_device(device: &Device, bytes: &[u8]) -> bifolio_device::Allocation {
@@ -86,7 +146,7 @@ fn on_device(device: &Device, bytes: &[u8]) -> bifolio_device::Allocation {
     memory
 }
 
-fn content(stream: &bifolio_device::Stream, memory: &bifolio_device::Allocation) -> Vec<u8> {
+fn content(stream: &Stream, memory: &bifolio_device::Allocation) -> Vec<u8> {
     let mut bytes = vec![0; memory.len() as usize];
     stream.download(&mut bytes, memory.slice()).unwrap();
     bytes
@@ -100,12 +160,12 @@ fn faulty(faults: Faults) -> Device {
     Device::from_backend(FaultBackend::presented_as(info, &inner, &Arc::new(faults)))
 }
 
-/// The start of what a kernel wrote: both write their last buffer. 64 bytes of one value are no
-/// answer of either; of the bitmap, which is shorter, four are enough.
+/// The start of what a kernel wrote: each writes its last buffer. Four bytes of one value are no
+/// answer of those that write words; of the scatter, which writes any byte, 64 are none.
 fn output(launch: &Launch<'_>) -> Option<(DevicePtr, u64)> {
     let last = launch.args.iter().rev().find_map(|arg| match arg {
         KernelArg::Buffer(ptr) => Some(*ptr),
         KernelArg::Bytes(_) => None,
     });
-    last.map(|ptr| (ptr, if launch.kernel == page_diff::KERNEL { 4 } else { 64 }))
+    last.map(|ptr| (ptr, if launch.kernel == scatter::KERNEL { 64 } else { 4 }))
 }

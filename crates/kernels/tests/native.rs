@@ -29,6 +29,16 @@ fn scatter_per_thread_functions_are_right_and_stay_inside_their_buffers() {
     build_and_run("scatter");
 }
 
+#[test]
+fn merge_per_thread_functions_are_right_and_stay_inside_their_buffers() {
+    build_and_run("merge");
+}
+
+#[test]
+fn byte_mask_per_thread_functions_are_right_and_stay_inside_their_buffers() {
+    build_and_run("byte_mask");
+}
+
 fn build_and_run(name: &str) {
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
     if let Err(error) = Command::new(&compiler).arg("--version").output() {

@@ -9,7 +9,7 @@ mod support;
 
 use bifolio_device::{BackendKind, Device, DeviceChoice, DeviceId, HostLaunch, ModuleSource};
 use bifolio_kernels::known_answer::Draw;
-use bifolio_kernels::{page_diff, scatter};
+use bifolio_kernels::{byte_mask, merge, page_diff, scatter};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -45,6 +45,12 @@ fn child_runs_every_kernel() {
     let module = device.load_module(&scatter::MODULE).unwrap();
     for (count, longest) in [(1, 16), (8, 100), (9, 300), (20, 512)] {
         scatter::Case::draw(&mut draw, count, longest).run(&stream, &module).unwrap();
+    }
+    let merge = device.load_module(&merge::MODULE).unwrap();
+    let byte_mask = device.load_module(&byte_mask::MODULE).unwrap();
+    for (count, page_bytes) in [(1, 16), (5, 4096), (4, 8200), (3, 12304), (9, 100)] {
+        merge::Case::draw(&mut draw, count, page_bytes).run(&stream, &merge).unwrap();
+        byte_mask::Case::draw(&mut draw, count, page_bytes).run(&stream, &byte_mask).unwrap();
     }
 }
 

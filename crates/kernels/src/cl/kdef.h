@@ -11,7 +11,9 @@
  *   group_index() ...         the place of a thread in its one-dimensional grid
  *   group_barrier()           every thread of the group reaches it; orders LOCAL memory
  *   local_or(pointer, bits)   atomic or on a LOCAL u32
- *   load16, store16           16 bytes at a 16-byte boundary; load8, store8 at an 8-byte boundary
+ *   local_add(pointer, term)  atomic sum on a LOCAL u32
+ *   load16, store16           16 bytes at a 16-byte boundary; load8, store8 at an 8-byte boundary,
+ *                             store2 at a 2-byte boundary
  *   UNROLL8                   asks for the next loop to be unrolled eight times
  *   STATIC_ASSERT(c, name)    a condition that is checked when the source is compiled
  */
@@ -40,6 +42,7 @@ FN u32 group_size(void) { return blockDim.x; }
 FN u32 thread_in_group(void) { return threadIdx.x; }
 FN void group_barrier(void) { __syncthreads(); }
 FN void local_or(u32 *target, u32 bits) { atomicOr(target, bits); }
+FN void local_add(u32 *target, u32 term) { atomicAdd(target, term); }
 
 #elif defined(__OPENCL_VERSION__)
 
@@ -65,6 +68,7 @@ FN u32 thread_in_group(void) { return (u32)get_local_id(0); }
 /* A macro, since some compilers refuse a barrier outside a kernel's own body. */
 #define group_barrier() barrier(CLK_LOCAL_MEM_FENCE)
 FN void local_or(volatile LOCAL u32 *target, u32 bits) { atomic_or(target, bits); }
+FN void local_add(volatile LOCAL u32 *target, u32 term) { atomic_add(target, term); }
 
 #else /* native C++: only the per-thread functions, no kernels */
 
@@ -106,16 +110,13 @@ FN Word16 load16(const u8 *at)
 FN void store16(u8 *at, Word16 word) { *(ulonglong2 *)at = make_ulonglong2(word.lo, word.hi); }
 FN u64 load8(const u8 *at) { return *(const u64 *)at; }
 FN void store8(u8 *at, u64 word) { *(u64 *)at = word; }
+FN void store2(u8 *at, u16 word) { *(u16 *)at = word; }
 
 #elif defined(__OPENCL_VERSION__)
 
-FN Word16 load16(GLOBAL const u8 *at)
-{
-    Word16 word;
-    word.lo = ((GLOBAL const u64 *)at)[0];
-    word.hi = ((GLOBAL const u64 *)at)[1];
-    return word;
-}
+/* A macro, since Oclgrind does not know the intrinsic that its compiler leaves where a function that
+ * returns a struct was inlined beside stores. */
+#define load16(at) ((Word16){((GLOBAL const u64 *)(at))[0], ((GLOBAL const u64 *)(at))[1]})
 FN void store16(GLOBAL u8 *at, Word16 word)
 {
     ((GLOBAL u64 *)at)[0] = word.lo;
@@ -123,6 +124,7 @@ FN void store16(GLOBAL u8 *at, Word16 word)
 }
 FN u64 load8(GLOBAL const u8 *at) { return *(GLOBAL const u64 *)at; }
 FN void store8(GLOBAL u8 *at, u64 word) { *(GLOBAL u64 *)at = word; }
+FN void store2(GLOBAL u8 *at, u16 word) { *(GLOBAL u16 *)at = word; }
 
 #else
 
@@ -144,6 +146,11 @@ FN void store8(u8 *at, u64 word)
 {
     check_aligned(at, 8);
     __builtin_memcpy(at, &word, 8);
+}
+FN void store2(u8 *at, u16 word)
+{
+    check_aligned(at, 2);
+    __builtin_memcpy(at, &word, 2);
 }
 FN Word16 load16(const u8 *at)
 {
