@@ -2,8 +2,8 @@
 
 use crate::error::{of_device, of_request};
 use crate::explain::{choice_of, to_python};
-use crate::life::{begin, detached};
-use bifolio_device::{BackendReport, DeviceInfo, discover, open};
+use crate::life::{begin, detached, is_ending};
+use bifolio_device::{BackendReport, DeviceChoice, DeviceId, DeviceInfo, discover, open};
 use bifolio_io::calibrate::{Options, calibrate as measure};
 use bifolio_io::{Cancel, Router, RouterOptions};
 use pyo3::prelude::*;
@@ -16,6 +16,16 @@ pub(crate) fn devices(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     let reports = detached(py, discover);
     let devices: Vec<DeviceInfo> = reports.into_iter().flat_map(|report| report.devices).collect();
     to_python(py, &devices)
+}
+
+/// The device that stands for none: that of the variable BIFOLIO_DEVICE, else the first GPU, else "host:0".
+#[pyfunction]
+pub(crate) fn default_device(py: Python<'_>) -> PyResult<String> {
+    begin()?;
+    match detached(py, || choice_of(None))? {
+        DeviceChoice::Exactly(id) => Ok(id.to_string()),
+        DeviceChoice::Auto => Ok(DeviceId::HOST.to_string()),
+    }
 }
 
 /// What every backend found, with its libraries and what is missing and why.
@@ -49,9 +59,9 @@ pub(crate) fn calibrate<'py>(
         let options = Options { bytes: size, repetitions, ..Options::default() };
         let mut look_for_signals = |_: &str, _: f64| {
             let pressed = Python::try_attach(|py| py.check_signals().err()).flatten();
-            if let Some(error) = pressed {
-                interrupted = Some(error);
+            if pressed.is_some() || is_ending() {
                 cancel.cancel();
+                interrupted = interrupted.take().or(pressed);
             }
         };
         let profile = measure(&router, &folder, &options, &mut look_for_signals)?;

@@ -3,11 +3,12 @@
 use crate::count::Count;
 use crate::error::{bad, of_request};
 use crate::life::{begin, detached};
-use bifolio_device::DeviceChoice;
+use bifolio_device::{DeviceChoice, DeviceId, choose, discover};
 use bifolio_io::{EngineChoice, OpenFile, Router, process};
 use pyo3::prelude::*;
 use serde::Serialize;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 /// What `serde` can write, as Python has it.
 pub(crate) fn to_python<'py>(py: Python<'py>, value: &impl Serialize) -> PyResult<Bound<'py, PyAny>> {
@@ -15,9 +16,19 @@ pub(crate) fn to_python<'py>(py: Python<'py>, value: &impl Serialize) -> PyResul
     py.import("json")?.call_method1("loads", (text,))
 }
 
-/// A device by its name; none stands for the best one.
+/// A device by its name; none stands for that of the variable, else for the best one, which is looked for once:
+/// that loads drivers.
 pub(crate) fn choice_of(device: Option<&str>) -> PyResult<DeviceChoice> {
-    device.map_or(Ok(DeviceChoice::Auto), |name| name.parse().map_err(|error| bad(format!("{error}"))))
+    static BEST: OnceLock<DeviceId> = OnceLock::new();
+    let named = device.map(str::to_owned).or_else(|| std::env::var("BIFOLIO_DEVICE").ok());
+    let choice = match named {
+        Some(name) => name.parse().map_err(|error| bad(format!("{error}")))?,
+        None => DeviceChoice::Auto,
+    };
+    Ok(match choice {
+        DeviceChoice::Auto => DeviceChoice::Exactly(*BEST.get_or_init(|| choose(&discover()))),
+        choice @ DeviceChoice::Exactly(_) => choice,
+    })
 }
 
 /// The plan of a read that is not done.

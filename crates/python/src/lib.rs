@@ -38,7 +38,7 @@ mod native {
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
     #[pymodule_export]
     use super::{
-        devices::{backends, calibrate, devices},
+        devices::{backends, calibrate, default_device, devices},
         error::{CancelledError, Error, SafetensorError},
         explain::explain,
         file::{File, open},

@@ -169,6 +169,11 @@ pub(crate) fn tidy() {
     }
 }
 
+/// Whether the interpreter is ending, for work that takes long.
+pub(crate) fn is_ending() -> bool {
+    ENDED.load(Ordering::Acquire)
+}
+
 /// Runs what waits without the interpreter's lock.
 pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl Send + FnOnce() -> T) -> T {
     struct Counted;

@@ -3,9 +3,11 @@
 use crate::error::{SafetensorError, of_request};
 use crate::header::{self, Header, LENGTH_BYTES};
 use crate::life::{begin, detached};
-use bifolio_io::{Error as IoError, OpenFile};
+use bifolio_device::{DeviceChoice, DeviceId};
+use bifolio_io::{Error as IoError, OpenFile, process};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 /// A header, or why there is none.
@@ -44,17 +46,32 @@ pub(crate) fn read_header(
 fn read(path: &std::path::Path) -> Result<(Header, u64), Problem> {
     let file = OpenFile::open(path).map_err(Problem::Io)?;
     let size = file.size().map_err(Problem::Io)?;
-    let router = bifolio_io::process::router(bifolio_device::DeviceChoice::Exactly(bifolio_device::DeviceId::HOST))
-        .map_err(Problem::Io)?;
     let mut first = [0; LENGTH_BYTES as usize];
-    if router.read_to_host(&file, &mut first, 0).map_err(Problem::Io)? < first.len() {
+    if read_at(&file, &mut first, 0).map_err(Problem::Io)? < first.len() {
         let why = format!("a file of {size} bytes is no safetensors file: the length of its header alone has eight");
         return Err(Problem::Header(why));
     }
     let length = header::length(first, size).map_err(Problem::Header)?;
     let mut text = vec![0; length as usize];
-    let got = router.read_to_host(&file, &mut text, LENGTH_BYTES).map_err(Problem::Io)?;
+    let got = read_at(&file, &mut text, LENGTH_BYTES).map_err(Problem::Io)?;
     let data_start = LENGTH_BYTES + length;
     let header = header::parse(&text[..got], size - data_start).map_err(Problem::Header)?;
     Ok((header, data_start))
+}
+
+/// Reads through the page cache. Only sets need a router for that, which has threads to start.
+fn read_at(file: &OpenFile, bytes: &mut [u8], offset: u64) -> Result<usize, IoError> {
+    if file.layout().is_some() {
+        return process::router(DeviceChoice::Exactly(DeviceId::HOST))?.read_to_host(file, bytes, offset);
+    }
+    let mut got = 0;
+    while got < bytes.len() {
+        match file.buffered().read_at(&mut bytes[got..], offset + got as u64) {
+            Ok(0) => break,
+            Ok(read) => got += read,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(IoError::system(file.path(), "reading its header", error).at(offset)),
+        }
+    }
+    Ok(got)
 }

@@ -234,7 +234,17 @@ def test_plans_are_explained(path: Path, content: bytes) -> None:
 def test_devices_are_listed() -> None:
     devices = {device["id"]: device for device in bifolio.devices()}
     assert devices["host:0"]["memory_bytes"] > 0
+    assert bifolio.default_device().partition(":")[0] in {"cuda", "opencl", "host"}
     assert {"cuda", "opencl", "host"} <= {backend["backend"] for backend in bifolio.backends()}
+
+
+def test_the_default_device_is_that_of_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIFOLIO_DEVICE", "host:1")
+    assert bifolio.default_device() == "host:1"
+    assert bifolio.empty(5).device == "host:1"
+    monkeypatch.setenv("BIFOLIO_DEVICE", "nowhere")
+    with pytest.raises(ValueError, match="opencl:N"):
+        bifolio.empty(5)
 
 
 def test_advice_is_taken_by_name(path: Path) -> None:

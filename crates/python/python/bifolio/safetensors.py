@@ -316,8 +316,8 @@ def _gpu_of(device: Any, framework: str | None) -> int | None:
     if device is None:
         if framework == "np":
             return None
-        ids = (found["id"] for found in _native.devices())
-        return next((int(name[5:]) for name in ids if name.startswith("cuda:")), None)
+        default = _native.default_device()
+        return int(default[5:]) if default.startswith("cuda:") else None
     # PyTorch and the reference take bare numbers; devices of PyTorch print as their names.
     text = f"cuda:{device}" if isinstance(device, int) else str(device)
     if text in {"host", "host:0", "cpu"}:
@@ -332,7 +332,8 @@ def load_file(path: StrPath, device: Any = None, framework: str | None = None) -
     """All tensors of a file, of an index (`*.index.json`), or of the folder that has one.
 
     `framework` is "pt", "cupy" or "np". Without one it is NumPy for host memory, and PyTorch or CuPy,
-    whichever can be imported, for a GPU. Without a device it is the first GPU, else host memory.
+    whichever can be imported, for a GPU. Without a device it is that of the variable BIFOLIO_DEVICE, else the
+    first GPU, else host memory.
     """
     checkpoint = _Checkpoint(path)
     owner = _framework_of(framework, device)
