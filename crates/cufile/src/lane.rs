@@ -300,6 +300,7 @@ struct Supplies {
     pool: Arc<PinnedPool>,
     /// None where `scatter` does not run on the device: its host path would wait for closed gates.
     kernels: Option<Kernels>,
+    _router: Arc<Router>,
 }
 
 /// What a lane needs to move bytes of a device.
@@ -323,13 +324,14 @@ struct Lane {
 /// What a lane's thread does, one after the other.
 type Step = Box<dyn FnOnce() + Send>;
 
-/// A stream: its device and context, its handle, and the thread where that is a part of it.
-type Key = (DeviceId, u64, u64, Option<ThreadId>);
+/// A stream: its device, the address of the router of its context, its handle, and the thread where that is a
+/// part of it. Whoever has such a key keeps the router.
+type Key = (DeviceId, usize, u64, Option<ThreadId>);
 
 type Lanes = HashMap<Key, Arc<Mutex<Lane>>>;
 
-/// By device, and the address of the router of its context, which stays.
-type AllSupplies = HashMap<(DeviceId, usize), Arc<Supplies>>;
+/// By the address of the router, which they keep.
+type AllSupplies = HashMap<usize, Arc<Supplies>>;
 
 static LANES: LazyLock<Mutex<Lanes>> = LazyLock::new(Mutex::default);
 static SUPPLIES: LazyLock<Mutex<AllSupplies>> = LazyLock::new(Mutex::default);
@@ -339,11 +341,11 @@ static SUPPLIES: LazyLock<Mutex<AllSupplies>> = LazyLock::new(Mutex::default);
 fn home_of(memory: &Memory, stream: usize) -> Outcome<(Key, Arc<Router>)> {
     let located = memory.located.or_else(|| locate_stream(stream as u64));
     let thread = (stream == STREAM_PER_THREAD).then(|| std::thread::current().id());
-    let (device, context, router) = match located {
-        Some(located) => (located.device, located.context, process::router_of(&located)?),
-        None => (DeviceId::HOST, 0, process::router(DeviceChoice::Exactly(DeviceId::HOST))?),
+    let router = match located {
+        Some(located) => process::router_of(&located)?,
+        None => process::router(DeviceChoice::Exactly(DeviceId::HOST))?,
     };
-    Ok(((device, context, stream as u64, thread), router))
+    Ok(((router.device().id(), Arc::as_ptr(&router).addr(), stream as u64, thread), router))
 }
 
 /// Enqueues a request on a stream.
@@ -416,9 +418,8 @@ impl Lane {
             return Ok(());
         }
         let device = self.router.device();
-        let key = (device.id(), Arc::as_ptr(&self.router).addr());
         let mut all = lock(&SUPPLIES);
-        let supplies = all.entry(key).or_insert_with(|| {
+        let supplies = all.entry(Arc::as_ptr(&self.router).addr()).or_insert_with(|| {
             let kernels = Kernels::load(device).ok();
             let runs = |kernels: &Kernels| {
                 let on_device = |status: &bifolio_kernels::KernelStatus| {
@@ -427,7 +428,7 @@ impl Lane {
                 device.id().backend == BackendKind::Host || kernels.report().iter().any(on_device)
             };
             let pool = PinnedPool::new(device, TABLE_BYTES + CHUNK_BYTES, SLOTS_MAX);
-            Arc::new(Supplies { pool, kernels: kernels.filter(runs) })
+            Arc::new(Supplies { pool, kernels: kernels.filter(runs), _router: Arc::clone(&self.router) })
         });
         let supplies = Arc::clone(supplies);
         drop(all);

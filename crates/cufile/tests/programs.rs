@@ -103,6 +103,16 @@ fn sentences_go_to_standard_error_where_that_is_asked_for() {
     assert!(text.contains("forked"), "{text}");
 }
 
+#[test]
+fn a_program_uses_memory_and_streams_of_a_gpu() {
+    let folder = folder();
+    let program = compile("cuda_streams", folder.path());
+    let output = run(&program, folder.path(), &[&folder.path().join("data"), &folder.path().join("copy")]);
+    let text = succeeded(&output);
+    print!("{text}");
+    assert!(text == "all there\n" || text.starts_with("skipped: "), "{text}");
+}
+
 /// It compares what it has read with the file by itself.
 #[test]
 fn the_benchmark_measures_every_state_size_and_number_of_threads() {
