@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import select
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -189,6 +190,28 @@ def test_a_task_that_is_cancelled_cancels_its_request(file: bifolio.File, conten
     outcome, reason = asyncio.run(read())
     assert isinstance(outcome, asyncio.CancelledError)
     assert isinstance(reason, bifolio.CancelledError)
+
+
+def test_a_wait_is_interrupted_and_the_request_goes_on(file: bifolio.File, content: bytes) -> None:
+    buffers = [bytearray(len(content)) for _ in range(MANY)]
+    waits = threading.Event()
+
+    def press() -> None:
+        waits.wait()
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    futures = [file.pread(buffer) for buffer in buffers]
+    with pytest.raises(KeyboardInterrupt):
+        waits.set()
+        for future in reversed(futures):
+            future.result()
+        # Everything was read before the key was pressed: it is waited for here.
+        thread.join()
+    thread.join()
+    assert [future.result() for future in futures] == [len(content)] * MANY
+    assert all(buffer == content for buffer in buffers)
 
 
 HEAD = """
