@@ -137,6 +137,12 @@ impl Device {
         &self.info().capabilities
     }
 
+    /// Whether what was made on the device is still there: not after the program has reset it
+    /// (`cudaDeviceReset`). Then nothing of it may be used or freed, and the device be opened anew.
+    pub fn is_alive(&self) -> bool {
+        self.backend.is_alive()
+    }
+
     /// Free and total memory now.
     pub fn memory(&self) -> Result<MemoryInfo> {
         self.backend.memory().map_err(|error| self.name(error))

@@ -26,6 +26,7 @@ mod library;
 mod module;
 pub mod pointer;
 mod pool;
+mod quiet;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -41,6 +42,7 @@ pub use info::{BackendReport, Capabilities, Capability, DeviceInfo, LibraryRepor
 pub use kernel_cache::cache_folder;
 pub use module::{HostKernel, HostLaunch, ModuleSource};
 pub use pool::{PinnedPool, PoolStats, Slot};
+pub use quiet::without_signals;
 
 use std::sync::Arc;
 

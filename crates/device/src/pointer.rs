@@ -11,6 +11,9 @@ pub struct Located {
     /// The context that it was allocated in where that is not the device's primary one, as the driver's
     /// handle; else 0.
     pub context: u64,
+    /// Tells a context from one that had the same handle before, or from the primary one before it was
+    /// reset; 0 where the driver does not say.
+    pub incarnation: u64,
     /// What the device calls the address.
     pub address: DevicePtr,
     /// The first address of its allocation, as the program sees it.

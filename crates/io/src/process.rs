@@ -5,15 +5,24 @@ use crate::{Error, Profile, Result, Router, RouterOptions};
 use bifolio_device::fork::Birth;
 use bifolio_device::pointer::Located;
 use bifolio_device::{Device, DeviceChoice, DeviceId, open};
-use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Routers by device and context, made on first use and kept until the process ends: pinned memory and
-/// threads are worth keeping, and a driver may be gone before the last destructor runs.
-type Routers = Mutex<HashMap<(DeviceId, u64), Arc<Router>>>;
+/// Routers of contexts of the program's own that are kept at most: a context that is destroyed tells nobody.
+const FOREIGN_MAX: usize = 4;
 
-static ROUTERS: LazyLock<Routers> = LazyLock::new(Mutex::default);
+/// A router, made on first use and kept until the process ends: pinned memory and threads are worth keeping,
+/// and a driver may be gone before the last destructor runs.
+struct Entry {
+    device: DeviceId,
+    /// Of the program's own; 0 for the primary one.
+    context: u64,
+    incarnation: Option<u64>,
+    router: Arc<Router>,
+}
+
+/// The oldest first.
+static ROUTERS: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 static BIRTH: OnceLock<Birth> = OnceLock::new();
 
 /// The router for some device memory.
@@ -21,7 +30,7 @@ static BIRTH: OnceLock<Birth> = OnceLock::new();
 /// # Errors
 /// `Device` if the device cannot be opened, `Forked` in a child of the process that first asked.
 pub fn router_of(memory: &Located) -> Result<Arc<Router>> {
-    router_at((memory.device, memory.context), || Device::of(memory))
+    router_at(memory.device, memory.context, Some(memory.incarnation), || Device::of(memory))
 }
 
 /// The router for a device, in its primary context.
@@ -29,28 +38,51 @@ pub fn router_of(memory: &Located) -> Result<Arc<Router>> {
 /// # Errors
 /// As [`router_of`].
 pub fn router(choice: DeviceChoice) -> Result<Arc<Router>> {
-    match choice {
-        DeviceChoice::Exactly(id) => router_at((id, 0), || open(choice)),
-        DeviceChoice::Auto => {
-            let id = bifolio_device::choose(&bifolio_device::discover());
-            router_at((id, 0), || open(DeviceChoice::Exactly(id)))
-        }
-    }
+    let device = match choice {
+        DeviceChoice::Exactly(id) => id,
+        DeviceChoice::Auto => bifolio_device::choose(&bifolio_device::discover()),
+    };
+    router_at(device, 0, None, || open(DeviceChoice::Exactly(device)))
 }
 
-fn router_at(key: (DeviceId, u64), open: impl FnOnce() -> bifolio_device::Result<Device>) -> Result<Arc<Router>> {
-    let place = || Path::new("the device").to_owned();
+fn router_at(
+    device: DeviceId,
+    context: u64,
+    incarnation: Option<u64>,
+    open: impl FnOnce() -> bifolio_device::Result<Device>,
+) -> Result<Arc<Router>> {
+    let place = Path::new("the device");
     // Before the lock, which a thread of the parent's may have held.
     if BIRTH.get_or_init(Birth::here).was_elsewhere() {
-        return Err(Error::forked(&place()).into_device(key.0));
+        return Err(Error::forked(place).into_device(device));
     }
     let mut routers = ROUTERS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(router) = routers.get(&key) {
-        return Ok(Arc::clone(router));
+    if let Some(at) = routers.iter().position(|entry| entry.device == device && entry.context == context) {
+        let entry = &mut routers[at];
+        let is_same = match (incarnation, entry.incarnation) {
+            (Some(asked), Some(known)) => asked == known,
+            _ => entry.router.device().is_alive(),
+        };
+        if is_same {
+            entry.incarnation = entry.incarnation.or(incarnation);
+            return Ok(Arc::clone(&entry.router));
+        }
+        routers.remove(at).router.abandon();
     }
-    let device = open().map_err(|error| Error::device(&place(), error))?;
-    let costs = Profile::newest_of(&device).map(|profile| profile.costs);
-    let router = Arc::new(Router::new(&device, RouterOptions { costs, ..RouterOptions::default() }));
-    routers.insert(key, Arc::clone(&router));
+    let opened = open().map_err(|error| Error::device(place, error))?;
+    let mut options =
+        RouterOptions { costs: Profile::newest_of(&opened).map(|profile| profile.costs), ..RouterOptions::default() };
+    if context != 0 {
+        // What outlives a request would outlive the context.
+        (options.mapped_bytes, options.readahead_bytes) = (0, 0);
+        let foreign = |entry: &Entry| entry.context != 0;
+        if routers.iter().filter(|entry| foreign(entry)).count() >= FOREIGN_MAX
+            && let Some(oldest) = routers.iter().position(foreign)
+        {
+            routers.remove(oldest).router.abandon();
+        }
+    }
+    let router = Arc::new(Router::new(&opened, options));
+    routers.push(Entry { device, context, incarnation, router: Arc::clone(&router) });
     Ok(router)
 }

@@ -2,6 +2,7 @@
 //! read takes.
 
 use bifolio_device::fork::Birth;
+use bifolio_device::without_signals;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -44,7 +45,7 @@ pub(crate) fn at_once<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -
     std::thread::scope(|scope| {
         let run = &run;
         let start = |number| std::thread::Builder::new().spawn_scoped(scope, move || run(number)).ok();
-        let others: Vec<_> = (1..count).map(|number| (number, start(number))).collect();
+        let others: Vec<_> = without_signals(|| (1..count).map(|number| (number, start(number))).collect());
         let first = (count > 0).then(|| run(0));
         let finish = |(number, other): (usize, Option<std::thread::ScopedJoinHandle<'_, Option<T>>>)| match other {
             Some(thread) => thread.join().ok().flatten(),
@@ -88,7 +89,7 @@ impl Workers {
             let shared = Arc::clone(&shared);
             std::thread::Builder::new().name(format!("bifolio-io-{number}")).spawn(move || shared.work()).ok()
         };
-        let threads = (0..count).map_while(start).collect();
+        let threads = without_signals(|| (0..count).map_while(start).collect());
         Self { shared, threads, birth: Birth::here() }
     }
 

@@ -2,9 +2,9 @@
 //!
 //! A file is known by device, inode and what it is opened for, and is looked up anew by each call, so that a
 //! descriptor that means another file by now is no trouble. It is closed when the last descriptor that it was
-//! used by is closed; a descriptor that ends in another way (`dup2`, `close_range`) leaves it open until
-//! others need the room. (The program's record locks end with any descriptor of the file that its process
-//! closes: ours close right after its own.)
+//! used by is closed. One that ends in another way (`fclose`, `dup2`) leaves it open until there are too many,
+//! and those are closed first that no descriptor of the program names any more: a program's record locks on a
+//! file (`fcntl`) end when its process closes any descriptor of it.
 
 use crate::log;
 use bifolio_device::fork::Birth;
@@ -14,7 +14,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 
-/// Files that are kept at most.
+/// From this many files on, those that no descriptor names any more are closed.
 const FILES_MAX: usize = 256;
 /// Descriptors up to this number are watched for their end.
 const WATCHED_MAX: usize = 1 << 16;
@@ -54,10 +54,21 @@ pub(crate) struct Descriptor {
 static KEPT: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 static WATCHED: [AtomicU64; WATCHED_MAX / 64] = [const { AtomicU64::new(0) }; WATCHED_MAX / 64];
 static BIRTH: OnceLock<Birth> = OnceLock::new();
+static PROCESS: OnceLock<c_int> = OnceLock::new();
 
-/// Whether this process was forked from one that used device memory.
+/// Whether this process was forked from one that used device memory, by whatever call: children of `vfork`
+/// share their parent's memory.
 pub(crate) fn was_forked() -> bool {
-    BIRTH.get_or_init(Birth::here).was_elsewhere()
+    // SAFETY: asks for a number.
+    let pid = unsafe { libc::getpid() };
+    BIRTH.get_or_init(Birth::here).was_elsewhere() || *PROCESS.get_or_init(|| pid) != pid
+}
+
+impl Key {
+    /// Whether a descriptor of the program's is this file.
+    fn is_named_by(&self, fd: c_int) -> bool {
+        Descriptor::of(fd).is_ok_and(|now| (now.stat.st_dev, now.stat.st_ino) == (self.device, self.inode))
+    }
 }
 
 impl Descriptor {
@@ -80,7 +91,12 @@ impl Descriptor {
 
     /// Whether it has offsets that a router can read and write at.
     fn has_offsets(&self) -> bool {
-        matches!(self.stat.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFBLK)
+        self.is_regular() || self.stat.st_mode & libc::S_IFMT == libc::S_IFBLK
+    }
+
+    /// Whether a short count of it means its end or a full disk.
+    pub(crate) fn is_regular(&self) -> bool {
+        self.stat.st_mode & libc::S_IFMT == libc::S_IFREG
     }
 
     /// The file behind it; none where that cannot be opened anew, such as a pipe, or a file that this process
@@ -105,6 +121,11 @@ impl Descriptor {
 fn find(key: Key, fd: c_int) -> Option<Arc<Kept>> {
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     let at = kept.iter().position(|entry| entry.key == key)?;
+    if !kept[at].kept.file.is_intact() {
+        // The program has closed our descriptor, and its number may be somebody else's by now.
+        std::mem::forget(kept.remove(at));
+        return None;
+    }
     let last = kept.len() - 1;
     kept[at..].rotate_left(1);
     let entry = &mut kept[last];
@@ -125,7 +146,9 @@ fn keep(entry: Entry) {
     let spare = if kept.iter().any(|known| known.key == entry.key) {
         Some(entry)
     } else {
-        let oldest = (kept.len() >= FILES_MAX).then(|| kept.remove(0));
+        let unused = |entry: &Entry| !entry.descriptors.iter().any(|fd| entry.key.is_named_by(*fd));
+        let oldest = if kept.len() >= FILES_MAX { kept.iter().position(unused) } else { None };
+        let oldest = oldest.map(|at| kept.remove(at));
         kept.push(entry);
         oldest
     };
@@ -151,6 +174,17 @@ pub(crate) fn closed(fd: c_int) {
         word.fetch_and(!(1 << (fd % 64)), Ordering::Relaxed);
         end(fd);
     }
+}
+
+/// Closes everything, before the program closes numbers that are not its.
+pub(crate) fn close_all() {
+    if PROCESS.get().is_none() || was_forked() {
+        return;
+    }
+    let Ok(mut kept) = KEPT.try_lock() else { return };
+    let ended = std::mem::take(&mut *kept);
+    drop(kept);
+    drop(ended);
 }
 
 #[cold]

@@ -3,9 +3,9 @@
 //! Each hands the call on as it came, unless a buffer lies in a range that is known to be a device's, or the
 //! kernel could not touch a buffer.
 
-use crate::transfer::{Call, Direction, carry_out, carry_out_if_first, copy_of};
-use crate::{files, ranges, real};
-use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
+use crate::transfer::{Call, Direction, carry_out, copy_of};
+use crate::{files, hosts, real};
+use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
 
 /// The kernel takes no more vectors (`IOV_MAX`).
 const VECTORS_MAX: c_int = 1024;
@@ -13,9 +13,9 @@ const VECTORS_MAX: c_int = 1024;
 /// A call with one buffer.
 #[inline]
 fn one(described: Call, buffer: *const c_void, length: size_t, pass_on: impl FnOnce() -> ssize_t) -> ssize_t {
-    let vector = iovec { iov_base: buffer.cast_mut(), iov_len: length };
-    if ranges::holds(buffer.addr() as u64)
-        && let Some(moved) = carry_out(&described, &[vector])
+    let vector = [iovec { iov_base: buffer.cast_mut(), iov_len: length }];
+    if !hosts::hold(buffer.addr() as u64)
+        && let Some(moved) = carry_out(&described, &vector)
     {
         return moved;
     }
@@ -23,58 +23,31 @@ fn one(described: Call, buffer: *const c_void, length: size_t, pass_on: impl FnO
     if moved >= 0 || real::errno() != libc::EFAULT {
         return moved;
     }
-    carry_out(&described, &[vector]).unwrap_or_else(refuse)
+    carry_out(&described, &vector).unwrap_or_else(refuse)
 }
 
 /// A call with several buffers.
 ///
 /// # Safety
-/// `vectors` has `count` elements. One that is nobody's is refused by the kernel as long as the program has
-/// not used device memory; afterwards it is a crash.
+/// `vectors` has `count` elements, or the kernel refuses it.
 #[inline]
 unsafe fn many(described: Call, vectors: *const iovec, count: c_int, pass_on: impl FnOnce() -> ssize_t) -> ssize_t {
-    let is_list = !vectors.is_null() && (1..=VECTORS_MAX).contains(&count);
-    if is_list && !ranges::are_none() {
+    // A list that the CPU cannot read is the kernel's to refuse.
+    let is_list = (1..=VECTORS_MAX).contains(&count) && hosts::hold(vectors.addr() as u64);
+    if is_list {
         // SAFETY: the caller's promise.
         let vectors = unsafe { std::slice::from_raw_parts(vectors, count as usize) };
-        if vectors.iter().any(|vector| ranges::holds(vector.iov_base.addr() as u64))
+        if vectors.iter().any(|vector| vector.iov_len > 0 && !hosts::hold(vector.iov_base.addr() as u64))
             && let Some(moved) = carry_out(&described, vectors)
         {
             return moved;
         }
     }
     let moved = pass_on();
-    if !is_list || moved == 0 || moved < 0 && real::errno() != libc::EFAULT {
+    if moved >= 0 || real::errno() != libc::EFAULT || !is_list {
         return moved;
     }
-    if moved < 0 {
-        return copy_of(vectors, count as usize)
-            .and_then(|vectors| carry_out(&described, &vectors))
-            .unwrap_or_else(refuse);
-    }
-    // SAFETY: the kernel has read the list.
-    go_on(described, unsafe { std::slice::from_raw_parts(vectors, count as usize) }, moved)
-}
-
-/// Goes on behind the buffers of the CPU's that the kernel has filled before it met one of a device.
-#[inline]
-fn go_on(described: Call, vectors: &[iovec], moved: ssize_t) -> ssize_t {
-    let mut left = moved as usize;
-    for (at, vector) in vectors.iter().enumerate() {
-        if left == 0 {
-            let offset = described.offset.map(|offset| offset + moved as off_t);
-            let code = real::errno();
-            let more = carry_out_if_first(&Call { offset, ..described }, &vectors[at..]);
-            // What was moved before is an answer, whatever became of the rest.
-            real::set_errno(code);
-            return moved + more.unwrap_or(0).max(0);
-        }
-        if left < vector.iov_len {
-            return moved;
-        }
-        left -= vector.iov_len;
-    }
-    moved
+    copy_of(vectors, count as usize).and_then(|vectors| carry_out(&described, &vectors)).unwrap_or_else(refuse)
 }
 
 fn refuse() -> ssize_t {
@@ -163,4 +136,26 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     files::closed(fd);
     real::set_errno(code);
     outcome
+}
+
+/// `close_range(2)`: nothing of ours may be in the range when others get its numbers.
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    files::close_all();
+    // SAFETY: the caller's promise.
+    unsafe { real::close_range(first, last, flags) }
+}
+
+/// `closefrom(3)`: as `close_range`.
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn closefrom(first: c_int) {
+    files::close_all();
+    // SAFETY: the caller's promise.
+    unsafe { real::closefrom(first) };
 }

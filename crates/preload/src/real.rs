@@ -1,6 +1,6 @@
 //! The C library's own functions, behind those that this library puts in front of them.
 
-use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
+use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -71,6 +71,8 @@ real! {
     pwritev as c"pwritev" (fd: c_int, vectors: *const iovec, count: c_int, offset: off_t) -> ssize_t;
     pwritev2 as c"pwritev2" (fd: c_int, vectors: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
     close as c"close" (fd: c_int) -> c_int;
+    close_range as c"close_range" (first: c_uint, last: c_uint, flags: c_int) -> c_int;
+    closefrom as c"closefrom" (first: c_int) -> c_int;
     read_chk as c"__read_chk" (fd: c_int, buffer: *mut c_void, length: size_t, room: size_t) -> ssize_t;
     pread_chk as c"__pread_chk"
         (fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t, room: size_t) -> ssize_t;

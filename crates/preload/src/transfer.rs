@@ -1,16 +1,16 @@
 //! Calls with device memory, with the results that the system call would have had.
 
 use crate::files::{self, Descriptor, Kept};
-use crate::{log, ranges, real};
-use bifolio_device::DeviceSlice;
+use crate::{log, real};
 use bifolio_device::pointer::{Located, locate};
+use bifolio_device::{DeviceSlice, Stream};
 use bifolio_io::{Error, ErrorKind, ReadOptions, Router, WriteOptions, process};
 use libc::{c_int, c_void, iovec, off_t, ssize_t};
 use std::sync::{Arc, PoisonError};
 
 /// What Linux moves by one call at most (`MAX_RW_COUNT`).
 const CALL_BYTES_MAX: u64 = 0x7fff_f000;
-/// Bytes that go through host memory by one call at most; more is a short count.
+/// Bytes that go through host memory at a time.
 const BOUNCED_BYTES_MAX: u64 = 64 << 20;
 /// Vectors of one call at most (`IOV_MAX`).
 const VECTORS_MAX: usize = 1024;
@@ -59,33 +59,20 @@ impl Part {
 /// answer holds.
 #[cold]
 pub(crate) fn carry_out(call: &Call, vectors: &[iovec]) -> Option<ssize_t> {
-    let parts: Vec<_> = vectors.iter().map(Part::of).collect();
-    for part in &parts {
-        match &part.device {
-            Some(device) if !ranges::holds(part.address) => ranges::add(device.start, device.len),
-            None if ranges::holds(part.address) => ranges::forget(part.address),
-            _ => {}
-        }
+    // Before the driver is asked, which a child must not; to the kernel it is nobody's memory.
+    if files::was_forked() {
+        log::say("device memory, or nobody's, in a child of the process that used device memory first: use exec");
+        return None;
     }
+    let code = real::errno();
+    let parts: Vec<_> = vectors.iter().map(Part::of).collect();
     if parts.iter().all(|part| part.device.is_none()) {
         return None;
     }
     let outcome = std::panic::catch_unwind(|| call.run(&parts)).unwrap_or(Err(libc::EIO));
-    Some(outcome.map_or_else(
-        |code| {
-            real::set_errno(code);
-            -1
-        },
-        |bytes| bytes as ssize_t,
-    ))
-}
-
-/// The same if the first buffer that is not empty is device memory.
-#[cold]
-pub(crate) fn carry_out_if_first(call: &Call, vectors: &[iovec]) -> Option<ssize_t> {
-    let first = vectors.iter().find(|vector| vector.iov_len > 0)?;
-    locate(first.iov_base.addr() as u64)?;
-    carry_out(call, vectors)
+    // A success leaves errno alone.
+    real::set_errno(outcome.err().unwrap_or(code));
+    Some(outcome.map_or(-1, |bytes| bytes as ssize_t))
 }
 
 /// A list of buffers that the kernel could not read or not use; none if it is the former.
@@ -102,10 +89,6 @@ pub(crate) fn copy_of(vectors: *const iovec, count: usize) -> Option<Vec<iovec>>
 
 impl Call {
     fn run(&self, parts: &[Part]) -> Outcome<u64> {
-        if files::was_forked() {
-            log::say("device memory in a process that was forked after its first use: start the child by exec");
-            return Err(libc::EFAULT);
-        }
         let descriptor = Descriptor::of(self.fd)?;
         let allowed = match self.direction {
             Direction::Read => descriptor.may_read(),
@@ -126,7 +109,7 @@ impl Call {
         // Only the kernel knows where an appended byte goes.
         let file = if appends { None } else { descriptor.file() };
         match (file, self.offset) {
-            (None, _) => self.bounce(parts),
+            (None, _) => self.bounce(&descriptor, parts),
             (Some(file), Some(offset)) => self.at(&file, &descriptor, offset as u64, parts),
             (Some(file), None) => self.at_position(&file, &descriptor, parts),
         }
@@ -157,10 +140,7 @@ impl Call {
             let outcome = match (part.device, self.direction) {
                 (None, _) => self.in_host_memory(&part, offset + moved),
                 (Some(device), Direction::Read) => read(file, &device, part.len, offset + moved),
-                (Some(device), Direction::Write) => {
-                    let durable = self.is_durable(descriptor);
-                    write(file, &device, part.len, offset + moved, durable)
-                }
+                (Some(_), Direction::Write) => self.write(file, descriptor, &part, offset + moved),
             };
             match outcome {
                 Ok(bytes) => moved += bytes,
@@ -191,10 +171,48 @@ impl Call {
         if moved < 0 { Err(real::errno()) } else { Ok(moved as u64) }
     }
 
+    /// From device memory to the file. Where there is no room for all of it, the kernel finds how much there is.
+    fn write(&self, file: &Arc<Kept>, descriptor: &Descriptor, part: &Part, offset: u64) -> Outcome<u64> {
+        let device = part.device.ok_or(libc::EFAULT)?;
+        let durable = self.is_durable(descriptor);
+        match write(file, &device, part.len, offset, durable) {
+            Err(Failed::NoRoom) => {
+                Self { offset: Some(offset as off_t), ..*self }.bounce(descriptor, std::slice::from_ref(part))
+            }
+            // Another thread's write has failed meanwhile.
+            Err(Failed::Latched) => {
+                let anew = descriptor.file().ok_or(libc::EIO)?;
+                write(&anew, &device, part.len, offset, durable).map_err(Failed::code)
+            }
+            outcome => outcome.map_err(Failed::code),
+        }
+    }
+
     /// The call itself with host memory in the place of the device's: pipes, sockets, terminals, appending.
-    fn bounce(&self, parts: &[Part]) -> Outcome<u64> {
+    fn bounce(&self, descriptor: &Descriptor, parts: &[Part]) -> Outcome<u64> {
+        let mut moved = 0;
+        let mut rest: Vec<_> = parts.to_vec();
+        loop {
+            let wanted: u64 = rest.iter().map(|part| part.len).sum();
+            let offset = self.offset.map(|offset| offset + moved as off_t);
+            let piece = Self { offset, ..*self }.bounce_piece(&rest);
+            let bytes = match piece {
+                Ok(bytes) => bytes,
+                Err(code) => return if moved > 0 { Ok(moved) } else { Err(code) },
+            };
+            moved += bytes;
+            // Of a regular file, a short count would be taken for its end.
+            let piece_len = wanted.min(BOUNCED_BYTES_MAX);
+            if !descriptor.is_regular() || bytes < piece_len || wanted <= piece_len || moved >= CALL_BYTES_MAX {
+                return Ok(moved);
+            }
+            rest = behind(&rest, bytes);
+        }
+    }
+
+    fn bounce_piece(&self, parts: &[Part]) -> Outcome<u64> {
         let mut left = BOUNCED_BYTES_MAX;
-        let parts: Vec<_> = parts
+        let mut parts: Vec<_> = parts
             .iter()
             .map(|part| {
                 let part = part.cut(left);
@@ -202,49 +220,86 @@ impl Call {
                 part
             })
             .collect();
-        let mut memory = vec![0_u8; parts.iter().map(|part| part.len as usize).sum()];
+        parts.retain(|part| part.len > 0);
+        let on_device = parts.iter().filter(|part| part.device.is_some());
+        let mut memory = vec![0_u8; on_device.map(|part| part.len as usize).sum()];
         if self.direction == Direction::Write {
-            copy_all(&parts, &mut memory, &mut |part, bytes| part.download(bytes))?;
+            copy_all(&parts, &mut memory, u64::MAX, &mut |part, bytes| part.download(bytes))?;
         }
-        let vector = iovec { iov_base: memory.as_mut_ptr().cast(), iov_len: memory.len() };
-        let (fd, vectors, flags) = (self.fd, &raw const vector, self.flags);
-        // SAFETY: one vector of memory of our own.
+        // The program's own host memory is the kernel's to check.
+        let mut rest = &mut memory[..];
+        let vectors: Vec<_> = parts
+            .iter()
+            .map(|part| {
+                let iov_len = part.len as usize;
+                let iov_base = if part.device.is_none() {
+                    std::ptr::with_exposed_provenance_mut(part.address as usize)
+                } else {
+                    let (mine, others) = std::mem::take(&mut rest).split_at_mut(iov_len);
+                    rest = others;
+                    mine.as_mut_ptr().cast::<c_void>()
+                };
+                iovec { iov_base, iov_len }
+            })
+            .collect();
+        let moved = self.pass_on(&vectors)?;
+        if self.direction == Direction::Read {
+            copy_all(&parts, &mut memory, moved, &mut |part, bytes| part.upload(bytes))?;
+        }
+        log::BOUNCED.add(moved);
+        Ok(moved)
+    }
+
+    fn pass_on(&self, vectors: &[iovec]) -> Outcome<u64> {
+        let (fd, list, count, flags) = (self.fd, vectors.as_ptr(), vectors.len() as c_int, self.flags);
+        // SAFETY: vectors of memory of our own and of the program's, which the kernel checks.
         let moved = unsafe {
             match (self.direction, self.offset, flags) {
-                (Direction::Read, None, 0) => real::readv(fd, vectors, 1),
-                (Direction::Read, Some(offset), 0) => real::preadv(fd, vectors, 1, offset),
-                (Direction::Read, offset, _) => real::preadv2(fd, vectors, 1, offset.unwrap_or(-1), flags),
-                (Direction::Write, None, 0) => real::writev(fd, vectors, 1),
-                (Direction::Write, Some(offset), 0) => real::pwritev(fd, vectors, 1, offset),
-                (Direction::Write, offset, _) => real::pwritev2(fd, vectors, 1, offset.unwrap_or(-1), flags),
+                (Direction::Read, None, 0) => real::readv(fd, list, count),
+                (Direction::Read, Some(offset), 0) => real::preadv(fd, list, count, offset),
+                (Direction::Read, offset, _) => real::preadv2(fd, list, count, offset.unwrap_or(-1), flags),
+                (Direction::Write, None, 0) => real::writev(fd, list, count),
+                (Direction::Write, Some(offset), 0) => real::pwritev(fd, list, count, offset),
+                (Direction::Write, offset, _) => real::pwritev2(fd, list, count, offset.unwrap_or(-1), flags),
             }
         };
-        if moved < 0 {
-            return Err(real::errno());
-        }
-        memory.truncate(moved as usize);
-        if self.direction == Direction::Read {
-            copy_all(&parts, &mut memory, &mut |part, bytes| part.upload(bytes))?;
-        }
-        log::BOUNCED.add(moved as u64);
-        Ok(moved as u64)
+        if moved < 0 { Err(real::errno()) } else { Ok(moved as u64) }
     }
+}
+
+/// What is left of some buffers behind their first bytes.
+fn behind(parts: &[Part], bytes: u64) -> Vec<Part> {
+    let mut skip = bytes;
+    let mut left = Vec::with_capacity(parts.len());
+    for part in parts {
+        let skipped = part.len.min(skip);
+        skip -= skipped;
+        let device = part.device.map(|device| Located { address: device.address.offset_by(skipped), ..device });
+        left.push(Part { address: part.address + skipped, len: part.len - skipped, device });
+    }
+    left
 }
 
 /// `RWF_DONTCACHE`, since Linux 6.14; advice.
 const RWF_DONTCACHE: c_int = 0x80;
 
-/// Copies between the parts and the memory that stands for them, as far as that goes.
+/// Copies between the device's parts and the memory that stands for them, `total` bytes of all parts at most.
 fn copy_all(
     parts: &[Part],
     memory: &mut [u8],
+    total: u64,
     copy: &mut dyn FnMut(&Part, &mut [u8]) -> bifolio_io::Result<()>,
 ) -> Outcome<()> {
-    let mut rest = memory;
+    let (mut rest, mut left) = (memory, total);
     for part in parts {
-        let (mine, others) = rest.split_at_mut((part.len as usize).min(rest.len()));
-        if !mine.is_empty() {
-            copy(part, mine).map_err(|error| code_of(&error))?;
+        let bytes = part.len.min(left);
+        left -= bytes;
+        if part.device.is_none() {
+            continue;
+        }
+        let (mine, others) = rest.split_at_mut(part.len as usize);
+        if bytes > 0 {
+            copy(part, &mut mine[..bytes as usize]).map_err(|error| code_of(&error))?;
         }
         rest = others;
     }
@@ -253,27 +308,42 @@ fn copy_all(
 
 impl Part {
     fn download(&self, bytes: &mut [u8]) -> bifolio_io::Result<()> {
-        if let Some(device) = &self.device {
-            let (router, slice) = (process::router_of(device)?, slice_of(device, bytes.len() as u64));
-            let copied = router.device().create_stream().and_then(|stream| stream.download(bytes, slice));
-            return copied.map_err(|error| Error::device("device memory".as_ref(), error));
-        }
-        let from = std::ptr::with_exposed_provenance::<u8>(self.address as usize);
-        // SAFETY: the program vouches for its buffer of host memory.
-        unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
-        Ok(())
+        self.copy(bytes.len() as u64, |stream, slice| stream.download(bytes, slice))
     }
 
     fn upload(&self, bytes: &[u8]) -> bifolio_io::Result<()> {
-        if let Some(device) = &self.device {
-            let (router, slice) = (process::router_of(device)?, slice_of(device, bytes.len() as u64));
-            let copied = router.device().create_stream().and_then(|stream| stream.upload(slice, bytes));
-            return copied.map_err(|error| Error::device("device memory".as_ref(), error));
+        self.copy(bytes.len() as u64, |stream, slice| stream.upload(slice, bytes))
+    }
+
+    fn copy(
+        &self,
+        len: u64,
+        copy: impl FnOnce(&Stream, DeviceSlice<'_>) -> bifolio_device::Result<()>,
+    ) -> bifolio_io::Result<()> {
+        let Some(device) = &self.device else { return Ok(()) };
+        let router = process::router_of(device)?;
+        let copied = router.device().create_stream().and_then(|stream| copy(&stream, slice_of(device, len)));
+        copied.map_err(|error| Error::device("device memory".as_ref(), error))
+    }
+}
+
+/// Why a write by the router failed.
+#[derive(Debug, Clone, Copy)]
+enum Failed {
+    /// A full disk, a quota, a limit on sizes: some of it may fit.
+    NoRoom,
+    /// An earlier write through the same file has failed.
+    Latched,
+    Otherwise(c_int),
+}
+
+impl Failed {
+    fn code(self) -> c_int {
+        match self {
+            Self::NoRoom => libc::ENOSPC,
+            Self::Latched => libc::EIO,
+            Self::Otherwise(code) => code,
         }
-        let to = std::ptr::with_exposed_provenance_mut::<u8>(self.address as usize);
-        // SAFETY: as above.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
-        Ok(())
     }
 }
 
@@ -300,13 +370,19 @@ fn read(file: &Kept, device: &Located, len: u64, offset: u64) -> Outcome<u64> {
     outcome.inspect(|bytes| log::READ.add(*bytes)).map_err(|error| code_of(&error))
 }
 
-fn write(file: &Arc<Kept>, device: &Located, len: u64, offset: u64, durable: bool) -> Outcome<u64> {
-    let router = process::router_of(device).map_err(|error| code_of(&error))?;
-    let options = WriteOptions { durable, ..WriteOptions::default() };
+fn write(file: &Arc<Kept>, device: &Located, len: u64, offset: u64, durable: bool) -> Result<u64, Failed> {
+    let router = process::router_of(device).map_err(|error| Failed::Otherwise(code_of(&error)))?;
+    // Room that is found missing beforehand would be missing for what fits, too.
+    let options = WriteOptions { durable, preallocate: false, ..WriteOptions::default() };
     let written = router.write(&file.file, offset, slice_of(device, len), &options);
     written.map(|report| report.bytes).inspect(|bytes| log::WRITTEN.add(*bytes)).map_err(|error| {
+        // Later writes are not refused for this one.
         files::close(file);
-        code_of(&error)
+        match code_of(&error) {
+            libc::ENOSPC | libc::EDQUOT | libc::EFBIG => Failed::NoRoom,
+            _ if error.kind() == ErrorKind::Latched => Failed::Latched,
+            code => Failed::Otherwise(code),
+        }
     })
 }
 

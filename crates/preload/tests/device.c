@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -35,6 +36,10 @@ static int (*cu_alloc)(uint64_t *, size_t);
 static int (*cu_free)(uint64_t);
 static int (*cu_down)(void *, uint64_t, size_t);
 static int (*cu_up)(uint64_t, const void *, size_t);
+/* Where the test may make and reset contexts. */
+static int (*cu_create)(void **, unsigned, int);
+static int (*cu_destroy)(void *);
+static int (*cu_reset)(int);
 
 static void *cu_context;
 static int (*cu_set)(void *);
@@ -77,16 +82,19 @@ static void use_cuda(int own_context) {
     }
     int (*init)(unsigned) = symbol(driver, "cuInit");
     int (*get)(int *, int) = symbol(driver, "cuDeviceGet");
-    int (*create)(void **, unsigned, int) = symbol(driver, "cuCtxCreate_v2");
+    cu_create = symbol(driver, "cuCtxCreate_v2");
+    cu_destroy = symbol(driver, "cuCtxDestroy_v2");
     int (*retain)(void **, int) = symbol(driver, "cuDevicePrimaryCtxRetain");
     int (*set)(void *) = symbol(driver, "cuCtxSetCurrent");
     void *context = NULL;
     int device = 0;
     CHECK(init(0) == 0 && get(&device, 0) == 0);
     if (own_context)
-        CHECK(create(&context, 0, device) == 0);
+        CHECK(cu_create(&context, 0, device) == 0);
     else
         CHECK(retain(&context, device) == 0 && set(context) == 0);
+    if (!own_context)
+        cu_reset = symbol(driver, "cuDevicePrimaryCtxReset_v2");
     cu_context = context, cu_set = set;
     cu_alloc = symbol(driver, "cuMemAlloc_v2");
     cu_free = symbol(driver, "cuMemFree_v2");
@@ -240,6 +248,261 @@ static void pipes_and_sockets(void) {
     close(ends[1]);
 }
 
+/* Nothing of ours stays behind: the number of open descriptors is what it was. */
+static int descriptors(void) {
+    int count = 0;
+    for (int fd = 0; fd < 1024; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+/* Memory that no call has used before, so that nothing of it is known yet. Each test that speaks of first contact
+ * has its own, in a block of addresses of its own where the allocator gives large ones. */
+static uint8_t *fresh(void) { return device_alloc((size_t)8 << 20); }
+
+/* Symptom: a message was lost, and a read blocked. Cause: the kernel was asked to fill device memory first, and a
+ * socket gives a message away before it finds that it cannot. */
+static void messages_are_neither_lost_nor_joined(void) {
+    int ends[2];
+    uint8_t *first = fresh(), *second = fresh();
+    CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) == 0 && write(ends[0], "hello", 5) == 5);
+    CHECK(read(ends[1], first, 100) == 5 && holds(first, (const uint8_t *)"hello", 5));
+    close(ends[0]);
+    close(ends[1]);
+    alarm(20);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0 && write(ends[0], "12345", 5) == 5);
+    uint8_t head[5];
+    struct iovec list[] = {{head, 5}, {second, 100}};
+    CHECK(readv(ends[1], list, 2) == 5 && memcmp(head, "12345", 5) == 0);
+    alarm(0);
+    close(ends[0]);
+    close(ends[1]);
+    device_free(first);
+    device_free(second);
+}
+
+/* Symptom: a crash. Cause: host memory of a list that went through a buffer was copied here and not by the kernel. */
+static void bad_host_memory_in_a_list_is_the_kernels_to_refuse(void) {
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    volatile uintptr_t wild = 8;
+    struct iovec list[] = {{memory, 10}, {(void *)wild, 10}};
+    ssize_t moved = writev(ends[1], list, 2);
+    CHECK(moved == 10 || (moved == -1 && errno == EFAULT));
+    struct iovec only_wild[] = {{(void *)wild, 10}, {NULL, 0}};
+    CHECK(writev(ends[1], only_wild, 2) == -1 && errno == EFAULT);
+    const struct iovec *volatile nowhere = (const struct iovec *)wild;
+    CHECK(writev(ends[1], nowhere, 2) == -1 && errno == EFAULT);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+/* Symptom: what was meant for standard error landed in a data file. Cause: descriptors of the shim took the numbers
+ * of standard streams that were closed. */
+static void closed_standard_streams_stay_closed(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        execl("/proc/self/exe", "device", "daemon", getenv("WAY"), path, (char *)NULL);
+        _exit(2);
+    }
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static int daemon_like(void) {
+    int fd = open(path, O_RDWR);
+    if (fd < 0)
+        return 3;
+    close(0);
+    close(1);
+    close(2);
+    uint8_t *mine = device_alloc(1 << 20);
+    if (pread(fd, mine, 1 << 20, 0) != 1 << 20 || pwrite(fd, mine, 1 << 20, 0) != 1 << 20)
+        return 4;
+    return write(2, "text", 4) == -1 && errno == EBADF && fcntl(0, F_GETFD) == -1 ? 0 : 5;
+}
+
+/* Symptom: reads and writes went to another file. Cause: the program had closed descriptors that were not its. */
+static void closing_everything_is_survived(void) {
+    char other[4200];
+    snprintf(other, sizeof other, "%s.range", path);
+    int fd = open_file(O_RDWR);
+    CHECK(pread(fd, memory, 4000, 0) == 4000);
+    uint8_t *mine = fresh();
+    for (int number = 100; number < 200; number++)
+        close(number);
+    int second[8];
+    for (int i = 0; i < 8; i++) {
+        second[i] = open(other, O_RDWR | O_CREAT | O_TRUNC, 0600);
+        CHECK(second[i] >= 0 && dup2(second[i], 100 + i) == 100 + i);
+    }
+    CHECK(pread(fd, mine, 4000, 50) == 4000 && holds(mine, content + 50, 4000));
+    CHECK(pwrite(fd, mine, 4000, 50) == 4000);
+    struct stat status;
+    CHECK(fstat(second[0], &status) == 0 && status.st_size == 0);
+    for (int i = 0; i < 8; i++) {
+        close(second[i]);
+        close(100 + i);
+    }
+    CHECK(unlink(other) == 0);
+    device_free(mine);
+    close(fd);
+}
+
+/* A full disk, or a limit: what fits is written, and the count says how much. */
+static void limits(void) {
+    char name[4200];
+    snprintf(name, sizeof name, "%s.limited", path);
+    int fd = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    signal(SIGXFSZ, SIG_IGN);
+    struct rlimit before, limit;
+    CHECK(getrlimit(RLIMIT_FSIZE, &before) == 0);
+    limit = before;
+    limit.rlim_cur = 1000000;
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    to_device(memory, content, SIZE);
+    CHECK(pwrite(fd, memory, SIZE, 0) == 1000000);
+    CHECK(pwrite(fd, memory, 10, 1000000) == -1 && errno == EFBIG);
+    CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
+    CHECK(pread(fd, seen, SIZE, 0) == 1000000 && memcmp(seen, content, 1000000) == 0);
+    CHECK(pwrite(fd, memory + 1000000, 10, 1000000) == 10);
+    close(fd);
+    CHECK(unlink(name) == 0);
+}
+
+/* Records of several appenders stay whole, and long ones are written to their end. */
+static void appending(void) {
+    char name[4200];
+    snprintf(name, sizeof name, "%s.log", path);
+    int fd = open(name, O_RDWR | O_CREAT | O_TRUNC | O_APPEND, 0600);
+    pid_t child = fork();
+    if (child == 0) {
+        for (int i = 0; i < 3000; i++)
+            if (write(fd, "xxxxxxxxxx", 10) != 10)
+                _exit(1);
+        _exit(0);
+    }
+    for (int i = 0; i < 100; i++) {
+        uint8_t *body = device_alloc(5000);
+        to_device(body, content, 5000);
+        struct iovec record[] = {{content + 5000, 10}, {body, 5000}};
+        CHECK(writev(fd, record, 2) == 5010);
+        device_free(body);
+    }
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    uint8_t *all = malloc(1000000);
+    ssize_t length = pread(fd, all, 1000000, 0);
+    CHECK(length == 100 * 5010 + 30000);
+    int records = 0;
+    for (ssize_t at = 0; at < length;) {
+        int is_record = length - at >= 5010 && memcmp(all + at, content + 5000, 10) == 0;
+        CHECK(is_record ? memcmp(all + at + 10, content, 5000) == 0 : memcmp(all + at, "xxxxxxxxxx", 10) == 0);
+        records += is_record;
+        at += is_record ? 5010 : 10;
+    }
+    CHECK(records == 100);
+    free(all);
+    uint8_t *large = device_alloc((size_t)70 << 20);
+    CHECK(write(fd, large, (size_t)70 << 20) == (ssize_t)70 << 20);
+    device_free(large);
+    close(fd);
+    CHECK(unlink(name) == 0);
+}
+
+/* A child of vfork shares memory with its parent, and closes descriptors of its own. */
+static void vfork_children(void) {
+    int fd = open_file(O_RDONLY);
+    CHECK(pread(fd, memory, 100, 0) == 100);
+    int before = descriptors();
+    for (int round = 0; round < 10; round++) {
+        CHECK(pread(fd, memory, 100, 0) == 100);
+        pid_t child = vfork();
+        if (child == 0) {
+            close(fd);
+            _exit(0);
+        }
+        CHECK(waitpid(child, NULL, 0) == child);
+    }
+    CHECK(descriptors() - before < 5);
+    close(fd);
+}
+
+static pthread_t main_thread;
+static volatile int on_another_thread;
+static void handler(int number) {
+    (void)number;
+    if (!pthread_equal(pthread_self(), main_thread))
+        on_another_thread = 1;
+}
+
+/* Symptom: a handler ran while its signal was blocked. Cause: it ran on a thread of the shim's. */
+static void signals_stay_with_the_programs_threads(void) {
+    main_thread = pthread_self();
+    signal(SIGUSR1, handler);
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
+    for (int i = 0; i < 100; i++)
+        CHECK(kill(getpid(), SIGUSR1) == 0);
+    usleep(1000);
+    CHECK(sigprocmask(SIG_UNBLOCK, &set, NULL) == 0);
+    CHECK(!on_another_thread);
+}
+
+/* Symptom: a lock was gone. Cause: the shim closed its own descriptor of a file that the program still had open. */
+static void record_locks_are_kept(void) {
+    int fd = open_file(O_RDWR);
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    CHECK(pread(fd, memory, 100, 0) == 100 && fcntl(fd, F_SETLK, &lock) == 0);
+    char name[4200];
+    for (int i = 0; i < 300; i++) {
+        snprintf(name, sizeof name, "%s.%d", path, i);
+        int other = open(name, O_RDWR | O_CREAT, 0600);
+        CHECK(other >= 0 && write(other, content, 100) == 100 && pread(other, memory, 100, 0) == 100);
+        CHECK(unlink(name) == 0 && close(other) == 0);
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        struct flock asked = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+        _exit(fcntl(fd, F_GETLK, &asked) == 0 && asked.l_type == F_WRLCK ? 0 : 1);
+    }
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    close(fd);
+}
+
+/* Symptom: a crash, and memory that was there was refused. Cause: a context that the program destroyed lent its
+ * handle to the next one. */
+static void contexts_come_and_go(void) {
+    if (!cu_create)
+        return;
+    int fd = open_file(O_RDONLY);
+    for (int round = 0; round < 12; round++) {
+        void *mine = NULL;
+        uint64_t buffer = 0;
+        CHECK(cu_create(&mine, 0, 0) == 0 && cu_alloc(&buffer, 1 << 20) == 0);
+        CHECK(pread(fd, (void *)(uintptr_t)buffer, 1 << 20, round) == 1 << 20);
+        CHECK(cu_down(seen, buffer, 1 << 20) == 0 && memcmp(seen, content + round, 1 << 20) == 0);
+        CHECK(cu_free(buffer) == 0 && cu_destroy(mine) == 0);
+    }
+    close(fd);
+    CHECK(cu_set(cu_context) == 0);
+}
+
+/* `cudaDeviceReset` takes everything of the device's away. */
+static void resets(void) {
+    if (!cu_reset)
+        return;
+    int fd = open_file(O_RDONLY);
+    CHECK(pread(fd, memory, 100, 0) == 100 && cu_reset(0) == 0);
+    memory = device_alloc(SIZE);
+    for (int round = 0; round < 3; round++)
+        CHECK(pread(fd, memory, SIZE, 0) == (ssize_t)SIZE && holds(memory, content, SIZE));
+    close(fd);
+}
+
 static void bad_calls(void) {
     CHECK(read(-1, memory, 10) == -1 && errno == EBADF);
     CHECK(pread(9999, memory, 10, 0) == -1 && errno == EBADF);
@@ -256,6 +519,9 @@ static void bad_calls(void) {
     CHECK(pread(fd, gone, 100, 0) == -1 && errno == EFAULT);
     errno = 7;
     CHECK(pread(fd, memory, 100, 0) == 100 && errno == 7);
+    gone = fresh();
+    CHECK(pread(fd, gone, 0, 0) == 0 && pread(fd, gone, 100, 0) == 100 && errno == 7);
+    device_free(gone);
     int folder = open("/", O_RDONLY | O_DIRECTORY);
     CHECK(read(folder, memory, 10) == -1 && errno == EISDIR);
     close(folder);
@@ -276,14 +542,6 @@ static void descriptors_that_change(void) {
     CHECK(ftruncate(second, 100) == 0 && pread(fd, memory, 5000, 10) == 90);
     close(fd);
     close(second);
-}
-
-/* Nothing of ours stays behind: the number of open descriptors is what it was. */
-static int descriptors(void) {
-    int count = 0;
-    for (int fd = 0; fd < 1024; fd++)
-        count += fcntl(fd, F_GETFD) >= 0;
-    return count;
 }
 
 static void *reader(void *argument) {
@@ -334,10 +592,17 @@ int main(int count, char **arguments) {
         fprintf(stderr, "usage: device fenced|cuda|cuda-own FOLDER\n");
         return 2;
     }
-    if (strcmp(arguments[1], "fenced") == 0)
+    int is_daemon = strcmp(arguments[1], "daemon") == 0;
+    const char *way = arguments[is_daemon ? 2 : 1];
+    if (strcmp(way, "fenced") == 0)
         use_fenced();
     else
-        use_cuda(strcmp(arguments[1], "cuda-own") == 0);
+        use_cuda(strcmp(way, "cuda-own") == 0);
+    if (is_daemon) {
+        snprintf(path, sizeof path, "%s", arguments[3]);
+        return daemon_like();
+    }
+    setenv("WAY", way, 1);
     snprintf(path, sizeof path, "%s/data", arguments[2]);
     content = malloc(SIZE);
     seen = malloc(SIZE);
@@ -371,6 +636,17 @@ int main(int count, char **arguments) {
         close(fd);
     }
     CHECK(descriptors() - before < 10);
+    messages_are_neither_lost_nor_joined();
+    bad_host_memory_in_a_list_is_the_kernels_to_refuse();
+    closed_standard_streams_stay_closed();
+    closing_everything_is_survived();
+    limits();
+    appending();
+    vfork_children();
+    signals_stay_with_the_programs_threads();
+    record_locks_are_kept();
+    contexts_come_and_go();
+    resets();
     forks();
     device_free(memory);
     puts("all is well");

@@ -236,9 +236,8 @@ impl Backend for HostBackend {
     fn create_stream(&self) -> Result<Box<dyn RawStream>> {
         let (sender, receiver) = channel();
         let shared = Arc::clone(&self.shared);
-        let worker = std::thread::Builder::new()
-            .name("bifolio-stream".to_owned())
-            .spawn(move || run_jobs(&receiver, &shared))
+        let builder = std::thread::Builder::new().name("bifolio-stream".to_owned());
+        let worker = crate::without_signals(|| builder.spawn(move || run_jobs(&receiver, &shared)))
             .map_err(|error| Error::system("starting a stream's worker thread", error))?;
         Ok(Box::new(HostStream { sender: Some(sender), worker: Some(worker), birth: Birth::here() }))
     }

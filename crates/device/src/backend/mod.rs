@@ -155,6 +155,11 @@ pub trait Backend: Send + Sync + Debug {
         Err(Error::new(ErrorKind::Unsupported, format!("storage has no direct path to this device: {reason}")))
     }
 
+    /// Whether what was made on the device is still there; not after the program has reset it.
+    fn is_alive(&self) -> bool {
+        true
+    }
+
     /// What streams of the same backend need to copy from this device; only they look inside.
     /// None where devices do not know of each other. A decorator passes on what it decorates.
     fn as_peer(&self) -> Option<&dyn Any> {

@@ -44,7 +44,7 @@ impl OpenFile {
     }
 
     /// The file behind a descriptor of somebody else's, opened anew: the descriptor's position, flags and
-    /// end are its own. For writing too if the descriptor is; whatever the path names by now.
+    /// end are its own, and the new one's number is 100 or more. For writing too if the descriptor is; whatever the path names by now.
     ///
     /// # Errors
     /// `Permission` where the file may not be opened anew, for reading too if it is to be written (the edges
@@ -138,6 +138,12 @@ impl OpenFile {
     /// their tickets: a thread never waits for a request that is queued behind it.
     pub(crate) fn line_up(&self) -> Option<MutexGuard<'_, ()>> {
         self.order.as_ref().map(|order| order.line_up())
+    }
+
+    /// Whether its descriptors are still its own: a program that closes numbers that it has not opened may
+    /// have put other files there. Such a file must be forgotten and not closed.
+    pub fn is_intact(&self) -> bool {
+        self.members().iter().all(|member| member.is_intact())
     }
 
     /// Says how it will be read, as `posix_fadvise(2)` does, to the kernel too.

@@ -5,12 +5,15 @@ use crate::{Error, ErrorKind, Result};
 use bifolio_device::{DeviceId, DirectFile};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
+
+/// The first descriptor number for files of a program that does not know of them.
+const NUMBER_ASIDE: i32 = 100;
 
 /// Kernels before 6.13 stamp changes with the time of the latest tick, 10 ms at the coarsest.
 const CHANGE_GRANULARITY: Duration = Duration::from_millis(20);
@@ -51,6 +54,10 @@ pub struct PlainFile {
     latest_cached: AtomicBool,
     /// Ranges registered for copies straight out of the page cache.
     pub(crate) windows: crate::engine::mapped::Windows,
+    /// Device and inode.
+    identity: (u64, u64),
+    /// The lowest number for its descriptors.
+    number_min: i32,
     /// Whether it was opened for writing, and the first failed write after that.
     writable: bool,
     latched: OnceLock<String>,
@@ -119,6 +126,10 @@ impl PlainFile {
         }
         let access = if flags & libc::O_ACCMODE == libc::O_RDONLY { Access::Read } else { Access::Write };
         let mut file = Self::open_with(&link, access)?;
+        file.number_min = NUMBER_ASIDE;
+        if let Some(moved) = duplicate(&file.buffered, file.number_min) {
+            file.buffered = Arc::new(moved);
+        }
         // For messages; what is opened later is opened through the descriptors at hand.
         file.path = std::fs::read_link(&link).unwrap_or(link);
         Ok(file)
@@ -154,6 +165,8 @@ impl PlainFile {
         let file = Self {
             path: path.to_owned(),
             is_block_device: metadata.file_type().is_block_device(),
+            identity: (metadata.dev(), metadata.ino()),
+            number_min: 0,
             // A device node lives on devtmpfs, its content does not.
             in_memory: !metadata.file_type().is_block_device() && lives_in_memory(&buffered),
             buffered: Arc::new(buffered),
@@ -181,6 +194,12 @@ impl PlainFile {
     /// The descriptor for reads through the page cache.
     pub fn buffered(&self) -> &File {
         &self.buffered
+    }
+
+    /// Whether its descriptor is still its own: a program that closes numbers that are not its may have put
+    /// another file there.
+    pub(crate) fn is_intact(&self) -> bool {
+        self.buffered.metadata().is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.identity)
     }
 
     /// Whether both are the same file, under whatever names.
@@ -314,6 +333,7 @@ impl PlainFile {
         if self.probe.get().is_none()
             && let Ok(file) = File::open(format!("/proc/self/fd/{}", self.buffered.as_raw_fd()))
         {
+            let file = self.set_aside(file);
             // SAFETY: advice on an open descriptor.
             unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
             let _ = self.probe.set(Arc::new(file));
@@ -369,6 +389,12 @@ impl PlainFile {
         *self.direct_refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
     }
 
+    /// Gives a new descriptor its number: the lowest free ones of a program may be those of standard streams
+    /// that were closed, where others write.
+    fn set_aside(&self, file: File) -> File {
+        if file.as_raw_fd() >= self.number_min { file } else { duplicate(&file, self.number_min).unwrap_or(file) }
+    }
+
     fn open_direct(&self) -> std::result::Result<Direct, Refusal> {
         let for_good = |reason: String| Err(Refusal::ForGood(reason));
         if self.in_memory {
@@ -381,7 +407,7 @@ impl PlainFile {
         let open =
             |path: &Path| File::options().read(true).write(self.writable).custom_flags(libc::O_DIRECT).open(path);
         let file = match open(Path::new(&again)).or_else(|_| open(&self.path)) {
-            Ok(file) => file,
+            Ok(file) => self.set_aside(file),
             Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
                 return Err(Refusal::ForNow(format!("a second descriptor for O_DIRECT cannot be opened: {error}")));
             }
@@ -418,6 +444,15 @@ fn open_error(path: &Path, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::NotFound => Error::new(ErrorKind::NotFound, path, "there is no such file").with_source(error),
         _ => Error::system(path, "opening it", error),
+    }
+}
+
+/// The same open file under another number.
+fn duplicate(file: &File, number_min: i32) -> Option<File> {
+    // SAFETY: duplicates an open descriptor; the new one is ours alone.
+    unsafe {
+        let fd = libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, number_min);
+        (fd >= 0).then(|| File::from_raw_fd(fd))
     }
 }
 

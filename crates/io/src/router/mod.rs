@@ -36,6 +36,7 @@ use crate::{Error, OpenFile, P2pDriver, Result};
 use bifolio_device::fork::Birth;
 use bifolio_device::{Device, PinnedPool, PoolStats};
 use bifolio_kernels::Kernels;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Threads beside those that copy out of the page cache.
@@ -55,6 +56,7 @@ pub struct Router {
     /// Loaded when a request first has use for them.
     kernels: OnceLock<Option<Arc<Kernels>>>,
     birth: Birth,
+    abandoned: AtomicBool,
     // Dropped in this order: work first, then what it uses.
     background: Workers,
     workers: Workers,
@@ -84,6 +86,7 @@ impl Router {
             storage: options.storage,
             kernels: OnceLock::new(),
             birth: Birth::here(),
+            abandoned: AtomicBool::new(false),
             background: Workers::start(1),
             // The caller's thread works too. Engines that wait for disks need a thread each: one for a
             // plain file, one for each member of a striped set.
@@ -97,6 +100,11 @@ impl Router {
     /// Whether this process was forked from the one that made it, so that every request is refused.
     pub fn was_forked(&self) -> bool {
         self.birth.was_elsewhere()
+    }
+
+    /// Says that the device's context is gone, with everything in it: nothing of it is freed any more.
+    pub(crate) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Release);
     }
 
     /// The device that it reads into.
@@ -159,8 +167,9 @@ impl Router {
 
 impl Drop for Router {
     fn drop(&mut self) {
-        if self.birth.was_elsewhere() {
-            // Rings and streams are still the parent's, and their requests end there.
+        if self.birth.was_elsewhere() || self.abandoned.load(Ordering::Acquire) {
+            // In a child, rings and streams are still the parent's, and their requests end there; of a context
+            // that is gone, they are nobody's.
             let shared = (Arc::clone(&self.queues), Arc::clone(&self.streams), Arc::clone(&self.pool));
             std::mem::forget((shared, self.device.clone(), self.prefetcher.take()));
         }

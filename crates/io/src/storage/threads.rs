@@ -1,6 +1,7 @@
 //! Asynchronous reads and writes by threads, for kernels and containers that refuse `io_uring`.
 
 use super::{Direction, IoQueue, QueuedIo};
+use bifolio_device::without_signals;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,7 +42,7 @@ impl ThreadQueue {
                 }
             })
         };
-        let threads = (0..depth.clamp(1, THREADS_MAX)).map(start).collect::<io::Result<_>>()?;
+        let threads = without_signals(|| (0..depth.clamp(1, THREADS_MAX)).map(start).collect::<io::Result<_>>())?;
         Ok(Self { requests: Some(requests), completions, in_flight: 0, threads })
     }
 }

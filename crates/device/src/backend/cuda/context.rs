@@ -25,6 +25,8 @@ pub(super) struct Context {
     pub(super) device: Ordinal,
     handle: ContextHandle,
     is_retained: bool,
+    /// Tells it from a later context with the same handle.
+    incarnation: u64,
     /// Creating an event costs more than recording it, and one is recorded for each transfer.
     spare_events: Mutex<Vec<EventHandle>>,
     /// For gates; none where streams cannot wait for a word in memory.
@@ -52,8 +54,8 @@ impl Context {
         PRIMARIES.get(device as usize).is_some_and(|known| known.load(Ordering::Acquire) == handle.0)
     }
 
-    /// A context of the program's, which stays its own. If it destroys it, the driver refuses what is asked
-    /// of it here.
+    /// A context of the program's, which stays its own. Once it has destroyed it, nothing may be asked of it
+    /// any more: the driver may crash.
     pub(super) fn borrow(cuda: &'static Cuda, device: Ordinal, handle: ContextHandle) -> Arc<Self> {
         Arc::new(Self::with(cuda, device, handle, false, waits_for_words(cuda, device)))
     }
@@ -82,6 +84,7 @@ impl Context {
             device,
             handle,
             is_retained,
+            incarnation: incarnation(cuda, handle),
             spare_events: Mutex::default(),
             words: waits_for_words.then(Words::default),
             peers: Mutex::default(),
@@ -103,6 +106,11 @@ impl Context {
         let status = unsafe { (cuda.cuCtxSetCurrent)(self.handle) };
         cuda.check(status, format_args!("entering the CUDA context"))?;
         Ok(Entered { cuda, previous: Some(current) })
+    }
+
+    /// Whether a primary context is the one that it was, and was not reset. Others are not asked.
+    pub(super) fn is_as_it_was(&self) -> bool {
+        !self.is_retained || incarnation(self.cuda, self.handle) == self.incarnation
     }
 
     /// Whether both are the same context.
@@ -175,6 +183,14 @@ impl Context {
             unsafe { (self.cuda.cuEventDestroy_v2)(event) };
         }
     }
+}
+
+/// What the driver counts contexts by; 0 where it does not, or they are gone.
+pub(super) fn incarnation(cuda: &Cuda, handle: ContextHandle) -> u64 {
+    let mut id = 0;
+    // SAFETY: the driver stores one number.
+    let known = cuda.cuCtxGetId.is_some_and(|get| unsafe { get(handle, &raw mut id) } == sys::SUCCESS);
+    if known { id } else { 0 }
 }
 
 fn waits_for_words(cuda: &Cuda, device: Ordinal) -> bool {

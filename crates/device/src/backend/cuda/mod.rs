@@ -258,6 +258,10 @@ impl Backend for CudaBackend {
         Ok(Box::new(CudaStream::adopt(&self.context, raw)))
     }
 
+    fn is_alive(&self) -> bool {
+        self.context.is_as_it_was()
+    }
+
     fn direct_storage(&self) -> Result<Box<dyn RawDirectStorage>> {
         Ok(Box::new(cufile::Storage::open(&self.context)?))
     }

@@ -1,6 +1,6 @@
 //! Whose memory an address is, as the driver knows it.
 
-use super::context::Context;
+use super::context::{self, Context};
 use super::open_with;
 use super::sys::{self, ContextHandle, Cuda, Ordinal, SUCCESS, Status, StreamHandle};
 use crate::backend::Backend;
@@ -48,14 +48,8 @@ pub(in crate::backend) fn locate(address: u64) -> Option<Located> {
     if status != SUCCESS || kind != MEMORY_OF_DEVICE || managed & 0xff != 0 || ordinal < 0 || len == 0 {
         return None;
     }
-    Some(Located {
-        device: DeviceId::new(BackendKind::Cuda, ordinal as u32),
-        context: if is_primary(cuda, ordinal, context) { 0 } else { context.0 as u64 },
-        // One address space spans host and devices, so the device calls it what the program does.
-        address: DevicePtr(address),
-        start,
-        len: len as u64,
-    })
+    // One address space spans host and devices, so the device calls it what the program does.
+    Some(Located { address: DevicePtr(address), start, len: len as u64, ..in_context(cuda, ordinal, context) })
 }
 
 /// The device and context of a stream of the program's. The default streams are those of the thread's
@@ -83,13 +77,20 @@ pub(in crate::backend) fn locate_stream(raw: u64) -> Option<Located> {
         (cuda.cuCtxSetCurrent)(current);
         found
     };
-    (found && ordinal >= 0).then(|| Located {
+    (found && ordinal >= 0).then(|| in_context(cuda, ordinal, context))
+}
+
+/// No memory, in a context of a device.
+fn in_context(cuda: &Cuda, ordinal: Ordinal, context: ContextHandle) -> Located {
+    let primary = primary_of(cuda, ordinal, context);
+    Located {
         device: DeviceId::new(BackendKind::Cuda, ordinal as u32),
-        context: if is_primary(cuda, ordinal, context) { 0 } else { context.0 as u64 },
+        context: if primary.is_some() { 0 } else { context.0 as u64 },
+        incarnation: context::incarnation(cuda, primary.unwrap_or(context)),
         address: DevicePtr(0),
         start: 0,
         len: 0,
-    })
+    }
 }
 
 /// Opens a device in one of its contexts; 0 is the primary one.
@@ -107,28 +108,30 @@ fn is_loaded() -> bool {
         return true;
     }
     // A driver that the user named is loaded by nobody else.
-    let named = std::env::var_os("BIFOLIO_CUDA_LIBRARY").is_some_and(|name| !name.is_empty());
+    let named = || std::env::var_os("BIFOLIO_CUDA_LIBRARY").is_some_and(|name| !name.is_empty());
     // SAFETY: looks the name up among the libraries of the process and loads nothing; the reference that it
     // takes keeps a library that is never unloaded anyway.
-    let found = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
-    let loaded = named || !found.is_null();
+    let found = || unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+    let loaded = !found().is_null() || named();
     LOADED.store(loaded, Ordering::Relaxed);
     loaded
 }
 
-/// Whether a context is a device's primary one. Memory of pools and of mapped frames has none.
-fn is_primary(cuda: &Cuda, device: Ordinal, context: ContextHandle) -> bool {
-    if context == ContextHandle::default() || Context::is_retained(device, context) {
-        return true;
+/// A device's primary context, if that is the one that some memory is in. Memory of pools and of mapped
+/// frames is in none, and used in the primary one.
+fn primary_of(cuda: &Cuda, device: Ordinal, context: ContextHandle) -> Option<ContextHandle> {
+    if Context::is_retained(device, context) {
+        return Some(context);
     }
     let (mut flags, mut active) = (0, 0);
     // SAFETY: the driver stores two integers.
     let known = unsafe { (cuda.cuDevicePrimaryCtxGetState)(device, &raw mut flags, &raw mut active) };
-    if known != SUCCESS {
-        return true;
+    // Asking for it would make it; without being active it has no memory.
+    let primary = (known == SUCCESS && active != 0).then(|| primary(cuda, device).ok()).flatten();
+    if context == ContextHandle::default() {
+        return Some(primary.unwrap_or_default());
     }
-    // Without being made active it cannot be the one in which the memory was allocated.
-    active != 0 && primary(cuda, device).is_ok_and(|primary| primary == context)
+    primary.filter(|primary| *primary == context)
 }
 
 fn primary(cuda: &Cuda, device: Ordinal) -> std::result::Result<ContextHandle, Status> {

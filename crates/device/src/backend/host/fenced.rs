@@ -88,6 +88,7 @@ pub(in crate::backend) fn locate(address: u64) -> Option<Located> {
     (offset < *len).then(|| Located {
         device: DeviceId::HOST,
         context: 0,
+        incarnation: 0,
         address: DevicePtr(device_address + offset),
         start: *start,
         len: *len,
