@@ -204,10 +204,11 @@ fn grouped(requests: Vec<Request>) -> Vec<Vec<Request>> {
         match request.gathering() {
             None => groups.push(vec![request]),
             Some((file, located)) => {
-                let place = *places.entry((file, located.device, located.context)).or_insert_with(|| {
-                    groups.push(vec![]);
-                    groups.len() - 1
-                });
+                let place =
+                    *places.entry((file, located.device, located.context, located.incarnation)).or_insert_with(|| {
+                        groups.push(vec![]);
+                        groups.len() - 1
+                    });
                 groups[place].push(request);
             }
         }

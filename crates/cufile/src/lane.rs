@@ -29,7 +29,9 @@ use crate::status::{Failure, Outcome, note};
 use crate::threads::{ENDINGS, FILLS};
 use crate::transfer::{self, Direction, offset_of};
 use bifolio_device::pointer::locate_stream;
-use bifolio_device::{Allocation, BackendKind, DeviceChoice, DeviceId, DeviceSlice, Gate, PinnedPool, Slot, Stream};
+use bifolio_device::{
+    Allocation, BackendKind, DeviceChoice, DeviceId, DeviceSlice, Gate, PinnedPool, Slot, Stream, without_signals,
+};
 use bifolio_io::{Cancel, Router, process};
 use bifolio_kernels::scatter::{EXTENT_BYTES, Extent};
 use bifolio_kernels::{KernelPath, Kernels};
@@ -404,8 +406,8 @@ impl Lane {
         };
         let (sender, steps) = channel::<Step>();
         let work = move || steps.into_iter().for_each(|step| _ = catch_unwind(AssertUnwindSafe(step)));
-        let thread = std::thread::Builder::new().name("bifolio-cufile-lane".to_owned()).spawn(work);
-        let thread = thread.map_err(|error| {
+        let thread = std::thread::Builder::new().name("bifolio-cufile-lane".to_owned());
+        let thread = without_signals(|| thread.spawn(work)).map_err(|error| {
             Failure::new(CU_FILE_ASYNC_NOT_SUPPORTED, format!("no thread for requests on a stream: {error}"))
         })?;
         Ok(Self { stream, router, staging: None, in_use: Arc::default(), thread: Some((sender, thread)) })
@@ -617,6 +619,10 @@ impl Drop for Lane {
             drop(sender);
             // Its steps use memory that is freed next.
             let _ = thread.join();
+        }
+        if !self.router.device().is_alive() {
+            // The program has reset the device, and the memory went with it.
+            std::mem::forget(self.staging.take());
         }
     }
 }

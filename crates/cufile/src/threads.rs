@@ -4,6 +4,7 @@
 //! a slot, or another fill, so there is always one that goes on. *Requests* are whole requests of batches,
 //! which may wait for all of these.
 
+use bifolio_device::without_signals;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -40,7 +41,7 @@ impl Threads {
         queue.jobs.push_back(Box::new(job));
         if queue.idle < queue.jobs.len() && queue.started < self.most {
             let thread = std::thread::Builder::new().name(self.name.to_owned());
-            queue.started += usize::from(thread.spawn(|| self.work()).is_ok());
+            queue.started += usize::from(without_signals(|| thread.spawn(|| self.work())).is_ok());
         }
         if queue.started == 0 {
             let job = queue.jobs.pop_back();

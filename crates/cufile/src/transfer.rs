@@ -212,7 +212,8 @@ fn of_one_router(places: &[Place]) -> Option<(Located, Vec<DeviceSlice<'static>>
     let Some(Place::Device(first, _)) = places.first() else { return None };
     let same = |place: &Place| match place {
         Place::Device(located, memory) => {
-            ((located.device, located.context) == (first.device, first.context)).then_some(*memory)
+            let router = |located: &Located| (located.device, located.context, located.incarnation);
+            (router(located) == router(first)).then_some(*memory)
         }
         Place::Host(..) => None,
     };
