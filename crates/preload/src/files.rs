@@ -56,12 +56,15 @@ static WATCHED: [AtomicU64; WATCHED_MAX / 64] = [const { AtomicU64::new(0) }; WA
 static BIRTH: OnceLock<Birth> = OnceLock::new();
 static PROCESS: OnceLock<c_int> = OnceLock::new();
 
-/// Whether this process was forked from one that used device memory, by whatever call: children of `vfork`
-/// share their parent's memory.
+/// Whether this process was forked from one that used device memory.
 pub(crate) fn was_forked() -> bool {
+    BIRTH.get_or_init(Birth::here).was_elsewhere()
+}
+
+/// Whether this is the process that used device memory: a child of `vfork` shares its memory, and nobody tells.
+fn is_ours() -> bool {
     // SAFETY: asks for a number.
-    let pid = unsafe { libc::getpid() };
-    BIRTH.get_or_init(Birth::here).was_elsewhere() || *PROCESS.get_or_init(|| pid) != pid
+    PROCESS.get().is_some_and(|pid| *pid == unsafe { libc::getpid() })
 }
 
 impl Key {
@@ -112,20 +115,25 @@ impl Descriptor {
         // SAFETY: the program keeps its descriptor open during its call.
         let opened = OpenFile::of_descriptor(unsafe { BorrowedFd::borrow_raw(self.fd) });
         let file = opened.inspect_err(|error| log::say(format_args!("{error}; reading through host memory"))).ok()?;
+        // SAFETY: asks for a number.
+        PROCESS.get_or_init(|| unsafe { libc::getpid() });
         let kept = Arc::new(Kept { file, position: Mutex::default() });
         keep(Entry { key, kept: Arc::clone(&kept), descriptors: vec![] });
         find(key, self.fd)
     }
 }
 
+impl Descriptor {
+    /// The file opened once more, after the program has closed our descriptor of it.
+    pub(crate) fn anew(&self, file: &Arc<Kept>) -> Result<Arc<Kept>, c_int> {
+        forget(file);
+        self.file().ok_or(libc::EIO)
+    }
+}
+
 fn find(key: Key, fd: c_int) -> Option<Arc<Kept>> {
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     let at = kept.iter().position(|entry| entry.key == key)?;
-    if !kept[at].kept.file.is_intact() {
-        // The program has closed our descriptor, and its number may be somebody else's by now.
-        std::mem::forget(kept.remove(at));
-        return None;
-    }
     let last = kept.len() - 1;
     kept[at..].rotate_left(1);
     let entry = &mut kept[last];
@@ -157,6 +165,12 @@ fn keep(entry: Entry) {
     drop(spare);
 }
 
+/// Forgets a file whose descriptor the program has closed: its number may be another file's by now.
+pub(crate) fn forget(file: &Arc<Kept>) {
+    std::mem::forget(Arc::clone(file));
+    close(file);
+}
+
 /// Closes a file after a failed write, so that the next write is not refused for it.
 pub(crate) fn close(file: &Arc<Kept>) {
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -178,7 +192,7 @@ pub(crate) fn closed(fd: c_int) {
 
 /// Closes everything, before the program closes numbers that are not its.
 pub(crate) fn close_all() {
-    if PROCESS.get().is_none() || was_forked() {
+    if !is_ours() {
         return;
     }
     let Ok(mut kept) = KEPT.try_lock() else { return };
@@ -189,7 +203,7 @@ pub(crate) fn close_all() {
 
 #[cold]
 fn end(fd: c_int) {
-    if was_forked() {
+    if !is_ours() {
         return;
     }
     let mut kept = match KEPT.try_lock() {

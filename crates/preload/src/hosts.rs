@@ -2,7 +2,8 @@
 //! look into a table.
 //!
 //! The kernel is asked about a block when it is first seen, by a read of one byte of it, which needs no lock, no
-//! driver and no signal-safety of anybody's: what it can read is host memory. A block that is taken for host
+//! driver and no signal-safety of anybody's: what it can read is host memory. What turns out to be a device's
+//! is noted, and looked up each time. A block that is taken for host
 //! memory although the program has since unmapped it, and a driver put device memory there, does little harm:
 //! the call itself then fails with `EFAULT`, and is looked at again.
 
@@ -14,16 +15,31 @@ const BLOCK_BYTES_LOG2: u32 = 21;
 
 const SLOTS: usize = 1 << 14;
 
-/// Numbers of blocks, plus one; 0 where none is known.
+/// Numbers of blocks, plus one, and whether they are a device's in the lowest bit; 0 where none is known.
 static KNOWN: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
 
 /// Whether the CPU can use an address; an address that nobody can use is not.
 #[inline]
 pub(crate) fn hold(address: u64) -> bool {
     let block = address >> BLOCK_BYTES_LOG2;
-    // Neighbours go to neighbouring slots, and what is far apart rarely meets.
-    let slot = &KNOWN[(block ^ block >> 14 ^ block >> 28) as usize % SLOTS];
-    slot.load(Ordering::Relaxed) == block + 1 || ask(address, block, slot)
+    let slot = slot_of(block);
+    match slot.load(Ordering::Relaxed) {
+        known if known == (block + 1) << 1 => true,
+        known if known == (block + 1) << 1 | 1 => false,
+        _ => ask(address, block, slot),
+    }
+}
+
+/// Notes whose memory a block is that the CPU cannot use, so that it is not tried again.
+pub(crate) fn note(address: u64, is_device: bool) {
+    let block = address >> BLOCK_BYTES_LOG2;
+    slot_of(block).store(if is_device { (block + 1) << 1 | 1 } else { 0 }, Ordering::Relaxed);
+}
+
+/// Neighbours go to neighbouring slots, and what is far apart rarely meets.
+#[inline]
+fn slot_of(block: u64) -> &'static AtomicU64 {
+    &KNOWN[(block ^ block >> 14 ^ block >> 28) as usize % SLOTS]
 }
 
 #[cold]
@@ -38,7 +54,7 @@ fn ask(address: u64, block: u64, slot: &AtomicU64) -> bool {
     let is_host = copied == 1 || crate::real::errno() != libc::EFAULT;
     crate::real::set_errno(code);
     if is_host {
-        slot.store(block + 1, Ordering::Relaxed);
+        slot.store((block + 1) << 1, Ordering::Relaxed);
     }
     is_host
 }

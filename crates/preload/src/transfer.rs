@@ -1,10 +1,10 @@
 //! Calls with device memory, with the results that the system call would have had.
 
 use crate::files::{self, Descriptor, Kept};
-use crate::{log, real};
+use crate::{hosts, log, real};
 use bifolio_device::pointer::{Located, locate};
 use bifolio_device::{DeviceSlice, Stream};
-use bifolio_io::{Error, ErrorKind, ReadOptions, Router, WriteOptions, process};
+use bifolio_io::{Error, ErrorKind, ReadOptions, WriteOptions, process};
 use libc::{c_int, c_void, iovec, off_t, ssize_t};
 use std::sync::{Arc, PoisonError};
 
@@ -45,7 +45,12 @@ type Outcome<T> = Result<T, c_int>;
 impl Part {
     fn of(vector: &iovec) -> Self {
         let (address, len) = (vector.iov_base.addr() as u64, vector.iov_len as u64);
-        Self { address, len, device: (len > 0).then(|| locate(address)).flatten() }
+        let device = (len > 0).then(|| locate(address)).flatten();
+        // Host memory is known to its own side.
+        if len > 0 && (device.is_some() || !hosts::hold(address)) {
+            hosts::note(address, device.is_some());
+        }
+        Self { address, len, device }
     }
 
     fn cut(self, len: u64) -> Self {
@@ -139,7 +144,7 @@ impl Call {
             }
             let outcome = match (part.device, self.direction) {
                 (None, _) => self.in_host_memory(&part, offset + moved),
-                (Some(device), Direction::Read) => read(file, &device, part.len, offset + moved),
+                (Some(device), Direction::Read) => read(file, descriptor, &device, part.len, offset + moved),
                 (Some(_), Direction::Write) => self.write(file, descriptor, &part, offset + moved),
             };
             match outcome {
@@ -175,7 +180,11 @@ impl Call {
     fn write(&self, file: &Arc<Kept>, descriptor: &Descriptor, part: &Part, offset: u64) -> Outcome<u64> {
         let device = part.device.ok_or(libc::EFAULT)?;
         let durable = self.is_durable(descriptor);
-        match write(file, &device, part.len, offset, durable) {
+        let anew = match file.file.size_if_intact() {
+            Some(_) => None,
+            None => Some(descriptor.anew(file)?),
+        };
+        match write(anew.as_ref().unwrap_or(file), &device, part.len, offset, durable) {
             Err(Failed::NoRoom) => {
                 Self { offset: Some(offset as off_t), ..*self }.bounce(descriptor, std::slice::from_ref(part))
             }
@@ -352,19 +361,24 @@ fn slice_of(device: &Located, len: u64) -> DeviceSlice<'static> {
     unsafe { DeviceSlice::from_raw(device.address, len) }
 }
 
-fn read(file: &Kept, device: &Located, len: u64, offset: u64) -> Outcome<u64> {
-    let read = |router: &Router| -> bifolio_io::Result<u64> {
-        let len = len.min(file.file.size()?.saturating_sub(offset));
+fn read(file: &Arc<Kept>, descriptor: &Descriptor, device: &Located, len: u64, offset: u64) -> Outcome<u64> {
+    let router = process::router_of(device).map_err(|error| code_of(&error))?;
+    let read = |file: &Kept, size: u64| -> bifolio_io::Result<u64> {
+        let len = len.min(size.saturating_sub(offset));
         if len == 0 {
             return Ok(0);
         }
         let slice = slice_of(device, len);
         Ok(router.read(&file.file, offset, Some(len), slice, &ReadOptions::default())?.bytes)
     };
-    let router = process::router_of(device).map_err(|error| code_of(&error))?;
-    let outcome = match read(&router) {
+    let Some(size) = file.file.size_if_intact() else {
+        let anew = descriptor.anew(file)?;
+        let size = anew.file.size().map_err(|error| code_of(&error))?;
+        return read(&anew, size).map_err(|error| code_of(&error));
+    };
+    let outcome = match read(file, size) {
         // A file that is being cut has fewer bytes now, which is an answer.
-        Err(error) if error.kind() == ErrorKind::Truncated => read(&router),
+        Err(error) if error.kind() == ErrorKind::Truncated => file.file.size().and_then(|size| read(file, size)),
         outcome => outcome,
     };
     outcome.inspect(|bytes| log::READ.add(*bytes)).map_err(|error| code_of(&error))

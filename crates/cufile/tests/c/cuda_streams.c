@@ -176,6 +176,11 @@ static void many(void)
         EXPECT(cuda.synchronize(streams[i]) == 0);
         for (int round = 0; round < ROUNDS; round++) {
             off_t left = SIZE - reads[i][round].offset;
+            struct request *read = &reads[i][round];
+            if (read->done != (left < (off_t)read->size ? left : (ssize_t)read->size)) {
+                fprintf(stderr, "stream %d, round %d: %zd of %zu bytes at %lld\n", i, round, read->done, read->size,
+                        (long long)read->offset);
+            }
             EXPECT(reads[i][round].done == (left < (off_t)reads[i][round].size ? left : (ssize_t)reads[i][round].size));
             EXPECT(writes[i][round].done == (ssize_t)writes[i][round].size);
         }

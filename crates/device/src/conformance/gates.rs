@@ -97,7 +97,7 @@ pub(super) fn open_when_dropped(device: &Device, _: &mut Random) {
 }
 
 /// As many closed gates as any driver takes on one stream ([`Stream::gate`]).
-const MANY: usize = 32;
+const MANY: usize = 24;
 
 /// One piece of work behind each of many gates of one stream.
 fn close_many(stream: &Stream, memory: &crate::Allocation) -> (Vec<Gate>, Vec<Event>) {

@@ -16,10 +16,10 @@ use crate::backend::RawGate;
 impl Stream {
     /// Makes later work of this stream wait until the gate that is returned is opened or dropped.
     ///
-    /// Gates may be closed on many streams at a time, and on one stream at least 32 with some work
+    /// Gates may be closed on many streams at a time, and on one stream at least 24 with some work
     /// and an event behind each. More of them may make the caller wait until an earlier one is
-    /// opened (driver 580 on an H200: at the 57th with an event each; without events 100 gates did
-    /// not). What opens a gate must depend on the host alone: whoever waits for the device before
+    /// opened (driver 580 on an H200: at the 57th with an event each, without events not at the 100th;
+    /// at the 29th where gates are host functions). What opens a gate must depend on the host alone: whoever waits for the device before
     /// opening may wait for ever. In particular:
     /// - A driver has fewer queues than it can have streams (CUDA: 8 by default), and streams that
     ///   share a queue wait for each other's gates.

@@ -140,10 +140,10 @@ impl OpenFile {
         self.order.as_ref().map(|order| order.line_up())
     }
 
-    /// Whether its descriptors are still its own: a program that closes numbers that it has not opened may
-    /// have put other files there. Such a file must be forgotten and not closed.
-    pub fn is_intact(&self) -> bool {
-        self.members().iter().all(|member| member.is_intact())
+    /// Its size, or none if its descriptor is not its own any more: a program that closes numbers that it has not
+    /// opened may have put another file there. Such a file must be forgotten and not closed. Not for sets.
+    pub fn size_if_intact(&self) -> Option<u64> {
+        self.plain().size_if_intact()
     }
 
     /// Says how it will be read, as `posix_fadvise(2)` does, to the kernel too.

@@ -196,10 +196,12 @@ impl PlainFile {
         &self.buffered
     }
 
-    /// Whether its descriptor is still its own: a program that closes numbers that are not its may have put
-    /// another file there.
-    pub(crate) fn is_intact(&self) -> bool {
-        self.buffered.metadata().is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.identity)
+    /// Its size, or none if its descriptor is not its own any more: a program that closes numbers that are not
+    /// its may have put another file there.
+    pub(crate) fn size_if_intact(&self) -> Option<u64> {
+        let metadata = self.buffered.metadata().ok()?;
+        let is_intact = (metadata.dev(), metadata.ino()) == self.identity;
+        if is_intact && self.is_block_device { self.size().ok() } else { is_intact.then_some(metadata.len()) }
     }
 
     /// Whether both are the same file, under whatever names.
