@@ -39,7 +39,7 @@ pub(crate) fn empty(py: Python<'_>, nbytes: Count, device: Option<&str>) -> PyRe
 
 /// Host memory behind an address that only the device can use, as a GPU's is: for testing, without a GPU, what
 /// is done with such addresses.
-#[pyclass(frozen, module = "bifolio._native")]
+#[pyclass(frozen, subclass, module = "bifolio._native")]
 #[derive(Debug)]
 pub(crate) struct FencedMemory(bifolio_device::FencedMemory);
 
@@ -60,6 +60,16 @@ impl FencedMemory {
     /// A copy of the bytes.
     fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.0.to_vec())
+    }
+
+    /// Refuses, by the exception with which `CuPy`'s arrays do: they have the protocol, and nothing to show.
+    ///
+    /// # Safety
+    /// Called by the interpreter.
+    unsafe fn __getbuffer__(_slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, _flags: c_int) -> PyResult<()> {
+        // SAFETY: the interpreter passes a structure to fill, whose object is NULL where nothing is lent.
+        unsafe { (*view).obj = std::ptr::null_mut() };
+        Err(PyTypeError::new_err("memory behind a fence is not the CPU's: use to_bytes()"))
     }
 }
 

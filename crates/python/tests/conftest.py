@@ -88,6 +88,19 @@ class OnlyCudaArray:
         self.keeper = keeper
 
 
+class RefusingCudaArray(_native.FencedMemory):
+    """An object with the CUDA array interface whose buffer protocol raises TypeError, as CuPy's arrays do."""
+
+    def __new__(cls, nbytes: int) -> "RefusingCudaArray":
+        made = super().__new__(cls, nbytes)
+        made.nbytes = nbytes
+        return made
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {"shape": (self.nbytes,), "typestr": "|u1", "data": (self.ptr, False), "version": 3}
+
+
 class Kind:
     """A kind of buffer: how to make one of a number of bytes, and how to look into it."""
 
@@ -150,6 +163,7 @@ KINDS = {
     "numpy": Kind(_numpy),
     "memory-host": Kind(_memory("host"), lambda memory: memory.to_bytes()),
     "fenced": Kind(_fenced, lambda array: array.keeper.to_bytes()),
+    "refusing": Kind(RefusingCudaArray, lambda array: array.to_bytes()[: array.nbytes]),
     "dlpack-numpy": Kind(_dlpack_of(_numpy), lambda array: bytes(array.inner)),
     "dlpack-memory": Kind(_dlpack_of(_memory("host")), lambda array: array.inner.to_bytes()),
     "torch-cpu": Kind(_torch("cpu"), lambda tensor: tensor.numpy().tobytes()),

@@ -12,7 +12,7 @@ import bifolio
 import pytest
 from bifolio import _native
 
-from conftest import OnlyCudaArray, OnlyDlpack, need_gpu, need_module
+from conftest import OnlyCudaArray, OnlyDlpack, RefusingCudaArray, need_gpu, need_module
 
 
 @pytest.fixture
@@ -176,6 +176,60 @@ def test_an_interface_that_is_no_dictionary_is_refused(file: Any) -> None:
 
     with pytest.raises(ValueError, match="no dictionary"):
         file.read_into(Wrong())
+
+
+def test_arrays_whose_buffer_protocol_says_no_are_asked_on(file: Any, content: bytes, path: Path) -> None:
+    # CuPy 14's arrays were refused with their TypeError, before they were asked for the CUDA array interface.
+    array = RefusingCudaArray(4096)
+    with pytest.raises(TypeError, match="is not the CPU's"):
+        memoryview(array)
+    # The second time the type is known.
+    for offset in (0, 7):
+        assert file.read_into(array, offset) == 4096
+        assert array.to_bytes() == content[offset : offset + 4096]
+    assert file.write_from(array, 1) == 4096
+    assert path.read_bytes()[1:4097] == content[7:4103]
+
+
+def test_the_refusal_of_what_has_nothing_else_is_told(file: Any) -> None:
+    with pytest.raises(TypeError, match="is not the CPU's"):
+        file.read_into(_native.FencedMemory(16))
+
+
+def test_an_interrupt_is_no_refusal(file: Any) -> None:
+    class Interrupted(RefusingCudaArray):
+        interrupts = 0
+
+        @property
+        def __cuda_array_interface__(self) -> dict[str, Any]:
+            if self.interrupts:
+                self.interrupts -= 1
+                raise KeyboardInterrupt
+            return {"shape": (self.nbytes,), "typestr": "|u1", "data": (self.ptr, False), "version": 3}
+
+    array = Interrupted(16)
+    # Unknown, and known, to be of a type that refuses the buffer protocol.
+    for _ in range(2):
+        array.interrupts = 1
+        with pytest.raises(KeyboardInterrupt):
+            file.read_into(array)
+        assert file.read_into(array) == 16
+
+
+def test_a_type_with_arrays_on_devices_and_on_the_host_is_asked_for_both(file: Any, content: bytes) -> None:
+    class Either(mmap.mmap):
+        # Closed, it refuses the buffer protocol; open, it lies on the host.
+        @property
+        def __cuda_array_interface__(self) -> dict[str, Any]:
+            return {"shape": (4096,), "typestr": "|u1", "data": (self.address, False), "version": 3}
+
+    fenced, on_device, on_host = _native.FencedMemory(4096), Either(-1, 4096), Either(-1, 4096)
+    on_device.close()
+    on_device.address, on_host.address = fenced.ptr, 0x1234
+    for array, look in ((on_device, fenced.to_bytes), (on_host, lambda: on_host[:]), (on_device, fenced.to_bytes)):
+        for offset in (0, 5):
+            assert file.read_into(array, offset) == 4096
+            assert look() == content[offset : offset + 4096]
 
 
 def test_streams_are_for_gpus_and_must_be_streams(file: Any) -> None:
@@ -364,6 +418,47 @@ def test_tensors_that_are_no_plain_memory_are_refused(file: Any) -> None:
         file.read_into(torch.zeros(4, 4).to_sparse())
     with pytest.raises(ValueError, match="lazy"):
         file.write_from(torch.zeros(4, dtype=torch.complex64).conj())
+    with pytest.raises(ValueError, match="lazy"):
+        file.write_from(torch._neg_view(torch.zeros(4)))
+
+
+@pytest.mark.parametrize("table", [True, False])
+def test_tensors_of_any_type_and_shape_are_bytes(file: Any, content: bytes, table: bool) -> None:
+    torch = need_module("torch")
+    if table and not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        pytest.skip("this version of PyTorch has no table of C functions")
+
+    class Other(torch.Tensor):
+        """Is asked by its methods, as are all tensors of versions without the table."""
+
+    def read(tensor: Any, skipped: int = 0) -> None:
+        given = tensor if table else tensor.as_subclass(Other)
+        assert file.read_into(given, 3) == tensor.nbytes
+        assert given.data_ptr() == tensor.data_ptr()
+        assert bytes(tensor.untyped_storage())[skipped : skipped + tensor.nbytes] == content[3 : 3 + tensor.nbytes]
+
+    # The last ones have no words in DLPack, or had none in earlier versions.
+    names = ("float32", "uint16", "bool", "bfloat16", "complex64", "complex32", "float8_e4m3fn", "bits8")
+    for name in names:
+        read(torch.empty(3, 5, dtype=getattr(torch, name)))
+    read(torch.empty(()))
+    read(torch.empty(4, 0, 2))
+    read(torch.empty(8, 4)[2:5], 32)
+    read(torch.empty(4, 1, 3).as_strided((4, 1, 3), (3, 77, 1)))
+    read(torch.empty(4, requires_grad=True))
+    if table:
+        read(torch.nn.Parameter(torch.empty(4)))
+
+
+def test_a_tensor_that_shares_until_it_is_written_is_written_alone(file: Any, content: bytes) -> None:
+    torch = need_module("torch")
+    if not hasattr(torch, "_lazy_clone"):
+        pytest.skip("this version of PyTorch has no tensors that share until they are written")
+    first = torch.zeros(16, dtype=torch.uint8)
+    second = torch._lazy_clone(first)
+    assert file.read_into(second) == 16
+    assert first.tolist() == [0] * 16
+    assert bytes(second.tolist()) == content[:16]
 
 
 def test_gpu_work_before_a_write_is_waited_for(file: Any, path: Path) -> None:

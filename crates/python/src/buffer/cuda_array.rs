@@ -5,34 +5,33 @@ use crate::error::bad;
 use crate::life::Keeper;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyString};
 
 /// What an object with the interface lends; none for other objects.
-pub(super) fn lend(object: &Bound<'_, PyAny>, role: Role) -> PyResult<Option<Lent>> {
+pub(super) fn lend<'py>(object: &Bound<'py, PyAny>, role: Role) -> PyResult<Option<Lent>> {
     let py = object.py();
     let Some(interface) = object.getattr_opt(intern!(py, "__cuda_array_interface__"))? else { return Ok(None) };
     let interface = interface.cast_into::<PyDict>().map_err(|_| broken("is no dictionary"))?;
-    let entry = |name: &str| -> PyResult<Option<Bound<'_, PyAny>>> {
-        Ok(interface.get_item(name)?.filter(|value| !value.is_none()))
-    };
-    let needed = |name: &str| entry(name)?.ok_or_else(|| broken(&format!("has no \"{name}\"")));
-    let shape: Vec<i64> = needed("shape")?.extract().map_err(|_| broken("has a \"shape\" that is none"))?;
+    let entry = |name: &Bound<'py, PyString>| entry_of(&interface, name);
+    let needed = |name: &Bound<'py, PyString>| entry(name)?.ok_or_else(|| broken(&format!("has no \"{name}\"")));
+    let shape: Vec<i64> =
+        needed(intern!(py, "shape"))?.extract().map_err(|_| broken("has a \"shape\" that is none"))?;
     let (address, is_read_only): (u64, bool) =
-        needed("data")?.extract().map_err(|_| broken("has \"data\" that are no address and flag"))?;
-    let element = element_bytes(&needed("typestr")?.extract::<String>()?)?;
-    if entry("mask")?.is_some() {
+        needed(intern!(py, "data"))?.extract().map_err(|_| broken("has \"data\" that are no address and flag"))?;
+    let element = element_bytes(&needed(intern!(py, "typestr"))?.extract::<String>()?)?;
+    if entry(intern!(py, "mask"))?.is_some() {
         return Err(bad("masked arrays are not read or written: pass the data and the mask one after the other"));
     }
     if role == Role::Destination && is_read_only {
         return Err(read_only(object));
     }
-    if let Some(strides) = entry("strides")? {
+    if let Some(strides) = entry(intern!(py, "strides"))? {
         let strides: Vec<i64> = strides.extract().map_err(|_| broken("has \"strides\" that are none"))?;
         if !is_c_order(&shape, &strides, element.cast_signed()) {
             return Err(not_contiguous(object));
         }
     }
-    let producer = match entry("stream")? {
+    let producer = match entry(intern!(py, "stream"))? {
         Some(stream) => match stream.extract::<u64>() {
             Ok(stream) if stream > 0 => stream,
             _ => return Err(broken("has a \"stream\" that is none: 0 is not allowed there")),
@@ -41,6 +40,11 @@ pub(super) fn lend(object: &Bound<'_, PyAny>, role: Role) -> PyResult<Option<Len
     };
     let bytes = bytes_of(&shape, element.checked_mul(8).ok_or_else(|| broken("has elements that are too large"))?)?;
     Lent::of_gpu(address, bytes, Keeper::Object(object.clone().unbind()), Some(producer)).map(Some)
+}
+
+/// An entry that is there and not None.
+fn entry_of<'py>(interface: &Bound<'py, PyDict>, name: &Bound<'py, PyString>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    Ok(interface.get_item(name)?.filter(|value| !value.is_none()))
 }
 
 /// Bytes of an element of a type such as "<f4" or "|u1".

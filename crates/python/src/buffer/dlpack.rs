@@ -16,9 +16,9 @@ use pyo3::types::PyDict;
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
 
-const CPU: i32 = 1;
-const CUDA: i32 = 2;
-const CUDA_HOST: i32 = 3;
+pub(super) const CPU: i32 = 1;
+pub(super) const CUDA: i32 = 2;
+pub(super) const CUDA_HOST: i32 = 3;
 const OPENCL: i32 = 4;
 
 const READ_ONLY: u64 = 1;
@@ -30,10 +30,11 @@ const VERSIONED: &CStr = c"dltensor_versioned";
 const VERSION: (u32, u32) = (1, 1);
 
 #[repr(C)]
-struct Tensor {
+#[derive(Default)]
+pub(super) struct Tensor {
     data: *mut c_void,
-    device_type: i32,
-    device_id: i32,
+    pub(super) device_type: i32,
+    pub(super) device_id: i32,
     sides: i32,
     code: u8,
     bits: u8,
@@ -60,6 +61,27 @@ struct ManagedVersioned {
     tensor: Tensor,
 }
 
+impl Tensor {
+    /// Its first address and its length in bytes; a refusal where it is cut or turned.
+    ///
+    /// # Safety
+    /// It was filled by an exporter, and the numbers that it points to are still there.
+    pub(super) unsafe fn place(&self, object: &Bound<'_, PyAny>) -> PyResult<(u64, u64)> {
+        let sides = usize::try_from(self.sides).map_err(|_| bad("the DLPack tensor has a negative number of sides"))?;
+        // SAFETY: the exporter describes `sides` sides.
+        let shape = unsafe { numbers(self.shape, sides) };
+        if !self.strides.is_null() {
+            // SAFETY: as above.
+            let strides = unsafe { numbers(self.strides, sides) };
+            if !is_c_order(shape, strides, 1) {
+                return Err(not_contiguous(object));
+            }
+        }
+        let bytes = bytes_of(shape, u64::from(self.bits) * u64::from(self.lanes))?;
+        Ok(((self.data as u64).wrapping_add(self.byte_offset), bytes))
+    }
+}
+
 /// What an object with DLPack lends; none for other objects.
 pub(super) fn lend(object: &Bound<'_, PyAny>, role: Role) -> PyResult<Option<Lent>> {
     let py = object.py();
@@ -76,18 +98,8 @@ pub(super) fn lend(object: &Bound<'_, PyAny>, role: Role) -> PyResult<Option<Len
     if role == Role::Destination && flags & READ_ONLY != 0 {
         return Err(read_only(object));
     }
-    let sides = usize::try_from(tensor.sides).map_err(|_| bad("the DLPack tensor has a negative number of sides"))?;
-    // SAFETY: the exporter describes `sides` sides.
-    let shape = unsafe { numbers(tensor.shape, sides) };
-    if !tensor.strides.is_null() {
-        // SAFETY: as above.
-        let strides = unsafe { numbers(tensor.strides, sides) };
-        if !is_c_order(shape, strides, 1) {
-            return Err(not_contiguous(object));
-        }
-    }
-    let bytes = bytes_of(shape, u64::from(tensor.bits) * u64::from(tensor.lanes))?;
-    let address = (tensor.data as u64).wrapping_add(tensor.byte_offset);
+    // SAFETY: the capsule keeps what it describes.
+    let (address, bytes) = unsafe { tensor.place(object) }?;
     let keeper = Keeper::Object(capsule.unbind());
     let lent = match kind {
         CUDA => Lent::of_gpu(address, bytes, keeper, Some(DEFAULT_STREAM)),

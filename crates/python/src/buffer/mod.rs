@@ -1,8 +1,10 @@
 //! What a Python object lends: an address, a length, the device that has it, and what keeps it there.
 //!
 //! Asked in this order: memory of ours; the buffer protocol (host memory: NumPy, bytearray, mmap, ...);
-//! PyTorch tensors, by their own methods, since building the dictionary of the CUDA array interface takes
-//! them longer than a read of 4 KiB; the CUDA array interface (CuPy, Numba, ...); DLPack.
+//! PyTorch tensors, by their table of C functions or their own methods, since building the dictionary of the
+//! CUDA array interface takes them longer than a read of 4 KiB; the CUDA array interface (CuPy, Numba, ...);
+//! DLPack. Whatever says no to the buffer protocol is asked on: CuPy's arrays have it for the sake of memory
+//! that the CPU can reach, and raise an exception for all other.
 //!
 //! Memory of a GPU may still be in use by work that was enqueued before. What the exporter says about it is
 //! respected: the stream of the CUDA array interface, PyTorch's current stream, and the default stream for
@@ -11,19 +13,21 @@
 
 mod cuda_array;
 mod dlpack;
+mod exchange;
 mod protocol;
 mod torch;
 
 use crate::error::{bad, of_request};
 use crate::life::Keeper;
 use crate::memory::Memory;
-use bifolio_device::pointer::locate;
+use bifolio_device::pointer::{Located, locate};
 use bifolio_device::{BackendKind, DeviceChoice, DeviceId, DevicePtr, DeviceSlice, Stream};
 use bifolio_io::{Router, process};
-use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub(crate) use dlpack::{device_of as dlpack_device, export};
 
@@ -38,6 +42,11 @@ pub(crate) enum Role {
     /// Bytes of it go to a file.
     Source,
 }
+
+/// The type, by its address, that last said no to the buffer protocol and had the CUDA array interface. It
+/// is asked for that first, since making an exception takes a third of a microsecond or more. Where the
+/// address has become another type's, that one is asked in another order, and answers the same.
+static ON_DEVICES: AtomicUsize = AtomicUsize::new(0);
 
 /// Memory of a Python object, for as long as `keeper` is kept.
 #[derive(Debug)]
@@ -56,18 +65,29 @@ impl Lent {
         if let Ok(memory) = object.cast_exact::<Memory>() {
             return Ok(memory.get().lend());
         }
+        let class = object.get_type_ptr() as usize;
+        if class == ON_DEVICES.load(Ordering::Relaxed) {
+            match cuda_array::lend(object, role) {
+                Ok(Some(lent)) => return Ok(lent),
+                Err(error) if !is_answer(object, &error) => return Err(error),
+                // The array may be one that the CPU can reach.
+                _ => {}
+            }
+        }
         // SAFETY: a question about the object's type.
         let has_protocol = unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } == 1;
-        let refusal = match has_protocol.then(|| protocol::lend(object, role)) {
-            Some(Ok(lent)) => return Ok(lent),
-            // Types with arrays on any device refuse where one is on a GPU.
-            Some(Err(error)) if !error.is_instance_of::<PyBufferError>(object.py()) => return Err(error),
+        let refusal = match has_protocol.then(|| protocol::view(object)) {
+            Some(Ok(view)) => return protocol::lend(object, view, role),
+            Some(Err(error)) if !is_answer(object, &error) => return Err(error),
             refusal => refusal.and_then(Result::err),
         };
         if let Some(lent) = torch::lend(object, role)? {
             return Ok(lent);
         }
         if let Some(lent) = cuda_array::lend(object, role)? {
+            if refusal.is_some() {
+                ON_DEVICES.store(class, Ordering::Relaxed);
+            }
             return Ok(lent);
         }
         if let Some(lent) = dlpack::lend(object, role)? {
@@ -104,7 +124,7 @@ impl Lent {
                  which is passed as a host array"
             ))
         })?;
-        check_length(address, bytes, located.device)?;
+        check_length(address, bytes, &located)?;
         let router = process::router_of(&located).map_err(|error| of_request(&error))?;
         // Only CUDA's streams can be waited for from outside.
         let producer = producer.filter(|_| located.device.backend == BackendKind::Cuda);
@@ -145,8 +165,9 @@ pub(crate) fn adopt(router: &Router, raw: u64) -> bifolio_device::Result<Stream>
 
 /// Refuses a length that the memory behind an address does not have. Allocators that map memory piece by
 /// piece make several allocations of one, side by side.
-fn check_length(address: u64, bytes: u64, device: DeviceId) -> PyResult<()> {
-    let mut covered = 0;
+fn check_length(address: u64, bytes: u64, located: &Located) -> PyResult<()> {
+    let device = located.device;
+    let mut covered = located.bytes_left(address);
     while covered < bytes {
         let at = address.saturating_add(covered);
         match locate(at).filter(|located| located.device == device) {
@@ -159,6 +180,11 @@ fn check_length(address: u64, bytes: u64, device: DeviceId) -> PyResult<()> {
         }
     }
     Ok(())
+}
+
+/// Whether an exception is an object's answer, and not Ctrl-C or the end of the program.
+fn is_answer(object: &Bound<'_, PyAny>, error: &PyErr) -> bool {
+    error.is_instance_of::<PyException>(object.py())
 }
 
 fn null(bytes: u64) -> PyErr {

@@ -6,8 +6,9 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ffi::c_char;
 
-/// What an object with the protocol lends. It neither moves nor resizes until the view is released.
-pub(super) fn lend(object: &Bound<'_, PyAny>, role: Role) -> PyResult<Lent> {
+/// A view of an object with the protocol, which neither moves nor resizes until it is released; the
+/// exporter's exception where it gives none.
+pub(super) fn view(object: &Bound<'_, PyAny>) -> PyResult<View> {
     // Not PyBUF_FORMAT: NumPy has types that it cannot describe, whose bytes are as good as any. Not
     // PyBUF_WRITABLE either, so that a refusal is told in our words.
     // SAFETY: the structure is filled by the call, for which zeroes are a valid start.
@@ -16,7 +17,11 @@ pub(super) fn lend(object: &Bound<'_, PyAny>, role: Role) -> PyResult<Lent> {
     if unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *view, ffi::PyBUF_STRIDES) } != 0 {
         return Err(PyErr::fetch(object.py()));
     }
-    let view = View(view);
+    Ok(View(view))
+}
+
+/// What an object with the protocol lends by a view.
+pub(super) fn lend(object: &Bound<'_, PyAny>, view: View, role: Role) -> PyResult<Lent> {
     if role == Role::Destination && view.0.readonly != 0 {
         return Err(read_only(object));
     }
