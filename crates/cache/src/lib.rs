@@ -1,6 +1,31 @@
 //! One page cache over files, host memory and the memories of devices.
 //!
-//! What each page's replicas owe each other is decided in [`page`], which moves no byte: the same code is
-//! checked exhaustively for small worlds (`tests/model.rs`). `docs/coherence.md` has it in prose.
+//! ```text
+//!   Cache ── CachedFile ── Mapping            what programs hold
+//!               |
+//!             state        one file: its pages, its replicas, what happens in which order
+//!            /     \
+//!        page      replica     home
+//!   decides,     device memory,   the file: what changed,
+//!   moves no     twins, merging   and writing single bytes
+//!   byte
+//! ```
+//!
+//! What a program may rely on is in `docs/coherence.md`. A mapping is a plain range of device addresses, so
+//! that unmodified kernels and closed libraries work on it; between [`Mapping::acquire`] and
+//! [`Mapping::release`] its pages stay where they are.
+//!
+//! Lock order: a file's state, then the memory of a device. Devices' work is waited for before a call returns.
 
+mod cache;
+mod error;
+mod home;
+mod mapping;
+mod memory;
 pub mod page;
+mod replica;
+mod state;
+
+pub use cache::{Cache, CacheOptions, CachedFile, Mode, Stats};
+pub use error::{Error, ErrorKind, Result};
+pub use mapping::{Mapping, Report};

@@ -1,0 +1,204 @@
+//! One file in the memory of one device.
+//!
+//! Three ranges of addresses, each as long as the file may become, with frames where they are needed:
+//! - `now`: what kernels see and change, the mapping itself;
+//! - `base`: the twin, the content of the latest release, or of the fetch before the first;
+//! - `origin`: of pages whose releases home lacks, the content at the latest agreement with home.
+//!
+//! So a release compares `now` with `base`, one behind the other, and a flush compares `base` with `origin`.
+
+use crate::memory::Memory;
+use bifolio_device::{Access, AddressRange, DevicePtr, DeviceSlice, FRAME_BYTES, Result, Stream};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Uses that make a frame stay longest; more make no difference.
+const USES_MAX: u8 = 3;
+
+#[derive(Debug)]
+pub(crate) struct Replica {
+    pub(crate) memory: Arc<Memory>,
+    page_bytes: u64,
+    now: AddressRange,
+    base: AddressRange,
+    origin: AddressRange,
+    frames: Vec<FrameState>,
+    /// Where the search for a frame to evict goes on.
+    hand: usize,
+}
+
+/// What one frame of the file has.
+#[derive(Debug, Clone, Copy, Default)]
+struct FrameState {
+    now: bool,
+    base: bool,
+    origin: bool,
+    /// Acquires that were not released.
+    pins: u32,
+    /// Uses since it was last considered for eviction: what is used once, in passing, goes first.
+    uses: u8,
+}
+
+/// One of the ranges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Now,
+    Base,
+    Origin,
+}
+
+impl Replica {
+    pub(crate) fn new(memory: &Arc<Memory>, page_bytes: u64, len: u64) -> Result<Self> {
+        let [now, base, origin] = [0; 3].map(|_: i32| memory.device.reserve(len));
+        let now = now?;
+        let frames = vec![FrameState::default(); (now.len() / FRAME_BYTES) as usize];
+        Ok(Self { memory: Arc::clone(memory), page_bytes, now, base: base?, origin: origin?, frames, hand: 0 })
+    }
+
+    /// Bytes that it has addresses for.
+    pub(crate) fn len(&self) -> u64 {
+        self.now.len()
+    }
+
+    /// Some bytes of one of the ranges, whose frames are there.
+    pub(crate) fn slice(&self, part: Part, range: &Range<u64>) -> DeviceSlice<'_> {
+        // SAFETY: callers ask for what they have mapped.
+        let all = unsafe { self.range(part).slice() };
+        // SAFETY: inside the range.
+        unsafe { DeviceSlice::from_raw(all.ptr().offset_by(range.start), range.end - range.start) }
+    }
+
+    /// Where the mapping begins.
+    pub(crate) fn address(&self) -> DevicePtr {
+        // SAFETY: only the address is used.
+        unsafe { self.now.slice() }.ptr()
+    }
+
+    fn range(&self, part: Part) -> &AddressRange {
+        match part {
+            Part::Now => &self.now,
+            Part::Base => &self.base,
+            Part::Origin => &self.origin,
+        }
+    }
+
+    fn flag(&mut self, part: Part, frame: usize) -> &mut bool {
+        let state = &mut self.frames[frame];
+        match part {
+            Part::Now => &mut state.now,
+            Part::Base => &mut state.base,
+            Part::Origin => &mut state.origin,
+        }
+    }
+
+    pub(crate) fn has(&self, part: Part, frame: usize) -> bool {
+        let state = self.frames[frame];
+        match part {
+            Part::Now => state.now,
+            Part::Base => state.base,
+            Part::Origin => state.origin,
+        }
+    }
+
+    /// Frames that hold bytes of a range.
+    pub(crate) fn frames_of(range: &Range<u64>) -> Range<usize> {
+        (range.start / FRAME_BYTES) as usize..range.end.div_ceil(FRAME_BYTES) as usize
+    }
+
+    /// The frame that holds a page.
+    pub(crate) fn frame_of(&self, page: u64) -> usize {
+        (page * self.page_bytes / FRAME_BYTES) as usize
+    }
+
+    /// Maps memory where there is none yet; false if the budget is used up.
+    pub(crate) fn map(&mut self, part: Part, frame: usize) -> Result<bool> {
+        if self.has(part, frame) {
+            return Ok(true);
+        }
+        let Some(memory) = self.memory.take_frame()? else { return Ok(false) };
+        self.range(part).map(frame as u64 * FRAME_BYTES, &memory, Access::ReadWrite)?;
+        *self.flag(part, frame) = true;
+        Ok(true)
+    }
+
+    /// Gives memory back that nobody uses.
+    pub(crate) fn unmap(&mut self, part: Part, frame: usize) -> Result<()> {
+        if self.has(part, frame) {
+            // SAFETY: the work of every operation is waited for, and frames in use by kernels are pinned.
+            let memory = unsafe { self.range(part).unmap(frame as u64 * FRAME_BYTES) }?;
+            *self.flag(part, frame) = false;
+            self.memory.give_frame(memory);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn pin(&mut self, frames: Range<usize>) {
+        for state in &mut self.frames[frames] {
+            state.pins += 1;
+            state.uses = (state.uses + 1).min(USES_MAX);
+        }
+    }
+
+    /// False if one of them was not pinned.
+    pub(crate) fn unpin(&mut self, frames: Range<usize>) -> bool {
+        let all = self.frames[frames.clone()].iter().all(|state| state.pins > 0);
+        for state in &mut self.frames[frames] {
+            state.pins = state.pins.saturating_sub(1);
+        }
+        all
+    }
+
+    /// The next frame to evict: one that is not in use, and was used less than others since the hand last came
+    /// by. A frame that was read once, in a scan, has one use; those of the working set come back with more.
+    pub(crate) fn victim(&mut self) -> Option<usize> {
+        let candidates = self.frames.iter().filter(|state| state.now && state.pins == 0).count();
+        let mut seen = 0;
+        while candidates > 0 && seen <= candidates * (usize::from(USES_MAX) + 1) {
+            let frame = self.hand;
+            self.hand = (self.hand + 1) % self.frames.len();
+            let state = &mut self.frames[frame];
+            if state.now && state.pins == 0 {
+                seen += 1;
+                if state.uses <= 1 {
+                    return Some(frame);
+                }
+                state.uses -= 1;
+            }
+        }
+        None
+    }
+
+    /// The pages of a frame.
+    pub(crate) fn pages_of(&self, frame: usize) -> Range<u64> {
+        let first = frame as u64 * FRAME_BYTES / self.page_bytes;
+        first..first + FRAME_BYTES / self.page_bytes
+    }
+
+    /// Frames with memory.
+    pub(crate) fn mapped_frames(&self) -> Vec<usize> {
+        (0..self.frames.len()).filter(|frame| self.frames[*frame].now).collect()
+    }
+
+    /// Copies pages from one range to another, runs of them at once.
+    pub(crate) fn copy(&self, stream: &Stream, pages: &BTreeSet<u64>, from: Part, to: Part) -> Result<()> {
+        for run in runs(pages.iter().copied()) {
+            let bytes = run.start * self.page_bytes..run.end * self.page_bytes;
+            // SAFETY: both ranges have memory there, which stays until the stream is waited for.
+            unsafe { stream.copy_on_device(self.slice(to, &bytes), self.slice(from, &bytes)) }?;
+        }
+        Ok(())
+    }
+}
+
+/// Numbers that follow each other, as ranges.
+pub(crate) fn runs(numbers: impl IntoIterator<Item = u64>) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
+            Some(run) if run.end == number => run.end += 1,
+            _ => runs.push(number..number + 1),
+        }
+    }
+    runs
+}

@@ -1,0 +1,399 @@
+//! The cache against an oracle: two devices, CPU processes that write by several ways, and what may go wrong.
+
+use bifolio_cache::{Cache, CacheOptions, CachedFile, ErrorKind, Mapping, Mode};
+use bifolio_device::conformance::Random;
+use bifolio_device::{Device, DeviceChoice, DeviceId, DeviceSlice, HostOptions, discover, open};
+use bifolio_io::{Router, RouterOptions};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const PAGE: u64 = 4096;
+
+fn random() -> Random {
+    let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
+    println!("seed {seed}");
+    Random(seed)
+}
+
+/// Two devices of each backend that can hold cached files.
+fn pairs() -> Vec<[Device; 2]> {
+    let host = |index| Device::host(&HostOptions { index, ..HostOptions::default() });
+    let mut pairs = vec![[host(0), host(1)]];
+    let found = discover().into_iter().flat_map(|report| report.devices);
+    let cuda: Vec<DeviceId> = found
+        .filter(|info| info.is_accelerator && info.capabilities.virtual_memory.is_yes())
+        .map(|info| info.id)
+        .collect();
+    match cuda[..] {
+        [] => println!("skipped: there is no GPU with virtual memory management here"),
+        // One GPU plays both parts: a cache numbers its devices itself.
+        [one] => pairs.push([one; 2].map(|id| open(DeviceChoice::Exactly(id)).unwrap())),
+        [one, other, ..] => pairs.push([one, other].map(|id| open(DeviceChoice::Exactly(id)).unwrap())),
+    }
+    pairs
+}
+
+struct World {
+    _folder: tempfile::TempDir,
+    path: PathBuf,
+    cache: Cache,
+}
+
+impl World {
+    fn new(devices: &[Device; 2], options: CacheOptions, content: &[u8]) -> Self {
+        // Not in memory, where nothing tells of stores into mappings.
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let path = folder.path().join("data");
+        std::fs::write(&path, content).unwrap();
+        let router = |device: &Device| {
+            Arc::new(Router::new(
+                device,
+                RouterOptions { threads: 2, slot_bytes: 64 << 10, pool_bytes: 1 << 20, ..RouterOptions::default() },
+            ))
+        };
+        let cache = Cache::new(&[router(&devices[0]), router(&devices[1])], options).unwrap();
+        Self { _folder: folder, path, cache }
+    }
+
+    fn open(&self) -> CachedFile {
+        self.cache.open(&self.path).unwrap()
+    }
+
+    fn file(&self) -> Vec<u8> {
+        std::fs::read(&self.path).unwrap()
+    }
+}
+
+fn small(mode: Mode) -> CacheOptions {
+    CacheOptions { page_bytes: PAGE, budget_bytes: 64 << 20, mode }
+}
+
+/// A kernel that writes.
+fn store(device: &Device, mapping: &Mapping, at: u64, bytes: &[u8]) {
+    // SAFETY: the part is acquired, so that it has memory.
+    let slice = unsafe { DeviceSlice::from_raw(mapping.ptr().offset_by(at), bytes.len() as u64) };
+    device.create_stream().unwrap().upload(slice, bytes).unwrap();
+}
+
+/// A kernel that reads.
+fn load(device: &Device, mapping: &Mapping, at: u64, len: u64) -> Vec<u8> {
+    let mut bytes = vec![0x5a; len as usize];
+    // SAFETY: as above.
+    let slice = unsafe { DeviceSlice::from_raw(mapping.ptr().offset_by(at), len) };
+    device.create_stream().unwrap().download(&mut bytes, slice).unwrap();
+    bytes
+}
+
+/// A process that knows nothing of caches.
+fn cpu_writes(path: &Path, at: u64, bytes: &[u8]) {
+    File::options().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();
+}
+
+#[test]
+fn a_mapped_file_is_on_the_device_and_comes_once() {
+    for devices in pairs() {
+        let content = random().bytes(5_000_001);
+        let world = World::new(&devices, small(Mode::Lazy), &content);
+        let file = world.open();
+        let mut mapping = file.map(devices[0].id(), 0..u64::MAX, false).unwrap();
+        let len = mapping.len();
+        let first = mapping.acquire(0..len).unwrap();
+        assert_eq!((first.fetched, first.hits), (len.div_ceil(PAGE), 0));
+        assert!(load(&devices[0], &mapping, 0, len) == content);
+        mapping.release(0..len).unwrap();
+        // It may take a moment until nobody can have changed it unseen.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        mapping.acquire(0..len).unwrap();
+        let again = mapping.acquire(100..len).unwrap();
+        assert_eq!((again.fetched, again.compared, again.hits), (0, 0, len.div_ceil(PAGE)));
+    }
+}
+
+#[test]
+fn what_one_releases_the_other_acquires_and_cpus_see() {
+    for devices in pairs() {
+        for mode in [Mode::Lazy, Mode::Eager] {
+            let content = random().bytes(100_000);
+            let world = World::new(&devices, small(mode), &content);
+            let file = world.open();
+            let [mut one, mut two] = [0, 1].map(|n| file.map_on(n, 0..100_000, true).unwrap());
+            one.acquire(0..100_000).unwrap();
+            two.acquire(0..100_000).unwrap();
+            store(&devices[0], &one, 5000, b"first");
+            assert_eq!(load(&devices[1], &two, 5000, 5), &content[5000..5005], "it was not released");
+            one.release(0..100_000).unwrap();
+            if mode == Mode::Eager {
+                assert_eq!(&world.file()[5000..5005], b"first");
+            }
+            two.acquire(0..100_000).unwrap();
+            assert_eq!(load(&devices[1], &two, 5000, 5), b"first");
+            // Message passing, and through a third: the second's own write on top of the first's.
+            store(&devices[1], &two, 5003, b"XY");
+            two.release(0..100_000).unwrap();
+            let mut seen = [0; 5];
+            assert_eq!(file.read(5000, &mut seen).unwrap(), 5);
+            assert_eq!(&seen, b"firXY");
+            assert_eq!(&world.file()[5000..5005], b"firXY", "a CPU's read has brought it home");
+            one.acquire(0..100_000).unwrap();
+            assert_eq!(load(&devices[0], &one, 5000, 5), b"firXY");
+        }
+    }
+}
+
+/// False sharing, down to neighbouring bytes of one word, over the ends of pages and frames.
+#[test]
+fn writers_of_neighbouring_bytes_never_disturb_each_other() {
+    for devices in pairs() {
+        let len: u64 = (2 << 20) + 3 * PAGE + 17;
+        let content = vec![0; len as usize];
+        let world = World::new(&devices, small(Mode::Lazy), &content);
+        let file = world.open();
+        let mut both: Vec<_> = (0..2).map(|n| file.map_on(n, 0..len, true).unwrap()).collect();
+        for mapping in &mut both {
+            mapping.acquire(0..len).unwrap();
+        }
+        // The CPU has every third byte, the devices the others.
+        for around in [0, PAGE, 5 * PAGE, 2 << 20, len - 20] {
+            for at in around.saturating_sub(20)..(around + 20).min(len) {
+                match at % 3 {
+                    2 => cpu_writes(&world.path, at, &[3]),
+                    who => store(&devices[who as usize], &both[who as usize], at, &[who as u8 + 1]),
+                }
+            }
+        }
+        for mapping in &mut both {
+            mapping.release(0..len).unwrap();
+        }
+        for (number, mapping) in both.iter_mut().enumerate() {
+            mapping.acquire(0..len).unwrap();
+            let seen = load(&devices[number], mapping, 0, len);
+            for around in [0, PAGE, 5 * PAGE, 2 << 20, len - 20] {
+                for at in around.saturating_sub(20)..(around + 20).min(len) {
+                    assert_eq!(u64::from(seen[at as usize]), at % 3 + 1, "byte {at} on device {number}");
+                }
+            }
+        }
+        file.sync().unwrap();
+        assert!(world.file() == load(&devices[0], &both[0], 0, len));
+    }
+}
+
+#[test]
+fn of_two_that_race_the_higher_wins_whoever_is_first() {
+    for devices in pairs() {
+        for order in [[0, 1], [1, 0]] {
+            for early in [false, true] {
+                let world = World::new(&devices, small(Mode::Lazy), &[0; 10_000]);
+                let file = world.open();
+                let mut both: Vec<_> = (0..2).map(|n| file.map_on(n, 0..10_000, true).unwrap()).collect();
+                for (number, mapping) in both.iter_mut().enumerate() {
+                    mapping.acquire(0..10_000).unwrap();
+                    store(&devices[number], mapping, 77, &[number as u8 + 1]);
+                }
+                for number in order {
+                    both[number].release(0..10_000).unwrap();
+                    if early {
+                        file.sync().unwrap();
+                    }
+                }
+                for (number, mapping) in both.iter_mut().enumerate() {
+                    mapping.acquire(0..10_000).unwrap();
+                    assert_eq!(load(&devices[number], mapping, 77, 1), [2], "{order:?} {early}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_way_in_which_a_cpu_changes_a_file_is_noticed() {
+    for devices in pairs() {
+        let len = 3 << 20;
+        let content = random().bytes(len);
+        let world = World::new(&devices, small(Mode::Lazy), &content);
+        let file = world.open();
+        let mut mapping = file.map_on(0, 0..len, true).unwrap();
+        mapping.acquire(0..len).unwrap();
+        let mut expected = content.clone();
+        let mut check = |what: &str, expected: &[u8]| {
+            mapping.acquire(0..len).unwrap();
+            assert!(load(&devices[0], &mapping, 0, len) == expected, "{what}");
+        };
+        expected[10..14].copy_from_slice(b"abcd");
+        cpu_writes(&world.path, 10, b"abcd");
+        check("write", &expected);
+        file.write(2_000_000, b"through the cache").unwrap();
+        expected[2_000_000..2_000_017].copy_from_slice(b"through the cache");
+        check("a write through the cache", &expected);
+        // A mapping that lives on: its later stores move no times.
+        let opened = File::options().read(true).write(true).open(&world.path).unwrap();
+        // SAFETY: a new mapping of a file that stays as long as it is.
+        let mapped = unsafe {
+            use std::os::fd::AsRawFd;
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(std::ptr::null_mut(), len as usize, protection, libc::MAP_SHARED, opened.as_raw_fd(), 0)
+                .cast::<u8>()
+        };
+        for round in 0..3_u8 {
+            // SAFETY: inside the mapping.
+            unsafe { mapped.add(1_000_000).write(round) };
+            expected[1_000_000] = round;
+            check("a store", &expected);
+        }
+        // SAFETY: nobody uses it any more.
+        unsafe { libc::munmap(mapped.cast(), len as usize) };
+        drop(opened);
+        std::fs::write(&world.path, &expected[..2_500_000]).unwrap();
+        assert_eq!(mapping.acquire(0..2_000_000).unwrap().released, 0);
+        assert!(load(&devices[0], &mapping, 0, 2_000_000) == expected[..2_000_000], "a file that was cut");
+    }
+}
+
+#[test]
+fn files_larger_than_the_budget_are_used_by_windows_and_nothing_dirty_is_lost() {
+    for devices in pairs() {
+        let (window, windows) = (2 << 20, 12);
+        let mut expected = random().bytes(window * windows);
+        // Three frames at a time, with twins and origins.
+        let options = CacheOptions { page_bytes: 64 << 10, budget_bytes: 4 * (2 << 20), mode: Mode::Lazy };
+        let world = World::new(&devices, options, &expected);
+        let file = world.open();
+        let mut mapping = file.map_on(0, 0..u64::MAX, true).unwrap();
+        let mut random = random();
+        for round in 0..40 {
+            let at = random.below(windows) * window;
+            mapping.acquire(at..at + window).unwrap();
+            let place = at + random.below(window - 100);
+            let bytes = random.bytes(100);
+            store(&devices[0], &mapping, place, &bytes);
+            expected[place as usize..place as usize + 100].copy_from_slice(&bytes);
+            mapping.release(at..at + window).unwrap();
+            assert!(world.cache.stats()[0].used_bytes <= options.budget_bytes, "round {round}");
+        }
+        // More than there is room for, at once.
+        let error = mapping.acquire(0..window * windows).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+        assert!(error.to_string().contains("budget"), "{error}");
+        file.sync().unwrap();
+        assert!(world.file() == expected);
+    }
+}
+
+#[test]
+fn what_was_not_released_is_discarded_by_close_and_kept_by_sync() {
+    for devices in pairs() {
+        let world = World::new(&devices, small(Mode::Lazy), &vec![0; 20_000]);
+        let file = world.open();
+        let mut mapping = file.map_on(0, 0..20_000, true).unwrap();
+        mapping.acquire(0..20_000).unwrap();
+        store(&devices[0], &mapping, 0, b"kept");
+        mapping.sync().unwrap();
+        assert_eq!(&world.file()[..4], b"kept");
+        store(&devices[0], &mapping, 0, b"lost");
+        mapping.close().unwrap();
+        assert_eq!(mapping.close().unwrap_err().kind(), ErrorKind::BadUse);
+        assert_eq!(mapping.acquire(0..1).unwrap_err().kind(), ErrorKind::BadUse);
+        let mut again = file.map_on(0, 0..20_000, true).unwrap();
+        again.acquire(0..20_000).unwrap();
+        assert_eq!(load(&devices[0], &again, 0, 4), b"kept");
+        file.sync().unwrap();
+        assert_eq!(&world.file()[..4], b"kept");
+    }
+}
+
+#[test]
+fn wrong_use_is_refused_with_a_sentence() {
+    let [one, two] = pairs().swap_remove(0);
+    let world = World::new(&[one.clone(), two], small(Mode::Lazy), &vec![1; 20_000]);
+    let file = world.open();
+    let refused = |outcome: Result<bifolio_cache::Report, bifolio_cache::Error>, kind: ErrorKind| {
+        let error = outcome.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+    };
+    let mut mapping = file.map_on(0, 5000..15_000, false).unwrap();
+    refused(mapping.acquire(0..10_001), ErrorKind::BadRange);
+    refused(mapping.acquire(5..5), ErrorKind::BadRange);
+    refused(mapping.release(0..100), ErrorKind::BadUse);
+    mapping.acquire(0..100).unwrap();
+    refused(mapping.release(0..99), ErrorKind::BadUse);
+    mapping.release(0..100).unwrap();
+    refused(mapping.release(0..100), ErrorKind::BadUse);
+    assert_eq!(file.map_on(0, 20_000..u64::MAX, false).unwrap_err().kind(), ErrorKind::BadRange);
+    assert_eq!(file.map_on(7, 0..10, false).unwrap_err().kind(), ErrorKind::BadUse);
+    assert!(world.cache.open(world.path.with_file_name("absent")).unwrap_err().to_string().contains("no such file"));
+    // Writes through a read-only mapping reach nobody.
+    mapping.acquire(0..10_000).unwrap();
+    store(&one, &mapping, 0, b"unseen");
+    mapping.release(0..10_000).unwrap();
+    file.sync().unwrap();
+    assert!(world.file() == vec![1; 20_000]);
+    let bad = CacheOptions { page_bytes: 5000, ..CacheOptions::default() };
+    let router = Arc::new(Router::new(&one, RouterOptions::default()));
+    assert_eq!(Cache::new(&[router], bad).unwrap_err().kind(), ErrorKind::BadRange);
+}
+
+/// Two devices, the CPU through the cache and a CPU process, each with bytes of its own in every page, in any
+/// order, against an array.
+#[test]
+fn random_operations_agree_with_an_array() {
+    for devices in pairs() {
+        for (round, mode) in [Mode::Lazy, Mode::Eager, Mode::Lazy].into_iter().enumerate() {
+            let mut random = random();
+            let len: u64 = (5 << 20) + 1234;
+            let mut truth = random.bytes(len);
+            // In the third round there is not room for everything.
+            let budget_bytes = if round == 2 { 4 << 21 } else { 64 << 20 };
+            let options = CacheOptions { page_bytes: PAGE << (random.below(3) * 2), budget_bytes, mode };
+            let world = World::new(&devices, options, &truth);
+            let file = world.open();
+            let mut both: Vec<_> = (0..2).map(|n| file.map_on(n, 0..len, true).unwrap()).collect();
+            for _ in 0..150 {
+                // Each writer has the bytes of its number modulo 4.
+                let (start, who) = (random.below(len - 5000), random.below(4));
+                let own = |random: &mut Random| {
+                    let at = start + random.below(4000);
+                    (at - at % 4 + who).min(len - 1 - (len - 1 - who) % 4)
+                };
+                match who {
+                    0 | 1 => {
+                        let mapping = &mut both[who as usize];
+                        let part = start..start + 5000;
+                        mapping.acquire(part.clone()).unwrap();
+                        assert!(
+                            load(&devices[who as usize], mapping, start, 5000)
+                                == truth[start as usize..start as usize + 5000],
+                            "device {who} at {start}"
+                        );
+                        for _ in 0..5 {
+                            let (at, value) =
+                                (own(&mut random).clamp(part.start, part.end - 1), random.below(256) as u8);
+                            if at % 4 == who {
+                                store(&devices[who as usize], mapping, at, &[value]);
+                                truth[at as usize] = value;
+                            }
+                        }
+                        mapping.release(part).unwrap();
+                    }
+                    _ => {
+                        let (at, value) = (own(&mut random), random.below(256) as u8);
+                        if at % 4 == who {
+                            if who == 2 {
+                                file.write(at, &[value]).unwrap();
+                            } else {
+                                cpu_writes(&world.path, at, &[value]);
+                            }
+                            truth[at as usize] = value;
+                        }
+                        let mut seen = vec![0; 5000];
+                        file.read(start, &mut seen).unwrap();
+                        assert!(seen == truth[start as usize..start as usize + 5000], "the CPU at {start}");
+                    }
+                }
+            }
+            file.sync().unwrap();
+            assert!(world.file() == truth);
+        }
+    }
+}
