@@ -16,6 +16,7 @@ pub use rows::Rows;
 use crate::backend::{
     Backend, KernelArg, Launch, RawDirectFile, RawDirectStorage, RawEvent, RawFrame, RawModule, RawStream,
 };
+use crate::fork::Birth;
 use crate::{Capabilities, DeviceId, DeviceInfo, Error, ErrorKind, MemoryInfo, ModuleSource, Result};
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -154,7 +155,7 @@ impl Device {
             0 => DevicePtr(0),
             _ => self.backend.alloc(len).map_err(|error| self.name(error))?,
         };
-        Ok(Allocation { device: self.clone(), ptr, len })
+        Ok(Allocation { device: self.clone(), ptr, len, birth: Birth::here() })
     }
 
     /// Allocates `len > 0` bytes of page-locked host memory, zeroed.
@@ -163,7 +164,7 @@ impl Device {
         let ptr = self.backend.alloc_pinned(len).map_err(|error| self.name(error))?;
         // SAFETY: the backend just handed out `len` bytes at `ptr` to us alone.
         unsafe { ptr.as_ptr().write_bytes(0, len) };
-        Ok(PinnedBuffer { device: self.clone(), ptr, len })
+        Ok(PinnedBuffer { device: self.clone(), ptr, len, birth: Birth::here() })
     }
 
     /// Page-locks a read-only shared file mapping.
@@ -173,7 +174,7 @@ impl Device {
     pub unsafe fn register_host(&self, ptr: *const u8, len: usize) -> Result<HostRegistration> {
         // SAFETY: the caller's promise is the backend's requirement.
         unsafe { self.backend.register_host(ptr, len) }.map_err(|error| self.name(error))?;
-        Ok(HostRegistration { device: self.clone(), ptr, len })
+        Ok(HostRegistration { device: self.clone(), ptr, len, birth: Birth::here() })
     }
 
     /// Reserves an address range of at least `len` bytes, rounded up to whole frames.
@@ -237,6 +238,7 @@ pub struct Allocation {
     device: Device,
     ptr: DevicePtr,
     len: u64,
+    birth: Birth,
 }
 
 impl Allocation {
@@ -268,7 +270,8 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if self.len > 0 {
+        // A child's copy is not its own, and a thread of the parent's may have held a lock.
+        if self.len > 0 && !self.birth.was_elsewhere() {
             // SAFETY: the address came from `alloc` and this is its only owner. A failure means
             // that the context is gone, and the memory with it.
             let _ = unsafe { self.device.backend.free(self.ptr) };
@@ -282,6 +285,7 @@ pub struct PinnedBuffer {
     device: Device,
     ptr: NonNull<u8>,
     len: usize,
+    birth: Birth,
 }
 
 // SAFETY: the buffer is plain memory with one owner; the pointer is not tied to a thread.
@@ -315,6 +319,9 @@ impl PinnedBuffer {
 
 impl Drop for PinnedBuffer {
     fn drop(&mut self) {
+        if self.birth.was_elsewhere() {
+            return;
+        }
         // SAFETY: pointer and length are those of the allocation; owners keep the buffer until
         // the copies that use it are complete (the pool waits for its events).
         let _ = unsafe { self.device.backend.free_pinned(self.ptr, self.len) };
@@ -327,6 +334,7 @@ pub struct HostRegistration {
     device: Device,
     ptr: *const u8,
     len: usize,
+    birth: Birth,
 }
 
 // SAFETY: the registration is an address and a length; no method touches the memory.
@@ -359,6 +367,9 @@ impl HostRegistration {
 
 impl Drop for HostRegistration {
     fn drop(&mut self) {
+        if self.birth.was_elsewhere() {
+            return;
+        }
         // SAFETY: registered in `register_host`; users of the registration wait for their copies
         // before they drop it. A failure means that the context is gone.
         let _ = unsafe { self.device.backend.unregister_host(self.ptr, self.len) };

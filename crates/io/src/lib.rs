@@ -52,7 +52,7 @@ mod workers;
 pub use cost::Costs;
 pub use engine::p2p::P2pDriver;
 pub use error::{Error, ErrorKind, Result};
-pub use file::{OpenFile, PlainFile};
+pub use file::{Observation, OpenFile, PlainFile};
 pub use job::Cancel;
 pub use plan::{EngineKind, Plan, Segment};
 pub use profile::Profile;

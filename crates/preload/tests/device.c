@@ -334,21 +334,22 @@ static void closing_everything_is_survived(void) {
     int fd = open_file(O_RDWR);
     CHECK(pread(fd, memory, 4000, 0) == 4000);
     uint8_t *mine = fresh();
-    for (int number = 100; number < 200; number++)
-        close(number);
-    int second[8];
-    for (int i = 0; i < 8; i++) {
-        second[i] = open(other, O_RDWR | O_CREAT | O_TRUNC, 0600);
-        CHECK(second[i] >= 0 && dup2(second[i], 100 + i) == 100 + i);
-    }
+    struct stat data, status;
+    CHECK(fstat(fd, &data) == 0);
+    int second[8], closed = 0;
+    for (int number = 3; number < 1024 && closed < 8; number++)
+        if (number != fd && fstat(number, &status) == 0 && status.st_ino == data.st_ino && status.st_dev == data.st_dev) {
+            int new = open(other, O_RDWR | O_CREAT | O_TRUNC, 0600);
+            CHECK(new >= 0 && dup2(new, number) == number);
+            close(new);
+            second[closed++] = number;
+        }
+    CHECK(closed > 0);
     CHECK(pread(fd, mine, 4000, 50) == 4000 && holds(mine, content + 50, 4000));
     CHECK(pwrite(fd, mine, 4000, 50) == 4000);
-    struct stat status;
     CHECK(fstat(second[0], &status) == 0 && status.st_size == 0);
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < closed; i++)
         close(second[i]);
-        close(100 + i);
-    }
     CHECK(unlink(other) == 0);
     device_free(mine);
     close(fd);
@@ -460,7 +461,7 @@ static void signals_stay_with_the_programs_threads(void) {
 static void record_locks_are_kept(void) {
     int fd = open_file(O_RDWR);
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    CHECK(pread(fd, memory, 100, 0) == 100 && fcntl(fd, F_SETLK, &lock) == 0);
+    CHECK(fcntl(fd, F_SETLK, &lock) == 0 && pread(fd, memory, 100, 0) == 100);
     char name[4200];
     for (int i = 0; i < 300; i++) {
         snprintf(name, sizeof name, "%s.%d", path, i);

@@ -2,8 +2,8 @@
 
 mod plain;
 
-pub use plain::PlainFile;
 pub(crate) use plain::{Access, Stamp};
+pub use plain::{Observation, PlainFile};
 
 use crate::ranges::{Mode, Ranges, Ticket};
 use crate::router::{DIRECT_BYTES_MIN, EngineChoice};
@@ -44,7 +44,7 @@ impl OpenFile {
     }
 
     /// The file behind a descriptor of somebody else's, opened anew: the descriptor's position, flags and
-    /// end are its own, and the new one's number is 100 or more. For writing too if the descriptor is; whatever the path names by now.
+    /// end are its own, and the new one's number is not that of a standard stream. For writing too if the descriptor is; whatever the path names by now.
     ///
     /// # Errors
     /// `Permission` where the file may not be opened anew, for reading too if it is to be written (the edges
@@ -144,6 +144,16 @@ impl OpenFile {
     /// opened may have put another file there. Such a file must be forgotten and not closed. Not for sets.
     pub fn size_if_intact(&self) -> Option<u64> {
         self.plain().size_if_intact()
+    }
+
+    /// What it looks like now, to be asked later whether it has changed; of a set, its first member.
+    pub fn observe(&self) -> Result<Observation> {
+        self.plain().observe()
+    }
+
+    /// Whether it is certain that nobody has changed it since; never for sets.
+    pub fn is_unchanged_since(&self, then: &Observation) -> Result<bool> {
+        Ok(self.layout().is_none() && self.plain().is_unchanged_since(then)?)
     }
 
     /// Says how it will be read, as `posix_fadvise(2)` does, to the kernel too.

@@ -5,15 +5,12 @@ use crate::{Error, ErrorKind, Result};
 use bifolio_device::{DeviceId, DirectFile};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
-
-/// The first descriptor number for files of a program that does not know of them.
-const NUMBER_ASIDE: i32 = 100;
 
 /// Kernels before 6.13 stamp changes with the time of the latest tick, 10 ms at the coarsest.
 const CHANGE_GRANULARITY: Duration = Duration::from_millis(20);
@@ -36,6 +33,7 @@ const ALIGNMENT_FALLBACK: u64 = 4096;
 const LATEST_WEIGHT: i64 = 4;
 
 /// A file, or a block device, opened for reading. It may grow or shrink while it is open.
+#[allow(clippy::struct_excessive_bools, reason = "independent facts, each asked by its name")]
 #[derive(Debug)]
 pub struct PlainFile {
     path: PathBuf,
@@ -56,8 +54,8 @@ pub struct PlainFile {
     pub(crate) windows: crate::engine::mapped::Windows,
     /// Device and inode.
     identity: (u64, u64),
-    /// The lowest number for its descriptors.
-    number_min: i32,
+    /// Whether it is opened for a program that does not know of it.
+    is_guest: bool,
     /// Whether it was opened for writing, and the first failed write after that.
     writable: bool,
     latched: OnceLock<String>,
@@ -102,6 +100,21 @@ impl Stamp {
     }
 }
 
+/// What a file looked like at some moment.
+#[derive(Debug, Clone, Copy)]
+pub struct Observation {
+    stamp: Stamp,
+    /// Whether a later change would show.
+    is_sure: bool,
+}
+
+impl Observation {
+    /// Size in bytes.
+    pub fn size(&self) -> u64 {
+        self.stamp.size
+    }
+}
+
 /// A second descriptor for unbuffered reads.
 #[derive(Debug)]
 pub(crate) struct Direct {
@@ -125,11 +138,8 @@ impl PlainFile {
             return Err(Error::system(&link, "asking for its flags", io::Error::last_os_error()));
         }
         let access = if flags & libc::O_ACCMODE == libc::O_RDONLY { Access::Read } else { Access::Write };
-        let mut file = Self::open_with(&link, access)?;
-        file.number_min = NUMBER_ASIDE;
-        if let Some(moved) = duplicate(&file.buffered, file.number_min) {
-            file.buffered = Arc::new(moved);
-        }
+        let mut file = beyond_standard_streams(|| Self::open_with(&link, access))?;
+        file.is_guest = true;
         // For messages; what is opened later is opened through the descriptors at hand.
         file.path = std::fs::read_link(&link).unwrap_or(link);
         Ok(file)
@@ -166,7 +176,7 @@ impl PlainFile {
             path: path.to_owned(),
             is_block_device: metadata.file_type().is_block_device(),
             identity: (metadata.dev(), metadata.ino()),
-            number_min: 0,
+            is_guest: false,
             // A device node lives on devtmpfs, its content does not.
             in_memory: !metadata.file_type().is_block_device() && lives_in_memory(&buffered),
             buffered: Arc::new(buffered),
@@ -333,9 +343,8 @@ impl PlainFile {
     /// of random access, which is kept apart from the readers' descriptor, limits it to the page.
     pub(crate) fn probe(&self) -> &File {
         if self.probe.get().is_none()
-            && let Ok(file) = File::open(format!("/proc/self/fd/{}", self.buffered.as_raw_fd()))
+            && let Ok(file) = self.again(|link| File::open(link))
         {
-            let file = self.set_aside(file);
             // SAFETY: advice on an open descriptor.
             unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
             let _ = self.probe.set(Arc::new(file));
@@ -348,6 +357,24 @@ impl PlainFile {
     /// change when it first touches a page, so only mappings that exist already would escape.
     pub(crate) fn is_unchanging(&self, stamp: &Stamp) -> bool {
         !self.is_block_device && stamp.age() > CHANGE_GRANULARITY && !self.in_memory && self.has_no_writers()
+    }
+
+    /// What it looks like now, to be asked later whether it has changed.
+    pub(crate) fn observe(&self) -> Result<Observation> {
+        let stamp = self.stamp()?;
+        let age = stamp.age();
+        let is_settled = age > CHANGE_GRANULARITY || has_fine_times() && !self.in_memory;
+        Ok(Observation {
+            stamp,
+            is_sure: is_settled && !self.is_block_device && !self.in_memory && self.has_no_writers(),
+        })
+    }
+
+    /// Whether it is certain that nobody has changed it since: size and times are the same, and nobody had it
+    /// open for writing, mapped included, then or has now. Times move with every write, and with the first
+    /// store to a page through a mapping, for which it must have been open; not so in memory (tmpfs).
+    pub(crate) fn is_unchanged_since(&self, then: &Observation) -> Result<bool> {
+        Ok(then.is_sure && self.stamp()? == then.stamp && self.has_no_writers())
     }
 
     /// Asks by taking a read lease, which the kernel grants only on files that nobody has open for
@@ -391,10 +418,10 @@ impl PlainFile {
         *self.direct_refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
     }
 
-    /// Gives a new descriptor its number: the lowest free ones of a program may be those of standard streams
-    /// that were closed, where others write.
-    fn set_aside(&self, file: File) -> File {
-        if file.as_raw_fd() >= self.number_min { file } else { duplicate(&file, self.number_min).unwrap_or(file) }
+    /// Opens the same inode once more, whatever its path names by now.
+    fn again<T>(&self, open: impl FnOnce(&Path) -> T) -> T {
+        let link = PathBuf::from(format!("/proc/self/fd/{}", self.buffered.as_raw_fd()));
+        if self.is_guest { beyond_standard_streams(|| open(&link)) } else { open(&link) }
     }
 
     fn open_direct(&self) -> std::result::Result<Direct, Refusal> {
@@ -405,11 +432,10 @@ impl PlainFile {
         }
         let alignment = direct_alignment(&self.buffered).map_err(Refusal::ForGood)?;
         // Through /proc the second descriptor is the same inode, whatever the path names by now.
-        let again = format!("/proc/self/fd/{}", self.buffered.as_raw_fd());
         let open =
             |path: &Path| File::options().read(true).write(self.writable).custom_flags(libc::O_DIRECT).open(path);
-        let file = match open(Path::new(&again)).or_else(|_| open(&self.path)) {
-            Ok(file) => self.set_aside(file),
+        let file = match self.again(open).or_else(|_| open(&self.path)) {
+            Ok(file) => file,
             Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
                 return Err(Refusal::ForNow(format!("a second descriptor for O_DIRECT cannot be opened: {error}")));
             }
@@ -449,13 +475,25 @@ fn open_error(path: &Path, error: io::Error) -> Error {
     }
 }
 
-/// The same open file under another number.
-fn duplicate(file: &File, number_min: i32) -> Option<File> {
-    // SAFETY: duplicates an open descriptor; the new one is ours alone.
-    unsafe {
-        let fd = libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, number_min);
-        (fd >= 0).then(|| File::from_raw_fd(fd))
-    }
+/// Opens something with the numbers of standard streams taken: where a program has closed those, the lowest
+/// free number is where others write what is meant for them. (Moving a descriptor afterwards would close the first,
+/// and with it the program's record locks on the file.)
+fn beyond_standard_streams<T>(open: impl FnOnce() -> T) -> T {
+    // SAFETY: a question about a number.
+    let is_closed = |number: &i32| unsafe { libc::fcntl(*number, libc::F_GETFD) } < 0;
+    let _taken: Vec<_> = (0..3).filter(is_closed).map(|_| File::open("/dev/null")).collect();
+    open()
+}
+
+/// Whether the kernel gives a change that follows a look at the times a time of its own (multigrain
+/// timestamps, since Linux 6.13).
+fn has_fine_times() -> bool {
+    static FINE: OnceLock<bool> = OnceLock::new();
+    *FINE.get_or_init(|| {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|digits| digits.parse::<u32>().unwrap_or(0));
+        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 13)
+    })
 }
 
 fn refuse_others(path: &Path, kind: std::fs::FileType) -> Result<()> {
