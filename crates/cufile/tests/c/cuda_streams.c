@@ -150,6 +150,13 @@ static void late(CUstream stream)
     EXPECT(cuFileStreamDeregister(stream).err == 0 && cuda.free(memory) == 0);
 }
 
+/* How many bytes of a request the file has: the latest rounds begin before its end, at it, and beyond it. */
+static ssize_t there(const struct request *request)
+{
+    off_t left = SIZE - request->offset;
+    return left <= 0 ? 0 : left < (off_t)request->size ? (ssize_t)left : (ssize_t)request->size;
+}
+
 /* More streams than the driver has queues, each with closed gates most of the time. */
 static void many(void)
 {
@@ -175,13 +182,13 @@ static void many(void)
     for (int i = 0; i < STREAMS; i++) {
         EXPECT(cuda.synchronize(streams[i]) == 0);
         for (int round = 0; round < ROUNDS; round++) {
-            off_t left = SIZE - reads[i][round].offset;
             struct request *read = &reads[i][round];
-            if (read->done != (left < (off_t)read->size ? left : (ssize_t)read->size)) {
-                fprintf(stderr, "stream %d, round %d: %zd of %zu bytes at %lld\n", i, round, read->done, read->size,
-                        (long long)read->offset);
+            ssize_t expected = there(read);
+            if (read->done != expected) {
+                fprintf(stderr, "stream %d, round %d: %zd of %zu bytes at %lld, not %zd\n", i, round, read->done,
+                        read->size, (long long)read->offset, expected);
             }
-            EXPECT(reads[i][round].done == (left < (off_t)reads[i][round].size ? left : (ssize_t)reads[i][round].size));
+            EXPECT(read->done == expected);
             EXPECT(writes[i][round].done == (ssize_t)writes[i][round].size);
         }
         ssize_t size = reads[i][ROUNDS - 1].done;
