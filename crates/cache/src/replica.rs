@@ -169,6 +169,11 @@ impl Replica {
         None
     }
 
+    /// A frame with memory for origins.
+    pub(crate) fn frame_with_origin(&self) -> Option<usize> {
+        self.frames.iter().position(|state| state.origin)
+    }
+
     /// The pages of a frame.
     pub(crate) fn pages_of(&self, frame: usize) -> Range<u64> {
         let first = frame as u64 * FRAME_BYTES / self.page_bytes;

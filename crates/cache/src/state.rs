@@ -6,13 +6,16 @@ use crate::page::{Device, Flush, Page};
 use crate::replica::{Part, Replica, runs};
 use crate::{Error, ErrorKind, Mode, Report, Result};
 use bifolio_device::{DeviceSlice, FRAME_BYTES};
-use bifolio_io::ReadOptions;
+use bifolio_io::{ReadExtent, ReadOptions};
 use bifolio_kernels::{Base, byte_mask, merge, page_diff};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// Runs of pages that are shorter than this are read together.
+const BATCHED_BYTES_MAX: u64 = 256 << 10;
 
 /// What has happened to pages, for [`crate::Stats`].
 #[derive(Debug, Clone, Copy, Default)]
@@ -28,6 +31,13 @@ pub(crate) struct Counts {
     pub(crate) evicted: u64,
 }
 
+#[derive(Debug, Clone)]
+struct Settled {
+    range: Range<u64>,
+    doubt: u32,
+    writable: bool,
+}
+
 #[derive(Debug)]
 pub(crate) struct State {
     home: Home,
@@ -40,6 +50,9 @@ pub(crate) struct State {
     doubt: u32,
     /// By device and page: up to which doubt its content was compared with home's.
     compared: Vec<Vec<u32>>,
+    /// By device: a range that is up to date and mapped as of a doubt, so that acquiring it again looks at no
+    /// page.
+    settled: Vec<Option<Settled>>,
     pub(crate) counts: Counts,
 }
 
@@ -56,6 +69,7 @@ impl State {
             replicas,
             doubt: 1,
             compared: vec![vec![]; devices],
+            settled: vec![None; devices],
             counts: Counts::default(),
         };
         state.resize(size);
@@ -82,6 +96,7 @@ impl State {
             && let Some(page) = self.pages.get_mut(boundary)
         {
             page.changed_at_home();
+            self.settled.fill(None);
         }
         self.size = size;
     }
@@ -133,6 +148,15 @@ impl State {
 
     fn bring(&mut self, device: Device, range: &Range<u64>, writable: bool) -> Result<()> {
         let pages = self.pages_of(range);
+        if let Some(settled) = &self.settled[device]
+            && settled.doubt == self.doubt
+            && (settled.writable || !writable)
+            && settled.range.start <= range.start
+            && range.end <= settled.range.end
+        {
+            self.counts.hits += pages.end - pages.start;
+            return Ok(());
+        }
         let memory = Arc::clone(&self.existing(device)?.memory);
         for frame in Replica::frames_of(range) {
             self.map(device, Part::Now, frame)?;
@@ -147,7 +171,20 @@ impl State {
             self.flush(&pending)?;
             memory.with_scratch(|scratch| self.fetch(device, &behind, scratch))?;
         }
-        if writable { self.make_twins(device, range) } else { Ok(()) }
+        if writable {
+            self.make_twins(device, range)?;
+        }
+        self.settled[device] = Some(Settled { range: range.clone(), doubt: self.doubt, writable });
+        Ok(())
+    }
+
+    /// Somebody has changed pages: whoever was settled, except for who did it, has to look again.
+    fn unsettle(&mut self, except: Option<Device>) {
+        for (device, settled) in self.settled.iter_mut().enumerate() {
+            if Some(device) != except {
+                *settled = None;
+            }
+        }
     }
 
     /// Looks whether something unknown has happened to the file.
@@ -175,15 +212,24 @@ impl State {
             if replica.map(part, frame).map_err(|error| Error::device(&path, error))? {
                 return Ok(());
             }
-            let Some(victim) = replica.victim() else {
+            if let Some(victim) = replica.victim() {
+                self.evict(device, victim)?;
+            } else if let Some(frame) = replica.frame_with_origin() {
+                // What is in use stays, but not what was kept for writing it home later.
+                let pages = self.existing(device)?.pages_of(frame);
+                let is_pending =
+                    |page: &u64| self.pages.get(*page as usize).is_some_and(|page| page.is_pending(device));
+                let pending = pages.clone().filter(is_pending).collect();
+                self.flush(&pending)?;
+                self.drop_origins(device, &pages)?;
+            } else {
                 let detail = format!(
                     "the budget of {} bytes on {} is used up by what is acquired: release some of it, map smaller ranges, or raise the budget",
                     replica.memory.budget_bytes(),
                     replica.memory.device.id()
                 );
                 return Err(Error::new(ErrorKind::OutOfMemory, &path, detail));
-            };
-            self.evict(device, victim)?;
+            }
         }
     }
 
@@ -197,6 +243,7 @@ impl State {
             self.pages[page as usize].dropped(device);
             self.counts.evicted += 1;
         }
+        self.settled[device] = None;
         let path = self.home.path().to_owned();
         let replica = self.existing_mut(device)?;
         for part in [Part::Origin, Part::Base, Part::Now] {
@@ -216,6 +263,9 @@ impl State {
         for run in runs(doubtful) {
             for chunk in chunks(&run, INCOMING_BYTES / self.page_bytes) {
                 let changed = self.compare_chunk(device, &chunk, scratch)?;
+                if !changed.is_empty() {
+                    self.unsettle(None);
+                }
                 for page in chunk.clone() {
                     if changed.contains(&page) {
                         self.pages[page as usize].changed_at_home();
@@ -234,19 +284,21 @@ impl State {
         let replica = self.existing(device)?;
         let frames = Replica::frames_of(&bytes);
         let mut changed = BTreeSet::new();
-        // A frame has a twin or has none.
-        for frame in frames {
-            let part = if replica.has(Part::Base, frame) { Part::Base } else { Part::Now };
-            let here = frame as u64 * FRAME_BYTES..(frame as u64 + 1) * FRAME_BYTES;
-            let here = here.start.max(bytes.start)..here.end.min(bytes.end);
-            let theirs =
-                incoming.part(here.start - bytes.start, here.end - here.start).map_err(|error| self.device(error))?;
-            // What has been released and not been flushed differs from home by right: its origin does not.
-            let dirty = self.differences(replica, part, &here, theirs, scratch)?;
-            for page in dirty {
-                let state = &self.pages[page as usize];
-                if !state.is_pending(device) || self.origin_differs(replica, page, bytes.start, incoming, scratch)? {
-                    changed.insert(page);
+        // A frame has a twin or has none; those beside each other are compared at once.
+        for part in [Part::Base, Part::Now] {
+            let with_part = |frame: &usize| replica.has(Part::Base, *frame) == (part == Part::Base);
+            for run in runs(frames.clone().filter(with_part).map(|frame| frame as u64)) {
+                let here = (run.start * FRAME_BYTES).max(bytes.start)..(run.end * FRAME_BYTES).min(bytes.end);
+                let theirs = incoming.part(here.start - bytes.start, here.end - here.start);
+                let theirs = theirs.map_err(|error| self.device(error))?;
+                // What has been released and not been flushed differs from home by right: its origin does not.
+                for page in self.differences(replica, part, &here, theirs, scratch)? {
+                    let state = &self.pages[page as usize];
+                    if !state.is_pending(device)
+                        || self.origin_differs(replica, page, bytes.start, incoming, scratch)?
+                    {
+                        changed.insert(page);
+                    }
                 }
             }
         }
@@ -312,31 +364,26 @@ impl State {
         let report = router.read(&self.home.file, bytes.start, Some(length), to, &ReadOptions::default());
         match report.map_err(|error| Error::reading(self.path(), error))?.bytes {
             read if read == length => Ok(()),
-            read => {
-                let detail = format!(
-                    "it has become shorter: {read} of {length} bytes were there at {}; acquire again",
-                    bytes.start
-                );
-                Err(Error::new(ErrorKind::Read, self.path(), detail))
-            }
+            read => Err(self.shorter(read, length, bytes.start)),
         }
+    }
+
+    fn shorter(&self, read: u64, wanted: u64, at: u64) -> Error {
+        let detail = format!("it has become shorter: {read} of {wanted} bytes were there from {at} on; acquire again");
+        Error::new(ErrorKind::Read, self.path(), detail)
     }
 
     /// Fetches pages that are behind; nothing of them is pending.
     fn fetch(&mut self, device: Device, pages: &BTreeSet<u64>, scratch: &Scratch) -> Result<()> {
+        let replica = self.existing(device)?;
+        // Without a twin there are no changes to keep.
         let (held, absent): (BTreeSet<u64>, BTreeSet<u64>) = pages.iter().partition(|page| {
-            let frame = self.replicas[device].as_ref().map(|replica| (replica.frame_of(**page), replica));
-            // Without a twin there are no changes to keep.
-            self.pages[**page as usize].is_held_by(device)
-                && frame.is_some_and(|(frame, replica)| replica.has(Part::Base, frame))
+            self.pages[**page as usize].is_held_by(device) && replica.has(Part::Base, replica.frame_of(**page))
         });
-        for run in runs(absent) {
-            self.fill(device, &run, scratch)?;
-        }
-        for run in runs(held) {
-            for chunk in chunks(&run, INCOMING_BYTES / self.page_bytes) {
-                self.merge(device, &chunk, scratch)?;
-            }
+        self.fill(device, &absent, scratch)?;
+        let held: Vec<u64> = held.into_iter().collect();
+        for group in held.chunks((INCOMING_BYTES / self.page_bytes) as usize) {
+            self.merge(device, group, scratch)?;
         }
         for page in pages {
             self.pages[*page as usize].fetched(device);
@@ -346,41 +393,77 @@ impl State {
         Ok(())
     }
 
+    /// Reads pages of the file to places in a device's memory: long runs each by a request, many short ones by
+    /// one for all.
+    fn read_pages(&self, device: Device, list: &[(Range<u64>, u64)], to: DeviceSlice<'_>) -> Result<()> {
+        let total: u64 = list.iter().map(|(bytes, _)| bytes.end - bytes.start).sum();
+        if list.len() > 1 && total / (list.len() as u64) < BATCHED_BYTES_MAX {
+            let extent = |(bytes, place): &(Range<u64>, u64)| ReadExtent {
+                offset: bytes.start,
+                length: bytes.end - bytes.start,
+                place: *place,
+            };
+            let extents: Vec<_> = list.iter().map(extent).collect();
+            let router = &self.existing(device)?.memory.router;
+            let report = router.read_batch(&self.home.file, &extents, to, &ReadOptions::default());
+            return match report.map_err(|error| Error::reading(self.path(), error))?.bytes {
+                read if read == total => Ok(()),
+                read => Err(self.shorter(read, total, list[0].0.start)),
+            };
+        }
+        list.iter().try_for_each(|(bytes, place)| {
+            let part = to.part(*place, bytes.end - bytes.start).map_err(|error| self.device(error))?;
+            self.read_into(device, bytes, part)
+        })
+    }
+
     /// Pages that the device has nothing of its own in.
-    fn fill(&mut self, device: Device, pages: &Range<u64>, scratch: &Scratch) -> Result<()> {
-        let bytes = self.bytes_of(pages);
-        if let Some(peer) = self.peer_with(device, pages) {
-            self.counts.from_peers += pages.end - pages.start;
-            let (mine, theirs) = (self.existing(device)?, self.existing(peer)?);
-            let copy = || -> bifolio_device::Result<()> {
-                for frame in Replica::frames_of(&bytes) {
-                    let here = (frame as u64 * FRAME_BYTES).max(bytes.start)
-                        ..((frame as u64 + 1) * FRAME_BYTES).min(bytes.end);
-                    let part = if theirs.has(Part::Base, frame) { Part::Base } else { Part::Now };
+    fn fill(&mut self, device: Device, pages: &BTreeSet<u64>, scratch: &Scratch) -> Result<()> {
+        let mut from_home = Vec::new();
+        for run in runs(pages.iter().copied()) {
+            let bytes = self.bytes_of(&run);
+            if let Some(peer) = self.peer_with(device, &run) {
+                self.copy_from_peer(device, peer, &bytes, scratch)?;
+                self.counts.from_peers += run.end - run.start;
+            } else {
+                from_home.push((bytes.clone(), bytes.start));
+            }
+        }
+        let replica = self.existing(device)?;
+        if !from_home.is_empty() {
+            let all = replica.slice(Part::Now, &(0..replica.len()));
+            self.read_pages(device, &from_home, all)?;
+        }
+        let finish = || -> bifolio_device::Result<()> {
+            let (size, last) = (self.size, pages.last().map_or(0, |page| (page + 1) * self.page_bytes));
+            let end = last.min(replica.len());
+            // Bytes of the last page behind the end of the file are zeroes, as in a mapping of it.
+            if size < end {
+                // SAFETY: the page has memory.
+                unsafe { scratch.stream.fill(replica.slice(Part::Now, &(size..end)), 0) }?;
+            }
+            let with_twins = pages.iter().copied().filter(|page| replica.has(Part::Base, replica.frame_of(*page)));
+            replica.copy(&scratch.stream, &with_twins.collect(), Part::Now, Part::Base)?;
+            scratch.stream.synchronize()
+        };
+        finish().map_err(|error| self.device(error))
+    }
+
+    fn copy_from_peer(&self, device: Device, peer: Device, bytes: &Range<u64>, scratch: &Scratch) -> Result<()> {
+        let (mine, theirs) = (self.existing(device)?, self.existing(peer)?);
+        let copy = || -> bifolio_device::Result<()> {
+            for part in [Part::Base, Part::Now] {
+                let with_part = |frame: &usize| theirs.has(Part::Base, *frame) == (part == Part::Base);
+                for run in runs(Replica::frames_of(bytes).filter(with_part).map(|frame| frame as u64)) {
+                    let here = (run.start * FRAME_BYTES).max(bytes.start)..(run.end * FRAME_BYTES).min(bytes.end);
                     let (to, from) = (mine.slice(Part::Now, &here), theirs.slice(part, &here));
                     // SAFETY: both have memory there, and the file's lock keeps it until the stream is waited for.
                     unsafe { scratch.stream.copy_from_peer(to, &theirs.memory.device, from) }?;
                 }
-                scratch.stream.synchronize()
-            };
-            copy().map_err(|error| self.device(error))?;
-        } else {
-            self.read_into(device, &bytes, self.existing(device)?.slice(Part::Now, &bytes))?;
-        }
-        let replica = self.existing(device)?;
-        let finish = || -> bifolio_device::Result<()> {
-            // Bytes of the last page behind the end of the file are zeroes, as in a mapping of it.
-            let end = (pages.end * self.page_bytes).min(replica.len());
-            if bytes.end < end {
-                // SAFETY: the page has memory.
-                unsafe { scratch.stream.fill(replica.slice(Part::Now, &(bytes.end..end)), 0) }?;
-            }
-            for page in pages.clone().filter(|page| replica.has(Part::Base, replica.frame_of(*page))) {
-                replica.copy(&scratch.stream, &BTreeSet::from([page]), Part::Now, Part::Base)?;
             }
             scratch.stream.synchronize()
         };
-        finish().map_err(|error| self.device(error))
+        copy().map_err(|error| self.device(error))
     }
 
     /// Another device that has all of some pages as they are at home.
@@ -409,21 +492,26 @@ impl State {
     }
 
     /// Pages that the device may have changed since its last release: its bytes stay on top.
-    fn merge(&mut self, device: Device, pages: &Range<u64>, scratch: &Scratch) -> Result<()> {
-        let bytes = self.bytes_of(pages);
-        let incoming = self.read_home(device, &bytes, scratch)?;
+    fn merge(&mut self, device: Device, pages: &[u64], scratch: &Scratch) -> Result<()> {
+        let place = |number: usize| number as u64 * self.page_bytes;
+        let mut list: Vec<(Range<u64>, u64)> = Vec::new();
+        for (number, page) in pages.iter().enumerate() {
+            let bytes = self.bytes_of(&(*page..page + 1));
+            match list.last_mut() {
+                Some((run, _)) if run.end == bytes.start => run.end = bytes.end,
+                _ => list.push((bytes, place(number))),
+            }
+        }
+        self.read_pages(device, &list, scratch.incoming.slice())?;
         let replica = self.existing(device)?;
         let entries: Vec<_> = pages
-            .clone()
-            .map(|page| {
-                let here = self.bytes_of(&(page..page + 1));
+            .iter()
+            .enumerate()
+            .map(|(number, page)| {
+                let here = self.bytes_of(&(*page..page + 1));
                 let [current, twin] = [Part::Now, Part::Base].map(|part| replica.slice(part, &here).ptr().0);
-                merge::Entry {
-                    current,
-                    twin,
-                    incoming: incoming.ptr().0 + here.start - bytes.start,
-                    len: here.end - here.start,
-                }
+                let incoming = scratch.incoming.ptr().0 + place(number);
+                merge::Entry { current, twin, incoming, len: here.end - here.start }
             })
             .collect();
         let run = || -> bifolio_device::Result<Vec<u8>> {
@@ -450,22 +538,26 @@ impl State {
 
     /// Pages that are written get twins.
     fn make_twins(&mut self, device: Device, range: &Range<u64>) -> Result<()> {
+        let mut fresh = Vec::new();
         for frame in Replica::frames_of(range) {
-            if self.existing(device)?.has(Part::Base, frame) {
-                continue;
+            if !self.existing(device)?.has(Part::Base, frame) {
+                self.map(device, Part::Base, frame)?;
+                fresh.push(frame as u64);
             }
-            self.map(device, Part::Base, frame)?;
-            let replica = self.existing(device)?;
-            let all = frame as u64 * FRAME_BYTES..(frame as u64 + 1) * FRAME_BYTES;
-            let copy = || -> bifolio_device::Result<()> {
-                let stream = replica.memory.device.create_stream()?;
-                // SAFETY: both frames were mapped above, and the stream is waited for.
-                unsafe { stream.copy_on_device(replica.slice(Part::Base, &all), replica.slice(Part::Now, &all)) }?;
-                stream.synchronize()
-            };
-            copy().map_err(|error| self.device(error))?;
         }
-        Ok(())
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        let replica = self.existing(device)?;
+        replica.memory.with_scratch(|scratch| {
+            for run in runs(fresh.iter().copied()) {
+                let all = run.start * FRAME_BYTES..run.end * FRAME_BYTES;
+                let (to, from) = (replica.slice(Part::Base, &all), replica.slice(Part::Now, &all));
+                // SAFETY: both are mapped, and the stream is waited for.
+                unsafe { scratch.stream.copy_on_device(to, from) }.map_err(|error| self.device(error))?;
+            }
+            scratch.stream.synchronize().map_err(|error| self.device(error))
+        })
     }
 
     // --- release -------------------------------------------------------------------------------------------
@@ -523,19 +615,20 @@ impl State {
     fn find_room(&mut self, device: Device, changed: &BTreeSet<u64>) -> Result<(BTreeSet<u64>, BTreeSet<u64>)> {
         let replica = self.existing(device)?;
         let frames: BTreeSet<usize> = changed.iter().map(|page| replica.frame_of(*page)).collect();
-        let mut without = BTreeSet::new();
         for frame in frames {
             match self.map(device, Part::Origin, frame) {
-                Err(error) if error.kind() == ErrorKind::OutOfMemory => _ = without.insert(frame),
+                Err(error) if error.kind() == ErrorKind::OutOfMemory => {}
                 outcome => outcome?,
             }
         }
+        // Making room for one may have taken another's.
         let replica = self.existing(device)?;
-        Ok(changed.iter().partition(|page| !without.contains(&replica.frame_of(**page))))
+        Ok(changed.iter().partition(|page| replica.has(Part::Origin, replica.frame_of(**page))))
     }
 
     fn note_released(&mut self, device: Device, pages: impl IntoIterator<Item = u64>) {
         let devices = self.replicas.len();
+        self.unsettle(Some(device));
         for page in pages {
             self.pages[page as usize].released(device, devices);
             self.counts.released += 1;
@@ -738,6 +831,7 @@ impl State {
         if end > self.size {
             self.resize(end);
         }
+        self.unsettle(None);
         for page in self.pages_of(&(offset..end)) {
             self.pages[page as usize].changed_at_home();
         }

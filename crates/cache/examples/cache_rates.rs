@@ -1,0 +1,154 @@
+//! What the cache's operations cost on a device: `cache_rates DEVICE FOLDER [GiB]` prints a line for each.
+//!
+//! The file is made of random bytes in FOLDER and removed.
+
+use bifolio_cache::{Cache, CacheOptions, CachedFile, Mapping, Report};
+use bifolio_device::{Device, DeviceSlice, open};
+use bifolio_io::{ReadOptions, Router, RouterOptions};
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::time::Instant;
+
+const ROUNDS: usize = 7;
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// The best of some rounds, in seconds.
+fn best(mut round: impl FnMut(usize) -> Outcome<f64>) -> Outcome<f64> {
+    (0..ROUNDS).map(&mut round).try_fold(f64::INFINITY, |best, time| Ok(best.min(time?)))
+}
+
+fn timed<T>(work: impl FnOnce() -> Outcome<T>) -> Outcome<f64> {
+    let started = Instant::now();
+    work()?;
+    Ok(started.elapsed().as_secs_f64())
+}
+
+fn store(device: &Device, mapping: &Mapping, at: u64, bytes: &[u8]) -> Outcome<()> {
+    // SAFETY: the part is acquired.
+    let slice = unsafe { DeviceSlice::from_raw(mapping.ptr().offset_by(at), bytes.len() as u64) };
+    Ok(device.create_stream()?.upload(slice, bytes)?)
+}
+
+fn file_of(folder: &str, bytes: u64) -> Outcome<tempfile::TempPath> {
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    let mut random = std::fs::File::open("/dev/urandom")?;
+    let mut block = vec![0; 16 << 20];
+    for _ in 0..bytes.div_ceil(block.len() as u64) {
+        random.read_exact(&mut block)?;
+        file.write_all(&block)?;
+    }
+    file.as_file().set_len(bytes)?;
+    file.as_file().sync_all()?;
+    Ok(file.into_temp_path())
+}
+
+/// Until nobody can have changed the file unseen.
+fn settle(file: &CachedFile, mapping: &mut Mapping) -> Outcome<()> {
+    file.sync()?;
+    std::thread::sleep(std::time::Duration::from_millis(60));
+    let len = mapping.len();
+    mapping.acquire(0..len)?;
+    mapping.release(0..len)?;
+    Ok(())
+}
+
+fn main() -> Outcome<()> {
+    let arguments: Vec<_> = std::env::args().collect();
+    let [_, device, folder, rest @ ..] = &arguments[..] else {
+        return Err("usage: cache_rates DEVICE FOLDER [GiB]".into());
+    };
+    let gib: f64 = rest.first().map_or(Ok(1.0), |text| text.parse())?;
+    let bytes = ((gib * f64::from(1 << 30)) as u64).next_multiple_of(2 << 20);
+    let device = open(device.parse()?)?;
+    let path = file_of(folder, bytes)?;
+    println!("{} ({}), {:.2} GB, best of {ROUNDS}", device.id(), device.info().name, bytes as f64 / 1e9);
+
+    let router = Arc::new(Router::new(&device, RouterOptions::default()));
+    let options = CacheOptions { budget_bytes: bytes * 4, ..CacheOptions::default() };
+    let cache = Cache::new(&[Arc::clone(&router), Arc::clone(&router)], options)?;
+    let rate = |seconds: f64| bytes as f64 / 1e9 / seconds;
+
+    // The rival: one copy of everything, by the router.
+    let memory = device.alloc(bytes)?;
+    let plain = router.open(&path)?;
+    let copy = best(|_| timed(|| Ok(router.read(&plain, 0, None, memory.slice(), &ReadOptions::default())?)))?;
+    println!("full copy by the router                        {:9.3} ms  {:7.1} GB/s", copy * 1e3, rate(copy));
+    drop((memory, plain));
+
+    let cold = best(|_| {
+        let file = cache.open(&path)?;
+        let mut mapping = file.map_on(0, 0..bytes, false)?;
+        timed(|| Ok(mapping.acquire(0..bytes)?))
+    })?;
+    println!("acquire, nothing there, frames new             {:9.3} ms  {:7.1} GB/s", cold * 1e3, rate(cold));
+
+    let file = cache.open(&path)?;
+    let mut mapping = file.map_on(0, 0..bytes, true)?;
+    mapping.acquire(0..bytes)?;
+    mapping.release(0..bytes)?;
+    settle(&file, &mut mapping)?;
+    let mut last: Option<Report> = None;
+    let again = best(|_| {
+        let time = timed(|| {
+            last = Some(mapping.acquire(0..bytes)?);
+            Ok(())
+        })?;
+        mapping.release(0..bytes)?;
+        Ok(time)
+    })?;
+    let moved = last.map_or(0, |report| report.fetched + report.compared);
+    println!("acquire, nothing changed                       {:9.3} us  {moved} pages moved", again * 1e6);
+    let quiet = best(|_| {
+        mapping.acquire(0..bytes)?;
+        timed(|| Ok(mapping.release(0..bytes)?))
+    })?;
+    println!("release, nothing changed                       {:9.3} ms  {:7.1} GB/s", quiet * 1e3, rate(quiet));
+
+    for percent in [1_u64, 10, 25, 50, 100] {
+        let pages = bytes / (64 << 10);
+        let time = best(|round| {
+            settle(&file, &mut mapping)?;
+            // Page by page known: a byte in each of them, spread over the file.
+            for number in 0..pages * percent / 100 {
+                let page = number * 7919 % pages;
+                let page = if percent == 100 { number } else { page };
+                file.write(page * (64 << 10) + 5, &[round as u8])?;
+            }
+            let time = timed(|| Ok(mapping.acquire(0..bytes)?))?;
+            mapping.release(0..bytes)?;
+            Ok(time)
+        })?;
+        println!(
+            "acquire, a CPU has changed {percent:3} % of the pages    {:9.3} ms  {:7.2} of a full copy",
+            time * 1e3,
+            time / copy
+        );
+    }
+
+    // A second replica on the same device has what the first released.
+    let mut other = file.map_on(1, 0..bytes, true)?;
+    other.acquire(0..bytes)?;
+    other.release(0..bytes)?;
+    settle(&file, &mut mapping)?;
+    let pages = (bytes / (64 << 10)).min(4096);
+    let conflict = best(|round| {
+        mapping.acquire(0..bytes)?;
+        other.acquire(0..bytes)?;
+        for page in 0..pages {
+            store(&device, &mapping, page * (64 << 10) + 1, &[round as u8])?;
+            store(&device, &other, page * (64 << 10) + 2, &[round as u8 + 100])?;
+        }
+        mapping.release(0..bytes)?;
+        timed(|| Ok(other.acquire(0..bytes)?))
+    })?;
+    println!(
+        "acquire of {pages} pages that both have changed       {:9.3} ms  {:7.3} us for 4 KiB, home and merge",
+        conflict * 1e3,
+        conflict * 1e6 / (pages * 16) as f64
+    );
+    for stats in cache.stats() {
+        println!("{stats:?}");
+    }
+    Ok(())
+}
