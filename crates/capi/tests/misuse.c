@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define EXPECT(condition)                                                              \
     do {                                                                               \
@@ -128,6 +130,23 @@ int main(int argc, char **argv)
     for (int i = 0; i < 8; i++) {
         EXPECT(pthread_join(threads[i], NULL) == 0);
     }
+
+    /* A child has none of the threads: everything is refused at once, and freeing waits for nobody. */
+    EXPECT(bf_submit_read(file, memory, 10000, 0, &request) == BF_OK);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        int refused = bf_read(file, memory, 100, 0) == BF_ERROR_FORKED && strstr(bf_last_error(), "forked") != NULL;
+        refused = refused && bf_request_is_done(request) == 1 && bf_request_wait(request) == BF_ERROR_FORKED;
+        bf_request_free(request);
+        bf_close(file);
+        bf_context_close(context);
+        _exit(refused ? 0 : 1);
+    }
+    int status = 0;
+    EXPECT(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    EXPECT(bf_request_wait(request) == 10000);
+    bf_request_free(request);
 
     /* The context first: the file and the request keep what they need. */
     EXPECT(bf_submit_read(file, (bf_ptr)(uintptr_t)host, sizeof host, 0, &request) == BF_OK);
