@@ -238,7 +238,8 @@ fn gathered(group: &[Request], cancel: &Cancel) -> Option<Vec<u64>> {
     };
     let extents: Vec<_> = group.iter().zip(&parts).map(extent).collect();
     let options = ReadOptions { cancel: cancel.clone(), ..ReadOptions::default() };
-    let read = || process::router_of(&parts[0].0)?.read_batch(&group[0].file.file, &extents, memory, &options);
+    let opened = group[0].file.opened();
+    let read = || process::router_of(&parts[0].0)?.read_batch(&opened.file, &extents, memory, &options);
     let report = catch_unwind(AssertUnwindSafe(read)).ok()?.ok()?;
     let mut bytes: Vec<u64> = extents.iter().map(|extent| extent.length).collect();
     for (number, short) in report.short {

@@ -11,7 +11,7 @@ use crate::abi::{
 };
 use crate::parameters::{self, SizeT};
 use crate::status::{Failure, Outcome, status, store};
-use crate::{batch, buffer, handle, lane};
+use crate::{batch, buffer, handle, lane, stream};
 use std::ffi::{c_char, c_int, c_long, c_uint};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -73,6 +73,7 @@ fn close() -> Outcome<()> {
             handle::forget_all();
             buffer::forget_all();
             lane::forget_all();
+            stream::forget_all();
         }
         _ => {}
     }

@@ -2,6 +2,9 @@
 //!
 //! The program's descriptor is looked at once, while it is registered. It may be closed afterwards, and its
 //! `O_DIRECT` is of no concern here: which bytes go past the page cache is decided for each request.
+//!
+//! A file refuses writes after one of the router's has failed, since what the kernel had of it may be lost. A
+//! program that was told so may go on as after a failed `pwrite`, so the file is then opened once more.
 
 use crate::abi::CUfileOpError::{
     CU_FILE_GETNEWFD_FAILED, CU_FILE_HANDLE_ALREADY_REGISTERED, CU_FILE_INVALID_FILE_OPEN_FLAG,
@@ -16,19 +19,26 @@ use crate::status::{Failure, Outcome, nothing, status, store};
 use bifolio_io::OpenFile;
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::ptr::without_provenance_mut;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// A file as it was opened by us.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) file: OpenFile,
+    /// Writes return when the data are on the disk (`O_SYNC`, `O_DSYNC`).
+    pub(crate) is_durable: bool,
+}
 
 /// A registered file.
 #[derive(Debug)]
 pub(crate) struct Registered {
-    pub(crate) file: OpenFile,
+    opened: RwLock<Arc<Opened>>,
     pub(crate) is_readable: bool,
     pub(crate) is_writable: bool,
-    /// Writes return when the data are on the disk (`O_SYNC`, `O_DSYNC`).
-    pub(crate) is_durable: bool,
     descriptor: c_int,
     /// Device and inode.
     identity: (u64, u64),
@@ -89,13 +99,38 @@ impl Registered {
         let metadata = metadata.map_err(|error| Failure::new(CU_FILE_INVALID_FILE_TYPE, error.to_string()))?;
         let access = flags & libc::O_ACCMODE;
         Ok(Self {
-            file,
+            opened: RwLock::new(Arc::new(Opened { file, is_durable: flags & libc::O_DSYNC != 0 })),
             is_readable: access != libc::O_WRONLY,
             is_writable: access != libc::O_RDONLY,
-            is_durable: flags & libc::O_DSYNC != 0,
             descriptor,
             identity: (metadata.dev(), metadata.ino()),
         })
+    }
+
+    /// The file as requests that begin now use it.
+    pub(crate) fn opened(&self) -> Arc<Opened> {
+        Arc::clone(&self.opened.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The file opened once more after a write to `failed`, if nobody else has done that. Closing the former
+    /// ends the process's record locks on the file.
+    pub(crate) fn renewed(&self, failed: &Arc<Opened>) -> Outcome<Arc<Opened>> {
+        let mut opened = self.opened.write().unwrap_or_else(PoisonError::into_inner);
+        let mut former = None;
+        if Arc::ptr_eq(&opened, failed) {
+            let file = OpenFile::of_descriptor(failed.file.buffered().as_fd())?;
+            let anew = Opened { file, is_durable: failed.is_durable };
+            former = Some(std::mem::replace(&mut *opened, Arc::new(anew)));
+        }
+        let now = Arc::clone(&opened);
+        drop(opened);
+        drop(former);
+        Ok(now)
+    }
+
+    /// For messages.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.opened().file.path().to_owned()
     }
 
     fn is_same(&self, other: &Self) -> bool {
@@ -141,7 +176,7 @@ pub unsafe extern "C" fn cuFileHandleRegister(fh: *mut CUfileHandle_t, descr: *m
         let mut files = writing();
         // The same number may be another file by now, whose predecessor was never deregistered.
         if files.by_number.values().any(|other| other.is_same(&registered)) {
-            let text = format!("{}: the descriptor is registered already", registered.file.path().display());
+            let text = format!("{}: the descriptor is registered already", registered.path().display());
             return Err(Failure::new(CU_FILE_HANDLE_ALREADY_REGISTERED, text));
         }
         files.latest += 1;
@@ -152,7 +187,8 @@ pub unsafe extern "C" fn cuFileHandleRegister(fh: *mut CUfileHandle_t, descr: *m
     })
 }
 
-/// Gives a file up; requests under way go on to their end.
+/// Gives a file up; requests under way go on to their end. A descriptor of it is closed, which ends the process's
+/// record locks on the file (`fcntl`).
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileHandleDeregister(fh: CUfileHandle_t) {
     nothing("cuFileHandleDeregister", || {

@@ -3,6 +3,11 @@
 //! What a request's pointers point to is read when the stream comes to the request, as far as the flags of
 //! the stream do not say that it is final at once; the file is read and written then, too, so that what
 //! comes before on the stream has its effect. The number of bytes is stored before the stream goes on.
+//!
+//! Submitting returns at once as long as the stream has few requests before it. Each 4 MiB of a request need a
+//! point where the stream waits for the host (a write one more at its end), drivers take a bounded number of
+//! these, and the caller waits for the stream from the 25th on. So a program that holds a stream up until it has
+//! submitted everything must not submit more than that: 96 MiB of reads, or 24 short ones.
 
 use crate::abi::{
     CU_FILE_STREAM_FIXED_BUF_OFFSET, CU_FILE_STREAM_FIXED_FILE_OFFSET, CU_FILE_STREAM_FIXED_FILE_SIZE,
@@ -38,6 +43,11 @@ pub extern "C" fn cuFileStreamRegister(stream: CUstream, flags: c_uint) -> CUfil
         streams().insert(stream.addr(), flags);
         Ok(())
     })
+}
+
+/// Forgets the flags of all streams.
+pub(crate) fn forget_all() {
+    streams().clear();
 }
 
 /// Gives up what requests on a stream needed. It waits for them; a stream that is not known has none.

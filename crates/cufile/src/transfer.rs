@@ -2,16 +2,17 @@
 //!
 //! Memory of a device goes through its router. Memory of the CPU goes through `pread` and `pwrite`, which
 //! refuse a wild address instead of crashing. Both have the results of these calls: fewer bytes only at the
-//! end of the file.
+//! end of the file, or where there is no room for more. Where the router finds no room for a write, it is done
+//! through memory of the CPU, so that the kernel finds how much there is.
 
 use crate::abi::{CUfileHandle_t, CUfileIOVec_t};
 use crate::buffer::{Memory, Place};
 use crate::driver::Active;
-use crate::handle::{self, Registered};
+use crate::handle::{self, Opened, Registered};
 use crate::status::{Failure, Outcome, bytes};
 use bifolio_device::DeviceSlice;
 use bifolio_device::pointer::Located;
-use bifolio_io::{Cancel, ErrorKind, ReadOptions, WriteOptions, process};
+use bifolio_io::{Cancel, Error, ErrorKind, ReadOptions, Router, WriteOptions, process};
 use std::ffi::{c_uint, c_void};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -19,6 +20,9 @@ use std::sync::Arc;
 
 /// A system call moves less than 2 GiB.
 const CALL_BYTES_MAX: usize = 1 << 30;
+
+/// Bytes that go through memory of the CPU at a time.
+const PIECE_BYTES: u64 = 4 << 20;
 
 /// Places of a vectored request at most, as for `preadv`.
 const PLACES_MAX: usize = 1024;
@@ -40,7 +44,7 @@ pub(crate) fn file_for(handle: CUfileHandle_t, direction: Direction) -> Outcome<
     if is_allowed {
         return Ok(file);
     }
-    let text = format!("{}: the descriptor was not opened for {access}", file.file.path().display());
+    let text = format!("{}: the descriptor was not opened for {access}", file.path().display());
     Err(Failure::system(libc::EBADF, text))
 }
 
@@ -54,12 +58,19 @@ pub(crate) fn run(file: &Registered, direction: Direction, offset: u64, place: P
     match (place, direction) {
         (Place::Device(_, memory), _) if memory.is_empty() => Ok(0),
         (Place::Device(located, memory), Direction::Read) => read_to_device(file, offset, located, memory, cancel),
-        (Place::Device(located, memory), Direction::Write) => {
-            let options = WriteOptions { durable: file.is_durable, cancel: cancel.clone(), ..WriteOptions::default() };
-            Ok(process::router_of(&located)?.write(&file.file, offset, memory, &options)?.bytes)
-        }
-        (Place::Host(memory, len), direction) => by_calls(file, direction, offset, memory, len),
+        (Place::Device(located, memory), Direction::Write) => write_from_device(file, offset, located, memory, cancel),
+        (Place::Host(memory, len), Direction::Read) => by_calls(&file.opened(), direction, offset, memory, len),
+        (Place::Host(memory, len), Direction::Write) => write_from_host(&file.opened(), offset, memory, len),
     }
+}
+
+/// How many bytes of a range have offsets: a file that is read ends before, and cannot be written beyond.
+pub(crate) fn in_offsets(direction: Direction, offset: u64, bytes: u64) -> Outcome<u64> {
+    let room = (i64::MAX as u64).saturating_sub(offset);
+    if direction == Direction::Write && bytes > room {
+        return Err(Failure::argument(format!("{bytes} bytes at {offset} end beyond all offsets")));
+    }
+    Ok(bytes.min(room))
 }
 
 fn read_to_device(
@@ -69,10 +80,10 @@ fn read_to_device(
     memory: DeviceSlice<'_>,
     cancel: &Cancel,
 ) -> Outcome<u64> {
-    let router = process::router_of(&located)?;
-    let length = memory.len().min(i64::MAX as u64 - offset);
+    let (router, opened) = (process::router_of(&located)?, file.opened());
+    let length = in_offsets(Direction::Read, offset, memory.len())?;
     let options = ReadOptions { cancel: cancel.clone(), ..ReadOptions::default() };
-    let read = || router.read(&file.file, offset, Some(length), memory, &options);
+    let read = || router.read(&opened.file, offset, Some(length), memory, &options);
     let outcome = match read() {
         // The file became shorter meanwhile: what `pread` returns is what is left of it.
         Err(error) if error.kind() == ErrorKind::Truncated => read(),
@@ -81,19 +92,88 @@ fn read_to_device(
     match outcome {
         Ok(report) => Ok(report.bytes),
         // Asking first would cost a system call for each read.
-        Err(error) if error.kind() == ErrorKind::BadRange && file.file.size()? <= offset => Ok(0),
+        Err(error) if error.kind() == ErrorKind::BadRange && opened.file.size()? <= offset => Ok(0),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The same for memory of the CPU.
-pub(crate) fn by_calls(
+fn write_from_device(
     file: &Registered,
-    direction: Direction,
     offset: u64,
-    memory: *mut u8,
-    len: usize,
+    located: Located,
+    memory: DeviceSlice<'_>,
+    cancel: &Cancel,
 ) -> Outcome<u64> {
+    let router = process::router_of(&located)?;
+    let mut opened = file.opened();
+    // Room that is found missing beforehand would be missing for what fits, too.
+    let options = WriteOptions {
+        durable: opened.is_durable,
+        preallocate: false,
+        cancel: cancel.clone(),
+        ..WriteOptions::default()
+    };
+    let write = |opened: &Opened| router.write(&opened.file, offset, memory, &options);
+    let mut written = write(&opened);
+    // A write of another thread has failed, and the file was not opened anew, or could not be.
+    if written.as_ref().is_err_and(|error| error.kind() == ErrorKind::Latched)
+        && let Ok(anew) = file.renewed(&opened)
+    {
+        opened = anew;
+        written = write(&opened);
+    }
+    let error = match written {
+        Ok(report) => return Ok(report.bytes),
+        Err(error) => error,
+    };
+    if latches(&error) {
+        // Where it cannot be opened anew now, the next write tries.
+        opened = file.renewed(&opened).unwrap_or(opened);
+    }
+    if error.kind() == ErrorKind::Latched || has_no_room(&error) {
+        return write_through_host(&router, &opened, offset, memory);
+    }
+    Err(error.into())
+}
+
+/// Whether a file refuses writes after one that has failed so.
+fn latches(error: &Error) -> bool {
+    use ErrorKind::{BadRange, Cancelled, Forked, NoEngine, ReadOnly};
+    !matches!(error.kind(), BadRange | Cancelled | Forked | NoEngine | ReadOnly)
+}
+
+/// A full disk, a quota, a limit on sizes: some of it may fit.
+fn has_no_room(error: &Error) -> bool {
+    matches!(error.os_code(), Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG))
+}
+
+fn write_through_host(router: &Router, opened: &Opened, offset: u64, memory: DeviceSlice<'_>) -> Outcome<u64> {
+    let stream = router.device().create_stream()?;
+    let mut piece = vec![0_u8; memory.len().min(PIECE_BYTES) as usize];
+    let mut done = 0;
+    while done < memory.len() {
+        let bytes = &mut piece[..(memory.len() - done).min(PIECE_BYTES) as usize];
+        stream.download(bytes, memory.part(done, bytes.len() as u64)?)?;
+        match write_from_host(opened, offset + done, bytes.as_mut_ptr(), bytes.len()) {
+            Ok(moved) => done += moved,
+            Err(failure) if done == 0 => return Err(failure),
+            Err(_) => break,
+        }
+        if !done.is_multiple_of(PIECE_BYTES) {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+/// Writes from memory of the CPU.
+fn write_from_host(opened: &Opened, offset: u64, memory: *mut u8, len: usize) -> Outcome<u64> {
+    let _writing = opened.file.writing();
+    by_calls(opened, Direction::Write, offset, memory, len)
+}
+
+/// Moves bytes of memory of the CPU. Whoever writes holds [`bifolio_io::OpenFile::writing`].
+pub(crate) fn by_calls(file: &Opened, direction: Direction, offset: u64, memory: *mut u8, len: usize) -> Outcome<u64> {
     let descriptor = file.file.buffered().as_raw_fd();
     let mut done = 0;
     while done < len {
@@ -128,7 +208,7 @@ pub(crate) fn by_calls(
     Ok(done as u64)
 }
 
-fn system(file: &Registered, direction: Direction, at: i64, error: &io::Error) -> Failure {
+fn system(file: &Opened, direction: Direction, at: i64, error: &io::Error) -> Failure {
     let doing = if direction == Direction::Read { "reading into" } else { "writing from" };
     let text = format!("{}, offset {at}: {doing} memory of the CPU failed: {error}", file.file.path().display());
     Failure::system(error.raw_os_error().unwrap_or(libc::EIO), text)
@@ -236,9 +316,10 @@ unsafe fn vectored(
     if direction == Direction::Read
         && let Some((located, memory)) = of_one_router(&places)
         && memory.len() > 1
-        && offset < file.file.size()?
+        && let opened = file.opened()
+        && offset < opened.file.size()?
     {
-        let read = process::router_of(&located)?.read_vectored(&file.file, offset, &memory, &ReadOptions::default());
+        let read = process::router_of(&located)?.read_vectored(&opened.file, offset, &memory, &ReadOptions::default());
         return Ok(read?.bytes);
     }
     let mut done = 0;

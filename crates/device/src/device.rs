@@ -633,6 +633,12 @@ impl Stream {
         self.name(self.raw.wait(&*event.raw))
     }
 
+    /// Whether the stream's work is recorded into a graph at present (CUDA) instead of being done. Such a
+    /// stream cannot wait for the host.
+    pub fn is_capturing(&self) -> Result<bool> {
+        self.name(self.raw.is_capturing())
+    }
+
     /// Blocks until everything enqueued is done; reports a failure of any of it.
     pub fn synchronize(&self) -> Result<()> {
         self.name(self.raw.synchronize())

@@ -309,10 +309,19 @@ static void sessions(const char *path)
     int fd = open(path, O_RDONLY);
     CUfileHandle_t file = registered(fd);
     EXPECT(cuFileDriverClose_v2().err == 0 && cuFileRead(file, &byte, 1, 0, 0) == 1);
+    size = 1;
+    off_t negative = -1, place = 0;
+    ssize_t done = 0;
+    CUstream stream = NULL;
+    EXPECT(cuFileStreamRegister(stream, 2).err == 0);
+    EXPECT(cuFileReadAsync(file, &byte, &size, &negative, &place, &done, stream).err == 5022);
     EXPECT(cuFileDriverClose_v2().err == 0 && cuFileUseCount() == 0);
     EXPECT(cuFileRead(file, &byte, 1, 0, 0) == -1 && errno == EINVAL && cuFileDriverClose_v2().err == 5001);
     EXPECT(cuFileDriverOpen().err == 0);
     file = registered(fd);
+    /* The last close has forgotten that offsets on this stream are final when they are submitted. */
+    EXPECT(cuFileReadAsync(file, &byte, &size, &negative, &place, &done, stream).err == 0);
+    EXPECT(cuFileStreamDeregister(stream).err == 0 && done == -5022);
     EXPECT(cuFileRead(file, &byte, 1, 0, 0) == 1 && cuFileDriverClose().err == 0);
     close(fd);
 }

@@ -230,6 +230,10 @@ impl RawStream for FaultStream {
         self.inner.wait(event)
     }
 
+    fn is_capturing(&self) -> Result<bool> {
+        self.inner.is_capturing()
+    }
+
     fn gate(&self) -> Result<Box<dyn RawGate>> {
         self.inner.gate()
     }

@@ -278,6 +278,11 @@ pub trait RawStream: Any + Send + Sync + Debug {
     /// a backend that cannot wait for those refuses them.
     fn wait(&self, event: &dyn RawEvent) -> Result<()>;
 
+    /// Whether work is recorded into a graph at present instead of being done.
+    fn is_capturing(&self) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Makes later work on this stream wait until the gate is dropped.
     fn gate(&self) -> Result<Box<dyn RawGate>>;
 

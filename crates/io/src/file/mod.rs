@@ -13,7 +13,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, MutexGuard, RwLockReadGuard};
 
 /// The largest folio of the page cache on x86. A write past the page cache drops the folios that it
 /// touches; one that another write has made dirty at its edge, meanwhile, cannot be dropped, and the
@@ -176,6 +176,18 @@ impl OpenFile {
     /// The descriptor for reads of its first member through the page cache.
     pub fn buffered(&self) -> &File {
         self.plain().buffered()
+    }
+
+    /// Held by whoever writes through [`Self::buffered`] beside the routers: a failed write of theirs cuts off
+    /// what it has added to the file, and must not cut off what somebody writes beyond it at that moment. Waits
+    /// for such a cut, which may wait for writes of routers, and so for a device.
+    pub fn writing(&self) -> RwLockReadGuard<'_, ()> {
+        self.plain().writing()
+    }
+
+    /// The same for those who may not wait; none while there is such a cut.
+    pub fn try_writing(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.plain().try_writing()
     }
 
     /// Size in bytes: at this moment, or, of a striped set, what it was opened with.

@@ -178,6 +178,19 @@ impl RawStream for CudaStream {
         self.check(status, format_args!("making a stream wait for an event"))
     }
 
+    fn is_capturing(&self) -> Result<bool> {
+        let Some(is_capturing) = self.context.cuda.cuStreamIsCapturing else { return Ok(false) };
+        let _entered = self.context.enter()?;
+        let mut state = 0;
+        // SAFETY: the handle is live; the driver stores one number.
+        match unsafe { is_capturing(self.handle, &raw mut state) } {
+            // The default stream, while another stream is captured: work on it would end the capture.
+            sys::CAPTURE_IMPLICIT => Ok(true),
+            // A capture that has failed counts as well (2): the program has yet to end it.
+            status => self.check(status, format_args!("asking whether a stream is captured")).map(|()| state != 0),
+        }
+    }
+
     fn gate(&self) -> Result<Box<dyn RawGate>> {
         let _entered = self.context.enter()?;
         gate::close(&self.context, self.handle)

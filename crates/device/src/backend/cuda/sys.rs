@@ -55,6 +55,8 @@ const HOST_MEMORY_ALREADY_REGISTERED: Status = 712;
 const KERNEL_FAILURES: std::ops::RangeInclusive<Status> = 714..=719;
 const ASSERT: Status = 710;
 pub(super) const NOT_SUPPORTED: Status = 801;
+/// A call would join the default stream to the capture of another stream.
+pub(super) const CAPTURE_IMPLICIT: Status = 906;
 
 pub(super) const ATTRIBUTE_COMPUTE_MODE: c_int = 20;
 pub(super) const ATTRIBUTE_CONCURRENT_KERNELS: c_int = 31;
@@ -294,6 +296,7 @@ api_table! {
         fn cuStreamGetCtx(stream: StreamHandle, context: *mut ContextHandle) -> Status;
         fn cuCtxGetDevice(device: *mut Ordinal) -> Status;
         optional fn cuCtxGetId(context: ContextHandle, id: *mut c_ulonglong) -> Status;
+        optional fn cuStreamIsCapturing(stream: StreamHandle, is_capturing: *mut c_int) -> Status;
         optional fn cuStreamWaitValue32_v2(stream: StreamHandle, word: u64, value: u32, flags: c_uint) -> Status;
     }
 }
