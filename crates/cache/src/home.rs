@@ -12,14 +12,18 @@ use std::path::Path;
 pub(crate) struct Home {
     pub(crate) file: std::sync::Arc<OpenFile>,
     seen: Option<Observation>,
+    /// Made with the first write: giving one back takes the kernel milliseconds.
+    watch: Option<Watch>,
 }
 
-/// Counts how often a file is opened, by whomever.
+/// Tells whether another process has opened a file (fanotify on one inode, which any process may have since
+/// Linux 5.13). Events of several processes are kept apart, so that ours hides nobody's.
+#[derive(Debug)]
 struct Watch(OwnedFd);
 
 impl Home {
     pub(crate) fn new(file: std::sync::Arc<OpenFile>) -> Self {
-        Self { file, seen: None }
+        Self { file, seen: None, watch: None }
     }
 
     /// Whether it is certain that nobody but this cache has changed the file since the last look; from now on
@@ -34,16 +38,20 @@ impl Home {
         Ok(false)
     }
 
-    /// Lets `work` write to the file. If nobody else has had it open for writing meanwhile, its new state is as
-    /// well known as the old one was.
+    /// Lets `work` write to the file. If no other process has opened it meanwhile, its new state is as well known
+    /// as the old one was. (A thread of this process that writes to the file at that moment, and not through the
+    /// cache, is not noticed.)
     pub(crate) fn write(&mut self, work: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
+        if self.watch.is_none() {
+            self.watch = Watch::of(self.file.buffered());
+        }
+        // From here on. Who had it open before and has it still, or has changed it, shows in the look.
+        let is_watched = self.watch.as_ref().is_some_and(|watch| watch.others_opened().is_some());
         let was_known = self.seen.as_ref().is_some_and(|seen| self.file.is_unchanged_since(seen).unwrap_or(false));
-        let watch = was_known.then(|| Watch::of(self.file.buffered())).flatten();
         let link = format!("/proc/self/fd/{}", self.file.buffered().as_raw_fd());
         let outcome = File::options().write(true).open(link).and_then(|file| work(&file));
         self.seen = None;
-        // The one opening is our own.
-        if watch.is_some_and(|watch| watch.opened() == Some(1)) {
+        if is_watched && was_known && self.watch.as_ref().and_then(Watch::others_opened) == Some(false) {
             self.seen = self.file.observe().ok();
         }
         outcome
@@ -56,38 +64,40 @@ impl Home {
 
 impl Watch {
     fn of(file: &File) -> Option<Self> {
+        let flags = libc::FAN_CLASS_NOTIF | libc::FAN_REPORT_FID | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
         // SAFETY: makes a descriptor that is ours alone.
         let fd = unsafe {
-            let raw = libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC);
+            let raw = libc::fanotify_init(flags, libc::O_RDONLY as u32);
             (raw >= 0).then(|| OwnedFd::from_raw_fd(raw))?
         };
         let link = std::ffi::CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+        let (flags, events) = (libc::FAN_MARK_ADD, libc::FAN_OPEN);
         // SAFETY: the name is a C string.
-        let watched = unsafe { libc::inotify_add_watch(fd.as_raw_fd(), link.as_ptr(), libc::IN_OPEN) };
-        (watched >= 0).then_some(Self(fd))
+        let marked = unsafe { libc::fanotify_mark(fd.as_raw_fd(), flags, events, libc::AT_FDCWD, link.as_ptr()) };
+        (marked == 0).then_some(Self(fd))
     }
 
-    /// Openings so far; none if they cannot be known.
-    fn opened(&self) -> Option<u32> {
-        let mut count = 0;
+    /// Whether another process has opened the file since the last question; none if that cannot be known.
+    fn others_opened(&self) -> Option<bool> {
+        let (own, mut others) = (std::process::id().cast_signed(), false);
         loop {
-            let mut buffer = [0_u8; 4096];
+            let mut buffer = [0_u64; 512];
             // SAFETY: the buffer is writable, and the descriptor does not block.
-            let got = unsafe { libc::read(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
-            if got <= 0 {
-                return Some(count);
+            let got = unsafe { libc::read(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), size_of_val(&buffer)) };
+            if got < 0 {
+                let blocks = io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock;
+                return blocks.then_some(others);
             }
             let mut at = 0;
-            while at + size_of::<libc::inotify_event>() <= got as usize {
+            while at + size_of::<libc::fanotify_event_metadata>() <= got as usize {
+                let place = buffer.as_ptr().cast::<u8>().wrapping_add(at);
                 // SAFETY: the kernel writes whole events.
-                let event: libc::inotify_event =
-                    unsafe { buffer.as_ptr().add(at).cast::<libc::inotify_event>().read_unaligned() };
-                if event.mask & libc::IN_Q_OVERFLOW != 0 {
+                let event = unsafe { place.cast::<libc::fanotify_event_metadata>().read_unaligned() };
+                if event.mask & libc::FAN_Q_OVERFLOW != 0 || event.event_len == 0 {
                     return None;
                 }
-                // Equal events that follow each other are one; then there were at least two.
-                count += 1;
-                at += size_of::<libc::inotify_event>() + event.len as usize;
+                others |= event.pid != own;
+                at += event.event_len as usize;
             }
         }
     }
@@ -130,11 +140,24 @@ mod tests {
     }
 
     #[test]
-    fn openings_by_others_are_counted() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let watch = Watch::of(file.as_file()).unwrap();
-        assert_eq!(watch.opened(), Some(0));
-        drop(File::open(file.path()).unwrap());
-        assert_eq!(watch.opened(), Some(1));
+    fn openings_by_other_processes_are_told_from_our_own() {
+        let folder = tempfile::tempdir_in(std::env::current_dir().unwrap()).unwrap();
+        let path = folder.path().join("data");
+        std::fs::write(&path, b"x").unwrap();
+        let file = File::open(&path).unwrap();
+        let Some(watch) = Watch::of(&file) else {
+            println!("skipped: this kernel or sandbox does not let a process watch a file (fanotify)");
+            return;
+        };
+        assert_eq!(watch.others_opened(), Some(false));
+        drop(File::open(&path).unwrap());
+        assert_eq!(watch.others_opened(), Some(false));
+        // Ours before and after theirs, so that nothing lies between.
+        drop(File::open(&path).unwrap());
+        let status = std::process::Command::new("cat").arg(&path).stdout(std::process::Stdio::null()).status();
+        drop(File::open(&path).unwrap());
+        assert!(status.unwrap().success());
+        assert_eq!(watch.others_opened(), Some(true));
+        assert_eq!(watch.others_opened(), Some(false));
     }
 }
