@@ -6,7 +6,7 @@
 #
 # NVIDIA_LIBRARY is its libcufile.so.0, of a CUDA toolkit or of the Python package nvidia-cufile; without it, or
 # where it does not run, its columns are left out and the reason is printed. FILE may be "" for the sample file.
-# Options are those of examples/c/cufile_bench.c.
+# Options are those of examples/c/cufile_bench.c. CUFILE_OURS names Bifolio's library where it is not to be built.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,46 +14,99 @@ usage="usage: scripts/compare-cufile.sh NVIDIA_LIBRARY [FILE] [OPTION VALUE]..."
 theirs=${1?$usage}
 file=${2:-}
 shift $(($# < 2 ? $# : 2))
-file=$(scripts/sample.sh "$file")
+file=$(realpath "$(scripts/sample.sh "$file")")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-ours=${CARGO_TARGET_DIR:-target}/release/libcufile.so
-if [ ! -e "$ours" ]; then
-    cargo build --release -p bifolio-cufile >&2
-fi
-mkdir "$work/ours"
-ln -s "$(realpath "$ours")" "$work/ours/libcufile.so.0"
-"${CC:-cc}" -std=c11 -O2 -pthread examples/c/cufile_bench.c -ldl -o "$work/bench"
+# Each size is measured by a process of its own, so that none has what another has left behind.
+sizes=64K,1M,16M,128M
+options=()
+while [ $# -ge 2 ]; do
+    if [ "$1" = --sizes ]; then sizes=$2; else options+=("$1" "$2"); fi
+    shift 2
+done
+[ $# = 0 ] || { echo "the option $1 has no value" >&2; exit 1; }
 
-cat >"$work/cufile.json" <<'JSON'
+ours=${CUFILE_OURS:-}
+if [ -z "$ours" ]; then
+    cargo build --release -p bifolio-cufile >&2
+    ours=${CARGO_TARGET_DIR:-target}/release/libcufile.so
+fi
+mkdir "$work/ours" "$work/theirs"
+ln -s "$(realpath "$ours")" "$work/ours/libcufile.so.0"
+bench=$work/bench
+"${CC:-cc}" -std=c11 -O2 -pthread examples/c/cufile_bench.c -ldl -o "$bench"
+
+# configure LEVEL FORCED: how NVIDIA's library is set up, as its guide to the parameters has it. Without its kernel
+# module it works in compatibility mode only; newer ones can be told not to look for anything else.
+configure() {
+    cat >"$work/cufile.json" <<JSON
 {
-    "logging": { "level": "ERROR" },
-    "properties": { "allow_compat_mode": true, "use_poll_mode": false }
+    "logging": { "dir": "$work", "level": "$1" },
+    "profile": { "nvtx": false, "cufile_stats": 0 },
+    "properties": { "allow_compat_mode": true, "force_compat_mode": $2, "use_poll_mode": false }
 }
 JSON
+}
 export CUFILE_ENV_PATH_JSON=$work/cufile.json
-# NVIDIA's library writes its log where it is started.
-bench=$work/bench
-file=$(realpath "$file")
 
+# run FOLDER [OPTION VALUE]...: the benchmark on the library that is in a folder. Logs end up in $work.
+run() {
+    local folder=$1
+    shift
+    (cd "$work" && LD_LIBRARY_PATH=$work/$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
+        ${limit:+timeout -k 1 "$limit"} "$bench" "$file" "$@")
+}
+
+# measure FOLDER [OPTION VALUE]...: all sizes.
+measure() {
+    local folder=$1 header=1 size
+    shift
+    for size in ${sizes//,/ }; do
+        run "$folder" ${options[@]+"${options[@]}"} --sizes "$size" --header $header "$@" || return 1
+        header=0
+    done
+}
+
+configure ERROR false
 echo "measuring Bifolio's library" >&2
-(cd "$work" && LD_LIBRARY_PATH=$work/ours "$bench" "$file" "$@") >"$work/ours.tsv"
+measure ours >"$work/ours.tsv"
+
+# Why NVIDIA's library does not run, by what it wrote itself.
+explain() {
+    echo "skipped: NVIDIA's library does not run here$1: $(tail -n 1 "$work/theirs.log")" >&2
+    [ ! -s "$work/cufile.log" ] || { echo "its own log ends with:" && tail -n 15 "$work/cufile.log"; } | sed 's/^/    /' >&2
+}
+
+# Tries it with a little of the same file: without a driver it neither works nor ends. What was tried last with
+# success holds.
+tries() {
+    local forced direct
+    for forced in false true; do
+        for direct in 1 0; do
+            rm -f "$work/cufile.log"
+            configure INFO $forced
+            if limit=20 run theirs --length 1M --sizes 64K --threads 1 --states warm --repeat 1 --direct $direct \
+                >"$work/tried.tsv" 2>"$work/theirs.log"; then
+                configure ERROR $forced
+                return
+            fi
+            [ -s "$work/theirs.log" ] || echo "it came to no end within 20 s" >"$work/theirs.log"
+            explain " ($([ $direct = 1 ] && echo with || echo without) O_DIRECT, compatibility mode $([ $forced = true ] && echo forced || echo allowed))"
+        done
+    done
+    return 1
+}
 
 their_runs=()
 if [ ! -e "$theirs" ]; then
     echo "skipped: NVIDIA's library is not measured, as there is no file \"$theirs\"" >&2
 else
-    theirs=$(realpath "$theirs")
-    mkdir "$work/theirs"
-    ln -s "$theirs" "$work/theirs/libcufile.so.0"
-    # Without a driver it neither works nor ends, so it is tried first.
-    head -c 1048576 /dev/zero >"$work/little"
-    try() { (cd "$work" && LD_LIBRARY_PATH=$work/theirs:${LD_LIBRARY_PATH:-} timeout -k 1 20 "$bench" little "$@"); }
+    ln -s "$(realpath "$theirs")" "$work/theirs/libcufile.so.0"
     runs="1 0"
-    if ! try --sizes 64K --threads 1 --states warm --repeat 1 >"$work/tried.tsv" 2>"$work/theirs.log"; then
-        reason=$(tail -n 1 "$work/theirs.log")
-        echo "skipped: NVIDIA's library does not run here: ${reason:-it came to no end within 20 s}" >&2
+    if ! tries; then
+        [ -d /run/udev/data ] ||
+            echo "NVIDIA's library asks udev what a drive is; there is no /run/udev here, so let the container have the host's" >&2
         runs=
     elif ! grep -q "^# NVIDIA's" "$work/tried.tsv"; then
         echo "skipped: $theirs is not NVIDIA's library, but Bifolio's" >&2
@@ -62,11 +115,10 @@ else
     # Files that are opened with O_DIRECT are read past the page cache by it, others through it.
     for direct in $runs; do
         echo "measuring NVIDIA's library, $([ $direct = 1 ] && echo with || echo without) O_DIRECT" >&2
-        if (cd "$work" && LD_LIBRARY_PATH=$work/theirs:${LD_LIBRARY_PATH:-} "$bench" "$file" "$@" --direct $direct) \
-            >"$work/theirs$direct.tsv" 2>"$work/theirs.log"; then
+        if measure theirs --direct $direct >"$work/theirs$direct.tsv" 2>"$work/theirs.log"; then
             their_runs+=("$work/theirs$direct.tsv")
         else
-            echo "skipped: NVIDIA's library does not run here: $(tail -n 1 "$work/theirs.log")" >&2
+            explain " ($([ $direct = 1 ] && echo with || echo without) O_DIRECT)"
         fi
     done
 fi

@@ -8,9 +8,12 @@
  *
  *   --library PATH            --sizes 64K,1M,16M        --threads 1,8         --states cold,half,warm
  *   --device cuda|host        --direct 0|1 (O_DIRECT)   --repeat 3            --header 0|1
+ *   --length 1G (only the file's beginning)
  *
- * A measurement reads the whole file once, each thread into memory of its own, which is registered. The best
- * of the repetitions counts. "cached" is what of the file the kernel says is in the page cache before it.
+ * A measurement reads the file once, each thread into memory of its own, which is registered. The best of the
+ * repetitions counts. "cached" is what of the file the kernel says is in the page cache before it. The file is
+ * registered anew for each that is not warm, as a library may keep pages in the cache while it has a file; where a
+ * state that was set is not there nevertheless, the program ends with an error.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -148,6 +151,8 @@ static void release(void *memory)
 /* What is measured. */
 static const char *path;
 static off_t file_size;
+static bool direct = true;
+static int descriptor = -1;
 static void *handle;
 static size_t request_size;
 static void *memories[THREADS_MAX];
@@ -159,6 +164,24 @@ static void check(status got, const char *what)
         die("%s failed: cuFile error %d, CUDA error %d (%s)", what, got.err, got.cu_err,
             cufile.last_error != NULL ? cufile.last_error() : "see cufile.log");
     }
+}
+
+static void open_file(void)
+{
+    /* Some file systems have no O_DIRECT; then both libraries read through the page cache. */
+    descriptor = direct ? open(path, O_RDONLY | O_DIRECT) : -1;
+    descriptor = descriptor < 0 ? open(path, O_RDONLY) : descriptor;
+    if (descriptor < 0) {
+        die("%s: %s", path, strerror(errno));
+    }
+    struct description description = {.type = 1, .handle.fd = descriptor};
+    check(cufile.register_file(&handle, &description), "cuFileHandleRegister");
+}
+
+static void close_file(void)
+{
+    cufile.deregister_file(handle);
+    close(descriptor);
 }
 
 static void *read_requests(void *memory)
@@ -221,7 +244,7 @@ static void set_state(const char *state)
     close(fd);
 }
 
-/* How many percent of the file are in the page cache. */
+/* How many percent of what is read are in the page cache. */
 static double cached_percent(void)
 {
     int fd = open(path, O_RDONLY);
@@ -240,12 +263,46 @@ static double cached_percent(void)
     return 100.0 * (double)cached / (double)pages;
 }
 
+/* Puts the file into a state; how many percent of it are cached then. */
+static double prepare(const char *state)
+{
+    /* A short file is one stripe, which half of it is. */
+    double least = 0, most = 100;
+    if (strcmp(state, "cold") == 0) {
+        most = 2;
+    } else if (strcmp(state, "warm") == 0) {
+        least = 98;
+    } else if (file_size >= 8 * (off_t)STRIPE) {
+        least = 40, most = 70;
+    }
+    double percent = 0;
+    /* What a library does in the background may keep pages for a moment. */
+    for (int attempt = 0; attempt < 10; attempt++) {
+        set_state(state);
+        percent = cached_percent();
+        if (least <= percent && percent <= most) {
+            return percent;
+        }
+        usleep(200000);
+    }
+    die("%s: %.0f %% of it are cached, which is not %s: a library or another program keeps its pages in the cache, the "
+        "memory does not suffice for them, or its file system has none but these (tmpfs)", path, percent, state);
+    return percent;
+}
+
 static void measure(const char *state, int threads, int repeat)
 {
     double best = 0, cpu = 0, cached = 0;
     for (int i = 0; i < repeat; i++) {
-        set_state(state);
-        double percent = cached_percent();
+        /* In a warm file nothing is dropped, and what a library keeps of it is its merit. */
+        bool anew = strcmp(state, "warm") != 0;
+        if (anew) {
+            close_file();
+        }
+        double percent = prepare(state);
+        if (anew) {
+            open_file();
+        }
         pthread_t running[THREADS_MAX];
         atomic_store(&next_offset, 0);
         double started = seconds(), cpu_started = cpu_seconds();
@@ -279,7 +336,8 @@ static void verify(void)
         die("%s: %s", path, strerror(errno));
     }
     if (cufile.read(handle, memories[0], size, offset, 0) != (ssize_t)size) {
-        die("reading %zu bytes at %lld for comparison failed", size, (long long)offset);
+        die("reading %zu bytes at %lld for comparison failed (%s)", size, (long long)offset,
+            cufile.last_error != NULL ? cufile.last_error() : "see cufile.log");
     }
     if (on_device) {
         if (cuda.to_host(got, (uint64_t)(uintptr_t)memories[0], size) != 0) {
@@ -325,7 +383,8 @@ int main(int argc, char **argv)
     char sizes[] = "64K,1M,16M,128M", threads[] = "1,8", states[] = "cold,half,warm";
     char *size_list = sizes, *thread_list = threads, *state_list = states, *library = "libcufile.so.0";
     const char *device = "auto";
-    int direct = 1, repeat = 3, header = 1;
+    int repeat = 3, header = 1;
+    size_t length = 0;
     for (int i = 2; i < argc; i += 2) {
         const char *option = argv[i];
         char *value = argv[i + 1];
@@ -340,7 +399,9 @@ int main(int argc, char **argv)
         } else if (strcmp(option, "--device") == 0) {
             device = value;
         } else if (strcmp(option, "--direct") == 0) {
-            direct = atoi(value);
+            direct = atoi(value) != 0;
+        } else if (strcmp(option, "--length") == 0) {
+            length = size_of(value);
         } else if (strcmp(option, "--repeat") == 0) {
             repeat = atoi(value);
         } else if (strcmp(option, "--header") == 0) {
@@ -354,17 +415,16 @@ int main(int argc, char **argv)
     if (strcmp(device, "cuda") == 0 && !on_device) {
         die("there is no CUDA driver with a device here");
     }
-    struct stat about;
-    /* Some file systems have no O_DIRECT; then both libraries read through the page cache. */
-    int fd = direct ? open(path, O_RDONLY | O_DIRECT) : -1;
-    fd = fd < 0 ? open(path, O_RDONLY) : fd;
-    if (fd < 0 || fstat(fd, &about) != 0 || about.st_size == 0) {
-        die("%s: %s", path, fd < 0 ? strerror(errno) : "the file is empty");
+    struct stat about = {.st_size = 0};
+    if (stat(path, &about) != 0) {
+        die("%s: %s", path, strerror(errno));
     }
-    file_size = about.st_size;
+    if (about.st_size == 0) {
+        die("%s: the file is empty", path);
+    }
+    file_size = length > 0 && (off_t)length < about.st_size ? (off_t)length : about.st_size;
     check(cufile.open(), "cuFileDriverOpen");
-    struct description description = {.type = 1, .handle.fd = fd};
-    check(cufile.register_file(&handle, &description), "cuFileHandleRegister");
+    open_file();
 
     int version = 0;
     char name[128] = "host memory";
@@ -406,8 +466,7 @@ int main(int argc, char **argv)
             }
         }
     }
-    cufile.deregister_file(handle);
-    close(fd);
+    close_file();
     check(cufile.close(), "cuFileDriverClose");
     return 0;
 }

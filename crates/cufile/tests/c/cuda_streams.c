@@ -3,6 +3,7 @@
 #include "interface.h"
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,6 +24,9 @@ static struct {
     int (*destroy)(CUstream);
     int (*synchronize)(CUstream);
     int (*call)(CUstream, void (*)(void *), void *);
+    int (*begin_capture)(CUstream, int);
+    int (*end_capture)(CUstream, void **);
+    int (*destroy_graph)(void *);
 } cuda;
 
 static bool load(void)
@@ -40,6 +44,8 @@ static bool load(void)
         {&cuda.to_host, "cuMemcpyDtoH_v2"}, {&cuda.to_host_async, "cuMemcpyDtoHAsync_v2"},
         {&cuda.fill, "cuMemsetD8Async"}, {&cuda.create, "cuStreamCreate"}, {&cuda.destroy, "cuStreamDestroy_v2"},
         {&cuda.synchronize, "cuStreamSynchronize"}, {&cuda.call, "cuLaunchHostFunc"},
+        {&cuda.begin_capture, "cuStreamBeginCapture_v2"}, {&cuda.end_capture, "cuStreamEndCapture"},
+        {&cuda.destroy_graph, "cuGraphDestroy"},
     };
     for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
         void *found = dlsym(library, symbols[i].name);
@@ -199,6 +205,72 @@ static void many(void)
     }
 }
 
+static void wait_for(void *argument)
+{
+    while (!atomic_load((atomic_bool *)argument)) {
+        usleep(1000);
+    }
+}
+
+/* A program that submits everything before it lets its stream go on: as much as a stream has gates for. */
+static void held_up(void)
+{
+    enum { COUNT = 24 };
+    static struct request reads[COUNT];
+    CUstream stream;
+    uint64_t memory;
+    atomic_bool is_free = false;
+    EXPECT(cuda.create(&stream, 1) == 0 && cuda.alloc(&memory, SIZE) == 0);
+    for (int attempt = 0; attempt < 2; attempt++) {
+        /* The first time memory is allocated, which may wait for the device. */
+        if (attempt == 1) {
+            EXPECT(cuda.call(stream, wait_for, &is_free) == 0);
+        }
+        for (int i = 0; i < COUNT; i++) {
+            reads[i] = (struct request){.size = 1000, .offset = i * 1000, .place = i * 1000};
+            EXPECT(cuFileReadAsync(file, on_device(memory), &reads[i].size, &reads[i].offset, &reads[i].place,
+                                   &reads[i].done, stream).err == 0);
+        }
+        atomic_store(&is_free, attempt == 1);
+        EXPECT(cuda.synchronize(stream) == 0);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        EXPECT(reads[i].done == 1000);
+    }
+    EXPECT(cuda.to_host(got, memory, COUNT * 1000) == 0 && memcmp(got, content, COUNT * 1000) == 0);
+
+    /* More than that waits for the stream, which here goes on by itself. */
+    struct request longest[4], nothing = {.size = 0};
+    EXPECT(cuda.call(stream, set_late, &nothing) == 0);
+    for (int i = 0; i < 4; i++) {
+        longest[i] = (struct request){.size = SIZE};
+        EXPECT(cuFileReadAsync(file, on_device(memory), &longest[i].size, &longest[i].offset, &longest[i].place,
+                               &longest[i].done, stream).err == 0);
+    }
+    /* Memory may be freed as soon as the stream is given up. */
+    EXPECT(cuFileStreamDeregister(stream).err == 0);
+    for (int i = 0; i < 4; i++) {
+        EXPECT(longest[i].done == SIZE);
+    }
+    EXPECT(cuda.to_host(got, memory, SIZE) == 0 && memcmp(got, content, SIZE) == 0);
+    EXPECT(cuda.free(memory) == 0 && cuda.destroy(stream) == 0);
+}
+
+static void captured(void)
+{
+    CUstream stream;
+    void *graph = NULL;
+    uint64_t memory;
+    struct request read = {.size = 1000};
+    EXPECT(cuda.create(&stream, 1) == 0 && cuda.alloc(&memory, 1000) == 0);
+    EXPECT(cuda.begin_capture(stream, 2) == 0);
+    EXPECT(cuFileReadAsync(file, on_device(memory), &read.size, &read.offset, &read.place, &read.done, stream).err == 5038);
+    EXPECT(cuda.end_capture(stream, &graph) == 0 && graph != NULL && cuda.destroy_graph(graph) == 0);
+    EXPECT(cuFileReadAsync(file, on_device(memory), &read.size, &read.offset, &read.place, &read.done, stream).err == 0);
+    EXPECT(cuda.synchronize(stream) == 0 && read.done == 1000);
+    EXPECT(cuFileStreamDeregister(stream).err == 0 && cuda.free(memory) == 0 && cuda.destroy(stream) == 0);
+}
+
 int main(int argc, char **argv)
 {
     EXPECT(argc == 3);
@@ -228,6 +300,12 @@ int main(int argc, char **argv)
     late((CUstream)2); /* the thread's */
     late(NULL);
     many();
+    if (getenv("CUDA_LAUNCH_BLOCKING") == NULL) {
+        held_up();
+    } else {
+        fprintf(stderr, "skipped: streams that are held up, as each launch is waited for\n");
+    }
+    captured();
     /* A context of the program's own. */
     EXPECT(cuda.destroy(stream) == 0);
     void *own;
