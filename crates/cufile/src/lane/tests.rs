@@ -11,6 +11,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::ptr::{null, null_mut, with_exposed_provenance_mut, without_provenance_mut};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// More than two chunks, and no multiple of anything.
@@ -334,6 +335,23 @@ fn long_requests_on_streams_that_are_held_up_are_submitted_at_once() {
 
 /// Symptom: a program freed its memory after deregistering a stream, and a fill wrote there. Cause: only the
 /// thread of the lane was waited for, not what it had handed to others.
+#[test]
+fn a_lane_is_not_given_up_before_its_requests_are_over() {
+    let router = process::router(DeviceChoice::Exactly(DeviceId::HOST)).unwrap();
+    let lane = Lane::open((DeviceId::HOST, 0, 0x74, None), router).unwrap();
+    let (request, is_over) = (lane.traffic.begin(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // As a fill does that is still at it.
+            std::thread::sleep(Duration::from_millis(20));
+            is_over.store(true, Ordering::SeqCst);
+            drop(request);
+        });
+        drop(lane);
+        assert!(is_over.load(Ordering::SeqCst));
+    });
+}
+
 #[test]
 fn deregistering_a_stream_waits_for_its_requests() {
     let content = bytes(LEN);
