@@ -85,10 +85,20 @@ impl File {
     }
 }
 
-/// A read beyond the end of the file has no bytes, as with `pread`; other failures stay.
-fn beyond_the_end<T>(file: &OpenFile, offset: u64, error: bifolio_io::Error, nothing: T) -> PyResult<T> {
-    let is_beyond = error.kind() == ErrorKind::BadRange && file.size().is_ok_and(|size| offset > size);
-    if is_beyond { Ok(nothing) } else { Err(of_request(&error)) }
+/// A read that begins beyond the end of the file has no bytes, as with `pread`; other failures stay.
+fn beyond_the_end<T>(error: bifolio_io::Error, nothing: T) -> PyResult<T> {
+    if is_beyond_the_end(&error) { Ok(nothing) } else { Err(of_request(&error)) }
+}
+
+/// Of the ranges that `readable` leaves, only those are bad that begin beyond the end. The file is not asked
+/// again: its size may be another one by now.
+pub(crate) fn is_beyond_the_end(error: &bifolio_io::Error) -> bool {
+    error.kind() == ErrorKind::BadRange
+}
+
+/// What of a range a file can have at all: offsets of the system are numbers with a sign.
+fn readable(offset: u64, bytes: u64) -> u64 {
+    bytes.min(i64::MAX.cast_unsigned().saturating_sub(offset))
 }
 
 /// The share of a request that runs by itself.
@@ -122,7 +132,7 @@ fn submit_on(
         }
         router.submit_read_on(&stream, file, offset, Some(bytes), &buffer, &options)
     });
-    submitted.map(Some).or_else(|error| beyond_the_end(file, offset, error, None))
+    submitted.map(Some).or_else(|error| beyond_the_end(error, None))
 }
 
 /// Extents as Python has them: an (n, 3) array of 64-bit integers, or a sequence of (offset, length, place).
@@ -210,21 +220,21 @@ impl File {
     ) -> PyResult<u64> {
         let (py, file, offset) = (buffer.py(), self.file()?, offset.0);
         let mut lent = Lent::by(buffer, Role::Destination)?;
-        let bytes = self.length(&mut lent, offset, length, buffer_offset)?;
+        let bytes = readable(offset, self.length(&mut lent, offset, length, buffer_offset)?);
+        if bytes == 0 {
+            return Ok(0);
+        }
         if let Some(stream) = stream {
             let Some(pending) = submit_on(py, &file, lent, (offset, bytes), stream)? else { return Ok(0) };
             // The rest is the stream's; the request keeps the memory until it has landed.
             return detached(py, || pending.into_host().wait()).map_err(|error| of_request(&error));
-        }
-        if bytes == 0 {
-            return Ok(0);
         }
         let (router, slice, producer) = (&lent.router, lent.first(bytes), lent.producer);
         let outcome = detached(py, || {
             Lent::settle(router, producer).map_err(|error| bifolio_io::Error::device(file.path(), error))?;
             router.read(&file, offset, Some(bytes), slice, &READ)
         });
-        outcome.map(|report| report.bytes).or_else(|error| beyond_the_end(&file, offset, error, 0))
+        outcome.map(|report| report.bytes).or_else(|error| beyond_the_end(error, 0))
     }
 
     /// Writes a buffer, or its first `length` bytes, to the file at `offset`, growing it where it ends
@@ -244,7 +254,7 @@ impl File {
         let (file, offset) = (self.writable_file()?, offset.0);
         let mut lent = Lent::by(buffer, Role::Source)?;
         let bytes = self.length(&mut lent, offset, length, buffer_offset)?;
-        let producers = producers(&lent, stream)?;
+        let producers = producers(&lent, bytes, stream)?;
         let (router, slice) = (&lent.router, lent.first(bytes));
         let outcome = detached(buffer.py(), || {
             for producer in producers {
@@ -284,15 +294,14 @@ impl File {
     ) -> PyResult<Future> {
         let (py, file, offset) = (buffer.py(), self.file()?, offset.0);
         let mut lent = Lent::by(buffer, Role::Destination)?;
-        let mut bytes = self.length(&mut lent, offset, length, buffer_offset)?;
+        // Not cut to the size of the file: writes whose turn comes before may let it grow.
+        let bytes = readable(offset, self.length(&mut lent, offset, length, buffer_offset)?);
+        if bytes == 0 {
+            return Ok(Future::new(Running::Nothing));
+        }
         if let Some(stream) = stream {
             let pending = submit_on(py, &file, lent, (offset, bytes), stream)?;
             return Ok(Future::new(pending.map_or(Running::Nothing, Running::OnStream)));
-        }
-        let size = file.size().map_err(|error| of_request(&error))?;
-        bytes = bytes.min(size.saturating_sub(offset));
-        if bytes == 0 {
-            return Ok(Future::new(Running::Nothing));
         }
         let (router, producer) = (Arc::clone(&lent.router), lent.producer);
         let options = ReadOptions::default();
@@ -320,7 +329,7 @@ impl File {
         let (file, offset) = (self.writable_file()?, offset.0);
         let mut lent = Lent::by(buffer, Role::Source)?;
         let bytes = self.length(&mut lent, offset, length, buffer_offset)?;
-        let producers = producers(&lent, stream)?;
+        let producers = producers(&lent, bytes, stream)?;
         let router = Arc::clone(&lent.router);
         let source = share(lent, bytes, None, false);
         let pending = detached(buffer.py(), || {
@@ -434,8 +443,12 @@ impl File {
     }
 }
 
-/// The streams whose work comes before a write: the memory's own, and the caller's.
-fn producers(lent: &Lent, stream: Option<RawStream>) -> PyResult<[Option<u64>; 2]> {
+/// The streams whose work comes before a write of so many bytes: the memory's own, and the caller's. Arrays
+/// without elements have no device that could say whether the stream is one of its own.
+fn producers(lent: &Lent, bytes: u64, stream: Option<RawStream>) -> PyResult<[Option<u64>; 2]> {
+    if bytes == 0 {
+        return Ok([None, None]);
+    }
     let Some(RawStream(stream)) = stream else { return Ok([lent.producer, None]) };
     let id = lent.router.device().id();
     if id.backend != BackendKind::Cuda {

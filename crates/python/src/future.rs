@@ -7,6 +7,7 @@
 
 use crate::error::{bad, of_request};
 use crate::explain::to_python;
+use crate::file::is_beyond_the_end;
 use bifolio_device::fork::Birth;
 use bifolio_io::{BatchReport, Error as IoError, Pending, PendingOnStream, ReadReport, WriteReport};
 use pyo3::exceptions::{PyOSError, PyTimeoutError};
@@ -63,13 +64,22 @@ fn outcome_of<T>(outcome: Result<T, IoError>, report: impl Fn(T) -> Report) -> O
     outcome.map(report).map(Arc::new).map_err(Arc::new)
 }
 
+/// How a read ended. Whether it begins beyond the end of the file is known when its turn comes, and is no
+/// failure.
+fn outcome_of_read(outcome: Result<ReadReport, IoError>) -> Outcome {
+    match outcome {
+        Err(error) if is_beyond_the_end(&error) => Ok(Arc::new(Report::Bytes(0))),
+        outcome => outcome_of(outcome, Report::Read),
+    }
+}
+
 /// What a request did.
 #[derive(Debug)]
 enum Report {
     Read(ReadReport),
     Batch(BatchReport),
     Write(WriteReport),
-    /// Reads on streams have no more to tell.
+    /// Reads on streams, and reads of nothing, have no more to tell.
     Bytes(u64),
 }
 
@@ -128,9 +138,9 @@ impl Request {
         let waker = Waker::from(Arc::clone(&signal));
         let mut context = Context::from_waker(&waker);
         let over = match &mut running {
-            Running::Read(pending) => poll(pending, &mut context, Report::Read),
-            Running::Batch(pending) => poll(pending, &mut context, Report::Batch),
-            Running::Write(pending) => poll(pending, &mut context, Report::Write),
+            Running::Read(pending) => poll(pending, &mut context, outcome_of_read),
+            Running::Batch(pending) => poll(pending, &mut context, |outcome| outcome_of(outcome, Report::Batch)),
+            Running::Write(pending) => poll(pending, &mut context, |outcome| outcome_of(outcome, Report::Write)),
             Running::OnStream(_) => None,
             Running::Nothing => Some(Ok(Arc::new(Report::Bytes(0)))),
         };
@@ -146,7 +156,7 @@ impl Request {
         let mut state = lock(&self.state);
         let State::Running(running) = &mut *state else { return state };
         let over = match running {
-            Running::Read(pending) => pending.try_take().map(|outcome| outcome_of(outcome, Report::Read)),
+            Running::Read(pending) => pending.try_take().map(outcome_of_read),
             Running::Batch(pending) => pending.try_take().map(|outcome| outcome_of(outcome, Report::Batch)),
             Running::Write(pending) => pending.try_take().map(|outcome| outcome_of(outcome, Report::Write)),
             Running::OnStream(pending) if pending.is_done() => None,
@@ -186,9 +196,13 @@ impl Request {
     }
 }
 
-fn poll<T>(pending: &mut Pending<T>, context: &mut Context<'_>, report: impl Fn(T) -> Report) -> Option<Outcome> {
+fn poll<T>(
+    pending: &mut Pending<T>,
+    context: &mut Context<'_>,
+    outcome_of: impl Fn(Result<T, IoError>) -> Outcome,
+) -> Option<Outcome> {
     match Pin::new(pending).poll(context) {
-        Poll::Ready(outcome) => Some(outcome_of(outcome, report)),
+        Poll::Ready(outcome) => Some(outcome_of(outcome)),
         Poll::Pending => None,
     }
 }
@@ -259,7 +273,12 @@ impl Future {
     /// Whether the request is over.
     fn done(&self) -> PyResult<bool> {
         self.begin()?;
-        Ok(self.outcome().is_some())
+        let is_over = self.outcome().is_some();
+        if is_over {
+            // Whoever knows that the request is over may use, and resize, its buffer.
+            crate::life::tidy();
+        }
+        Ok(is_over)
     }
 
     /// Asks the request to end early, with `CancelledError`; whether it was still under way. Its buffer is in

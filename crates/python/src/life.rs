@@ -162,9 +162,11 @@ pub(crate) fn begin() -> PyResult<()> {
     Ok(())
 }
 
-/// Clears what is left without waiting for the interpreter to come by.
+/// Clears what is left without waiting for the interpreter to come by, which it does on its main thread only,
+/// and not at all where its queue was full.
 pub(crate) fn tidy() {
-    if ASKED.load(Ordering::Acquire) {
+    let is_clear = lock(&LEFT).is_empty();
+    if !is_clear {
         clear();
     }
 }

@@ -169,6 +169,15 @@ impl Memory {
         }
         let place = self.slice().part(0, lent.bytes).map_err(|error| of_device(&error))?;
         let source = lent.address.0;
+        let is_apart =
+            source.saturating_add(lent.bytes) <= place.ptr().0 || place.ptr().0.saturating_add(lent.bytes) <= source;
+        // Addresses of other devices may be the same numbers, and other memory.
+        if self.kind() == BackendKind::Host && lent.bytes > 0 && !is_apart {
+            return Err(bad(format!(
+                "the {} bytes to copy overlap the memory that they are copied to: pass to_bytes() of them",
+                lent.bytes
+            )));
+        }
         self.with_stream(py, |stream| {
             // SAFETY: the exporter is kept until the stream has been waited for.
             let copied = unsafe { stream.copy_to_device(place, source as *const u8) };

@@ -4,7 +4,10 @@ import array
 import ctypes
 import gc
 import mmap
+import sys
+import threading
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +115,37 @@ def test_too_much_memory_is_refused_with_the_numbers() -> None:
         bifolio.empty(-1)
     with pytest.raises((bifolio.Error, ValueError)):
         bifolio.empty(1, "host:999")
+
+
+def test_memory_is_not_copied_onto_itself() -> None:
+    # The copy assumed that source and destination are apart.
+    memory = bifolio.empty(1000, "host")
+    memory.copy_from(bytes(range(250)) * 4)
+    before = memory.to_bytes()
+    for source in (memory, memory[:1], memoryview(memory)[:500]):
+        with pytest.raises(ValueError, match="overlap"):
+            memory.copy_from(source)
+    with pytest.raises(ValueError, match="overlap"):
+        memory[100:300].copy_from(memory[150:300])
+    assert memory.to_bytes() == before
+    memory[100:300].copy_from(memory[300:500])
+    memory[300:].copy_from(memory[:100])
+    memory.copy_from(memory[5:5])
+    expected = bytearray(before)
+    expected[100:300] = before[300:500]
+    expected[300:400] = before[:100]
+    assert memory.to_bytes() == expected
+
+
+def test_empty_arrays_have_every_stream(file: Any, path: Path, content: bytes) -> None:
+    # Without an element an array has no address, and was taken for the host's, which has no streams.
+    empty = OnlyCudaArray(0, 0)
+    for stream in (None, 0, 7):
+        assert file.read_into(empty, stream=stream) == 0
+        assert file.pread(empty, stream=stream).result() == 0
+        assert file.write_from(empty, stream=stream) == 0
+        assert file.pwrite(empty, stream=stream).result() == 0
+    assert path.read_bytes() == content
 
 
 def fenced(count: int, **entries: Any) -> OnlyCudaArray:
@@ -448,6 +482,93 @@ def test_tensors_of_any_type_and_shape_are_bytes(file: Any, content: bytes, tabl
     read(torch.empty(4, requires_grad=True))
     if table:
         read(torch.nn.Parameter(torch.empty(4)))
+
+
+class Watched(bytearray):
+    """Memory of which one can see that it is gone."""
+
+
+def tensor_over(memory: Watched, table: bool) -> Any:
+    """A tensor that alone keeps memory. Without the table of C functions it is asked by its methods."""
+    torch = need_module("torch")
+
+    class Other(torch.Tensor):
+        pass
+
+    tensor = torch.frombuffer(memory, dtype=torch.uint8)
+    # Not as_subclass(), whose tensors keep the one that they were made of.
+    return tensor if table else torch.Tensor._make_subclass(Other, tensor)
+
+
+def give_other_memory(tensor: Any, way: str) -> None:
+    torch = need_module("torch")
+    other = torch.zeros(1, dtype=torch.uint8)
+    if way == "data":
+        tensor.data = other
+    else:
+        tensor.set_(other.untyped_storage())
+
+
+@pytest.mark.parametrize("table", [True, False])
+@pytest.mark.parametrize("way", ["data", "set_"])
+@pytest.mark.parametrize("call", ["pread", "pread_batch", "pwrite"])
+def test_a_request_keeps_the_memory_that_its_tensor_had(
+    file: Any, content: bytes, call: str, way: str, table: bool
+) -> None:
+    # The tensor was kept, which had other memory by then: the bytes landed in memory that was free.
+    requests: dict[str, Callable[[Any], bifolio.Future]] = {
+        "pread": lambda tensor: file.pread(tensor),
+        "pread_batch": lambda tensor: file.pread_batch(tensor, [(0, len(content), 0)]),
+        "pwrite": lambda tensor: file.pwrite(tensor),
+    }
+    held = 0
+    for _ in range(10):
+        memory = Watched(len(content))
+        watched, tensor = weakref.ref(memory), tensor_over(memory, table)
+        del memory
+        # The request comes after all of them.
+        writes = [file.pwrite(content) for _ in range(20)]
+        future = requests[call](tensor)
+        give_other_memory(tensor, way)
+        is_there = watched() is not None
+        if not writes[10].done():
+            assert is_there
+            held += 1
+        assert future.result() == len(content)
+        assert watched() is None
+    assert held > 0
+
+
+def test_a_call_keeps_the_memory_that_its_tensor_had(file: Any, content: bytes) -> None:
+    held = 0
+    before = sys.getswitchinterval()
+    # The other thread goes on until it lets go of the interpreter: it has then looked at its tensor.
+    sys.setswitchinterval(1000)
+    try:
+        for _ in range(20):
+            memory = Watched(len(content))
+            watched, tensor = weakref.ref(memory), tensor_over(memory, table=True)
+            del memory
+            writes = [file.pwrite(content) for _ in range(20)]
+            calls, got = threading.Event(), []
+
+            def read(tensor: Any = tensor, calls: threading.Event = calls, got: list[int] = got) -> None:
+                calls.set()
+                got.append(file.read_into(tensor))
+
+            thread = threading.Thread(target=read)
+            thread.start()
+            calls.wait()
+            give_other_memory(tensor, "data")
+            is_there, is_early = watched() is not None, not writes[10].done()
+            thread.join()
+            if is_early:
+                # Where PyTorch itself lets go of the interpreter, the call may see the other memory: one byte.
+                assert is_there or got == [1]
+                held += got == [len(content)]
+    finally:
+        sys.setswitchinterval(before)
+    assert held > 0
 
 
 def test_a_tensor_that_shares_until_it_is_written_is_written_alone(file: Any, content: bytes) -> None:

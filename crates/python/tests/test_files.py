@@ -12,6 +12,7 @@ from typing import Any
 
 import bifolio
 import pytest
+from bifolio.compat import kvikio
 
 from conftest import Kind, bytes_of_seed, need_module
 
@@ -327,8 +328,35 @@ def test_what_is_written_is_read_through_the_same_file(folder: Path) -> None:
     with bifolio.open(folder / "both", "w") as file:
         writing = file.pwrite(content)
         reading = file.pread(buffer)
-        # The length of a read is settled when it is submitted, its content when its turn comes.
-        assert (writing.result(), len(content)) == (len(content), file.size)
-        reading.result()
-        assert file.read_into(buffer) == len(content)
+        assert writing.result() == reading.result() == len(content) == file.size
     assert buffer == content
+
+
+@pytest.mark.parametrize("call", ["pread", "pread_batch", "kvikio"])
+def test_reads_by_themselves_see_what_writes_before_them_append(folder: Path, call: str) -> None:
+    # They were cut to the size that the file had when they were submitted: here to nothing.
+    content = bytes_of_seed(3_000_003, 8)
+    target = folder / f"appended-{call}"
+    for _ in range(20):
+        buffer = bytearray(len(content))
+        with kvikio.CuFile(target, "w") if call == "kvikio" else bifolio.open(target, "w") as file:
+            writing = file.pwrite(content)
+            if call == "pread_batch":
+                reading = file.pread_batch(buffer, [(1000, len(content) - 1000, 1000), (0, 1000, 0)])
+            else:
+                reading = file.pread(buffer)
+            for future in (reading, writing):
+                assert (future.get() if call == "kvikio" else future.result()) == len(content)
+        assert buffer == content
+
+
+def test_reads_beyond_the_end_have_no_bytes_whenever_that_is_known(path: Path, content: bytes) -> None:
+    buffer = bytearray(b"untouched")
+    with bifolio.open(path) as file:
+        for offset in (len(content), len(content) + 1, 2**63 - 1, 2**63, 2**64 - 1):
+            assert file.read_into(buffer, offset) == 0
+            future = file.pread(buffer, offset)
+            assert future.result() == 0
+            assert future.exception() is None
+            assert future.report()["bytes"] == 0
+    assert buffer == b"untouched"

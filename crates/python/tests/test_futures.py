@@ -12,6 +12,7 @@ from typing import Any
 
 import bifolio
 import pytest
+from bifolio import _waiting
 
 from conftest import Kind, bytes_of_seed, run_program
 
@@ -110,6 +111,30 @@ def test_a_buffer_is_held_until_its_request_is_over(file: bifolio.File, content:
         buffer.append(0)
 
 
+def test_whoever_knows_that_a_request_is_over_may_use_its_buffer(path: Path) -> None:
+    # A thread that had seen done() could not resize the buffer: what requests are done with was cleared by the
+    # main thread alone, and by nobody where the interpreter's queue was full.
+    check("""
+import ctypes
+queue = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(lambda _: 0)
+add = ctypes.pythonapi.Py_AddPendingCall
+def use():
+    file = bifolio.open(path)
+    while add(queue, None) == 0:
+        pass
+    for _ in range(20):
+        buffer = bytearray(size)
+        future = file.pread(buffer)
+        while not future.done():
+            pass
+        buffer.append(0)
+        print("used", flush=True)
+thread = threading.Thread(target=use)
+thread.start()
+thread.join()
+""", path, counts={"used": 20})
+
+
 def test_futures_may_be_dropped(file: bifolio.File, content: bytes) -> None:
     buffers = [bytearray(len(content)) for _ in range(MANY)]
     for buffer in buffers:
@@ -192,6 +217,62 @@ def test_a_task_that_is_cancelled_cancels_its_request(file: bifolio.File, conten
     assert isinstance(reason, bifolio.CancelledError)
 
 
+def test_a_task_that_is_cancelled_ends_when_its_buffer_is_free(file: bifolio.File, content: bytes) -> None:
+    # It ended at once, and bytes of its request landed in a buffer that was thought to be free.
+    async def read() -> int:
+        under_way = 0
+        for _ in range(20):
+            buffer = bytearray(len(content))
+            future = file.pread(buffer)
+
+            async def wait(future: bifolio.Future = future) -> int:
+                return await future
+
+            task = asyncio.create_task(wait())
+            await asyncio.sleep(0)
+            under_way += not future.done()
+            # More than once, as who gives up waiting for the end may do.
+            while not task.done():
+                task.cancel("enough")
+                await asyncio.sleep(0)
+            buffer.append(0)
+            assert future.done()
+            if task.cancelled():
+                with pytest.raises(asyncio.CancelledError, match="enough"):
+                    await task
+        return under_way
+
+    assert asyncio.run(read()) > 0
+
+
+def test_a_loop_that_cannot_watch_descriptors_leaves_none_open() -> None:
+    class Loop(asyncio.SelectorEventLoop):
+        def add_reader(self, fd: Any, callback: Any, *args: Any) -> None:
+            if fd in made:
+                raise NotImplementedError
+            super().add_reader(fd, callback, *args)
+
+    class UnderWay:
+        """A request that is not over."""
+
+        def done(self) -> bool:
+            return False
+
+        def event_descriptor(self) -> int:
+            made.append(os.eventfd(0))
+            return made[-1]
+
+    made: list[int] = []
+    loop = Loop()
+    try:
+        with pytest.raises(NotImplementedError):
+            loop.run_until_complete(_waiting.wait(UnderWay()))  # type: ignore[arg-type]
+    finally:
+        loop.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(made[0])
+
+
 def test_a_wait_is_interrupted_and_the_request_goes_on(file: bifolio.File, content: bytes) -> None:
     buffers = [bytearray(len(content)) for _ in range(MANY)]
     waits = threading.Event()
@@ -221,10 +302,13 @@ path, size = sys.argv[1], os.path.getsize(sys.argv[1])
 """
 
 
-def check(program: str, *args: object) -> str:
+def check(program: str, *args: object, counts: dict[str, int] | None = None) -> str:
+    """What a program prints, whose end is checked, and how often it prints some words."""
     ended = run_program(HEAD + program, *args)
     assert ended.returncode == 0, f"{ended.returncode}: {ended.stdout}{ended.stderr}"
     assert "Fatal" not in ended.stderr, ended.stderr
+    for words, count in (counts or {}).items():
+        assert ended.stdout.count(words) == count, f"{ended.stdout}{ended.stderr}"
     return ended.stdout
 
 

@@ -9,6 +9,9 @@ Buffers are PyTorch tensors, CuPy and NumPy arrays, and everything else with the
 the buffer protocol; host memory is the device "host:0". `bifolio.safetensors` loads checkpoints, and
 `bifolio.compat.kvikio` stands in for KvikIO.
 
+A request keeps the memory of its buffer until it is over. A tensor may be given other memory meanwhile, but
+`storage.resize_()` of PyTorch frees bytes whoever keeps them: call it when the request is over.
+
 Errors are `OSError` where the operating system refused, `ValueError` and `TypeError` for bad arguments, and
 `bifolio.Error` for the rest. A process that has used the package cannot be forked and go on: start further
 ones by "spawn". When the interpreter ends, writes under way are carried out and reads are cancelled.

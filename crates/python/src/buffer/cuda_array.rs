@@ -1,4 +1,7 @@
 //! The CUDA array interface, versions 0 to 3.
+//!
+//! What is kept is the object, as the interface has no word for the memory itself: an object that offers it keeps
+//! its memory for as long as it lives. Tensors, which do not, are asked in another way (`torch`).
 
 use super::{DEFAULT_STREAM, Lent, Role, bytes_of, is_c_order, not_contiguous, read_only};
 use crate::error::bad;

@@ -62,6 +62,11 @@ struct ManagedVersioned {
 }
 
 impl Tensor {
+    /// Where its bytes are counted from.
+    pub(super) fn data(&self) -> *mut c_void {
+        self.data
+    }
+
     /// Its first address and its length in bytes; a refusal where it is cut or turned.
     ///
     /// # Safety

@@ -1,6 +1,11 @@
 //! Tensors of PyTorch: asked by the table of C functions that their type has (from version 2.10 on), which
 //! takes a quarter of the time of their own methods, and by those methods where DLPack has no words for a
 //! tensor: types of its own, parts that are not dense, subclasses that answer for themselves.
+//!
+//! A tensor may be given other memory at any time (`tensor.data = other`, `tensor.set_()`), also while a thread
+//! has let go of the interpreter's lock. What is kept is therefore not the tensor but the storage that has the
+//! bytes, by itself or in a tensor of our own. Only `storage.resize_()` takes bytes from under a storage, as
+//! `free` does: the program must not call it before the request is over.
 
 use super::dlpack::{CPU, CUDA, CUDA_HOST, Tensor};
 use super::exchange::Exchange;
@@ -89,14 +94,16 @@ pub(super) fn lend(object: &Bound<'_, PyAny>, role: Role) -> PyResult<Option<Len
     let py = object.py();
     let Some(torch) = Torch::imported(py)? else { return Ok(None) };
     if let Some(exchange) = torch.exchange_of(object)
-        && let Ok(tensor) = exchange.describe(object)
-        && let Some(lent) = lend_described(object, role, exchange, &tensor)?
+        && let Some((tensor, storage)) = describe(object, exchange)?
+        && let Some(lent) = lend_described(object, role, exchange, (&tensor, storage))?
     {
         return Ok(Some(lent));
     }
     if !object.is_instance(torch.tensor.bind(py))? {
         return Ok(None);
     }
+    // A tensor that nobody else can give other memory: whatever it answers is true of what it keeps.
+    let object = &object.call_method0(intern!(py, "detach"))?;
     let is_cuda: bool = object.getattr(intern!(py, "is_cuda"))?.extract()?;
     if !is_cuda && !object.getattr(intern!(py, "is_cpu"))?.extract::<bool>()? || is_cuda && torch.is_hip {
         let device = object.getattr("device")?;
@@ -119,12 +126,26 @@ pub(super) fn lend(object: &Bound<'_, PyAny>, role: Role) -> PyResult<Option<Len
     of_gpu((address, bytes), keeper, index, || torch.stream(py, index)).map(Some)
 }
 
+/// What the table of C functions says of a tensor, and the storage that has its bytes; none where that has no
+/// words for it. Making an object of the storage may let another thread go on, which may give the tensor other
+/// memory: it is described again afterwards.
+fn describe<'py>(object: &Bound<'py, PyAny>, exchange: Exchange) -> PyResult<Option<(Tensor, Bound<'py, PyAny>)>> {
+    let Ok(before) = exchange.describe(object) else { return Ok(None) };
+    if before.data().is_null() {
+        // Without memory there is nothing to keep.
+        return Ok(Some((before, object.clone())));
+    }
+    let storage = object.call_method0(intern!(object.py(), "untyped_storage"))?;
+    let after = exchange.describe(object).ok().filter(|after| after.data() == before.data());
+    Ok(after.map(|tensor| (tensor, storage)))
+}
+
 /// What a tensor lends that its table of C functions describes; none on devices that nothing is lent of.
 fn lend_described(
     object: &Bound<'_, PyAny>,
     role: Role,
     exchange: Exchange,
-    tensor: &Tensor,
+    (tensor, storage): (&Tensor, Bound<'_, PyAny>),
 ) -> PyResult<Option<Lent>> {
     let kind = tensor.device_type;
     if !matches!(kind, CPU | CUDA | CUDA_HOST) {
@@ -133,7 +154,7 @@ fn lend_described(
     // SAFETY: just filled, and the object that keeps the numbers is the caller's.
     let (address, bytes) = unsafe { tensor.place(object) }?;
     refuse_lazy(object, role)?;
-    let keeper = Keeper::Object(object.clone().unbind());
+    let keeper = Keeper::Object(storage.unbind());
     if kind != CUDA || bytes == 0 {
         return Lent::of_host(address, bytes, keeper).map(Some);
     }
