@@ -22,7 +22,7 @@ pub(crate) fn devices(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
 #[pyfunction]
 pub(crate) fn default_device(py: Python<'_>) -> PyResult<String> {
     begin()?;
-    match detached(py, || choice_of(None))? {
+    match choice_of(py, None)? {
         DeviceChoice::Exactly(id) => Ok(id.to_string()),
         DeviceChoice::Auto => Ok(DeviceId::HOST.to_string()),
     }
@@ -50,7 +50,7 @@ pub(crate) fn calibrate<'py>(
     repetitions: u32,
 ) -> PyResult<Bound<'py, PyAny>> {
     begin()?;
-    let choice = choice_of(device)?;
+    let choice = choice_of(py, device)?;
     let device = detached(py, || open(choice)).map_err(|error| of_device(&error))?;
     let mut interrupted = None;
     let measured = detached(py, || {

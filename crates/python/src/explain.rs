@@ -2,7 +2,7 @@
 
 use crate::count::Count;
 use crate::error::{bad, of_request};
-use crate::life::{begin, detached};
+use crate::life::{Shared, begin, detached};
 use bifolio_device::{DeviceChoice, DeviceId, choose, discover};
 use bifolio_io::{EngineChoice, OpenFile, Router, process};
 use pyo3::prelude::*;
@@ -18,7 +18,7 @@ pub(crate) fn to_python<'py>(py: Python<'py>, value: &impl Serialize) -> PyResul
 
 /// A device by its name; none stands for that of the variable, else for the best one, which is looked for once:
 /// that loads drivers.
-pub(crate) fn choice_of(device: Option<&str>) -> PyResult<DeviceChoice> {
+pub(crate) fn choice_of(py: Python<'_>, device: Option<&str>) -> PyResult<DeviceChoice> {
     static BEST: OnceLock<DeviceId> = OnceLock::new();
     let named = device.map(str::to_owned).or_else(|| std::env::var("BIFOLIO_DEVICE").ok());
     let choice = match named {
@@ -26,7 +26,10 @@ pub(crate) fn choice_of(device: Option<&str>) -> PyResult<DeviceChoice> {
         None => DeviceChoice::Auto,
     };
     Ok(match choice {
-        DeviceChoice::Auto => DeviceChoice::Exactly(*BEST.get_or_init(|| choose(&discover()))),
+        DeviceChoice::Auto => {
+            let best = BEST.get().copied();
+            DeviceChoice::Exactly(best.unwrap_or_else(|| detached(py, || *BEST.get_or_init(|| choose(&discover())))))
+        }
         choice @ DeviceChoice::Exactly(_) => choice,
     })
 }
@@ -39,7 +42,7 @@ pub(crate) fn plan<'py>(
     device: Option<&str>,
     engine: Option<&str>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let choice = choice_of(device)?;
+    let choice = choice_of(py, device)?;
     let engine: EngineChoice = engine.map_or(Ok(EngineChoice::Auto), |name| name.parse().map_err(bad))?;
     let planned = detached(py, || {
         let router = process::router(choice)?;
@@ -75,7 +78,7 @@ pub(crate) fn explain<'py>(
     engine: Option<&str>,
 ) -> PyResult<Bound<'py, PyAny>> {
     begin()?;
-    let file = detached(py, || OpenFile::open(&path)).map_err(|error| of_request(&error))?;
+    let file = Shared::new(detached(py, || OpenFile::open(&path)).map_err(|error| of_request(&error))?);
     plan(py, &file, (offset.0, length.map(|length| length.0)), device, engine)
 }
 

@@ -5,7 +5,7 @@ use crate::count::Count;
 use crate::error::{bad, of_device, of_request, unsupported};
 use crate::explain::plan;
 use crate::future::{Future, Running};
-use crate::life::{Owner, READ, begin, detached, write_options};
+use crate::life::{Owner, READ, Shared, begin, detached, write_options};
 use crate::stream::RawStream;
 use bifolio_device::BackendKind;
 use bifolio_io::{Advice, Buffer, Cancel, ErrorKind, OpenFile, PendingOnStream, ReadExtent, ReadOptions, process};
@@ -23,7 +23,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 #[derive(Debug)]
 pub(crate) struct File {
     /// None once it was closed.
-    open: RwLock<Option<Arc<OpenFile>>>,
+    open: RwLock<Option<Shared<OpenFile>>>,
     name: PathBuf,
     writable: bool,
 }
@@ -49,19 +49,19 @@ pub(crate) fn open(py: Python<'_>, path: PathBuf, mode: &str) -> PyResult<File> 
         }
         Ok(file)
     });
-    let open = RwLock::new(Some(Arc::new(opened.map_err(|error| of_request(&error))?)));
+    let open = RwLock::new(Some(Shared::new(opened.map_err(|error| of_request(&error))?)));
     Ok(File { open, name: path, writable })
 }
 
 impl File {
     /// The file, or a refusal where it was closed. Every call of an open file begins here.
-    fn file(&self) -> PyResult<Arc<OpenFile>> {
+    fn file(&self) -> PyResult<Shared<OpenFile>> {
         begin()?;
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         open.clone().ok_or_else(|| PyValueError::new_err(format!("{}: the file is closed", self.name.display())))
     }
 
-    fn writable_file(&self) -> PyResult<Arc<OpenFile>> {
+    fn writable_file(&self) -> PyResult<Shared<OpenFile>> {
         let file = self.file()?;
         if self.writable {
             return Ok(file);
@@ -115,7 +115,7 @@ fn submit_on(
     mut lent: Lent,
     (offset, bytes): (u64, u64),
     stream: RawStream,
-) -> PyResult<Option<PendingOnStream>> {
+) -> PyResult<Option<(PendingOnStream, Cancel)>> {
     let router = Arc::clone(&lent.router);
     if router.device().id().backend != BackendKind::Cuda {
         let id = router.device().id();
@@ -132,7 +132,7 @@ fn submit_on(
         }
         router.submit_read_on(&stream, file, offset, Some(bytes), &buffer, &options)
     });
-    submitted.map(Some).or_else(|error| beyond_the_end(error, None))
+    submitted.map(|pending| Some((pending, options.cancel))).or_else(|error| beyond_the_end(error, None))
 }
 
 /// Extents as Python has them: an (n, 3) array of 64-bit integers, or a sequence of (offset, length, place).
@@ -225,7 +225,7 @@ impl File {
             return Ok(0);
         }
         if let Some(stream) = stream {
-            let Some(pending) = submit_on(py, &file, lent, (offset, bytes), stream)? else { return Ok(0) };
+            let Some((pending, _)) = submit_on(py, &file, lent, (offset, bytes), stream)? else { return Ok(0) };
             // The rest is the stream's; the request keeps the memory until it has landed.
             return detached(py, || pending.into_host().wait()).map_err(|error| of_request(&error));
         }
@@ -301,7 +301,9 @@ impl File {
         }
         if let Some(stream) = stream {
             let pending = submit_on(py, &file, lent, (offset, bytes), stream)?;
-            return Ok(Future::new(pending.map_or(Running::Nothing, Running::OnStream)));
+            return Ok(Future::new(
+                pending.map_or(Running::Nothing, |(pending, cancel)| Running::OnStream(pending, cancel)),
+            ));
         }
         let (router, producer) = (Arc::clone(&lent.router), lent.producer);
         let options = ReadOptions::default();
@@ -392,10 +394,10 @@ impl File {
     }
 
     /// Closes the file. Requests under way go on; further calls are refused.
-    fn close(&self, py: Python<'_>) {
+    fn close(&self) {
         let file = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
-        // Ending registrations with a device may wait for it.
-        py.detach(|| drop(file));
+        // Outside of the lock: ending registrations with a device may wait for it.
+        drop(file);
     }
 
     /// Whether it was closed.
@@ -434,7 +436,8 @@ impl File {
 
     #[pyo3(signature = (*exception))]
     fn __exit__(&self, exception: &Bound<'_, PyTuple>) {
-        self.close(exception.py());
+        let _ = exception;
+        self.close();
     }
 
     fn __repr__(&self) -> String {

@@ -8,8 +8,9 @@
 use crate::error::{bad, of_request};
 use crate::explain::to_python;
 use crate::file::is_beyond_the_end;
+use crate::life::end_detached;
 use bifolio_device::fork::Birth;
-use bifolio_io::{BatchReport, Error as IoError, Pending, PendingOnStream, ReadReport, WriteReport};
+use bifolio_io::{BatchReport, Cancel, Error as IoError, Pending, PendingOnStream, ReadReport, WriteReport};
 use pyo3::exceptions::{PyOSError, PyTimeoutError};
 use pyo3::prelude::*;
 use std::future::Future as _;
@@ -43,7 +44,7 @@ pub(crate) enum Running {
     Read(Pending<ReadReport>),
     Batch(Pending<BatchReport>),
     Write(Pending<WriteReport>),
-    OnStream(PendingOnStream),
+    OnStream(PendingOnStream, Cancel),
     /// There was nothing to do.
     Nothing,
 }
@@ -52,8 +53,21 @@ pub(crate) enum Running {
 enum State {
     Running(Running),
     /// A thread waits for the stream.
-    Watched,
+    Watched(Cancel),
     Over(Outcome),
+}
+
+impl State {
+    /// What is under way on a stream, for whoever waits for it; the state is to be set afterwards.
+    fn take_on_stream(&mut self) -> Option<(PendingOnStream, Cancel)> {
+        match std::mem::replace(self, Self::Running(Running::Nothing)) {
+            Self::Running(Running::OnStream(pending, cancel)) => Some((pending, cancel)),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
 }
 
 /// How a request ended. Shared, because exceptions are made of it without the lock: making them runs code of
@@ -141,7 +155,7 @@ impl Request {
             Running::Read(pending) => poll(pending, &mut context, outcome_of_read),
             Running::Batch(pending) => poll(pending, &mut context, |outcome| outcome_of(outcome, Report::Batch)),
             Running::Write(pending) => poll(pending, &mut context, |outcome| outcome_of(outcome, Report::Write)),
-            Running::OnStream(_) => None,
+            Running::OnStream(..) => None,
             Running::Nothing => Some(Ok(Arc::new(Report::Bytes(0)))),
         };
         if over.is_some() {
@@ -159,15 +173,13 @@ impl Request {
             Running::Read(pending) => pending.try_take().map(outcome_of_read),
             Running::Batch(pending) => pending.try_take().map(|outcome| outcome_of(outcome, Report::Batch)),
             Running::Write(pending) => pending.try_take().map(|outcome| outcome_of(outcome, Report::Write)),
-            Running::OnStream(pending) if pending.is_done() => None,
-            Running::OnStream(_) => return state,
+            Running::OnStream(pending, _) if pending.is_done() => None,
+            Running::OnStream(..) => return state,
             Running::Nothing => Some(Ok(Arc::new(Report::Bytes(0)))),
         };
         if let Some(outcome) = over {
             *state = State::Over(outcome);
-        } else if matches!(running, Running::OnStream(_))
-            && let State::Running(Running::OnStream(pending)) = std::mem::replace(&mut *state, State::Watched)
-        {
+        } else if let Some((pending, _)) = state.take_on_stream() {
             *state = State::Over(outcome_of(pending.wait(), Report::Bytes));
             self.signal.set();
         }
@@ -177,10 +189,8 @@ impl Request {
     /// Has a thread wait for the stream, so that the signal is set when the bytes are in place.
     fn watch(self: &Arc<Self>) {
         let mut state = lock(&self.state);
-        if !matches!(*state, State::Running(Running::OnStream(_))) {
-            return;
-        }
-        if let State::Running(Running::OnStream(pending)) = std::mem::replace(&mut *state, State::Watched) {
+        if let Some((pending, cancel)) = state.take_on_stream() {
+            *state = State::Watched(cancel);
             let request = Arc::clone(self);
             let wait = move || {
                 let outcome = outcome_of(pending.wait(), Report::Bytes);
@@ -253,6 +263,20 @@ impl Future {
     }
 }
 
+impl Drop for Future {
+    /// What goes on in the order of a stream has a share of its file, whose end may wait for a device.
+    fn drop(&mut self) {
+        // In a child, a thread of the parent's may have held the lock.
+        if self.birth.was_elsewhere() {
+            return;
+        }
+        let on_stream = lock(&self.request.state).take_on_stream();
+        if let Some(on_stream) = on_stream {
+            end_detached(on_stream);
+        }
+    }
+}
+
 #[pymethods]
 impl Future {
     /// Waits until the request is over: how many bytes it has moved, or its exception. `TimeoutError` after
@@ -289,10 +313,8 @@ impl Future {
             State::Running(Running::Read(pending)) => pending.cancel(),
             State::Running(Running::Batch(pending)) => pending.cancel(),
             State::Running(Running::Write(pending)) => pending.cancel(),
-            State::Running(Running::OnStream(pending)) => pending.cancel(),
+            State::Running(Running::OnStream(_, cancel)) | State::Watched(cancel) => cancel.cancel(),
             State::Running(Running::Nothing) | State::Over(_) => return Ok(false),
-            // The thread has it. Its bytes land, as they would have a moment later.
-            State::Watched => {}
         }
         Ok(true)
     }

@@ -17,6 +17,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -52,7 +53,53 @@ pub(crate) enum Keeper {
     /// A view of the buffer protocol: its exporter neither moves nor resizes while there is one.
     View(#[allow(dead_code, reason = "kept for its destructor")] View),
     /// Memory of ours.
-    Memory(#[allow(dead_code, reason = "kept for its reference")] Arc<Allocation>),
+    Memory(#[allow(dead_code, reason = "kept for its reference")] Shared<Allocation>),
+}
+
+/// A share of something whose end may wait for a device, whose work may wait for a function of the program's in
+/// Python: the last share ends without the interpreter's lock. Shares are dropped by threads that have it.
+#[derive(Debug)]
+pub(crate) struct Shared<T: Send>(Option<Arc<T>>);
+
+impl<T: Send> Shared<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Some(Arc::new(value)))
+    }
+
+    /// A share for others, who end it with or without the lock.
+    pub(crate) fn share(&self) -> &Arc<T> {
+        self.0.as_ref().expect("a share has its value until it is dropped")
+    }
+}
+
+impl<T: Send> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T: Send> Deref for Shared<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.share()
+    }
+}
+
+impl<T: Send> Drop for Shared<T> {
+    fn drop(&mut self) {
+        if let Some(last) = self.0.take().and_then(Arc::into_inner) {
+            end_detached(last);
+        }
+    }
+}
+
+/// Drops something without the interpreter's lock, which the caller has. A thread that lets go of it while the
+/// interpreter ends does not get it back: what the end has not waited for is dropped as it is.
+pub(crate) fn end_detached<T: Send>(value: T) {
+    if !is_ending() {
+        Python::try_attach(move |py| detached(py, move || drop(value)));
+    }
 }
 
 /// A filled `Py_buffer`.

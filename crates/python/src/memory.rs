@@ -4,7 +4,7 @@ use crate::buffer::{self, Lent};
 use crate::count::Count;
 use crate::error::{bad, of_device, of_request};
 use crate::explain::{choice_of, device_of};
-use crate::life::{Keeper, begin, detached};
+use crate::life::{Keeper, Shared, begin, detached};
 use bifolio_device::{Allocation, BackendKind, DevicePtr, DeviceSlice};
 use bifolio_io::{Router, process};
 use pyo3::exceptions::{PyAttributeError, PyBufferError, PyIndexError, PyTypeError};
@@ -21,7 +21,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Memory {
     router: Arc<Router>,
-    allocation: Arc<Allocation>,
+    allocation: Shared<Allocation>,
     start: u64,
     bytes: u64,
 }
@@ -31,10 +31,10 @@ pub(crate) struct Memory {
 #[pyo3(signature = (nbytes, device = None), text_signature = "(nbytes, device=None)")]
 pub(crate) fn empty(py: Python<'_>, nbytes: Count, device: Option<&str>) -> PyResult<Memory> {
     begin()?;
-    let choice = choice_of(device)?;
+    let choice = choice_of(py, device)?;
     let router = detached(py, || process::router(choice)).map_err(|error| of_request(&error))?;
     let memory = detached(py, || router.device().alloc(nbytes.0)).map_err(|error| of_device(&error))?;
-    Ok(Memory { router, allocation: Arc::new(memory), start: 0, bytes: nbytes.0 })
+    Ok(Memory { router, allocation: Shared::new(memory), start: 0, bytes: nbytes.0 })
 }
 
 /// Host memory behind an address that only the device can use, as a GPU's is: for testing, without a GPU, what
@@ -77,7 +77,7 @@ impl Memory {
     /// What it lends to a request.
     pub(crate) fn lend(&self) -> Lent {
         let producer = (self.kind() == BackendKind::Cuda).then_some(buffer::DEFAULT_STREAM);
-        let keeper = Keeper::Memory(Arc::clone(&self.allocation));
+        let keeper = Keeper::Memory(self.allocation.clone());
         Lent { router: Arc::clone(&self.router), address: self.address(), bytes: self.bytes, keeper, producer }
     }
 
@@ -146,7 +146,7 @@ impl Memory {
             return Err(PyIndexError::new_err("a slice of memory has the step 1"));
         }
         let (start, bytes) = (self.start + range.start as u64, range.slicelength as u64);
-        Ok(Self { router: Arc::clone(&self.router), allocation: Arc::clone(&self.allocation), start, bytes })
+        Ok(Self { router: Arc::clone(&self.router), allocation: self.allocation.clone(), start, bytes })
     }
 
     /// A copy of the bytes in host memory.
@@ -228,7 +228,7 @@ impl Memory {
             return Err(PyBufferError::new_err("DLPack capsules of bifolio share the memory: copy what you need"));
         }
         let versioned = max_version.is_some_and(|(major, _)| major >= 1);
-        buffer::export(py, &self.allocation, (self.address().0, self.bytes), versioned)
+        buffer::export(py, self.allocation.share(), (self.address().0, self.bytes), versioned)
     }
 
     /// # Safety

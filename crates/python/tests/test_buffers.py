@@ -6,6 +6,7 @@ import gc
 import mmap
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ import bifolio
 import pytest
 from bifolio import _native
 
-from conftest import OnlyCudaArray, OnlyDlpack, RefusingCudaArray, need_gpu, need_module
+from conftest import OnlyCudaArray, OnlyDlpack, RefusingCudaArray, need_gpu, need_module, run_program
 
 
 @pytest.fixture
@@ -146,6 +147,83 @@ def test_empty_arrays_have_every_stream(file: Any, path: Path, content: bytes) -
         assert file.write_from(empty, stream=stream) == 0
         assert file.pwrite(empty, stream=stream).result() == 0
     assert path.read_bytes() == content
+
+
+class Counts:
+    """Counts while nothing else runs in the interpreter, which switches threads only where it is told to."""
+
+    def __enter__(self) -> "Counts":
+        self.counted, self.ends, self.before = 0, False, sys.getswitchinterval()
+        self.thread = threading.Thread(target=self.count)
+        sys.setswitchinterval(1000)
+        self.thread.start()
+        return self
+
+    def count(self) -> None:
+        while not self.ends:
+            self.counted += 1
+            time.sleep(0)
+
+    def __exit__(self, *exception: object) -> None:
+        self.ends = True
+        sys.setswitchinterval(self.before)
+        self.thread.join()
+
+
+@pytest.mark.parametrize("last", ["object", "part"])
+def test_memory_is_freed_while_other_threads_go_on(last: str) -> None:
+    # On a GPU that waits for work, which may wait for a function of the program's in Python.
+    content = bytes(64 << 20)
+    with Counts() as counts:
+        for _ in range(200):
+            memory = bifolio.empty(len(content), "host")
+            memory.copy_from(content)
+            if last == "part":
+                memory = memory[5:]
+            seen = counts.counted
+            del memory
+            if counts.counted > seen:
+                break
+        else:
+            pytest.fail("no other thread ran while memory was freed")
+
+
+LOOKS = """
+import sys, threading, time
+import bifolio
+file = bifolio.open(sys.argv[1])
+counted = 0
+ends = False
+def count():
+    global counted
+    while not ends:
+        counted += 1
+        time.sleep(0)
+thread = threading.Thread(target=count)
+sys.setswitchinterval(1000)
+thread.start()
+seen = counted
+try:
+    {call}
+except ValueError:
+    print("other threads ran" if counted > seen else "nobody ran")
+ends = True
+thread.join()
+"""
+
+
+@pytest.mark.parametrize("call", ['file.explain(engine="warp")', "file.read_into(bytearray(10), 0, 11)"])
+def test_devices_are_looked_for_while_other_threads_go_on(path: Path, call: str) -> None:
+    # Calls that end, for a wrong argument, when the device was found: nothing else of them waits. Once in a
+    # process, and not long where there is no driver: another thread has a chance to run, and no more.
+    outputs = set()
+    for _ in range(50):
+        ended = run_program(LOOKS.format(call=call), path)
+        assert ended.returncode == 0, ended.stderr
+        outputs.add(ended.stdout)
+        if "other threads ran\n" in outputs:
+            return
+    pytest.fail(f"no other thread ran while devices were looked for: {outputs}")
 
 
 def fenced(count: int, **entries: Any) -> OnlyCudaArray:

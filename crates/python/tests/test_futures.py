@@ -14,7 +14,7 @@ import bifolio
 import pytest
 from bifolio import _waiting
 
-from conftest import Kind, bytes_of_seed, run_program
+from conftest import Kind, bytes_of_seed, need_gpu, need_module, run_program
 
 # More requests than run at a time, so that the last of them wait for their turn.
 MANY = 200
@@ -422,6 +422,59 @@ print("the parent goes on")
 """, path)
     assert "refused 9 of 9" in out
     assert "the parent goes on" in out
+
+
+def test_a_child_lets_go_of_memory_of_its_parent(path: Path) -> None:
+    # Threads of the parent allocate meanwhile: the child has their locks as they were, and nobody to open them.
+    out = check("""
+import gc
+file = bifolio.open(path)
+ends = threading.Event()
+def allocate():
+    while not ends.is_set():
+        bifolio.empty(1 << 16, "host").copy_from(bytes(1 << 16))
+threads = [threading.Thread(target=allocate) for _ in range(3)]
+for thread in threads:
+    thread.start()
+for _ in range(20):
+    memory = bifolio.empty(size, "host")
+    part, lent = memory[10:], memoryview(memory)
+    future = file.pread(memory)
+    child = os.fork()
+    if child == 0:
+        del memory, part, future, file
+        lent.release()
+        gc.collect()
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0, status
+    # What the child let go of is still the parent's.
+    assert future.result() == size
+    assert memory.to_bytes() == open(path, "rb").read()
+ends.set()
+for thread in threads:
+    thread.join()
+print("the parent goes on")
+""", path)
+    assert "the parent goes on" in out
+
+
+def test_a_read_that_waits_for_its_stream_is_cancelled(file: bifolio.File, path: Path) -> None:
+    # cancel() said True and did nothing once a thread waited for the stream.
+    cupy = need_module("cupy")
+    need_gpu()
+    # Longer than the memory through which it goes, so that parts of it are still to be read.
+    length = 1 << 30
+    os.truncate(path, length)
+    target = cupy.empty(length, "uint8")
+    cancelled = 0
+    for _ in range(5):
+        future = file.pread(target, stream=cupy.cuda.Stream(non_blocking=True))
+        os.close(future.event_descriptor())
+        if future.cancel():
+            reason = future.exception()
+            cancelled += isinstance(reason, bifolio.CancelledError)
+    assert cancelled > 0
 
 
 def test_a_process_that_only_imported_the_package_may_fork(path: Path) -> None:

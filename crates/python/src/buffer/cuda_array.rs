@@ -42,7 +42,7 @@ pub(super) fn lend<'py>(object: &Bound<'py, PyAny>, role: Role) -> PyResult<Opti
         None => DEFAULT_STREAM,
     };
     let bytes = bytes_of(&shape, element.checked_mul(8).ok_or_else(|| broken("has elements that are too large"))?)?;
-    Lent::of_gpu(address, bytes, Keeper::Object(object.clone().unbind()), Some(producer)).map(Some)
+    Lent::of_gpu(py, address, bytes, Keeper::Object(object.clone().unbind()), Some(producer)).map(Some)
 }
 
 /// An entry that is there and not None.

@@ -107,8 +107,8 @@ pub(super) fn lend(object: &Bound<'_, PyAny>, role: Role) -> PyResult<Option<Len
     let (address, bytes) = unsafe { tensor.place(object) }?;
     let keeper = Keeper::Object(capsule.unbind());
     let lent = match kind {
-        CUDA => Lent::of_gpu(address, bytes, keeper, Some(DEFAULT_STREAM)),
-        _ => Lent::of_host(address, bytes, keeper),
+        CUDA => Lent::of_gpu(py, address, bytes, keeper, Some(DEFAULT_STREAM)),
+        _ => Lent::of_host(py, address, bytes, keeper),
     };
     lent.map(Some)
 }

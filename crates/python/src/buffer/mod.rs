@@ -18,7 +18,7 @@ mod protocol;
 mod torch;
 
 use crate::error::{bad, of_request};
-use crate::life::Keeper;
+use crate::life::{Keeper, detached};
 use crate::memory::Memory;
 use bifolio_device::pointer::{Located, locate};
 use bifolio_device::{BackendKind, DeviceChoice, DeviceId, DevicePtr, DeviceSlice, Stream};
@@ -26,13 +26,16 @@ use bifolio_io::{Router, process};
 use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) use dlpack::{device_of as dlpack_device, export};
 
 /// The default stream of a device, which waits for all streams that do not opt out.
 pub(crate) const DEFAULT_STREAM: u64 = 1;
+
+/// Routers that are remembered to be there, at most: a program may make and destroy contexts for ever.
+const FOUND_MAX: usize = 64;
 
 /// What the memory is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,18 +105,18 @@ impl Lent {
     }
 
     /// Memory of the host.
-    fn of_host(address: u64, bytes: u64, keeper: Keeper) -> PyResult<Self> {
+    fn of_host(py: Python<'_>, address: u64, bytes: u64, keeper: Keeper) -> PyResult<Self> {
         if address == 0 && bytes > 0 {
             return Err(null(bytes));
         }
-        let router = process::router(DeviceChoice::Exactly(DeviceId::HOST)).map_err(|error| of_request(&error))?;
+        let router = router_at(py, DeviceId::HOST)?;
         Ok(Self { router, address: DevicePtr(address), bytes, keeper, producer: None })
     }
 
     /// Memory that is said to be a GPU's.
-    fn of_gpu(address: u64, bytes: u64, keeper: Keeper, producer: Option<u64>) -> PyResult<Self> {
+    fn of_gpu(py: Python<'_>, address: u64, bytes: u64, keeper: Keeper, producer: Option<u64>) -> PyResult<Self> {
         if bytes == 0 {
-            return Self::of_host(0, 0, keeper);
+            return Self::of_host(py, 0, 0, keeper);
         }
         if address == 0 {
             return Err(null(bytes));
@@ -125,7 +128,8 @@ impl Lent {
             ))
         })?;
         check_length(address, bytes, &located)?;
-        let router = process::router_of(&located).map_err(|error| of_request(&error))?;
+        let place = (located.device, located.context, located.incarnation);
+        let router = router_by(py, place, || process::router_of(&located))?;
         // Only CUDA's streams can be waited for from outside.
         let producer = producer.filter(|_| located.device.backend == BackendKind::Cuda);
         Ok(Self { router, address: located.address, bytes, keeper, producer })
@@ -155,6 +159,40 @@ impl Lent {
             Some(raw) => adopt(router, raw)?.synchronize(),
         }
     }
+}
+
+/// A device, a context of the program's (0 for the primary one), and which device of that number it is (0 where
+/// nobody asks).
+type Place = (DeviceId, u64, u64);
+
+/// Where routers were found before: the next look is short.
+static FOUND: Mutex<Vec<Place>> = Mutex::new(Vec::new());
+
+/// The router of a device, in its primary context.
+fn router_at(py: Python<'_>, id: DeviceId) -> PyResult<Arc<Router>> {
+    router_by(py, (id, 0, 0), || process::router(DeviceChoice::Exactly(id)))
+}
+
+/// A router, which is made without the interpreter's lock: opening a device takes long, and runs a driver.
+fn router_by(
+    py: Python<'_>,
+    place: Place,
+    find: impl Send + FnOnce() -> bifolio_io::Result<Arc<Router>>,
+) -> PyResult<Arc<Router>> {
+    let found = || FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_short = found().contains(&place);
+    if is_short {
+        return find().map_err(|error| of_request(&error));
+    }
+    let router = detached(py, find).map_err(|error| of_request(&error))?;
+    let mut found = found();
+    if found.len() == FOUND_MAX {
+        found.remove(0);
+    }
+    if !found.contains(&place) {
+        found.push(place);
+    }
+    Ok(router)
 }
 
 /// A stream of the program's.

@@ -30,5 +30,5 @@ pub(super) fn lend(object: &Bound<'_, PyAny>, view: View, role: Role) -> PyResul
         return Err(not_contiguous(object));
     }
     let (address, bytes) = (view.0.buf as u64, view.0.len as u64);
-    Lent::of_host(address, bytes, Keeper::View(view))
+    Lent::of_host(object.py(), address, bytes, Keeper::View(view))
 }

@@ -10,10 +10,9 @@
 use super::dlpack::{CPU, CUDA, CUDA_HOST, Tensor};
 use super::exchange::Exchange;
 use super::{Lent, Role, not_contiguous};
-use crate::error::{bad, of_request};
+use crate::error::bad;
 use crate::life::Keeper;
-use bifolio_device::{BackendKind, DeviceChoice, DeviceId, DevicePtr};
-use bifolio_io::process;
+use bifolio_device::{BackendKind, DeviceId, DevicePtr};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -120,10 +119,10 @@ pub(super) fn lend(object: &Bound<'_, PyAny>, role: Role) -> PyResult<Option<Len
     let address: u64 = object.call_method0(intern!(py, "data_ptr"))?.extract()?;
     let keeper = Keeper::Object(object.clone().unbind());
     if !is_cuda || bytes == 0 {
-        return Lent::of_host(address, bytes, keeper).map(Some);
+        return Lent::of_host(py, address, bytes, keeper).map(Some);
     }
     let index: u32 = object.call_method0(intern!(py, "get_device"))?.extract()?;
-    of_gpu((address, bytes), keeper, index, || torch.stream(py, index)).map(Some)
+    of_gpu(py, (address, bytes), keeper, index, || torch.stream(py, index)).map(Some)
 }
 
 /// What the table of C functions says of a tensor, and the storage that has its bytes; none where that has no
@@ -156,15 +155,16 @@ fn lend_described(
     refuse_lazy(object, role)?;
     let keeper = Keeper::Object(storage.unbind());
     if kind != CUDA || bytes == 0 {
-        return Lent::of_host(address, bytes, keeper).map(Some);
+        return Lent::of_host(object.py(), address, bytes, keeper).map(Some);
     }
     let stream = || exchange.current_stream(object.py(), (CUDA, tensor.device_id));
-    of_gpu((address, bytes), keeper, tensor.device_id.cast_unsigned(), stream).map(Some)
+    of_gpu(object.py(), (address, bytes), keeper, tensor.device_id.cast_unsigned(), stream).map(Some)
 }
 
 /// Memory of a GPU. `PyTorch` numbers devices as the driver does, and works in their primary contexts: the
 /// driver needs not be asked.
 fn of_gpu(
+    py: Python<'_>,
     (address, bytes): (u64, u64),
     keeper: Keeper,
     index: u32,
@@ -173,8 +173,7 @@ fn of_gpu(
     if address == 0 {
         return Err(super::null(bytes));
     }
-    let id = DeviceId::new(BackendKind::Cuda, index);
-    let router = process::router(DeviceChoice::Exactly(id)).map_err(|error| of_request(&error))?;
+    let router = super::router_at(py, DeviceId::new(BackendKind::Cuda, index))?;
     Ok(Lent { router, address: DevicePtr(address), bytes, keeper, producer: Some(stream()?) })
 }
 
