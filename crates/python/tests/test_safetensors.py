@@ -3,6 +3,7 @@ one allocation."""
 
 import json
 import struct
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,47 @@ def test_tensors_are_cut_as_the_reference_cuts_them(target: Path) -> None:
         # These the reference does not know.
         for name, index in [("a", (..., 3)), ("a", (-1, ..., s(1, 3))), ("a", ...), ("flat", -1)]:
             numpy.testing.assert_array_equal(ours.get_slice(name)[index], tensors[name][index])
+
+
+def test_narrow_cuts_of_many_rows_list_no_runs(target: Path) -> None:
+    # Every run was listed, as a tuple, before it was decided that there were too many of them.
+    rows = numpy.arange(300_000 * 4, dtype="float32").reshape(300_000, 4)
+    reference_numpy.save_file({"rows": rows}, target)
+    with safe_open(target, "np") as file:
+        part = file.get_slice("rows")
+        part[:, 1:3]
+        tracemalloc.start()
+        try:
+            cut = part[:, 1:3]
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    numpy.testing.assert_array_equal(cut, rows[:, 1:3])
+    # The rows, and what is cut of them.
+    assert peak < rows.nbytes + cut.nbytes + 100_000
+
+
+@pytest.mark.parametrize(
+    ("framework", "shape", "words"),
+    [
+        ("np", [0, 2**63, 2], r"the shape \[0, 9223372036854775808, 2\]"),
+        ("np", [0] * 65, "65 sides"),
+        ("np", [1] * 65, "65 sides"),
+        # PyTorch takes any number of sides.
+        ("pt", [0, 2**63, 2], r"the shape \[0, 9223372036854775808, 2\]"),
+    ],
+)
+def test_shapes_that_the_framework_does_not_take_are_told(
+    target: Path, framework: str, shape: list[int], words: str
+) -> None:
+    if framework == "pt":
+        need_module("torch")
+    size = 0 if 0 in shape else 1
+    target.write_bytes(raw({"odd": entry("U8", shape, 0, size)}, bytes(size)))
+    with pytest.raises(SafetensorError, match=f"the tensor 'odd' has {words}, which .* does not take: "):
+        load_file(target, "cpu", framework)
+    with safe_open(target, framework, "cpu") as file, pytest.raises(SafetensorError, match=words):
+        file.get_tensor("odd")
 
 
 def test_wrong_cuts_are_refused(target: Path) -> None:
@@ -285,6 +327,9 @@ def test_indexes_that_lie_are_refused(sharded: Path) -> None:
         ('{"weight_map": {"a": "../model-0.safetensors"}}', "does not lie beside"),
         ('{"weight_map": {"a": "/etc/passwd"}}', "does not lie beside"),
         ('{"weight_map": {"a": ""}}', "does not lie beside"),
+        ('{"weight_map": {"a": "\\ud800"}}', r"shard '\\ud800' has characters that no file's name has"),
+        ('{"weight_map": {"a": "b\\u0000c"}}', r"shard 'b\\x00c' has characters"),
+        ('{"weight_map": ' + "[" * 200_000 + "]" * 200_000 + "}", "no index"),
         ('{"weight_map": {"a": "model-0.safetensors"}}', "'a' should be in model-0.safetensors, and is not"),
     ]:
         index.write_text(text)

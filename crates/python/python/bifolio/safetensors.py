@@ -13,7 +13,7 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any, TypeAlias
@@ -106,7 +106,7 @@ def _shards_of(index: str) -> tuple[list[_Shard], dict[str, _Shard]]:
         try:
             weight_map = json.load(file)["weight_map"]
             names = {str(tensor): str(shard) for tensor, shard in weight_map.items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise SafetensorError(f"{index}: this is no index of a checkpoint, which has a weight_map") from error
     folder = os.path.dirname(index)
     shards: dict[str, _Shard] = {}
@@ -114,11 +114,20 @@ def _shards_of(index: str) -> tuple[list[_Shard], dict[str, _Shard]]:
         # An index comes with the checkpoint, from anywhere; it names its neighbours and nothing else.
         if name != os.path.basename(name) or name in {"", ".", ".."}:
             raise SafetensorError(f"{index}: the shard {name!r} does not lie beside the index")
+        if not _is_file_name(name):
+            raise SafetensorError(f"{index}: the shard {name!r} has characters that no file's name has")
         shards[name] = _Shard(os.path.join(folder, name))
     for tensor, name in names.items():
         if tensor not in shards[name].entries:
             raise SafetensorError(f"{index}: the tensor {tensor!r} should be in {name}, and is not")
     return list(shards.values()), {tensor: shards[name] for tensor, name in names.items()}
+
+
+def _is_file_name(name: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
 
 
 class _Numpy:
@@ -391,13 +400,29 @@ def _check_length(shard: _Shard, got: int, wanted: int) -> None:
 def _tensor(owner: _Framework, memory: Any, start: int, entry: _Entry, dtype: Any, shape: tuple[int, ...]) -> Any:
     """A view of bytes of an allocation, or a copy where they are not aligned to their type."""
     count = math.prod(shape) * _BITS[entry.dtype] // 8
-    shape = owner.shape(entry, shape)
     if count == 0:
-        return owner.empty(shape, dtype)
+        return _empty(owner, entry, dtype, shape)
     part = memory[start : start + count]
     if start % entry.alignment:
         part = owner.copied(part)
-    return part.view(dtype).reshape(shape)
+    return _in_shape(owner, entry, shape, part.view(dtype).reshape)
+
+
+def _empty(owner: _Framework, entry: _Entry, dtype: Any, shape: tuple[int, ...]) -> Any:
+    return _in_shape(owner, entry, shape, lambda sides: owner.empty(sides, dtype))
+
+
+def _in_shape(owner: _Framework, entry: _Entry, shape: tuple[int, ...], make: Callable[[tuple[int, ...]], Any]) -> Any:
+    """What is made in the shape that the framework has for it, whose refusal is told as what it is: the format
+    has no limits for the number of sides, nor for sides of a tensor without elements."""
+    shape = owner.shape(entry, shape)
+    try:
+        return make(shape)
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+        sides = f"{len(shape)} sides" if len(shape) > 8 else f"the shape {list(shape)}"
+        raise SafetensorError(
+            f"the tensor {entry.name!r} has {sides}, which {owner.name} does not take: {error}"
+        ) from error
 
 
 class safe_open:
@@ -477,19 +502,17 @@ class _Slice:
             raise SafetensorError(f"{self._shard.path}: {entry.name!r} is {entry.dtype}, which is read as a whole")
         count = math.prod(sides) * bits // 8
         if count == 0:
-            return owner.empty(owner.shape(entry, shape), dtype)
+            return _empty(owner, entry, dtype, shape)
         file, start = self._opened._file(self._shard), self._shard.data_start + entry.begin
-        if bits % 8:
-            extents = [(start, count, 0)]
-        else:
-            extents = list(_extents_of(ranges, entry.shape, bits // 8, start))
-        memory = owner.allocate(count)
-        if len(extents) == 1:
-            _check_length(self._shard, file.read_into(memory, extents[0][0], count), count)
-        elif extents[0][1] >= _RUN_BYTES_MIN:
-            _check_length(self._shard, file.read_batch(memory, _packed(extents)), count)
-        else:
+        runs = _Runs(ranges, entry.shape, bits)
+        # Decided before the runs are listed: there may be millions of them.
+        if runs.count > 1 and runs.bytes < _RUN_BYTES_MIN:
             return self._cut_in_memory(file, ranges, is_kept, dtype)
+        memory = owner.allocate(count)
+        if runs.count == 1:
+            _check_length(self._shard, file.read_into(memory, start + runs.first, count), count)
+        else:
+            _check_length(self._shard, file.read_batch(memory, runs.extents(start)), count)
         return _tensor(owner, memory, 0, entry, dtype, shape)
 
     def _cut_in_memory(
@@ -535,26 +558,33 @@ def _ranges_of(index: _Index | tuple[_Index, ...], entry: _Entry) -> tuple[list[
     return ranges, is_kept
 
 
-def _extents_of(
-    ranges: list[tuple[int, int]], shape: tuple[int, ...], element: int, start: int
-) -> Iterable[tuple[int, int, int]]:
-    """The runs of a cut in the file, with their places one after the other."""
-    strides = [element * math.prod(shape[number + 1 :]) for number in range(len(shape))]
-    # What follows the last side that is cut lies side by side.
-    cut = max((number for number, part in enumerate(ranges) if part != (0, shape[number])), default=None)
-    if cut is None:
-        return [(start, element * math.prod(shape), 0)]
-    first, end = ranges[cut]
-    run = (end - first) * strides[cut]
-    outer = [range(*part) for part in ranges[:cut]]
-    offsets = (
-        start + first * strides[cut] + sum(at * stride for at, stride in zip(place, strides, strict=False))
-        for place in itertools.product(*outer)
-    )
-    return ((offset, run, number * run) for number, offset in enumerate(offsets))
+class _Runs:
+    """The bytes of a cut that is not empty: runs of one length in the file, their places one after the other."""
 
+    def __init__(self, ranges: list[tuple[int, int]], shape: tuple[int, ...], bits: int) -> None:
+        self._strides = [bits * math.prod(shape[number + 1 :]) // 8 for number in range(len(shape))]
+        # What follows the last side that is cut lies side by side.
+        cut = max((number for number, part in enumerate(ranges) if part != (0, shape[number])), default=None)
+        self._outer = [] if cut is None else [range(*part) for part in ranges[:cut]]
+        self.count = math.prod(len(part) for part in self._outer)
+        if cut is None:
+            self._start, self.bytes = 0, bits * math.prod(shape) // 8
+        else:
+            start, end = ranges[cut]
+            self._start, self.bytes = start * self._strides[cut], (end - start) * self._strides[cut]
 
-def _packed(extents: list[tuple[int, int, int]]) -> memoryview:
-    """Extents as an array of numbers, without an object for each."""
-    numbers = array.array("q", itertools.chain.from_iterable(extents))
-    return memoryview(numbers).cast("B").cast("q", (len(extents), 3))
+    @property
+    def first(self) -> int:
+        """Where the first run begins."""
+        return self._start + sum(part[0] * stride for part, stride in zip(self._outer, self._strides, strict=False))
+
+    def extents(self, start: int) -> memoryview:
+        """Offset, length and place of every run, for data that begin at `start`: numbers, without an object for
+        each."""
+        offsets = (
+            start + self._start + sum(at * stride for at, stride in zip(place, self._strides, strict=False))
+            for place in itertools.product(*self._outer)
+        )
+        runs = ((offset, self.bytes, number * self.bytes) for number, offset in enumerate(offsets))
+        numbers = array.array("q", itertools.chain.from_iterable(runs))
+        return memoryview(numbers).cast("B").cast("q", (self.count, 3))
