@@ -40,6 +40,7 @@ static int (*cu_up)(uint64_t, const void *, size_t);
 static int (*cu_create)(void **, unsigned, int);
 static int (*cu_destroy)(void *);
 static int (*cu_reset)(int);
+static int (*cu_retain)(void **, int);
 
 static void *cu_context;
 static int (*cu_set)(void *);
@@ -93,6 +94,7 @@ static void use_cuda(int own_context) {
         CHECK(cu_create(&context, 0, device) == 0);
     else
         CHECK(retain(&context, device) == 0 && set(context) == 0);
+    cu_retain = retain;
     if (!own_context)
         cu_reset = symbol(driver, "cuDevicePrimaryCtxReset_v2");
     cu_context = context, cu_set = set;
@@ -504,6 +506,7 @@ static void resets(void) {
         return;
     int fd = open_file(O_RDONLY);
     CHECK(pread(fd, memory, 100, 0) == 100 && cu_reset(0) == 0);
+    CHECK(cu_retain(&cu_context, 0) == 0);
     memory = device_alloc(SIZE);
     for (int round = 0; round < 3; round++)
         CHECK(pread(fd, memory, SIZE, 0) == (ssize_t)SIZE && holds(memory, content, SIZE));
