@@ -1,6 +1,8 @@
 """The stand-in for KvikIO: its names and arguments, and the same outcomes."""
 
+import enum
 import fcntl
+import importlib
 import inspect
 import os
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any
 
 import pytest
 from bifolio.compat import kvikio
+from bifolio.compat.kvikio import cufile as kvikio_cufile
 
 from conftest import Kind, need_gpu, need_module
 
@@ -90,12 +93,106 @@ def test_requests_on_streams(path: Path, content: bytes) -> None:
     assert path.read_bytes()[:5] == b"\x01" * 5
 
 
-def test_flags_that_do_not_exist_are_refused(path: Path) -> None:
-    for flags in ("a", "x", "", "rw"):
-        with pytest.raises(ValueError, match="flags"):
-            kvikio.CuFile(path, flags)
-    kvikio.CuFile(path, "+").close()
-    kvikio.CuFile(path, "r+").close()
+def flags_and_outcomes(cu_file: Any, path: Path) -> dict[str, Any]:
+    """What flags do: whether a file can be written, and whether it was emptied."""
+    outcomes: dict[str, Any] = {}
+    for flags in ("r", "rb", "rw", "rb+", "r+", "r+b", "w", "wb", "w+", "w+b", "", "+", "+r", "a", "a+", "x", "R"):
+        path.write_bytes(b"content")
+        try:
+            file = cu_file(path, flags)
+        except ValueError:
+            outcomes[flags] = "refused"
+        else:
+            outcomes[flags] = (file.open_flags() & os.O_ACCMODE != os.O_RDONLY, path.stat().st_size == 0)
+            file.close()
+    return outcomes
+
+
+def test_flags_are_looked_at_as_kvikio_does(path: Path) -> None:
+    outcomes = flags_and_outcomes(kvikio.CuFile, path)
+    reads, updates, writes = (False, False), (True, False), (True, True)
+    expected = dict.fromkeys(("r", "rb", "rw", "rb+"), reads) | dict.fromkeys(("r+", "r+b"), updates)
+    expected |= dict.fromkeys(("w", "wb", "w+", "w+b"), writes)
+    expected |= dict.fromkeys(("", "+", "+r", "a", "a+", "x", "R"), "refused")
+    assert outcomes == expected
+    with pytest.raises(ValueError, match="the flags 'a' do not begin with 'r', 'r\\+' or 'w'"):
+        kvikio.CuFile(path, "a")
+
+
+def test_flags_are_those_of_the_kvikio_that_is_installed(path: Path) -> None:
+    theirs = need_module("kvikio.cufile")
+    assert flags_and_outcomes(kvikio.CuFile, path) == flags_and_outcomes(theirs.CuFile, path)
+
+
+# What is not there: files of other machines, mappings, statistics, and tools of KvikIO's own.
+NOT_THERE = {
+    "Mmap", "RemoteEndpointType", "RemoteFile", "Summary", "SummaryMonitor", "infer_remote_endpoint_type",
+    "kvikio_deprecation_notice", "nsys_plugin_search_dir",
+}  # fmt: skip
+
+
+def test_names_and_settings_are_those_of_the_kvikio_that_is_installed() -> None:
+    theirs = need_module("kvikio")
+    assert set(theirs.__all__) - NOT_THERE <= set(kvikio.__all__)
+    for name in ("buffer", "stream", "numpy", "defaults", "cufile_driver"):
+        mine, other = (importlib.import_module(f"{package.__name__}.{name}") for package in (kvikio, theirs))
+        for function, there in vars(other).items():
+            if inspect.isfunction(there) and there.__module__ == other.__name__ and not function.startswith("_"):
+                parameters = inspect.signature(there).parameters
+                assert list(inspect.signature(getattr(mine, function)).parameters) == list(parameters), function
+    names = [name for name in vars(need_module("kvikio._lib.defaults")) if name.startswith("set_")]
+    assert names
+    for name in names:
+        asked = need_module("kvikio.defaults").get(name[4:])
+        assert kvikio.defaults.get(name[4:]) == (asked.value if isinstance(asked, enum.Enum) else asked)
+    for name in dir(need_module("kvikio.cufile_driver").properties):
+        if not name.startswith("_"):
+            assert hasattr(kvikio.cufile_driver.properties, name)
+
+
+def test_arrays_come_from_files_and_go_to_files(folder: Path, content: bytes) -> None:
+    numpy, kvikio_numpy = need_module("numpy"), need_module("bifolio.compat.kvikio.numpy")
+    path = folder / "array"
+    values = numpy.frombuffer(content[:24_000], "<i4").reshape(50, 120)
+    kvikio_numpy.tofile(values, path)
+    assert path.read_bytes() == content[:24_000]
+    kvikio_numpy.tofile(values.T, str(path))
+    assert path.read_bytes() == values.T.tobytes()
+    with path.open("rb") as file:
+        for given in (path, str(path), file):
+            numpy.testing.assert_array_equal(kvikio_numpy.fromfile(given, "<i4"), values.T.ravel())
+    for count, offset in ((7, 0), (-1, 10), (10**6, 23_990), (3, 30_000)):
+        mine = kvikio_numpy.fromfile(path, "<i4", count, offset=offset)
+        numpy.testing.assert_array_equal(mine, numpy.fromfile(path, "<i4", count, offset=offset))
+    like = kvikio_numpy.LikeWrapper(numpy.empty(()))
+    numpy.testing.assert_array_equal(numpy.fromfile(path, dtype="<i4", like=like), values.T.ravel())
+    with pytest.raises(NotImplementedError, match="text"):
+        kvikio_numpy.fromfile(path, sep=",")
+
+
+def test_arrays_of_cupy_come_from_files(path: Path, content: bytes) -> None:
+    cupy, kvikio_numpy = need_module("cupy"), need_module("bifolio.compat.kvikio.numpy")
+    need_gpu()
+    array = kvikio_numpy.fromfile(path, "u1", like=cupy.empty(()))
+    assert isinstance(array, cupy.ndarray)
+    assert array.get().tobytes() == content
+    kvikio_numpy.tofile(array[:100], path)
+    assert path.read_bytes() == content[:100]
+
+
+def test_the_systems_page_cache_is_dropped_where_that_is_permitted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Not the real one: other programs of this machine use it.
+    switch, synced = folder / "drop_caches", []
+    monkeypatch.setattr(kvikio_cufile, "_DROP_CACHES", str(switch))
+    monkeypatch.setattr(os, "sync", lambda: synced.append(True))
+    assert kvikio.drop_system_page_cache() is True
+    assert (switch.read_text(), len(synced)) == ("3", 1)
+    assert kvikio.clear_page_cache(False, False) is True
+    assert (switch.read_text(), len(synced)) == ("1", 1)
+    monkeypatch.setattr(kvikio_cufile, "_DROP_CACHES", str(folder / "no" / "such"))
+    assert kvikio.drop_system_page_cache() is False
 
 
 def test_settings_are_remembered_and_put_back() -> None:
@@ -107,6 +204,9 @@ def test_settings_are_remembered_and_put_back() -> None:
         with defaults.set("compat_mode", kvikio.CompatMode.ON):
             assert defaults.get("compat_mode") == kvikio.CompatMode.ON
     assert defaults.get("num_threads") == before
+    with defaults.set({"remote_io_num_reactors": 4, "remote_io_backend": kvikio.RemoteIOBackend.MULTI_POLL}):
+        assert defaults.get("remote_io_num_reactors") == 4
+    assert defaults.get("remote_io_backend") == kvikio.RemoteIOBackend.EASY_THREADPOOL
     defaults.set("gds_threshold", 1)
     assert defaults.get("gds_threshold") == defaults.gds_threshold() == 1
     defaults.num_threads_reset(3)
@@ -138,8 +238,23 @@ def test_registrations_and_the_driver_are_accepted(path: Path) -> None:
     with driver.set("poll_mode", True):
         assert driver.get("poll_mode") is True
     assert driver.get("poll_mode") is False
-    with pytest.raises(KeyError):
-        driver.set("is_gds_available", True)
+    assert driver.properties.poll_mode is False
+    driver.properties.poll_thresh_size = 5
+    assert driver.get("poll_thresh_size") == driver.properties.poll_thresh_size == 5
+    for wrong in (("poll_mode",), (), ("poll_mode", True, 1), (True, 1)):
+        with pytest.raises(ValueError, match="a dictionary of properties, or the name of one and its value"):
+            driver.set(*wrong)
+    for name in ("is_gds_available", "nothing"):
+        with pytest.raises(KeyError, match=name):
+            driver.set(name, True)
+        with pytest.raises(AttributeError, match=name):
+            setattr(driver.properties, name, True)
+    with pytest.raises(KeyError, match="nothing is no property"):
+        driver.get("nothing")
+    with pytest.raises(AttributeError, match="nothing is no property"):
+        driver.properties.nothing  # noqa: B018
+    assert kvikio.is_remote_file_available() is False
+    assert kvikio.__version__.split(".")[0].isdecimal()
     with pytest.raises(AttributeError, match="RemoteFile"):
         kvikio.RemoteFile  # type: ignore[attr-defined]  # noqa: B018
 

@@ -7,37 +7,50 @@ and streams (no path needs them), the numbers of `defaults` (the router chooses)
 """
 
 from . import cufile_driver, defaults
+from .buffer import bounce_buffer_free, memory_deregister, memory_register
 from .cufile import (
     CuFile,
     IOFuture,
     IOFutureStream,
+    clear_page_cache,
     drop_file_page_cache,
+    drop_system_page_cache,
     get_page_cache_info,
 )
-from .defaults import CompatMode
-from .registration import (
-    bounce_buffer_free,
-    memory_deregister,
-    memory_register,
-    stream_deregister,
-    stream_register,
-)
+from .defaults import CompatMode, RemoteIOBackend, RemoteReactorDispatch
+from .stream import stream_deregister, stream_register
 
 __all__ = [
     "CompatMode",
     "CuFile",
     "IOFuture",
     "IOFutureStream",
+    "RemoteIOBackend",
+    "RemoteReactorDispatch",
+    "__git_commit__",
+    "__version__",
     "bounce_buffer_free",
+    "clear_page_cache",
     "cufile_driver",
     "defaults",
     "drop_file_page_cache",
+    "drop_system_page_cache",
     "get_page_cache_info",
+    "is_remote_file_available",
     "memory_deregister",
     "memory_register",
     "stream_deregister",
     "stream_register",
 ]
+
+# The release of KvikIO whose names and arguments these are, for programs that compare.
+__version__ = "26.10.00"
+__git_commit__ = ""
+
+
+def is_remote_file_available() -> bool:
+    """Whether files of other machines can be read: never."""
+    return False
 
 
 def __getattr__(name: str) -> object:

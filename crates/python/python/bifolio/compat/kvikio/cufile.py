@@ -8,8 +8,7 @@ from typing import Any
 import bifolio
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# KvikIO's flags, and what they are here. Its "a" is refused by KvikIO as well.
-_MODES = {"r": "r", "r+": "r+", "+": "r+", "w": "w", "w+": "w"}
+_DROP_CACHES = "/proc/sys/vm/drop_caches"
 
 
 class IOFuture:
@@ -43,12 +42,14 @@ class IOFutureStream:
 
 
 class CuFile:
-    """An open file. `flags` are "r", "r+" (or "+") and "w", which empties the file or creates it."""
+    """An open file. `flags` are "r", "r+" and "w", which empties the file or creates it. As with KvikIO, what
+    follows the first letter and its "+" is not looked at: "rb" is "r"."""
 
     def __init__(self, file: str | os.PathLike[str], flags: str = "r") -> None:
-        if flags not in _MODES:
-            raise ValueError(f"{os.fspath(file)}: the flags {flags!r} are none of {', '.join(map(repr, _MODES))}")
-        self._file = bifolio.open(file, _MODES[flags])
+        if flags[:1] not in {"r", "w"}:
+            raise ValueError(f"{os.fspath(file)}: the flags {flags!r} do not begin with 'r', 'r+' or 'w'")
+        # There is no opening for writing alone here: what is written may be read.
+        self._file = bifolio.open(file, "w" if flags[0] == "w" else flags[:2] if flags[1:2] == "+" else "r")
 
     def close(self) -> None:
         """Closes the file; requests under way go on."""
@@ -149,6 +150,24 @@ def drop_file_page_cache(
         os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(descriptor)
+
+
+def drop_system_page_cache(reclaim_dentries_and_inodes: bool = True, sync_first: bool = True) -> bool:
+    """Drops the page cache of the whole system, which slows down every program: whether that was permitted, as it
+    is to the superuser. Nothing is run by sudo."""
+    if sync_first:
+        os.sync()
+    try:
+        with open(_DROP_CACHES, "w") as file:
+            file.write("3" if reclaim_dentries_and_inodes else "1")
+    except OSError:
+        return False
+    return True
+
+
+def clear_page_cache(reclaim_dentries_and_inodes: bool = True, clear_dirty_pages: bool = True) -> bool:
+    """The former name of `drop_system_page_cache`."""
+    return drop_system_page_cache(reclaim_dentries_and_inodes, clear_dirty_pages)
 
 
 def _path_of(file: str | os.PathLike[str] | int | io.IOBase) -> str:

@@ -13,20 +13,48 @@ _properties: dict[str, Any] = {
     "max_device_cache_size": 0,
     "max_pinned_memory_size": 0,
 }
-_settable = {"poll_mode", "poll_thresh_size", "max_device_cache_size", "max_pinned_memory_size"}
+_settable = ("poll_mode", "poll_thresh_size", "max_device_cache_size", "max_pinned_memory_size")
+
+
+class DriverProperties:
+    """The properties as attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return _properties[name]
+        except KeyError:
+            raise AttributeError(f"{name} is no property of the cuFile driver: {', '.join(_properties)} are") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _settable:
+            raise AttributeError(f"{name} is no property of the cuFile driver that can be set")
+        _properties[name] = value
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *_properties]
+
+
+properties = DriverProperties()
 
 
 def get(config_name: str) -> Any:
     """A property."""
+    if config_name not in _properties:
+        raise KeyError(f"{config_name} is no property of the cuFile driver: {', '.join(_properties)} are")
     return _properties[config_name]
 
 
 def set(*config: Any) -> "_Restored":  # KvikIO's name.
     """Remembers properties, without an effect; a context manager that puts them back."""
-    changes = dict(config[0]) if len(config) == 1 else {config[0]: config[1]}
+    if len(config) == 1 and isinstance(config[0], dict):
+        changes = config[0]
+    elif len(config) == 2 and isinstance(config[0], str):
+        changes = {config[0]: config[1]}
+    else:
+        raise ValueError("set takes a dictionary of properties, or the name of one and its value")
     for name in changes:
         if name not in _settable:
-            raise KeyError(f"{name} is no property of the cuFile driver that can be set")
+            raise KeyError(f"{name} is no property of the cuFile driver that can be set: {', '.join(_settable)} are")
     restored = _Restored({name: _properties[name] for name in changes})
     _properties.update(changes)
     return restored

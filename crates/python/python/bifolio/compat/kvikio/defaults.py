@@ -15,6 +15,20 @@ class CompatMode(enum.IntEnum):
     AUTO = 2
 
 
+class RemoteIOBackend(enum.IntEnum):
+    """What reads files of other machines in KvikIO, which are not read here."""
+
+    EASY_THREADPOOL = 0
+    MULTI_POLL = 1
+
+
+class RemoteReactorDispatch(enum.IntEnum):
+    """How that divides its work."""
+
+    PER_CHUNK = 0
+    PER_PREAD = 1
+
+
 _settings: dict[str, Any] = {
     "compat_mode": CompatMode.AUTO,
     "num_threads": 1,
@@ -26,6 +40,10 @@ _settings: dict[str, Any] = {
     "http_timeout": 60,
     "auto_direct_io_read": False,
     "auto_direct_io_write": True,
+    "remote_io_backend": RemoteIOBackend.EASY_THREADPOOL,
+    "remote_io_num_reactors": 1,
+    "remote_io_reactor_dispatch": RemoteReactorDispatch.PER_CHUNK,
+    "remote_io_max_concurrent_requests": 256,
 }
 _other_names = {"thread_pool_nthreads": "num_threads"}
 

@@ -1,4 +1,4 @@
-"""Registrations, which no path of Bifolio needs: accepted, and without an effect."""
+"""Registrations of memory, which no path of Bifolio needs: accepted, and without an effect."""
 
 from typing import Any
 
@@ -8,14 +8,6 @@ def memory_register(buf: Any) -> None:
 
 
 def memory_deregister(buf: Any) -> None:
-    """Without an effect."""
-
-
-def stream_register(raw_stream: int, flags: int) -> None:
-    """Without an effect."""
-
-
-def stream_deregister(raw_stream: int) -> None:
     """Without an effect."""
 
 
