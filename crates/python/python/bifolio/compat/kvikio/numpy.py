@@ -18,7 +18,9 @@ class LikeWrapper:
         return fromfile(*args, **kwargs, like=self._like) if func is numpy.fromfile else func(*args, **kwargs)
 
 
-def fromfile(file: Any, dtype: Any = float, count: int = -1, sep: str = "", offset: int = 0, *, like: Any = None) -> Any:
+def fromfile(
+    file: Any, dtype: Any = float, count: int = -1, sep: str = "", offset: int = 0, *, like: Any = None
+) -> Any:
     """An array of a file's bytes from `offset` on, of the kind of `like` (NumPy's without one): `count` elements, or
     as many as the file has. Files of text are not read."""
     if sep != "":
@@ -30,7 +32,8 @@ def fromfile(file: Any, dtype: Any = float, count: int = -1, sep: str = "", offs
     with CuFile(path, "r") as opened:
         got = opened.read(array, file_offset=offset)
     if got != array.nbytes:
-        raise OSError(f"{path}, offset {offset}: the file was cut short while it was read: {got} of {array.nbytes} bytes")
+        read = f"{got} of {array.nbytes} bytes"
+        raise OSError(f"{path}, offset {offset}: the file was cut short while it was read, after {read}")
     return array
 
 
