@@ -8,8 +8,10 @@ use bifolio_device::{Device, DeviceChoice, DeviceId, open};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Routers of contexts of the program's own that are kept at most: a context that is destroyed tells nobody.
-const FOREIGN_MAX: usize = 4;
+/// Routers of contexts of the program's own that are kept at most: a context that is destroyed tells nobody, and
+/// what is abandoned for room may belong to one that lives, so that its pinned memory is lost. Few programs have
+/// more contexts than this at a time.
+const FOREIGN_MAX: usize = 16;
 
 /// A router, made on first use and kept until the process ends: pinned memory and threads are worth keeping,
 /// and a driver may be gone before the last destructor runs.
