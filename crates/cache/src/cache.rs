@@ -2,14 +2,15 @@
 
 use crate::home::Home;
 use crate::mapping::Mapping;
-use crate::memory::Memory;
+use crate::memory::Place;
 use crate::page::DEVICES_MAX;
-use crate::state::State;
+use crate::state::{Counts, State};
 use crate::{Error, ErrorKind, Result};
 use bifolio_device::{DeviceId, FRAME_BYTES};
-use bifolio_io::Router;
+use bifolio_io::{OpenFile, Router};
 use std::collections::HashMap;
 use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -29,10 +30,15 @@ pub enum Mode {
 pub struct CacheOptions {
     /// Bytes of a page, the unit of coherence: a power of two from 4 KiB to 2 MiB.
     pub page_bytes: u64,
-    /// Bytes of each device's memory for cached files and their twins.
+    /// Bytes of each device's memory for cached files and their twins; see [`CacheOptions::BY_DEVICE`].
     pub budget_bytes: u64,
     /// When released bytes move.
     pub mode: Mode,
+}
+
+impl CacheOptions {
+    /// Leaves the budget to the device: half of what is free on a GPU when it is opened, 1 GiB of a host.
+    pub const BY_DEVICE: u64 = 0;
 }
 
 impl Default for CacheOptions {
@@ -49,8 +55,10 @@ pub struct Cache {
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    pub(crate) devices: Vec<Arc<Memory>>,
-    options: CacheOptions,
+    pub(crate) places: Vec<Place>,
+    pub(crate) options: CacheOptions,
+    /// What has happened to files that nobody has open any more.
+    past: Arc<Mutex<Counts>>,
     /// Open files by device and inode.
     files: Mutex<HashMap<(u64, u64), Weak<Shared>>>,
 }
@@ -60,6 +68,7 @@ pub(crate) struct Inner {
 pub(crate) struct Shared {
     state: Mutex<State>,
     devices: usize,
+    past: Arc<Mutex<Counts>>,
 }
 
 /// An open file of a cache. Clones share it.
@@ -92,28 +101,32 @@ impl Cache {
     /// # Errors
     /// `BadRange` for a page size that is none, `Device` for a device without virtual memory management.
     pub fn new(routers: &[Arc<Router>], options: CacheOptions) -> Result<Self> {
-        let nowhere = Path::new("the cache");
-        let bad = |detail: String| Err(Error::new(ErrorKind::BadRange, nowhere, detail));
+        let place = |router: &Arc<Router>| {
+            let place = Place::open(Arc::clone(router));
+            place.memory(&options).map(|_| place)
+        };
+        Self::over(routers.iter().map(place).collect::<Result<_>>()?, options)
+    }
+
+    /// The same over devices that are opened when something is first mapped there.
+    pub(crate) fn over(places: Vec<Place>, options: CacheOptions) -> Result<Self> {
+        let bad = |detail: String| Err(Error::new(ErrorKind::BadRange, Path::new("the cache"), detail));
         if !options.page_bytes.is_power_of_two() || !(4096..=FRAME_BYTES).contains(&options.page_bytes) {
             return bad(format!(
                 "pages of {} bytes: use a power of two from 4096 to {FRAME_BYTES}",
                 options.page_bytes
             ));
         }
-        if routers.is_empty() || routers.len() > DEVICES_MAX {
-            return bad(format!("{} devices: a cache has 1 to {DEVICES_MAX}", routers.len()));
+        if places.is_empty() || places.len() > DEVICES_MAX {
+            return bad(format!("{} devices: a cache has 1 to {DEVICES_MAX}", places.len()));
         }
-        let memory = |router: &Arc<Router>| {
-            let device = router.device();
-            if let Some(reason) = device.capabilities().virtual_memory.reason() {
-                let detail = format!("{} cannot hold cached files: {reason}", device.id());
-                return Err(Error::new(ErrorKind::Device, nowhere, detail));
-            }
-            let memory = Memory::new(device, Arc::clone(router), options.budget_bytes);
-            memory.map(Arc::new).map_err(|error| Error::device(nowhere, error))
-        };
-        let devices = routers.iter().map(memory).collect::<Result<_>>()?;
-        Ok(Self { inner: Arc::new(Inner { devices, options, files: Mutex::default() }) })
+        let (files, past) = (Mutex::default(), Arc::default());
+        Ok(Self { inner: Arc::new(Inner { places, options, past, files }) })
+    }
+
+    /// Its devices, in the order in which races are won: the later beats the earlier.
+    pub fn devices(&self) -> Vec<DeviceId> {
+        self.inner.places.iter().map(|place| place.id).collect()
     }
 
     /// Opens a file, which others may have open already.
@@ -122,8 +135,21 @@ impl Cache {
     /// `Read` if it cannot be opened.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<CachedFile> {
         let path = path.as_ref();
-        let reading = |error| Error::reading(path, error);
-        let file = self.inner.devices[0].router.open(path).map_err(reading)?;
+        self.share(OpenFile::open(path).map_err(|error| Error::reading(path, error))?)
+    }
+
+    /// The same for a file that a program has open by itself; the descriptor may be closed afterwards.
+    ///
+    /// # Errors
+    /// `Read` for a descriptor of something else than a regular file, or one that cannot be read.
+    pub fn open_descriptor(&self, descriptor: BorrowedFd<'_>) -> Result<CachedFile> {
+        let name = format!("descriptor {}", descriptor.as_raw_fd());
+        self.share(OpenFile::of_descriptor(descriptor).map_err(|error| Error::reading(name.as_ref(), error))?)
+    }
+
+    /// The file's one state.
+    fn share(&self, file: OpenFile) -> Result<CachedFile> {
+        let path = file.path();
         if file.layout().is_some() {
             return Err(Error::new(ErrorKind::BadUse, path, "striped sets are not cached yet: open its members"));
         }
@@ -137,31 +163,42 @@ impl Cache {
         let shared = if let Some(shared) = files.get(&key).and_then(Weak::upgrade) {
             shared
         } else {
-            let Inner { devices, options, .. } = &*self.inner;
-            let state = State::new(Home::new(file), devices.len(), options.page_bytes, options.mode)?;
-            let shared = Arc::new(Shared { state: Mutex::new(state), devices: devices.len() });
+            let Inner { places, options, past, .. } = &*self.inner;
+            let state = State::new(Home::new(Arc::new(file)), places.len(), options.page_bytes, options.mode)?;
+            let (devices, past) = (places.len(), Arc::clone(past));
+            let shared = Arc::new(Shared { state: Mutex::new(state), devices, past });
             files.insert(key, Arc::downgrade(&shared));
             shared
         };
         Ok(CachedFile { cache: Arc::clone(&self.inner), shared })
     }
 
-    /// What it holds, by device.
+    /// What it holds, by device, of those that something was mapped on.
     pub fn stats(&self) -> Vec<Stats> {
-        let files: Vec<_> = {
-            let files = self.inner.files.lock().unwrap_or_else(PoisonError::into_inner);
-            files.values().filter_map(Weak::upgrade).collect()
-        };
-        let of_device = |(number, memory): (usize, &Arc<Memory>)| {
+        let files = self.open_files();
+        let of_device = |(number, place): (usize, &Place)| {
+            let memory = place.opened()?;
             let (mut pages, mut behind, mut pending) = (0, 0, 0);
             for file in &files {
                 let (held, late, unwritten) = file.lock().pages_by_state(number);
                 (pages, behind, pending) = (pages + held, behind + late, pending + unwritten);
             }
             let (used_bytes, budget_bytes) = (memory.used_bytes(), memory.budget_bytes());
-            Stats { device: memory.device.id(), used_bytes, budget_bytes, pages, behind, pending }
+            Some(Stats { device: place.id, used_bytes, budget_bytes, pages, behind, pending })
         };
-        self.inner.devices.iter().enumerate().map(of_device).collect()
+        self.inner.places.iter().enumerate().filter_map(of_device).collect()
+    }
+
+    /// What has happened to pages since the cache was made.
+    pub fn counts(&self) -> Counts {
+        let files = self.open_files();
+        let past = *self.inner.past.lock().unwrap_or_else(PoisonError::into_inner);
+        files.iter().fold(past, |sum, file| sum.plus(&file.lock().counts))
+    }
+
+    fn open_files(&self) -> Vec<Arc<Shared>> {
+        let files = self.inner.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.values().filter_map(Weak::upgrade).collect()
     }
 }
 
@@ -216,5 +253,7 @@ impl Drop for Shared {
             // Whoever wants to know of failures syncs before.
             let _ = state.drop_replica(device);
         }
+        let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
+        *past = past.plus(&state.counts);
     }
 }

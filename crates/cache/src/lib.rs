@@ -23,9 +23,11 @@ mod home;
 mod mapping;
 mod memory;
 pub mod page;
+pub mod process;
 mod replica;
 mod state;
 
 pub use cache::{Cache, CacheOptions, CachedFile, Mode, Stats};
 pub use error::{Error, ErrorKind, Result};
 pub use mapping::{Mapping, Report};
+pub use state::Counts;

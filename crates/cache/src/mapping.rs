@@ -31,42 +31,23 @@ pub struct Mapping {
 /// What an acquire or a release has done.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Report {
-    /// Pages that were up to date.
-    pub hits: u64,
-    /// Pages that were fetched, from the file or another device.
-    pub fetched: u64,
-    /// Of those, pages that came from another device.
-    pub from_peers: u64,
-    /// Of those, pages that had changes of the device's own.
-    pub merged: u64,
-    /// Of those, pages with bytes that both sides had changed.
-    pub races: u64,
-    /// Pages that were released.
-    pub released: u64,
-    /// Pages that were written to the file.
-    pub flushed: u64,
-    /// Pages that were compared with the file, as something unknown may have changed it.
-    pub compared: u64,
-    /// Pages whose memory was needed.
-    pub evicted: u64,
+    /// To pages.
+    pub counts: Counts,
     /// How long it took.
     pub seconds: f64,
 }
 
 impl Report {
     pub(crate) fn between(before: &Counts, after: &Counts, started: Instant) -> Self {
-        Self {
-            hits: after.hits - before.hits,
-            fetched: after.fetched - before.fetched,
-            from_peers: after.from_peers - before.from_peers,
-            merged: after.merged - before.merged,
-            races: after.races - before.races,
-            released: after.released - before.released,
-            flushed: after.flushed - before.flushed,
-            compared: after.compared - before.compared,
-            evicted: after.evicted - before.evicted,
-            seconds: started.elapsed().as_secs_f64(),
-        }
+        Self { counts: after.minus(before), seconds: started.elapsed().as_secs_f64() }
+    }
+}
+
+impl std::ops::Deref for Report {
+    type Target = Counts;
+
+    fn deref(&self) -> &Counts {
+        &self.counts
     }
 }
 
@@ -82,7 +63,7 @@ impl Mapping {
         range: Range<u64>,
         writable: bool,
     ) -> Result<Self> {
-        let number = cache.devices.iter().position(|memory| memory.device.id() == device);
+        let number = cache.places.iter().position(|place| place.id == device);
         let number = number.ok_or_else(|| bad(ErrorKind::BadUse, format!("{device} is no device of this cache")))?;
         Self::on(cache, file, number, range, writable)
     }
@@ -94,9 +75,10 @@ impl Mapping {
         range: Range<u64>,
         writable: bool,
     ) -> Result<Self> {
-        let Some(memory) = cache.devices.get(number) else {
+        let Some(place) = cache.places.get(number) else {
             return Err(bad(ErrorKind::BadUse, format!("the cache has no device with the number {number}")));
         };
+        let memory = place.memory(&cache.options)?;
         let mut state = file.shared.lock();
         let range = range.start..range.end.min(state.size());
         if range.is_empty() {
@@ -106,7 +88,7 @@ impl Mapping {
             ));
         }
         let len = state.size();
-        let replica = state.replica(number, memory, len)?;
+        let replica = state.replica(number, &memory, len)?;
         let address = replica.address().offset_by(range.start);
         drop(state);
         Ok(Self { file: file.clone(), device: number, range, address, writable, is_open: true, acquired: vec![] })

@@ -1,8 +1,10 @@
 //! The memory of one device that a cache may use: frames under a budget, and scratch memory of its own.
 
-use bifolio_device::{Allocation, Device, DeviceSlice, FRAME_BYTES, Frame, Result, Stream};
+use crate::{CacheOptions, Error, ErrorKind};
+use bifolio_device::{Allocation, Device, DeviceId, DeviceSlice, FRAME_BYTES, Frame, Result, Stream};
 use bifolio_io::Router;
 use bifolio_kernels::Kernels;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,7 +13,68 @@ pub(crate) const INCOMING_BYTES: u64 = 64 << 20;
 /// Bytes of tables and results.
 const TABLE_BYTES: u64 = 4 << 20;
 
-/// One device of a cache.
+/// Bytes of a host for cached files, where nobody says otherwise.
+const HOST_BYTES: u64 = 1 << 30;
+
+/// How a device's router is made when it is first needed.
+type Opener = Box<dyn Fn() -> crate::Result<Arc<Router>> + Send + Sync>;
+
+/// A device of a cache, opened when something is first mapped there.
+pub(crate) struct Place {
+    pub(crate) id: DeviceId,
+    open: Opener,
+    memory: Mutex<Option<Arc<Memory>>>,
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Place").field("id", &self.id).field("memory", &self.memory).finish_non_exhaustive()
+    }
+}
+
+impl Place {
+    pub(crate) fn open(router: Arc<Router>) -> Self {
+        Self::lazy(router.device().id(), Box::new(move || Ok(Arc::clone(&router))))
+    }
+
+    pub(crate) fn lazy(id: DeviceId, open: Opener) -> Self {
+        Self { id, open, memory: Mutex::default() }
+    }
+
+    /// Its memory, if something was mapped there.
+    pub(crate) fn opened(&self) -> Option<Arc<Memory>> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Its memory.
+    pub(crate) fn memory(&self, options: &CacheOptions) -> crate::Result<Arc<Memory>> {
+        let mut opened = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(memory) = &*opened {
+            return Ok(Arc::clone(memory));
+        }
+        let (router, nowhere) = ((self.open)()?, Path::new("the cache"));
+        let device = router.device().clone();
+        if let Some(reason) = device.capabilities().virtual_memory.reason() {
+            let detail = format!("{} cannot hold cached files: {reason}", self.id);
+            return Err(Error::new(ErrorKind::Device, nowhere, detail));
+        }
+        let budget_bytes = match options.budget_bytes {
+            CacheOptions::BY_DEVICE => budget_of(&device).map_err(|error| Error::device(nowhere, error))?,
+            bytes => bytes,
+        };
+        let memory = Memory::new(&device, router, budget_bytes);
+        let memory = Arc::new(memory.map_err(|error| Error::device(nowhere, error))?);
+        *opened = Some(Arc::clone(&memory));
+        Ok(memory)
+    }
+}
+
+fn budget_of(device: &Device) -> Result<u64> {
+    let bytes = if device.info().is_accelerator { device.memory()?.free / 2 } else { HOST_BYTES };
+    Ok(bytes / FRAME_BYTES * FRAME_BYTES)
+}
+
+/// Memory of one device of a cache.
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) device: Device,
@@ -79,7 +142,7 @@ impl Memory {
         let mut kept = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         let scratch = match kept.take() {
             Some(scratch) => scratch,
-            None => Scratch::new(&self.device).map_err(|error| crate::Error::device("the cache".as_ref(), error))?,
+            None => Scratch::new(&self.device).map_err(|error| Error::device("the cache".as_ref(), error))?,
         };
         let outcome = work(&scratch);
         // Whatever failed, nothing of it is under way when the memory is used again.

@@ -13,18 +13,51 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What has happened to pages, for [`crate::Stats`].
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Counts {
-    pub(crate) hits: u64,
-    pub(crate) fetched: u64,
-    pub(crate) from_peers: u64,
-    pub(crate) merged: u64,
-    pub(crate) races: u64,
-    pub(crate) released: u64,
-    pub(crate) flushed: u64,
-    pub(crate) compared: u64,
-    pub(crate) evicted: u64,
+/// What has happened to pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Pages that were up to date when they were acquired.
+    pub hits: u64,
+    /// Pages that were fetched, from the file or another device.
+    pub fetched: u64,
+    /// Of those, pages that came from another device.
+    pub from_peers: u64,
+    /// Of those, pages that had changes of the device's own.
+    pub merged: u64,
+    /// Of those, pages with bytes that both sides had changed.
+    pub races: u64,
+    /// Pages that were released.
+    pub released: u64,
+    /// Pages that were written to the file.
+    pub flushed: u64,
+    /// Pages that were compared with the file, as something unknown may have changed it.
+    pub compared: u64,
+    /// Pages whose memory was needed.
+    pub evicted: u64,
+}
+
+impl Counts {
+    pub(crate) fn plus(&self, other: &Self) -> Self {
+        self.with(other, |one, two| one + two)
+    }
+
+    pub(crate) fn minus(&self, before: &Self) -> Self {
+        self.with(before, |now, before| now - before)
+    }
+
+    fn with(&self, other: &Self, both: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            hits: both(self.hits, other.hits),
+            fetched: both(self.fetched, other.fetched),
+            from_peers: both(self.from_peers, other.from_peers),
+            merged: both(self.merged, other.merged),
+            races: both(self.races, other.races),
+            released: both(self.released, other.released),
+            flushed: both(self.flushed, other.flushed),
+            compared: both(self.compared, other.compared),
+            evicted: both(self.evicted, other.evicted),
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
