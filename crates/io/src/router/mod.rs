@@ -36,7 +36,7 @@ use crate::{Error, OpenFile, P2pDriver, Result};
 use bifolio_device::fork::Birth;
 use bifolio_device::{Device, PinnedPool, PoolStats};
 use bifolio_kernels::Kernels;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Threads beside those that copy out of the page cache.
@@ -48,6 +48,8 @@ pub struct Router {
     device: Device,
     costs: Mutex<Costs>,
     threads: usize,
+    /// Requests whose engines run, which share the threads.
+    running: AtomicUsize,
     p2p: Option<Arc<dyn P2pDriver>>,
     cancel: Cancel,
     storage: Arc<dyn Storage>,
@@ -75,6 +77,7 @@ impl Router {
             device: device.clone(),
             costs: Mutex::new(options.costs.unwrap_or_default()),
             threads,
+            running: AtomicUsize::new(0),
             p2p: options.p2p.or_else(|| DevicePath::of(device).map(|path| Arc::new(path) as _)),
             cancel: options.cancel,
             budget: Budget::new(if device.capabilities().host_register_read_only.is_yes() {
@@ -144,6 +147,18 @@ impl Router {
         self.kernels.get_or_init(|| Kernels::load(&self.device).ok().map(Arc::new)).clone()
     }
 
+    /// Counts a request whose engines run, as long as the guard lives.
+    fn count_request(&self) -> Counted<'_> {
+        self.running.fetch_add(1, Ordering::Relaxed);
+        Counted(&self.running)
+    }
+
+    /// Threads for copying out of the page cache, for one of several jobs of a request. Of many requests at a
+    /// time each gets few: their callers' threads copy beside each other, and waking more only costs.
+    fn threads_of(&self, jobs: usize) -> usize {
+        self.threads.div_ceil(jobs * self.running.load(Ordering::Relaxed).max(1))
+    }
+
     fn lock_costs(&self) -> MutexGuard<'_, Costs> {
         self.costs.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -162,6 +177,15 @@ impl Router {
             }
         }
         Ok(got)
+    }
+}
+
+/// One request among those that run.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -292,6 +292,7 @@ impl Router {
     /// Runs the engines of several jobs of one request, each with its chunks, and waits until nothing
     /// is in flight.
     pub(super) fn execute_all(&self, jobs: &mut [Planned<'_>], start: &StartEngine<'_>) -> Result<()> {
+        let _counted = self.count_request();
         let mut flight = Flight::new(&self.workers, start);
         let mut more = true;
         while more && !jobs.iter().any(|(job, _)| job.is_stopped()) {
@@ -318,7 +319,7 @@ impl Router {
 
     pub(super) fn start_engine(&self, kind: EngineKind, job: &Arc<Job>) -> Result<Arc<dyn Engine>> {
         Ok(match kind {
-            EngineKind::Cached => Arc::new(Cached::new(job, kind, &self.streams, self.threads.div_ceil(job.jobs()))?),
+            EngineKind::Cached => Arc::new(Cached::new(job, kind, &self.streams, self.threads_of(job.jobs()))?),
             EngineKind::Direct => Arc::new(Direct::new(job, &self.streams, &self.queues)?),
             EngineKind::Mapped => Arc::new(Mapped::new(job, &self.streams, &self.budget)?),
             EngineKind::P2p => Arc::new(P2p::new(job, self.p2p.as_ref())?),

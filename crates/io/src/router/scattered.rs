@@ -208,6 +208,7 @@ impl Router {
 
     /// The page cache first, and storage beside it for what is not there.
     fn run_both(&self, file: &Arc<PlainFile>, job: &Arc<Job>, batch: &Batch) -> Result<u64> {
+        let _counted = self.count_request();
         let storage_kind = if file.direct().is_ok() { EngineKind::Direct } else { EngineKind::Cached };
         let storage: Arc<dyn Engine> = match storage_kind {
             EngineKind::Direct => Arc::new(Direct::new(job, &self.streams, &self.queues)?),
@@ -216,7 +217,7 @@ impl Router {
         let begin = fill::begin(file.part_cached(), batch.bytes / batch.landings.len() as u64, &self.costs());
         let misses = Arc::new(Misses::new(&storage, begin));
         let cached: Arc<dyn Engine> =
-            Arc::new(Cached::new(job, EngineKind::Cached, &self.streams, self.threads)?.with_misses(&misses));
+            Arc::new(Cached::new(job, EngineKind::Cached, &self.streams, self.threads_of(1))?.with_misses(&misses));
         let group = Group::default();
         let start_storage = || {
             let (storage, job) = (Arc::clone(&storage), Arc::clone(job));
