@@ -9,7 +9,6 @@
 
 use crate::memory::Memory;
 use bifolio_device::{Access, AddressRange, DevicePtr, DeviceSlice, FRAME_BYTES, Result, Stream};
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -67,6 +66,15 @@ impl Replica {
         let all = unsafe { self.range(part).slice() };
         // SAFETY: inside the range.
         unsafe { DeviceSlice::from_raw(all.ptr().offset_by(range.start), range.end - range.start) }
+    }
+
+    /// All addresses of the mapping.
+    ///
+    /// # Safety
+    /// Only parts that have memory are used, and only as long as the replica is there.
+    pub(crate) unsafe fn all(&self) -> DeviceSlice<'static> {
+        // SAFETY: the caller's promise.
+        unsafe { DeviceSlice::from_raw(self.address(), self.now.len()) }
     }
 
     /// Where the mapping begins.
@@ -186,8 +194,14 @@ impl Replica {
     }
 
     /// Copies pages from one range to another, runs of them at once.
-    pub(crate) fn copy(&self, stream: &Stream, pages: &BTreeSet<u64>, from: Part, to: Part) -> Result<()> {
-        for run in runs(pages.iter().copied()) {
+    pub(crate) fn copy(
+        &self,
+        stream: &Stream,
+        pages: impl IntoIterator<Item = u64>,
+        from: Part,
+        to: Part,
+    ) -> Result<()> {
+        for run in runs(pages) {
             let bytes = run.start * self.page_bytes..run.end * self.page_bytes;
             // SAFETY: both ranges have memory there, which stays until the stream is waited for.
             unsafe { stream.copy_on_device(self.slice(to, &bytes), self.slice(from, &bytes)) }?;

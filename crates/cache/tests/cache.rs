@@ -281,6 +281,57 @@ fn files_larger_than_the_budget_are_used_by_windows_and_nothing_dirty_is_lost() 
     }
 }
 
+/// Long runs are read to their places while others are prepared, save pages with changes of the device's own.
+#[test]
+fn a_file_that_was_written_anew_comes_under_what_the_device_has_changed() {
+    for devices in pairs() {
+        let mut random = random();
+        let len: u64 = (40 << 20) + 77;
+        let options = CacheOptions { budget_bytes: 128 << 20, ..small(Mode::Lazy) };
+        let world = World::new(&devices, options, &random.bytes(len));
+        let file = world.open();
+        let mut mapping = file.map_on(0, 0..len, true).unwrap();
+        mapping.acquire(0..len).unwrap();
+        // Everything is written anew, save the bytes that the device changes.
+        let (mut expected, home) = (random.bytes(len), world.file());
+        let mut anew = expected.clone();
+        for at in (0..20).map(|_| random.below(len)).collect::<std::collections::BTreeSet<_>>() {
+            let value = !home[at as usize];
+            store(&devices[0], &mapping, at, &[value]);
+            (expected[at as usize], anew[at as usize]) = (value, home[at as usize]);
+        }
+        file.write(0, &anew).unwrap();
+        let report = mapping.acquire(0..len).unwrap();
+        assert_eq!(report.fetched, len.div_ceil(PAGE));
+        assert!(report.merged > 0 && report.merged <= 20, "{report:?}");
+        assert!(load(&devices[0], &mapping, 0, len) == expected);
+        mapping.release(0..len).unwrap();
+        file.sync().unwrap();
+        assert!(world.file() == expected);
+    }
+}
+
+#[test]
+fn a_release_publishes_its_own_pages_and_no_others_of_the_frame() {
+    for devices in pairs() {
+        let world = World::new(&devices, small(Mode::Lazy), &[0; 4 * PAGE as usize]);
+        let file = world.open();
+        let mut one = file.map_on(0, 0..PAGE, true).unwrap();
+        let mut two = file.map_on(0, 2 * PAGE..3 * PAGE, true).unwrap();
+        one.acquire(0..PAGE).unwrap();
+        two.acquire(0..PAGE).unwrap();
+        store(&devices[0], &one, 0, b"released");
+        store(&devices[0], &two, 0, b"not yet");
+        assert_eq!(one.release(0..PAGE).unwrap().released, 1);
+        file.sync().unwrap();
+        assert_eq!(&world.file()[..8], b"released");
+        assert_eq!(&world.file()[2 * PAGE as usize..][..7], &[0; 7]);
+        two.release(0..PAGE).unwrap();
+        file.sync().unwrap();
+        assert_eq!(&world.file()[2 * PAGE as usize..][..7], b"not yet");
+    }
+}
+
 #[test]
 fn what_was_not_released_is_discarded_by_close_and_kept_by_sync() {
     for devices in pairs() {

@@ -6,15 +6,11 @@ use crate::page::Device;
 use crate::replica::{Part, Replica, runs};
 use crate::{Error, ErrorKind, Report, Result};
 use bifolio_device::{DeviceSlice, FRAME_BYTES};
-use bifolio_io::{ReadExtent, ReadOptions};
-use bifolio_kernels::{Base, merge, page_diff};
+use bifolio_kernels::page_diff;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// Runs of pages that are shorter than this are read together.
-const BATCHED_BYTES_MAX: u64 = 256 << 10;
 
 impl State {
     /// Brings a range on a device up to date, and keeps it there until it is released.
@@ -43,22 +39,14 @@ impl State {
             return Ok(());
         }
         let memory = Arc::clone(&self.existing(device)?.memory);
-        for frame in Replica::frames_of(range) {
-            self.map(device, Part::Now, frame)?;
-        }
         memory.with_scratch(|scratch| self.compare_with_home(device, &pages, scratch))?;
-        let behind: BTreeSet<u64> = pages.clone().filter(|page| self.pages[*page as usize].is_behind(device)).collect();
+        let behind: Vec<u64> = pages.clone().filter(|page| self.pages[*page as usize].is_behind(device)).collect();
         self.counts.hits += pages.end - pages.start - behind.len() as u64;
-        if !behind.is_empty() {
-            let is_pending = |page: &u64| self.pages[*page as usize].pending().next().is_some();
-            let pending = behind.iter().copied().filter(is_pending).collect();
-            // Other devices' scratch memory is taken for it, so not while this one's is held.
-            self.flush(&pending)?;
-            memory.with_scratch(|scratch| self.fetch(device, &behind, scratch))?;
-        }
-        if writable {
-            self.make_twins(device, range)?;
-        }
+        let is_pending = |page: &u64| self.pages[*page as usize].pending().next().is_some();
+        let pending: BTreeSet<u64> = behind.iter().copied().filter(is_pending).collect();
+        // Other devices' scratch memory is taken for it, so not while this one's is held.
+        self.flush(&pending)?;
+        self.fetch(device, range, &behind, writable)?;
         self.settled[device] = Some(Settled { range: range.clone(), doubt: self.doubt, writable });
         Ok(())
     }
@@ -244,215 +232,7 @@ impl State {
     ) -> Result<DeviceSlice<'a>> {
         let incoming =
             Scratch::first(&scratch.incoming, bytes.end - bytes.start).map_err(|error| self.device(error))?;
-        self.read_into(device, bytes, incoming)?;
+        self.source(device)?.read(&[(bytes.clone(), 0)], incoming)?;
         Ok(incoming)
-    }
-
-    pub(super) fn read_into(&self, device: Device, bytes: &Range<u64>, to: DeviceSlice<'_>) -> Result<()> {
-        let router = &self.existing(device)?.memory.router;
-        let length = bytes.end - bytes.start;
-        let report = router.read(&self.home.file, bytes.start, Some(length), to, &ReadOptions::default());
-        match report.map_err(|error| Error::reading(self.path(), error))?.bytes {
-            read if read == length => Ok(()),
-            read => Err(self.shorter(read, length, bytes.start)),
-        }
-    }
-
-    pub(super) fn shorter(&self, read: u64, wanted: u64, at: u64) -> Error {
-        let detail = format!("it has become shorter: {read} of {wanted} bytes were there from {at} on; acquire again");
-        Error::new(ErrorKind::Read, self.path(), detail)
-    }
-
-    /// Fetches pages that are behind; nothing of them is pending.
-    pub(super) fn fetch(&mut self, device: Device, pages: &BTreeSet<u64>, scratch: &Scratch) -> Result<()> {
-        let replica = self.existing(device)?;
-        // Without a twin there are no changes to keep.
-        let (held, absent): (BTreeSet<u64>, BTreeSet<u64>) = pages.iter().partition(|page| {
-            self.pages[**page as usize].is_held_by(device) && replica.has(Part::Base, replica.frame_of(**page))
-        });
-        self.fill(device, &absent, scratch)?;
-        let held: Vec<u64> = held.into_iter().collect();
-        for group in held.chunks((INCOMING_BYTES / self.page_bytes) as usize) {
-            self.merge(device, group, scratch)?;
-        }
-        for page in pages {
-            self.pages[*page as usize].fetched(device);
-            self.compared[device][*page as usize] = self.doubt;
-        }
-        self.counts.fetched += pages.len() as u64;
-        Ok(())
-    }
-
-    /// Reads pages of the file to places in a device's memory: long runs each by a request, many short ones by
-    /// one for all.
-    pub(super) fn read_pages(&self, device: Device, list: &[(Range<u64>, u64)], to: DeviceSlice<'_>) -> Result<()> {
-        let total: u64 = list.iter().map(|(bytes, _)| bytes.end - bytes.start).sum();
-        if list.len() > 1 && total / (list.len() as u64) < BATCHED_BYTES_MAX {
-            let extent = |(bytes, place): &(Range<u64>, u64)| ReadExtent {
-                offset: bytes.start,
-                length: bytes.end - bytes.start,
-                place: *place,
-            };
-            let extents: Vec<_> = list.iter().map(extent).collect();
-            let router = &self.existing(device)?.memory.router;
-            let report = router.read_batch(&self.home.file, &extents, to, &ReadOptions::default());
-            return match report.map_err(|error| Error::reading(self.path(), error))?.bytes {
-                read if read == total => Ok(()),
-                read => Err(self.shorter(read, total, list[0].0.start)),
-            };
-        }
-        list.iter().try_for_each(|(bytes, place)| {
-            let part = to.part(*place, bytes.end - bytes.start).map_err(|error| self.device(error))?;
-            self.read_into(device, bytes, part)
-        })
-    }
-
-    /// Pages that the device has nothing of its own in.
-    pub(super) fn fill(&mut self, device: Device, pages: &BTreeSet<u64>, scratch: &Scratch) -> Result<()> {
-        let mut from_home = Vec::new();
-        for run in runs(pages.iter().copied()) {
-            let bytes = self.bytes_of(&run);
-            if let Some(peer) = self.peer_with(device, &run) {
-                self.copy_from_peer(device, peer, &bytes, scratch)?;
-                self.counts.from_peers += run.end - run.start;
-            } else {
-                from_home.push((bytes.clone(), bytes.start));
-            }
-        }
-        let replica = self.existing(device)?;
-        if !from_home.is_empty() {
-            let all = replica.slice(Part::Now, &(0..replica.len()));
-            self.read_pages(device, &from_home, all)?;
-        }
-        let finish = || -> bifolio_device::Result<()> {
-            let (size, last) = (self.size, pages.last().map_or(0, |page| (page + 1) * self.page_bytes));
-            let end = last.min(replica.len());
-            // Bytes of the last page behind the end of the file are zeroes, as in a mapping of it.
-            if size < end {
-                // SAFETY: the page has memory.
-                unsafe { scratch.stream.fill(replica.slice(Part::Now, &(size..end)), 0) }?;
-            }
-            let with_twins = pages.iter().copied().filter(|page| replica.has(Part::Base, replica.frame_of(*page)));
-            replica.copy(&scratch.stream, &with_twins.collect(), Part::Now, Part::Base)?;
-            scratch.stream.synchronize()
-        };
-        finish().map_err(|error| self.device(error))
-    }
-
-    pub(super) fn copy_from_peer(
-        &self,
-        device: Device,
-        peer: Device,
-        bytes: &Range<u64>,
-        scratch: &Scratch,
-    ) -> Result<()> {
-        let (mine, theirs) = (self.existing(device)?, self.existing(peer)?);
-        let copy = || -> bifolio_device::Result<()> {
-            for part in [Part::Base, Part::Now] {
-                let with_part = |frame: &usize| theirs.has(Part::Base, *frame) == (part == Part::Base);
-                for run in runs(Replica::frames_of(bytes).filter(with_part).map(|frame| frame as u64)) {
-                    let here = (run.start * FRAME_BYTES).max(bytes.start)..(run.end * FRAME_BYTES).min(bytes.end);
-                    let (to, from) = (mine.slice(Part::Now, &here), theirs.slice(part, &here));
-                    // SAFETY: both have memory there, and the file's lock keeps it until the stream is waited for.
-                    unsafe { scratch.stream.copy_from_peer(to, &theirs.memory.device, from) }?;
-                }
-            }
-            scratch.stream.synchronize()
-        };
-        copy().map_err(|error| self.device(error))
-    }
-
-    /// Another device that has all of some pages as they are at home.
-    pub(super) fn peer_with(&self, device: Device, pages: &Range<u64>) -> Option<Device> {
-        let has_all = |other: &Device| {
-            *other != device
-                && pages.clone().all(|page| {
-                    let state = &self.pages[page as usize];
-                    state.is_held_by(*other)
-                        && !state.is_behind(*other)
-                        && self.compared[*other][page as usize] == self.doubt
-                })
-        };
-        let is_peer = |other: &Device| {
-            let mine = self.replicas[device].as_ref().map(|replica| replica.memory.device.id().backend);
-            let theirs = self.replicas[*other].as_ref().map(|replica| replica.memory.device.id().backend);
-            mine.is_some() && mine == theirs
-        };
-        (0..self.replicas.len()).find(|other| has_all(other) && is_peer(other) && self.has_twins_or_none(*other, pages))
-    }
-
-    /// Whether what a device shows of some pages is what it has released: without a twin nobody writes there.
-    pub(super) fn has_twins_or_none(&self, device: Device, pages: &Range<u64>) -> bool {
-        let Some(replica) = &self.replicas[device] else { return false };
-        pages.clone().all(|page| replica.has(Part::Now, replica.frame_of(page)))
-    }
-
-    /// Pages that the device may have changed since its last release: its bytes stay on top.
-    pub(super) fn merge(&mut self, device: Device, pages: &[u64], scratch: &Scratch) -> Result<()> {
-        let place = |number: usize| number as u64 * self.page_bytes;
-        let mut list: Vec<(Range<u64>, u64)> = Vec::new();
-        for (number, page) in pages.iter().enumerate() {
-            let bytes = self.bytes_of(&(*page..page + 1));
-            match list.last_mut() {
-                Some((run, _)) if run.end == bytes.start => run.end = bytes.end,
-                _ => list.push((bytes, place(number))),
-            }
-        }
-        self.read_pages(device, &list, scratch.incoming.slice())?;
-        let replica = self.existing(device)?;
-        let entries: Vec<_> = pages
-            .iter()
-            .enumerate()
-            .map(|(number, page)| {
-                let here = self.bytes_of(&(*page..page + 1));
-                let [current, twin] = [Part::Now, Part::Base].map(|part| replica.slice(part, &here).ptr().0);
-                let incoming = scratch.incoming.ptr().0 + place(number);
-                merge::Entry { current, twin, incoming, len: here.end - here.start }
-            })
-            .collect();
-        let run = || -> bifolio_device::Result<Vec<u8>> {
-            let table = merge::encode(&entries);
-            let place = Scratch::first(&scratch.table, table.len() as u64)?;
-            scratch.stream.upload(place, &table)?;
-            let flags = Scratch::first(&scratch.results, entries.len() as u64 * 4)?;
-            let all = Base::Addresses;
-            let operands = merge::Operands { current: all, twin: all, incoming: all };
-            // SAFETY: the entries are pages of the replica and of scratch memory, which stay until the stream is
-            // waited for; no kernel of the program's runs on the range meanwhile, as it is being acquired.
-            unsafe { replica.memory.kernels.merge(&scratch.stream, operands, place, flags) }?;
-            let mut host = vec![0; entries.len() * 4];
-            scratch.stream.download(&mut host, flags)?;
-            Ok(host)
-        };
-        let flags = run().map_err(|error| self.device(error))?;
-        for flags in flags.chunks_exact(4).map(|word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]])) {
-            self.counts.merged += u64::from(flags & merge::OWN_CHANGED != 0);
-            self.counts.races += u64::from(flags & merge::RACE != 0);
-        }
-        Ok(())
-    }
-
-    /// Pages that are written get twins.
-    pub(super) fn make_twins(&mut self, device: Device, range: &Range<u64>) -> Result<()> {
-        let mut fresh = Vec::new();
-        for frame in Replica::frames_of(range) {
-            if !self.existing(device)?.has(Part::Base, frame) {
-                self.map(device, Part::Base, frame)?;
-                fresh.push(frame as u64);
-            }
-        }
-        if fresh.is_empty() {
-            return Ok(());
-        }
-        let replica = self.existing(device)?;
-        replica.memory.with_scratch(|scratch| {
-            for run in runs(fresh.iter().copied()) {
-                let all = run.start * FRAME_BYTES..run.end * FRAME_BYTES;
-                let (to, from) = (replica.slice(Part::Base, &all), replica.slice(Part::Now, &all));
-                // SAFETY: both are mapped, and the stream is waited for.
-                unsafe { scratch.stream.copy_on_device(to, from) }.map_err(|error| self.device(error))?;
-            }
-            scratch.stream.synchronize().map_err(|error| self.device(error))
-        })
     }
 }

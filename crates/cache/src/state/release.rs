@@ -39,8 +39,7 @@ impl State {
             for chunk in chunks(&run, self.pages_at_a_time()) {
                 memory.with_scratch(|scratch| {
                     self.write_home(device, &chunk, [Part::Now, Part::Base], scratch)?;
-                    let copied =
-                        self.existing(device)?.copy(&scratch.stream, &chunk.clone().collect(), Part::Now, Part::Base);
+                    let copied = self.existing(device)?.copy(&scratch.stream, chunk.clone(), Part::Now, Part::Base);
                     copied.and_then(|()| scratch.stream.synchronize()).map_err(|error| self.device(error))
                 })?;
                 self.note_released(device, chunk.clone());
@@ -48,11 +47,11 @@ impl State {
             }
         }
         memory.with_scratch(|scratch| {
-            let fresh = kept.iter().copied().filter(|page| !self.pages[*page as usize].is_pending(device)).collect();
+            let fresh = kept.iter().copied().filter(|page| !self.pages[*page as usize].is_pending(device));
             let replica = self.existing(device)?;
             let copy = || -> bifolio_device::Result<()> {
-                replica.copy(&scratch.stream, &fresh, Part::Base, Part::Origin)?;
-                replica.copy(&scratch.stream, &kept, Part::Now, Part::Base)?;
+                replica.copy(&scratch.stream, fresh.clone(), Part::Base, Part::Origin)?;
+                replica.copy(&scratch.stream, kept.iter().copied(), Part::Now, Part::Base)?;
                 scratch.stream.synchronize()
             };
             copy().map_err(|error| self.device(error))
@@ -113,10 +112,12 @@ impl State {
         let mut changed = BTreeSet::new();
         for frames in runs(with_twins) {
             let bytes = (frames.start * FRAME_BYTES).max(range.start / self.page_bytes * self.page_bytes)
-                ..(frames.end * FRAME_BYTES).min(self.size);
+                ..(frames.end * FRAME_BYTES).min(range.end.next_multiple_of(self.page_bytes)).min(self.size);
             if bytes.start < bytes.end {
                 let base = replica.slice(Part::Base, &bytes);
-                changed.extend(self.differences(replica, Part::Now, &bytes, base, scratch)?);
+                let differ = self.differences(replica, Part::Now, &bytes, base, scratch)?;
+                // What is in the place of a page that was never fetched is nobody's.
+                changed.extend(differ.into_iter().filter(|page| self.pages[*page as usize].is_held_by(device)));
             }
         }
         Ok(changed)
@@ -133,7 +134,7 @@ impl State {
         // A failure of the device leaves nothing to take back.
         let _ = memory.with_scratch(|scratch| {
             let changed = self.changed_since_release(device, range, scratch)?;
-            let copied = self.existing(device)?.copy(&scratch.stream, &changed, Part::Base, Part::Now);
+            let copied = self.existing(device)?.copy(&scratch.stream, changed, Part::Base, Part::Now);
             copied.map_err(|error| self.device(error))
         });
         debug_assert!(!frames.is_empty());

@@ -1,0 +1,347 @@
+//! Fetching pages: memory is made for them, and what the device has of them is looked at, while earlier ones
+//! are read.
+
+use super::State;
+use crate::memory::{INCOMING_BYTES, Scratch};
+use crate::page::Device;
+use crate::replica::{Part, Replica, runs};
+use crate::{Error, ErrorKind, Result};
+use bifolio_device::{DeviceSlice, FRAME_BYTES};
+use bifolio_io::{OpenFile, ReadExtent, ReadOptions, Router};
+use bifolio_kernels::{Base, merge};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+/// Frames that are prepared at a time.
+const PORTION_FRAMES: usize = 32;
+
+/// Portions that may wait until they are read.
+const PORTIONS_AHEAD: usize = 4;
+
+/// Less than this is read by the thread that acquires, as starting another costs more.
+const ALONE_BYTES_MAX: u64 = 16 << 20;
+
+/// Runs of pages that are shorter than this are read together.
+const BATCHED_BYTES_MAX: u64 = 256 << 10;
+
+/// Bytes of the file, and where they go.
+type Read = (Range<u64>, u64);
+
+/// Where pages are read from.
+pub(super) struct Source {
+    router: Arc<Router>,
+    file: Arc<OpenFile>,
+}
+
+impl Source {
+    /// Reads bytes of the file to places in a device's memory: long runs each by a request, many short ones by
+    /// one for all.
+    pub(super) fn read(&self, list: &[Read], to: DeviceSlice<'_>) -> Result<()> {
+        let total: u64 = list.iter().map(|(bytes, _)| bytes.end - bytes.start).sum();
+        if !is_scattered(list.len(), total) {
+            return list.iter().try_for_each(|(bytes, place)| self.read_run(bytes, *place, to));
+        }
+        let extent =
+            |(bytes, place): &Read| ReadExtent { offset: bytes.start, length: bytes.end - bytes.start, place: *place };
+        let extents: Vec<_> = list.iter().map(extent).collect();
+        let report = self.router.read_batch(&self.file, &extents, to, &ReadOptions::default());
+        match report.map_err(|error| Error::reading(self.file.path(), error))?.bytes {
+            read if read == total => Ok(()),
+            read => Err(self.shorter(read, total, list[0].0.start)),
+        }
+    }
+
+    fn read_run(&self, bytes: &Range<u64>, place: u64, to: DeviceSlice<'_>) -> Result<()> {
+        let length = bytes.end - bytes.start;
+        let to = to.part(place, length).map_err(|error| Error::device(self.file.path(), error))?;
+        let report = self.router.read(&self.file, bytes.start, Some(length), to, &ReadOptions::default());
+        match report.map_err(|error| Error::reading(self.file.path(), error))?.bytes {
+            read if read == length => Ok(()),
+            read => Err(self.shorter(read, length, bytes.start)),
+        }
+    }
+
+    fn shorter(&self, read: u64, wanted: u64, at: u64) -> Error {
+        let detail = format!("it has become shorter: {read} of {wanted} bytes were there from {at} on; acquire again");
+        Error::new(ErrorKind::Read, self.file.path(), detail)
+    }
+}
+
+/// Whether runs are too short to be read one by one.
+fn is_scattered(runs: usize, bytes: u64) -> bool {
+    runs > 1 && bytes / (runs as u64) < BATCHED_BYTES_MAX
+}
+
+/// What is done with pages once they are read.
+#[derive(Debug, Default)]
+struct Plan {
+    /// Pages that are read to their places, and of those the ones of which the device had something.
+    direct: Vec<u64>,
+    held: Vec<u64>,
+    /// Pages with changes of the device's own, or that may have them: they are merged.
+    own: Vec<u64>,
+    /// Frames whose twins are new.
+    fresh: Vec<u64>,
+}
+
+impl State {
+    pub(super) fn source(&self, device: Device) -> Result<Source> {
+        let router = Arc::clone(&self.existing(device)?.memory.router);
+        Ok(Source { router, file: Arc::clone(&self.home.file) })
+    }
+
+    /// Gives all frames of a range memory, and twins if it is written, and fetches the pages of it that are
+    /// behind, in ascending order; nothing of them is pending.
+    pub(super) fn fetch(&mut self, device: Device, range: &Range<u64>, behind: &[u64], writable: bool) -> Result<()> {
+        let mut plan = Plan::default();
+        let outcome = self.prepare_and_read(device, range, behind, writable, &mut plan);
+        let memory = Arc::clone(&self.existing(device)?.memory);
+        if let Err(error) = outcome {
+            self.undo(device, &plan);
+            return Err(error);
+        }
+        let outcome = memory.with_scratch(|scratch| self.finish(device, &plan, scratch));
+        if outcome.is_err() {
+            self.undo(device, &plan);
+        }
+        outcome?;
+        for page in behind {
+            self.pages[*page as usize].fetched(device);
+            self.compared[device][*page as usize] = self.doubt;
+        }
+        self.counts.fetched += behind.len() as u64;
+        Ok(())
+    }
+
+    fn prepare_and_read(
+        &mut self,
+        device: Device,
+        range: &Range<u64>,
+        behind: &[u64],
+        writable: bool,
+        plan: &mut Plan,
+    ) -> Result<()> {
+        let source = self.source(device)?;
+        let frames = Replica::frames_of(range);
+        // SAFETY: the range of addresses stays as long as the file's lock is held, and only parts of it are used
+        // in which memory was mapped before; their frames are pinned.
+        let all = unsafe { self.existing(device)?.all() };
+        if behind.len() as u64 * self.page_bytes <= ALONE_BYTES_MAX {
+            let list = self.prepare(device, frames, behind, writable, plan)?;
+            return source.read(&list, all);
+        }
+        thread::scope(|scope| {
+            let (to_read, lists) = mpsc::sync_channel::<Vec<Read>>(PORTIONS_AHEAD);
+            let reader = scope.spawn(move || lists.into_iter().try_for_each(|list| source.read(&list, all)));
+            let prepared = frames.clone().step_by(PORTION_FRAMES).try_for_each(|first| {
+                let portion = first..frames.end.min(first + PORTION_FRAMES);
+                let list = self.prepare(device, portion, behind, writable, plan)?;
+                // A reader that has failed has said so.
+                let _ = list.is_empty() || to_read.send(list).is_ok();
+                Ok(())
+            });
+            drop(to_read);
+            let panicked = |_| Err(Error::new(ErrorKind::Device, self.path(), "a reading thread panicked"));
+            let read = reader.join().unwrap_or_else(panicked);
+            prepared.and(read)
+        })
+    }
+
+    /// Gives frames memory, and finds out what is to be done with those of their pages that are behind: what is
+    /// to be read to its place.
+    fn prepare(
+        &mut self,
+        device: Device,
+        frames: Range<usize>,
+        behind: &[u64],
+        writable: bool,
+        plan: &mut Plan,
+    ) -> Result<Vec<Read>> {
+        for frame in frames.clone() {
+            self.map(device, Part::Now, frame)?;
+            if writable && !self.existing(device)?.has(Part::Base, frame) {
+                self.map(device, Part::Base, frame)?;
+                plan.fresh.push(frame as u64);
+            }
+        }
+        let pages =
+            frames.start as u64 * FRAME_BYTES / self.page_bytes..frames.end as u64 * FRAME_BYTES / self.page_bytes;
+        let at = |page: u64| behind.partition_point(|other| *other < page);
+        let here = &behind[at(pages.start)..at(pages.end)];
+        let replica = self.existing(device)?;
+        // Without a twin there are no changes to keep.
+        let is_held = |page: &&u64| {
+            let frame = replica.frame_of(**page);
+            let has_twin = replica.has(Part::Base, frame) && plan.fresh.binary_search(&(frame as u64)).is_err();
+            self.pages[**page as usize].is_held_by(device) && has_twin
+        };
+        let held: Vec<u64> = here.iter().filter(is_held).copied().collect();
+        let own = self.with_own_changes(device, &held)?;
+        let (mut from_home, mut previous) = (Vec::new(), held.iter().copied().peekable());
+        for run in runs(here.iter().copied().filter(|page| !own.contains(page))) {
+            let bytes = self.bytes_of(&run);
+            while previous.next_if(|page| *page < run.start).is_some() {}
+            let is_held = previous.peek().is_some_and(|page| *page < run.end);
+            match self.peer_with(device, &run).filter(|_| !is_held) {
+                Some(peer) => {
+                    let memory = Arc::clone(&self.existing(device)?.memory);
+                    memory.with_scratch(|scratch| self.copy_from_peer(device, peer, &bytes, scratch))?;
+                    self.counts.from_peers += run.end - run.start;
+                }
+                None => from_home.push((bytes.clone(), bytes.start)),
+            }
+            plan.direct.extend(run);
+        }
+        plan.held.extend(held.iter().filter(|page| !own.contains(page)));
+        plan.own.extend(own);
+        Ok(from_home)
+    }
+
+    /// Those of some pages, with twins, that the device has changed since its last release; all of them where
+    /// merging costs no more than finding out.
+    fn with_own_changes(&self, device: Device, held: &[u64]) -> Result<BTreeSet<u64>> {
+        let (Some(first), Some(last)) = (held.first(), held.last()) else { return Ok(BTreeSet::new()) };
+        if is_scattered(runs(held.iter().copied()).len(), held.len() as u64 * self.page_bytes) {
+            return Ok(held.iter().copied().collect());
+        }
+        let hull = self.bytes_of(&(*first..last + 1));
+        let memory = &self.existing(device)?.memory;
+        let mut changed = memory.with_scratch(|scratch| self.changed_since_release(device, &hull, scratch))?;
+        changed.retain(|page| held.binary_search(page).is_ok());
+        Ok(changed)
+    }
+
+    /// Twins of what was read, and the pages that are merged.
+    fn finish(&mut self, device: Device, plan: &Plan, scratch: &Scratch) -> Result<()> {
+        for group in plan.own.chunks((INCOMING_BYTES / self.page_bytes) as usize) {
+            self.merge(device, group, scratch)?;
+        }
+        let replica = self.existing(device)?;
+        let finish = || -> bifolio_device::Result<()> {
+            // Bytes of the last page behind the end of the file are zeroes, as in a mapping of it.
+            let end = plan.direct.last().map_or(0, |page| (page + 1) * self.page_bytes).min(replica.len());
+            if self.size < end {
+                // SAFETY: the page has memory.
+                unsafe { scratch.stream.fill(replica.slice(Part::Now, &(self.size..end)), 0) }?;
+            }
+            for run in runs(plan.fresh.iter().copied()) {
+                let all = run.start * FRAME_BYTES..run.end * FRAME_BYTES;
+                let (to, from) = (replica.slice(Part::Base, &all), replica.slice(Part::Now, &all));
+                // SAFETY: both are mapped, and the stream is waited for.
+                unsafe { scratch.stream.copy_on_device(to, from) }?;
+            }
+            let with_older_twin = |page: &u64| {
+                let frame = replica.frame_of(*page);
+                replica.has(Part::Base, frame) && plan.fresh.binary_search(&(frame as u64)).is_err()
+            };
+            let direct = plan.direct.iter().copied().filter(with_older_twin);
+            replica.copy(&scratch.stream, direct, Part::Now, Part::Base)?;
+            scratch.stream.synchronize()
+        };
+        finish().map_err(|error| self.device(error))
+    }
+
+    /// After a failure: what was not read in full must not look like changes of the device's own.
+    fn undo(&mut self, device: Device, plan: &Plan) {
+        let Ok(replica) = self.existing_mut(device) else { return };
+        for frame in &plan.fresh {
+            // A device that fails here has nothing left to publish.
+            let _ = replica.unmap(Part::Base, *frame as usize);
+        }
+        let memory = Arc::clone(&replica.memory);
+        let _ = memory.with_scratch(|scratch| {
+            let held = plan.held.iter().copied();
+            let copied = self.existing(device)?.copy(&scratch.stream, held, Part::Base, Part::Now);
+            copied.and_then(|()| scratch.stream.synchronize()).map_err(|error| self.device(error))
+        });
+    }
+
+    fn copy_from_peer(&self, device: Device, peer: Device, bytes: &Range<u64>, scratch: &Scratch) -> Result<()> {
+        let (mine, theirs) = (self.existing(device)?, self.existing(peer)?);
+        let copy = || -> bifolio_device::Result<()> {
+            for part in [Part::Base, Part::Now] {
+                let with_part = |frame: &usize| theirs.has(Part::Base, *frame) == (part == Part::Base);
+                for run in runs(Replica::frames_of(bytes).filter(with_part).map(|frame| frame as u64)) {
+                    let here = (run.start * FRAME_BYTES).max(bytes.start)..(run.end * FRAME_BYTES).min(bytes.end);
+                    let (to, from) = (mine.slice(Part::Now, &here), theirs.slice(part, &here));
+                    // SAFETY: both have memory there, and the file's lock keeps it until the stream is waited for.
+                    unsafe { scratch.stream.copy_from_peer(to, &theirs.memory.device, from) }?;
+                }
+            }
+            scratch.stream.synchronize()
+        };
+        copy().map_err(|error| self.device(error))
+    }
+
+    /// Another device that has all of some pages as they are at home.
+    fn peer_with(&self, device: Device, pages: &Range<u64>) -> Option<Device> {
+        let has_all = |other: &Device| {
+            *other != device
+                && pages.clone().all(|page| {
+                    let state = &self.pages[page as usize];
+                    state.is_held_by(*other)
+                        && !state.is_behind(*other)
+                        && self.compared[*other][page as usize] == self.doubt
+                })
+        };
+        let is_peer = |other: &Device| {
+            let mine = self.replicas[device].as_ref().map(|replica| replica.memory.device.id().backend);
+            let theirs = self.replicas[*other].as_ref().map(|replica| replica.memory.device.id().backend);
+            mine.is_some() && mine == theirs
+        };
+        (0..self.replicas.len()).find(|other| has_all(other) && is_peer(other) && self.has_twins_or_none(*other, pages))
+    }
+
+    /// Whether what a device shows of some pages is what it has released: without a twin nobody writes there.
+    fn has_twins_or_none(&self, device: Device, pages: &Range<u64>) -> bool {
+        let Some(replica) = &self.replicas[device] else { return false };
+        pages.clone().all(|page| replica.has(Part::Now, replica.frame_of(page)))
+    }
+
+    /// Pages that the device may have changed since its last release: its bytes stay on top.
+    fn merge(&mut self, device: Device, pages: &[u64], scratch: &Scratch) -> Result<()> {
+        let place = |number: usize| number as u64 * self.page_bytes;
+        let mut list: Vec<Read> = Vec::new();
+        for (number, page) in pages.iter().enumerate() {
+            let bytes = self.bytes_of(&(*page..page + 1));
+            match list.last_mut() {
+                Some((run, _)) if run.end == bytes.start => run.end = bytes.end,
+                _ => list.push((bytes, place(number))),
+            }
+        }
+        self.source(device)?.read(&list, scratch.incoming.slice())?;
+        let replica = self.existing(device)?;
+        let entries: Vec<_> = pages
+            .iter()
+            .enumerate()
+            .map(|(number, page)| {
+                let here = self.bytes_of(&(*page..page + 1));
+                let [current, twin] = [Part::Now, Part::Base].map(|part| replica.slice(part, &here).ptr().0);
+                let incoming = scratch.incoming.ptr().0 + place(number);
+                merge::Entry { current, twin, incoming, len: here.end - here.start }
+            })
+            .collect();
+        let run = || -> bifolio_device::Result<Vec<u8>> {
+            let table = merge::encode(&entries);
+            let place = Scratch::first(&scratch.table, table.len() as u64)?;
+            scratch.stream.upload(place, &table)?;
+            let flags = Scratch::first(&scratch.results, entries.len() as u64 * 4)?;
+            let all = Base::Addresses;
+            let operands = merge::Operands { current: all, twin: all, incoming: all };
+            // SAFETY: the entries are pages of the replica and of scratch memory, which stay until the stream is
+            // waited for; no kernel of the program's runs on the range meanwhile, as it is being acquired.
+            unsafe { replica.memory.kernels.merge(&scratch.stream, operands, place, flags) }?;
+            let mut host = vec![0; entries.len() * 4];
+            scratch.stream.download(&mut host, flags)?;
+            Ok(host)
+        };
+        let flags = run().map_err(|error| self.device(error))?;
+        for flags in flags.chunks_exact(4).map(|word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]])) {
+            self.counts.merged += u64::from(flags & merge::OWN_CHANGED != 0);
+            self.counts.races += u64::from(flags & merge::RACE != 0);
+        }
+        Ok(())
+    }
+}
