@@ -3,13 +3,16 @@
 //! The file is made of random bytes in FOLDER and removed.
 
 use bifolio_cache::{Cache, CacheOptions, CachedFile, Mapping, Report};
-use bifolio_device::{Device, DeviceSlice, open};
-use bifolio_io::{ReadOptions, Router, RouterOptions};
+use bifolio_device::{Access, Device, DeviceSlice, FRAME_BYTES, open};
+use bifolio_io::{ReadExtent, ReadOptions, Router, RouterOptions};
 use std::io::{Read, Write};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 const ROUNDS: usize = 7;
+
+/// Bytes of a page, as the cache has it where nobody chooses.
+const PAGE: u64 = 64 << 10;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -43,6 +46,35 @@ fn file_of(folder: &str, bytes: u64) -> Outcome<tempfile::TempPath> {
     Ok(file.into_temp_path())
 }
 
+/// What memory costs, by the threads that ask for it.
+fn frames(device: &Device, bytes: u64) -> Outcome<()> {
+    let count = bytes / FRAME_BYTES;
+    for threads in [1, 2, 4] {
+        let range = device.reserve(bytes)?;
+        let made = std::sync::Mutex::new(Vec::new());
+        let map = &|thread: u64| -> bifolio_device::Result<()> {
+            for number in (thread..count).step_by(threads as usize) {
+                let frame = device.create_frame()?;
+                range.map(number * FRAME_BYTES, &frame, Access::ReadWrite)?;
+                made.lock().unwrap_or_else(PoisonError::into_inner).push(frame);
+            }
+            Ok(())
+        };
+        let started = Instant::now();
+        std::thread::scope(|scope| {
+            let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || map(thread))).collect();
+            running.into_iter().try_for_each(|thread| thread.join().expect("a thread panicked"))
+        })?;
+        let each = started.elapsed().as_secs_f64() / count as f64;
+        println!(
+            "a new frame of 2 MiB, {threads} threads                   {:9.3} us  {:7.1} GB/s",
+            each * 1e6,
+            FRAME_BYTES as f64 / each / 1e9
+        );
+    }
+    Ok(())
+}
+
 /// Until nobody can have changed the file unseen.
 fn settle(file: &CachedFile, mapping: &mut Mapping) -> Outcome<()> {
     file.sync()?;
@@ -74,14 +106,43 @@ fn main() -> Outcome<()> {
     let plain = router.open(&path)?;
     let copy = best(|_| timed(|| Ok(router.read(&plain, 0, None, memory.slice(), &ReadOptions::default())?)))?;
     println!("full copy by the router                        {:9.3} ms  {:7.1} GB/s", copy * 1e3, rate(copy));
+    // The same for some of its pages, at random.
+    for percent in [1, 10] {
+        let count = bytes / PAGE * percent / 100;
+        let extent = |number| {
+            let offset = number * 7919 % (bytes / PAGE) * PAGE;
+            ReadExtent { offset, length: PAGE, place: offset }
+        };
+        let extents: Vec<_> = (0..count).map(extent).collect();
+        let batch =
+            best(|_| timed(|| Ok(router.read_batch(&plain, &extents, memory.slice(), &ReadOptions::default())?)))?;
+        println!(
+            "{percent:3} % of its pages by a batch of the router        {:9.3} ms  {:7.1} GB/s",
+            batch * 1e3,
+            (count * PAGE) as f64 / 1e9 / batch
+        );
+    }
     drop((memory, plain));
+    frames(&device, bytes)?;
 
-    let cold = best(|_| {
-        let file = cache.open(&path)?;
-        let mut mapping = file.map_on(0, 0..bytes, false)?;
-        timed(|| Ok(mapping.acquire(0..bytes)?))
-    })?;
-    println!("acquire, nothing there, frames new             {:9.3} ms  {:7.1} GB/s", cold * 1e3, rate(cold));
+    for (name, writable) in [("acquire, nothing there       ", false), ("the same with twins          ", true)] {
+        // The first round has new frames, the others those of the round before.
+        let mut first = None;
+        let others = best(|_| {
+            let file = cache.open(&path)?;
+            let mut mapping = file.map_on(0, 0..bytes, writable)?;
+            let time = timed(|| Ok(mapping.acquire(0..bytes)?))?;
+            first.get_or_insert(time);
+            Ok(time)
+        })?;
+        let first = first.unwrap_or(others);
+        println!(
+            "{name}                  {:9.3} ms  {:7.1} GB/s, first {:.1}",
+            others * 1e3,
+            rate(others),
+            rate(first)
+        );
+    }
 
     let file = cache.open(&path)?;
     let mut mapping = file.map_on(0, 0..bytes, true)?;
@@ -106,14 +167,14 @@ fn main() -> Outcome<()> {
     println!("release, nothing changed                       {:9.3} ms  {:7.1} GB/s", quiet * 1e3, rate(quiet));
 
     for percent in [1_u64, 10, 25, 50, 100] {
-        let pages = bytes / (64 << 10);
+        let pages = bytes / PAGE;
         let time = best(|round| {
             settle(&file, &mut mapping)?;
             // Page by page known: a byte in each of them, spread over the file.
             for number in 0..pages * percent / 100 {
                 let page = number * 7919 % pages;
                 let page = if percent == 100 { number } else { page };
-                file.write(page * (64 << 10) + 5, &[round as u8])?;
+                file.write(page * PAGE + 5, &[round as u8])?;
             }
             let time = timed(|| Ok(mapping.acquire(0..bytes)?))?;
             mapping.release(0..bytes)?;
@@ -131,13 +192,13 @@ fn main() -> Outcome<()> {
     other.acquire(0..bytes)?;
     other.release(0..bytes)?;
     settle(&file, &mut mapping)?;
-    let pages = (bytes / (64 << 10)).min(4096);
+    let pages = (bytes / PAGE).min(4096);
     let conflict = best(|round| {
         mapping.acquire(0..bytes)?;
         other.acquire(0..bytes)?;
         for page in 0..pages {
-            store(&device, &mapping, page * (64 << 10) + 1, &[round as u8])?;
-            store(&device, &other, page * (64 << 10) + 2, &[round as u8 + 100])?;
+            store(&device, &mapping, page * PAGE + 1, &[round as u8])?;
+            store(&device, &other, page * PAGE + 2, &[round as u8 + 100])?;
         }
         mapping.release(0..bytes)?;
         timed(|| Ok(other.acquire(0..bytes)?))
