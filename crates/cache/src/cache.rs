@@ -34,6 +34,9 @@ pub struct CacheOptions {
     pub budget_bytes: u64,
     /// When released bytes move.
     pub mode: Mode,
+    /// Bytes of a frame, the unit of device memory: a power of two from 2 MiB to 1 GiB, or 0 for what fits the
+    /// budget and the file, up to 32 MiB.
+    pub frame_bytes: u64,
 }
 
 impl CacheOptions {
@@ -43,7 +46,7 @@ impl CacheOptions {
 
 impl Default for CacheOptions {
     fn default() -> Self {
-        Self { page_bytes: 64 << 10, budget_bytes: 1 << 30, mode: Mode::Lazy }
+        Self { page_bytes: 64 << 10, budget_bytes: 1 << 30, mode: Mode::Lazy, frame_bytes: 0 }
     }
 }
 
@@ -117,6 +120,13 @@ impl Cache {
                 options.page_bytes
             ));
         }
+        let frame_bytes = options.frame_bytes;
+        if frame_bytes != 0 && !(frame_bytes.is_power_of_two() && (FRAME_BYTES..=1 << 30).contains(&frame_bytes)) {
+            return bad(format!(
+                "frames of {frame_bytes} bytes: use a power of two from {FRAME_BYTES} to {}, or 0",
+                1 << 30
+            ));
+        }
         if places.is_empty() || places.len() > DEVICES_MAX {
             return bad(format!("{} devices: a cache has 1 to {DEVICES_MAX}", places.len()));
         }
@@ -164,7 +174,7 @@ impl Cache {
             shared
         } else {
             let Inner { places, options, past, .. } = &*self.inner;
-            let state = State::new(Home::new(Arc::new(file)), places.len(), options.page_bytes, options.mode)?;
+            let state = State::new(Home::new(Arc::new(file)), places.len(), *options)?;
             let (devices, past) = (places.len(), Arc::clone(past));
             let shared = Arc::new(Shared { state: Mutex::new(state), devices, past });
             files.insert(key, Arc::downgrade(&shared));

@@ -87,8 +87,7 @@ impl Mapping {
                 format!("bytes {} to {} are none of the file's", range.start, range.end),
             ));
         }
-        let len = state.size();
-        let replica = state.replica(number, &memory, len)?;
+        let replica = state.attach(number, &memory)?;
         let address = replica.address().offset_by(range.start);
         drop(state);
         Ok(Self { file: file.clone(), device: number, range, address, writable, is_open: true, acquired: vec![] })
@@ -177,6 +176,7 @@ impl Mapping {
         for range in self.acquired.drain(..) {
             state.discard(self.device, &range, self.writable);
         }
+        state.detach(self.device);
     }
 }
 

@@ -82,6 +82,7 @@ pub(crate) struct Memory {
     pub(crate) kernels: Kernels,
     budget_bytes: u64,
     used_bytes: AtomicU64,
+    /// By length.
     spare: Mutex<Vec<Frame>>,
     scratch: Mutex<Option<Scratch>>,
 }
@@ -108,19 +109,24 @@ impl Memory {
         })
     }
 
-    /// A frame, or none if the budget is used up.
-    pub(crate) fn take_frame(&self) -> Result<Option<Frame>> {
-        if let Some(frame) = self.spare().pop() {
-            return Ok(Some(frame));
+    /// A frame of `len` bytes, or none if the budget is used up.
+    pub(crate) fn take_frame(&self, len: u64) -> Result<Option<Frame>> {
+        let fits = |used: u64| Some(used + len).filter(|sum| *sum <= self.budget_bytes);
+        loop {
+            let mut spare = self.spare();
+            if let Some(at) = spare.iter().rposition(|frame| frame.len() == len) {
+                return Ok(Some(spare.swap_remove(at)));
+            }
+            if self.used_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok() {
+                break;
+            }
+            // Those of other lengths are nobody's.
+            let Some(other) = spare.pop() else { return Ok(None) };
+            drop(spare);
+            let _ = self.used_bytes.fetch_sub(other.len(), Ordering::AcqRel);
         }
-        let fits = |used: u64| Some(used + FRAME_BYTES).filter(|sum| *sum <= self.budget_bytes);
-        if self.used_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_err() {
-            return Ok(None);
-        }
-        self.device
-            .create_frame()
-            .map(Some)
-            .inspect_err(|_| _ = self.used_bytes.fetch_sub(FRAME_BYTES, Ordering::AcqRel))
+        let made = self.device.create_frame_of(len);
+        made.map(Some).inspect_err(|_| _ = self.used_bytes.fetch_sub(len, Ordering::AcqRel))
     }
 
     /// Takes a frame back: creating one costs more than mapping it.
@@ -130,7 +136,8 @@ impl Memory {
 
     /// Bytes of frames that hold something.
     pub(crate) fn used_bytes(&self) -> u64 {
-        self.used_bytes.load(Ordering::Acquire) - self.spare().len() as u64 * FRAME_BYTES
+        let spare = self.spare();
+        self.used_bytes.load(Ordering::Acquire) - spare.iter().map(Frame::len).sum::<u64>()
     }
 
     pub(crate) fn budget_bytes(&self) -> u64 {

@@ -7,10 +7,17 @@
 //!
 //! So a release compares `now` with `base`, one behind the other, and a flush compares `base` with `origin`.
 
+use crate::CacheOptions;
 use crate::memory::Memory;
 use bifolio_device::{Access, AddressRange, DevicePtr, DeviceSlice, FRAME_BYTES, Result, Stream};
 use std::ops::Range;
 use std::sync::Arc;
+
+/// Longest frames: 32 MiB cost as much as 2 MiB to map, and nothing beside reading as much.
+const FRAME_BYTES_MAX: u64 = 32 << 20;
+
+/// Addresses for a file at least.
+const ROOM_BYTES_MIN: u64 = 64 << 20;
 
 /// Uses that make a frame stay longest; more make no difference.
 const USES_MAX: u8 = 3;
@@ -19,6 +26,9 @@ const USES_MAX: u8 = 3;
 pub(crate) struct Replica {
     pub(crate) memory: Arc<Memory>,
     page_bytes: u64,
+    frame_bytes: u64,
+    /// Mappings that name its addresses.
+    pub(crate) users: usize,
     now: AddressRange,
     base: AddressRange,
     origin: AddressRange,
@@ -48,11 +58,30 @@ pub(crate) enum Part {
 }
 
 impl Replica {
-    pub(crate) fn new(memory: &Arc<Memory>, page_bytes: u64, len: u64) -> Result<Self> {
-        let [now, base, origin] = [0; 3].map(|_: i32| memory.device.reserve(len));
-        let now = now?;
-        let frames = vec![FrameState::default(); (now.len() / FRAME_BYTES) as usize];
-        Ok(Self { memory: Arc::clone(memory), page_bytes, now, base: base?, origin: origin?, frames, hand: 0 })
+    /// A replica of a file of `len` bytes, with addresses for it to grow.
+    pub(crate) fn new(memory: &Arc<Memory>, options: &CacheOptions, len: u64) -> Result<Self> {
+        let frame_bytes = match options.frame_bytes {
+            0 => frame_bytes_for(memory.budget_bytes(), len),
+            bytes => bytes,
+        };
+        let room = len.saturating_mul(2).max(ROOM_BYTES_MIN).next_multiple_of(frame_bytes);
+        let [now, base, origin] = [0; 3].map(|_: i32| memory.device.reserve(room));
+        Ok(Self {
+            memory: Arc::clone(memory),
+            page_bytes: options.page_bytes,
+            frame_bytes,
+            users: 0,
+            now: now?,
+            base: base?,
+            origin: origin?,
+            frames: vec![FrameState::default(); (room / frame_bytes) as usize],
+            hand: 0,
+        })
+    }
+
+    /// Bytes of its frames.
+    pub(crate) fn frame_bytes(&self) -> u64 {
+        self.frame_bytes
     }
 
     /// Bytes that it has addresses for.
@@ -110,13 +139,18 @@ impl Replica {
     }
 
     /// Frames that hold bytes of a range.
-    pub(crate) fn frames_of(range: &Range<u64>) -> Range<usize> {
-        (range.start / FRAME_BYTES) as usize..range.end.div_ceil(FRAME_BYTES) as usize
+    pub(crate) fn frames_of(&self, range: &Range<u64>) -> Range<usize> {
+        (range.start / self.frame_bytes) as usize..range.end.div_ceil(self.frame_bytes) as usize
+    }
+
+    /// The bytes of some frames.
+    pub(crate) fn bytes_of(&self, frames: &Range<u64>) -> Range<u64> {
+        frames.start * self.frame_bytes..frames.end * self.frame_bytes
     }
 
     /// The frame that holds a page.
     pub(crate) fn frame_of(&self, page: u64) -> usize {
-        (page * self.page_bytes / FRAME_BYTES) as usize
+        (page * self.page_bytes / self.frame_bytes) as usize
     }
 
     /// Maps memory where there is none yet; false if the budget is used up.
@@ -124,8 +158,8 @@ impl Replica {
         if self.has(part, frame) {
             return Ok(true);
         }
-        let Some(memory) = self.memory.take_frame()? else { return Ok(false) };
-        self.range(part).map(frame as u64 * FRAME_BYTES, &memory, Access::ReadWrite)?;
+        let Some(memory) = self.memory.take_frame(self.frame_bytes)? else { return Ok(false) };
+        self.range(part).map(frame as u64 * self.frame_bytes, &memory, Access::ReadWrite)?;
         *self.flag(part, frame) = true;
         Ok(true)
     }
@@ -134,7 +168,7 @@ impl Replica {
     pub(crate) fn unmap(&mut self, part: Part, frame: usize) -> Result<()> {
         if self.has(part, frame) {
             // SAFETY: the work of every operation is waited for, and frames in use by kernels are pinned.
-            let memory = unsafe { self.range(part).unmap(frame as u64 * FRAME_BYTES) }?;
+            let memory = unsafe { self.range(part).unmap(frame as u64 * self.frame_bytes) }?;
             *self.flag(part, frame) = false;
             self.memory.give_frame(memory);
         }
@@ -177,6 +211,12 @@ impl Replica {
         None
     }
 
+    /// A frame with a twin that nobody needs: it is as the mapping is, where nothing is acquired, and can be made
+    /// again by a copy on the device.
+    pub(crate) fn frame_with_idle_twin(&self) -> Option<usize> {
+        self.frames.iter().position(|state| state.base && !state.origin && state.pins == 0)
+    }
+
     /// A frame with memory for origins.
     pub(crate) fn frame_with_origin(&self) -> Option<usize> {
         self.frames.iter().position(|state| state.origin)
@@ -184,8 +224,8 @@ impl Replica {
 
     /// The pages of a frame.
     pub(crate) fn pages_of(&self, frame: usize) -> Range<u64> {
-        let first = frame as u64 * FRAME_BYTES / self.page_bytes;
-        first..first + FRAME_BYTES / self.page_bytes
+        let first = frame as u64 * self.frame_bytes / self.page_bytes;
+        first..first + self.frame_bytes / self.page_bytes
     }
 
     /// Frames with memory.
@@ -210,6 +250,12 @@ impl Replica {
     }
 }
 
+/// Bytes of a replica's frames: as many as keep eviction fine, as memory costs by the frame.
+fn frame_bytes_for(budget_bytes: u64, len: u64) -> u64 {
+    let most = (budget_bytes / 64).min(len / 8).clamp(FRAME_BYTES, FRAME_BYTES_MAX);
+    1 << most.ilog2()
+}
+
 /// Numbers that follow each other, as ranges.
 pub(crate) fn runs(numbers: impl IntoIterator<Item = u64>) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();
@@ -220,4 +266,18 @@ pub(crate) fn runs(numbers: impl IntoIterator<Item = u64>) -> Vec<Range<u64>> {
         }
     }
     runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_long_where_there_is_room_for_many() {
+        assert_eq!(frame_bytes_for(64 << 20, 1 << 40), FRAME_BYTES);
+        assert_eq!(frame_bytes_for(70 << 30, 1 << 30), FRAME_BYTES_MAX);
+        assert_eq!(frame_bytes_for(70 << 30, 5_000), FRAME_BYTES);
+        assert_eq!(frame_bytes_for(1 << 30, 1 << 30), 16 << 20);
+        assert_eq!(frame_bytes_for(70 << 30, 100_000_000), 8 << 20);
+    }
 }

@@ -67,7 +67,7 @@ impl World {
 }
 
 fn small(mode: Mode) -> CacheOptions {
-    CacheOptions { page_bytes: PAGE, budget_bytes: 64 << 20, mode }
+    CacheOptions { page_bytes: PAGE, budget_bytes: 64 << 20, mode, ..CacheOptions::default() }
 }
 
 /// A kernel that writes.
@@ -257,7 +257,12 @@ fn files_larger_than_the_budget_are_used_by_windows_and_nothing_dirty_is_lost() 
         let (window, windows) = (2 << 20, 12);
         let mut expected = random().bytes(window * windows);
         // Three frames at a time, with twins and origins.
-        let options = CacheOptions { page_bytes: 64 << 10, budget_bytes: 4 * (2 << 20), mode: Mode::Lazy };
+        let options = CacheOptions {
+            page_bytes: 64 << 10,
+            budget_bytes: 4 * (2 << 20),
+            mode: Mode::Lazy,
+            ..CacheOptions::default()
+        };
         let world = World::new(&devices, options, &expected);
         let file = world.open();
         let mut mapping = file.map_on(0, 0..u64::MAX, true).unwrap();
@@ -308,6 +313,46 @@ fn a_file_that_was_written_anew_comes_under_what_the_device_has_changed() {
         mapping.release(0..len).unwrap();
         file.sync().unwrap();
         assert!(world.file() == expected);
+    }
+}
+
+#[test]
+fn a_file_may_grow_and_be_cut_while_it_is_mapped() {
+    for devices in pairs() {
+        let content = random().bytes(3 * PAGE + 100);
+        let world = World::new(&devices, small(Mode::Lazy), &content);
+        let file = world.open();
+        let mut mapping = file.map_on(0, 0..u64::MAX, true).unwrap();
+        let len = mapping.len();
+        mapping.acquire(0..len).unwrap();
+        store(&devices[0], &mapping, PAGE + 5, b"before the end");
+        store(&devices[0], &mapping, 2 * PAGE + 5, b"behind it");
+        let cut = 2 * PAGE + 3;
+        File::options().write(true).open(&world.path).unwrap().set_len(cut).unwrap();
+        // What is behind the end reads as zeroes, and is never written.
+        mapping.acquire(0..len).unwrap();
+        assert_eq!(load(&devices[0], &mapping, cut, len - cut), vec![0; (len - cut) as usize]);
+        mapping.release(0..len).unwrap();
+        file.sync().unwrap();
+        let mut expected = content[..cut as usize].to_vec();
+        expected[PAGE as usize + 5..][..14].copy_from_slice(b"before the end");
+        assert!(world.file() == expected);
+        // It grows: by a little, which the mapping sees, and by a lot, for which it is mapped anew.
+        file.write(len - 10, b"grown").unwrap();
+        expected.resize(len as usize - 10, 0);
+        expected.extend_from_slice(b"grown");
+        mapping.acquire(0..len).unwrap();
+        assert!(load(&devices[0], &mapping, 0, len - 5) == expected);
+        file.write(300 << 20, b"far").unwrap();
+        let error = file.map_on(0, 0..u64::MAX, true).unwrap_err();
+        assert!(
+            error.kind() == ErrorKind::BadRange && error.to_string().contains("close its other mappings"),
+            "{error}"
+        );
+        mapping.close().unwrap();
+        let mut anew = file.map_on(0, 300 << 20..u64::MAX, true).unwrap();
+        anew.acquire(0..3).unwrap();
+        assert_eq!(load(&devices[0], &anew, 0, 3), b"far");
     }
 }
 
@@ -396,7 +441,12 @@ fn random_operations_agree_with_an_array() {
             let mut truth = random.bytes(len);
             // In the third round there is not room for everything.
             let budget_bytes = if round == 2 { 4 << 21 } else { 64 << 20 };
-            let options = CacheOptions { page_bytes: PAGE << (random.below(3) * 2), budget_bytes, mode };
+            let options = CacheOptions {
+                page_bytes: PAGE << (random.below(3) * 2),
+                budget_bytes,
+                mode,
+                ..CacheOptions::default()
+            };
             let world = World::new(&devices, options, &truth);
             let file = world.open();
             let mut both: Vec<_> = (0..2).map(|n| file.map_on(n, 0..len, true).unwrap()).collect();

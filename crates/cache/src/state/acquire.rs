@@ -5,7 +5,7 @@ use crate::memory::{INCOMING_BYTES, Scratch};
 use crate::page::Device;
 use crate::replica::{Part, Replica, runs};
 use crate::{Error, ErrorKind, Report, Result};
-use bifolio_device::{DeviceSlice, FRAME_BYTES};
+use bifolio_device::DeviceSlice;
 use bifolio_kernels::page_diff;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -18,8 +18,9 @@ impl State {
         let started = Instant::now();
         let before = self.counts;
         self.look()?;
-        let frames = Replica::frames_of(range);
-        self.existing_mut(device)?.pin(frames.clone());
+        let replica = self.existing_mut(device)?;
+        let frames = replica.frames_of(range);
+        replica.pin(frames.clone());
         let outcome = self.bring(device, range, writable);
         if outcome.is_err() {
             self.existing_mut(device)?.unpin(frames);
@@ -60,13 +61,18 @@ impl State {
         }
     }
 
+    /// Twins are gone: whoever was settled for writing has to look again.
+    fn unsettle_writers(&mut self, device: Device) {
+        self.settled[device].take_if(|settled| settled.writable);
+    }
+
     /// Looks whether something unknown has happened to the file.
     pub(super) fn look(&mut self) -> Result<()> {
         let unchanged = self.home.look().map_err(|error| Error::reading(self.home.path(), error))?;
         if !unchanged {
             self.doubt += 1;
             let size = self.home.file.size().map_err(|error| Error::reading(self.home.path(), error))?;
-            self.resize(size);
+            self.resize(size)?;
         }
         Ok(())
     }
@@ -75,17 +81,13 @@ impl State {
         loop {
             let path = self.home.path().to_owned();
             let replica = self.existing_mut(device)?;
-            if frame as u64 * FRAME_BYTES >= replica.len() {
-                let detail = format!(
-                    "byte {} lies beyond what was reserved when it was mapped: map it anew",
-                    frame as u64 * FRAME_BYTES
-                );
-                return Err(Error::new(ErrorKind::BadRange, &path, detail));
-            }
             if replica.map(part, frame).map_err(|error| Error::device(&path, error))? {
                 return Ok(());
             }
-            if let Some(victim) = replica.victim() {
+            if let Some(idle) = replica.frame_with_idle_twin() {
+                replica.unmap(Part::Base, idle).map_err(|error| Error::device(&path, error))?;
+                self.unsettle_writers(device);
+            } else if let Some(victim) = replica.victim() {
                 self.evict(device, victim)?;
             } else if let Some(frame) = replica.frame_with_origin() {
                 // What is in use stays, but not what was kept for writing it home later.
@@ -155,13 +157,14 @@ impl State {
         let bytes = self.bytes_of(pages);
         let incoming = self.read_home(device, &bytes, scratch)?;
         let replica = self.existing(device)?;
-        let frames = Replica::frames_of(&bytes);
+        let frames = replica.frames_of(&bytes);
         let mut changed = BTreeSet::new();
         // A frame has a twin or has none; those beside each other are compared at once.
         for part in [Part::Base, Part::Now] {
             let with_part = |frame: &usize| replica.has(Part::Base, *frame) == (part == Part::Base);
             for run in runs(frames.clone().filter(with_part).map(|frame| frame as u64)) {
-                let here = (run.start * FRAME_BYTES).max(bytes.start)..(run.end * FRAME_BYTES).min(bytes.end);
+                let run = replica.bytes_of(&run);
+                let here = run.start.max(bytes.start)..run.end.min(bytes.end);
                 let theirs = incoming.part(here.start - bytes.start, here.end - here.start);
                 let theirs = theirs.map_err(|error| self.device(error))?;
                 // What has been released and not been flushed differs from home by right: its origin does not.

@@ -4,9 +4,9 @@
 use super::State;
 use crate::memory::{INCOMING_BYTES, Scratch};
 use crate::page::Device;
-use crate::replica::{Part, Replica, runs};
+use crate::replica::{Part, runs};
 use crate::{Error, ErrorKind, Result};
-use bifolio_device::{DeviceSlice, FRAME_BYTES};
+use bifolio_device::DeviceSlice;
 use bifolio_io::{OpenFile, ReadExtent, ReadOptions, Router};
 use bifolio_kernels::{Base, merge};
 use std::collections::BTreeSet;
@@ -14,8 +14,9 @@ use std::ops::Range;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-/// Frames that are prepared at a time.
-const PORTION_FRAMES: usize = 32;
+/// Bytes whose frames are prepared at first; each portion is twice as long as the one before, as long requests
+/// are read best.
+const PORTION_BYTES: u64 = 64 << 20;
 
 /// Portions that may wait until they are read.
 const PORTIONS_AHEAD: usize = 4;
@@ -124,10 +125,11 @@ impl State {
         plan: &mut Plan,
     ) -> Result<()> {
         let source = self.source(device)?;
-        let frames = Replica::frames_of(range);
+        let replica = self.existing(device)?;
+        let (frames, frame_bytes) = (replica.frames_of(range), replica.frame_bytes());
         // SAFETY: the range of addresses stays as long as the file's lock is held, and only parts of it are used
         // in which memory was mapped before; their frames are pinned.
-        let all = unsafe { self.existing(device)?.all() };
+        let all = unsafe { replica.all() };
         if behind.len() as u64 * self.page_bytes <= ALONE_BYTES_MAX {
             let list = self.prepare(device, frames, behind, writable, plan)?;
             return source.read(&list, all);
@@ -135,13 +137,16 @@ impl State {
         thread::scope(|scope| {
             let (to_read, lists) = mpsc::sync_channel::<Vec<Read>>(PORTIONS_AHEAD);
             let reader = scope.spawn(move || lists.into_iter().try_for_each(|list| source.read(&list, all)));
-            let prepared = frames.clone().step_by(PORTION_FRAMES).try_for_each(|first| {
-                let portion = first..frames.end.min(first + PORTION_FRAMES);
-                let list = self.prepare(device, portion, behind, writable, plan)?;
-                // A reader that has failed has said so.
-                let _ = list.is_empty() || to_read.send(list).is_ok();
-                Ok(())
-            });
+            let mut most = (PORTION_BYTES / frame_bytes).max(1) as usize;
+            let (mut first, mut prepared) = (frames.start, Ok(()));
+            while first < frames.end && prepared.is_ok() {
+                let portion = first..frames.end.min(first + most);
+                (first, most) = (portion.end, most * 2);
+                prepared = self.prepare(device, portion, behind, writable, plan).map(|list| {
+                    // A reader that has failed has said so.
+                    let _ = list.is_empty() || to_read.send(list).is_ok();
+                });
+            }
             drop(to_read);
             let panicked = |_| Err(Error::new(ErrorKind::Device, self.path(), "a reading thread panicked"));
             let read = reader.join().unwrap_or_else(panicked);
@@ -166,11 +171,11 @@ impl State {
                 plan.fresh.push(frame as u64);
             }
         }
-        let pages =
-            frames.start as u64 * FRAME_BYTES / self.page_bytes..frames.end as u64 * FRAME_BYTES / self.page_bytes;
+        let replica = self.existing(device)?;
+        let bytes = replica.bytes_of(&(frames.start as u64..frames.end as u64));
+        let pages = bytes.start / self.page_bytes..bytes.end / self.page_bytes;
         let at = |page: u64| behind.partition_point(|other| *other < page);
         let here = &behind[at(pages.start)..at(pages.end)];
-        let replica = self.existing(device)?;
         // Without a twin there are no changes to keep.
         let is_held = |page: &&u64| {
             let frame = replica.frame_of(**page);
@@ -227,7 +232,7 @@ impl State {
                 unsafe { scratch.stream.fill(replica.slice(Part::Now, &(self.size..end)), 0) }?;
             }
             for run in runs(plan.fresh.iter().copied()) {
-                let all = run.start * FRAME_BYTES..run.end * FRAME_BYTES;
+                let all = replica.bytes_of(&run);
                 let (to, from) = (replica.slice(Part::Base, &all), replica.slice(Part::Now, &all));
                 // SAFETY: both are mapped, and the stream is waited for.
                 unsafe { scratch.stream.copy_on_device(to, from) }?;
@@ -263,8 +268,9 @@ impl State {
         let copy = || -> bifolio_device::Result<()> {
             for part in [Part::Base, Part::Now] {
                 let with_part = |frame: &usize| theirs.has(Part::Base, *frame) == (part == Part::Base);
-                for run in runs(Replica::frames_of(bytes).filter(with_part).map(|frame| frame as u64)) {
-                    let here = (run.start * FRAME_BYTES).max(bytes.start)..(run.end * FRAME_BYTES).min(bytes.end);
+                for run in runs(theirs.frames_of(bytes).filter(with_part).map(|frame| frame as u64)) {
+                    let run = theirs.bytes_of(&run);
+                    let here = run.start.max(bytes.start)..run.end.min(bytes.end);
                     let (to, from) = (mine.slice(Part::Now, &here), theirs.slice(part, &here));
                     // SAFETY: both have memory there, and the file's lock keeps it until the stream is waited for.
                     unsafe { scratch.stream.copy_from_peer(to, &theirs.memory.device, from) }?;

@@ -171,7 +171,7 @@ impl State {
             Error::new(ErrorKind::Write, &path, format!("writing {} bytes at {offset} failed: {error}", bytes.len()))
         })?;
         if end > self.size {
-            self.resize(end);
+            self.resize(end)?;
         }
         self.unsettle(None);
         for page in self.pages_of(&(offset..end)) {

@@ -8,8 +8,8 @@ mod release;
 use crate::home::Home;
 use crate::memory::Memory;
 use crate::page::{Device, Page};
-use crate::replica::Replica;
-use crate::{Error, ErrorKind, Mode, Result};
+use crate::replica::{Part, Replica, runs};
+use crate::{CacheOptions, Error, ErrorKind, Result};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ pub(crate) struct State {
     home: Home,
     size: u64,
     page_bytes: u64,
-    mode: Mode,
+    options: CacheOptions,
     pages: Vec<Page>,
     replicas: Vec<Option<Replica>>,
     /// Counts the times at which something unknown may have changed the file.
@@ -87,14 +87,14 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(home: Home, devices: usize, page_bytes: u64, mode: Mode) -> Result<Self> {
+    pub(crate) fn new(home: Home, devices: usize, options: CacheOptions) -> Result<Self> {
         let size = home.file.size().map_err(|error| Error::reading(home.path(), error))?;
         let replicas = (0..devices).map(|_| None).collect();
         let mut state = Self {
             home,
             size: 0,
-            page_bytes,
-            mode,
+            page_bytes: options.page_bytes,
+            options,
             pages: vec![],
             replicas,
             doubt: 1,
@@ -102,7 +102,7 @@ impl State {
             settled: vec![None; devices],
             counts: Counts::default(),
         };
-        state.resize(size);
+        state.resize(size)?;
         Ok(state)
     }
 
@@ -115,9 +115,12 @@ impl State {
     }
 
     /// Follows the file's growth and truncation. A page whose end has moved has changed.
-    pub(super) fn resize(&mut self, size: u64) {
+    pub(super) fn resize(&mut self, size: u64) -> Result<()> {
         let pages = size.div_ceil(self.page_bytes) as usize;
         let boundary = (self.size.min(size) / self.page_bytes) as usize;
+        if size < self.size {
+            self.blank(size..self.size)?;
+        }
         self.pages.resize_with(pages, Page::new);
         for compared in &mut self.compared {
             compared.resize(pages, 0);
@@ -129,15 +132,60 @@ impl State {
             self.settled.fill(None);
         }
         self.size = size;
+        Ok(())
     }
 
-    /// The device's replica, with addresses for all of the file.
-    pub(crate) fn replica(&mut self, device: Device, memory: &Arc<Memory>, len: u64) -> Result<&Replica> {
-        if self.replicas[device].is_none() {
-            let replica = Replica::new(memory, self.page_bytes, len.max(1));
-            self.replicas[device] = Some(replica.map_err(|error| Error::device(self.home.path(), error))?);
+    /// What was cut off reads as zeroes, as in a mapping of the file, and is nobody's change.
+    fn blank(&self, range: Range<u64>) -> Result<()> {
+        for replica in self.replicas.iter().flatten() {
+            let frames = replica.frames_of(&range);
+            replica.memory.with_scratch(|scratch| {
+                for part in [Part::Now, Part::Base] {
+                    for run in runs(frames.clone().filter(|frame| replica.has(part, *frame)).map(|frame| frame as u64))
+                    {
+                        let bytes = replica.bytes_of(&run);
+                        let cut = bytes.start.max(range.start)..bytes.end;
+                        // SAFETY: the frames have memory, and the stream is waited for.
+                        let filled = unsafe { scratch.stream.fill(replica.slice(part, &cut), 0) };
+                        filled.map_err(|error| self.device(error))?;
+                    }
+                }
+                scratch.stream.synchronize().map_err(|error| self.device(error))
+            })?;
         }
-        self.existing(device)
+        Ok(())
+    }
+
+    /// The device's replica, with addresses for all of the file, and one more user.
+    pub(crate) fn attach(&mut self, device: Device, memory: &Arc<Memory>) -> Result<&Replica> {
+        let len = self.size;
+        if let Some(replica) = &self.replicas[device]
+            && replica.len() < len
+        {
+            if replica.users > 0 {
+                let detail = format!(
+                    "it has grown to {len} bytes, beyond the {} that were reserved when it was first mapped on {}: close its other mappings there first",
+                    replica.len(),
+                    memory.device.id()
+                );
+                return Err(Error::new(ErrorKind::BadRange, self.path(), detail));
+            }
+            self.drop_replica(device)?;
+        }
+        if self.replicas[device].is_none() {
+            let replica = Replica::new(memory, &self.options, len);
+            self.replicas[device] = Some(replica.map_err(|error| self.device(error))?);
+        }
+        let replica = self.existing_mut(device)?;
+        replica.users += 1;
+        Ok(replica)
+    }
+
+    /// A mapping has ended.
+    pub(crate) fn detach(&mut self, device: Device) {
+        if let Ok(replica) = self.existing_mut(device) {
+            replica.users -= 1;
+        }
     }
 
     pub(super) fn existing(&self, device: Device) -> Result<&Replica> {

@@ -3,9 +3,8 @@
 use super::{State, chunks};
 use crate::memory::{INCOMING_BYTES, Scratch};
 use crate::page::Device;
-use crate::replica::{Part, Replica, runs};
+use crate::replica::{Part, runs};
 use crate::{Error, ErrorKind, Mode, Report, Result};
-use bifolio_device::FRAME_BYTES;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,8 +16,8 @@ impl State {
         let started = Instant::now();
         let before = self.counts;
         let outcome = if writable { self.publish(device, range) } else { Ok(()) };
-        let frames = Replica::frames_of(range);
-        if !self.existing_mut(device)?.unpin(frames) {
+        let replica = self.existing_mut(device)?;
+        if !replica.unpin(replica.frames_of(range)) {
             let detail =
                 format!("bytes {} to {} are released, and not all of them were acquired", range.start, range.end);
             return Err(Error::new(ErrorKind::BadUse, self.path(), detail));
@@ -57,7 +56,7 @@ impl State {
             copy().map_err(|error| self.device(error))
         })?;
         self.note_released(device, kept.iter().copied());
-        if self.mode == Mode::Eager { self.flush(&kept) } else { Ok(()) }
+        if self.options.mode == Mode::Eager { self.flush(&kept) } else { Ok(()) }
     }
 
     /// Changed pages whose origin can be kept, as there is memory for it, and the others.
@@ -108,11 +107,12 @@ impl State {
     ) -> Result<BTreeSet<u64>> {
         let replica = self.existing(device)?;
         let with_twins =
-            Replica::frames_of(range).filter(|frame| replica.has(Part::Base, *frame)).map(|frame| frame as u64);
+            replica.frames_of(range).filter(|frame| replica.has(Part::Base, *frame)).map(|frame| frame as u64);
         let mut changed = BTreeSet::new();
         for frames in runs(with_twins) {
-            let bytes = (frames.start * FRAME_BYTES).max(range.start / self.page_bytes * self.page_bytes)
-                ..(frames.end * FRAME_BYTES).min(range.end.next_multiple_of(self.page_bytes)).min(self.size);
+            let frames = replica.bytes_of(&frames);
+            let bytes = frames.start.max(range.start / self.page_bytes * self.page_bytes)
+                ..frames.end.min(range.end.next_multiple_of(self.page_bytes)).min(self.size);
             if bytes.start < bytes.end {
                 let base = replica.slice(Part::Base, &bytes);
                 let differ = self.differences(replica, Part::Now, &bytes, base, scratch)?;
@@ -126,17 +126,16 @@ impl State {
     /// Takes back what a device has changed in an acquired range and not released.
     pub(crate) fn discard(&mut self, device: Device, range: &Range<u64>, writable: bool) {
         let Ok(replica) = self.existing_mut(device) else { return };
-        replica.unpin(Replica::frames_of(range));
+        replica.unpin(replica.frames_of(range));
         if !writable {
             return;
         }
-        let (memory, frames) = (Arc::clone(&replica.memory), Replica::frames_of(range));
+        let memory = Arc::clone(&replica.memory);
         // A failure of the device leaves nothing to take back.
         let _ = memory.with_scratch(|scratch| {
             let changed = self.changed_since_release(device, range, scratch)?;
             let copied = self.existing(device)?.copy(&scratch.stream, changed, Part::Base, Part::Now);
             copied.map_err(|error| self.device(error))
         });
-        debug_assert!(!frames.is_empty());
     }
 }

@@ -131,22 +131,22 @@ impl Backend for FaultBackend {
         unsafe { self.inner.unreserve(ptr, len) }
     }
 
-    fn create_frame(&self) -> Result<Box<dyn RawFrame>> {
-        self.inner.create_frame()
+    fn create_frame(&self, len: u64) -> Result<Box<dyn RawFrame>> {
+        self.inner.create_frame(len)
     }
 
     fn import_frame(&self, fd: OwnedFd) -> Result<Box<dyn RawFrame>> {
         self.inner.import_frame(fd)
     }
 
-    unsafe fn map_frame(&self, ptr: DevicePtr, frame: &dyn RawFrame, access: Access) -> Result<()> {
+    unsafe fn map_frame(&self, ptr: DevicePtr, frame: &dyn RawFrame, len: u64, access: Access) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.inner.map_frame(ptr, frame, access) }
+        unsafe { self.inner.map_frame(ptr, frame, len, access) }
     }
 
-    unsafe fn unmap_frame(&self, ptr: DevicePtr) -> Result<()> {
+    unsafe fn unmap_frame(&self, ptr: DevicePtr, len: u64) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.inner.unmap_frame(ptr) }
+        unsafe { self.inner.unmap_frame(ptr, len) }
     }
 
     fn create_stream(&self) -> Result<Box<dyn RawStream>> {

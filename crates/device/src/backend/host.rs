@@ -193,10 +193,10 @@ impl Backend for HostBackend {
         unsafe { unmap(ptr.0, len) }
     }
 
-    fn create_frame(&self) -> Result<Box<dyn RawFrame>> {
-        self.memory.take(FRAME_BYTES)?;
-        let fd = create_sealed_memfd().inspect_err(|_| self.memory.give(FRAME_BYTES))?;
-        Ok(Box::new(HostFrame { fd, account: Some(Arc::clone(&self.memory)) }))
+    fn create_frame(&self, len: u64) -> Result<Box<dyn RawFrame>> {
+        self.memory.take(len)?;
+        let fd = create_sealed_memfd(len).inspect_err(|_| self.memory.give(len))?;
+        Ok(Box::new(HostFrame { fd, len, account: Some(Arc::clone(&self.memory)) }))
     }
 
     fn import_frame(&self, fd: OwnedFd) -> Result<Box<dyn RawFrame>> {
@@ -212,10 +212,10 @@ impl Backend for HostBackend {
             let detail = "the descriptor is not an exported frame: it is not a sealed memory of 2 MiB";
             return Err(Error::new(ErrorKind::BadArgument, detail));
         }
-        Ok(Box::new(HostFrame { fd, account: None }))
+        Ok(Box::new(HostFrame { fd, len: FRAME_BYTES, account: None }))
     }
 
-    unsafe fn map_frame(&self, ptr: DevicePtr, frame: &dyn RawFrame, access: Access) -> Result<()> {
+    unsafe fn map_frame(&self, ptr: DevicePtr, frame: &dyn RawFrame, len: u64, access: Access) -> Result<()> {
         let Some(frame) = (frame as &dyn Any).downcast_ref::<HostFrame>() else {
             return Err(Error::new(ErrorKind::BadArgument, "the frame belongs to another backend"));
         };
@@ -224,13 +224,13 @@ impl Backend for HostBackend {
             Access::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
         };
         // SAFETY: the caller says that the place is a free part of a reserved range.
-        unsafe { map_fixed(ptr, protection, libc::MAP_SHARED, frame.fd.as_raw_fd()) }
+        unsafe { map_fixed(ptr, len, protection, libc::MAP_SHARED, frame.fd.as_raw_fd()) }
     }
 
-    unsafe fn unmap_frame(&self, ptr: DevicePtr) -> Result<()> {
+    unsafe fn unmap_frame(&self, ptr: DevicePtr, len: u64) -> Result<()> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: replaces the frame's mapping, which nobody uses, by reserved emptiness.
-        unsafe { map_fixed(ptr, libc::PROT_NONE, flags, -1) }
+        unsafe { map_fixed(ptr, len, libc::PROT_NONE, flags, -1) }
     }
 
     fn create_stream(&self) -> Result<Box<dyn RawStream>> {
@@ -294,6 +294,7 @@ impl MemoryAccount {
 #[derive(Debug)]
 struct HostFrame {
     fd: OwnedFd,
+    len: u64,
     account: Option<Arc<MemoryAccount>>,
 }
 
@@ -306,7 +307,7 @@ impl RawFrame for HostFrame {
 impl Drop for HostFrame {
     fn drop(&mut self) {
         if let Some(account) = &self.account {
-            account.give(FRAME_BYTES);
+            account.give(self.len);
         }
     }
 }
@@ -633,15 +634,15 @@ unsafe fn unmap(address: u64, len: u64) -> Result<()> {
 }
 
 /// # Safety
-/// `ptr` is a frame-sized place inside a reserved range whose present content nobody uses.
-unsafe fn map_fixed(ptr: DevicePtr, protection: i32, flags: i32, fd: i32) -> Result<()> {
+/// `ptr` is a place of `len` bytes inside a reserved range whose present content nobody uses.
+unsafe fn map_fixed(ptr: DevicePtr, len: u64, protection: i32, flags: i32, fd: i32) -> Result<()> {
     let flags = flags | libc::MAP_FIXED;
     // SAFETY: the caller's promise.
-    let mapped = unsafe { libc::mmap(ptr.0 as *mut libc::c_void, FRAME_BYTES as usize, protection, flags, fd, 0) };
+    let mapped = unsafe { libc::mmap(ptr.0 as *mut libc::c_void, len as usize, protection, flags, fd, 0) };
     if mapped == libc::MAP_FAILED { Err(Error::last_os("mapping a frame")) } else { Ok(()) }
 }
 
-fn create_sealed_memfd() -> Result<OwnedFd> {
+fn create_sealed_memfd(len: u64) -> Result<OwnedFd> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name is a C string, and the call touches no memory of ours.
     let raw = unsafe { libc::memfd_create(c"bifolio-frame".as_ptr(), flags) };
@@ -652,8 +653,7 @@ fn create_sealed_memfd() -> Result<OwnedFd> {
     let fd = unsafe { OwnedFd::from_raw_fd(raw) };
     let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
     // SAFETY: plain calls on an open descriptor.
-    let sized =
-        unsafe { libc::ftruncate(raw, FRAME_BYTES as i64) == 0 && libc::fcntl(raw, libc::F_ADD_SEALS, seals) == 0 };
+    let sized = unsafe { libc::ftruncate(raw, len as i64) == 0 && libc::fcntl(raw, libc::F_ADD_SEALS, seals) == 0 };
     if sized { Ok(fd) } else { Err(Error::last_os("sizing and sealing a frame (memfd)")) }
 }
 

@@ -120,24 +120,24 @@ pub trait Backend: Send + Sync + Debug {
     /// `ptr` and `len` are those of one `reserve`; all frames in it are unmapped.
     unsafe fn unreserve(&self, ptr: DevicePtr, len: u64) -> Result<()>;
 
-    /// Creates one physical frame of [`crate::FRAME_BYTES`].
-    fn create_frame(&self) -> Result<Box<dyn RawFrame>>;
+    /// Creates one physical frame of `len` bytes, a multiple of [`crate::FRAME_BYTES`].
+    fn create_frame(&self, len: u64) -> Result<Box<dyn RawFrame>>;
 
-    /// Takes over a frame that another process exported.
+    /// Takes over a frame of [`crate::FRAME_BYTES`] that another process exported.
     fn import_frame(&self, fd: OwnedFd) -> Result<Box<dyn RawFrame>>;
 
-    /// Maps a frame at `ptr` inside a reserved range.
+    /// Maps a frame of `len` bytes at `ptr` inside a reserved range.
     ///
     /// # Safety
-    /// `ptr` is frame-aligned inside a reserved range of this device, nothing is mapped there,
-    /// and the frame is unmapped before it is dropped.
-    unsafe fn map_frame(&self, ptr: DevicePtr, frame: &dyn RawFrame, access: Access) -> Result<()>;
+    /// `ptr` is aligned to [`crate::FRAME_BYTES`], `len` bytes from there on lie inside a reserved range of this
+    /// device, nothing is mapped there, and the frame has this length and is unmapped before it is dropped.
+    unsafe fn map_frame(&self, ptr: DevicePtr, frame: &dyn RawFrame, len: u64, access: Access) -> Result<()>;
 
     /// Removes the mapping at `ptr`; work elsewhere in the range goes on.
     ///
     /// # Safety
-    /// A frame is mapped at `ptr` and no work in flight uses it.
-    unsafe fn unmap_frame(&self, ptr: DevicePtr) -> Result<()>;
+    /// A frame of `len` bytes is mapped at `ptr` and no work in flight uses it.
+    unsafe fn unmap_frame(&self, ptr: DevicePtr, len: u64) -> Result<()>;
 
     /// Creates a stream that does not order itself against any other.
     fn create_stream(&self) -> Result<Box<dyn RawStream>>;

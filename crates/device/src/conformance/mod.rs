@@ -348,6 +348,15 @@ fn frames_move(device: &Device, random: &mut Random) {
                 download(&stream, all_of(&range).part(3 * FRAME_BYTES, FRAME_BYTES).unwrap()) == low,
                 "the first frame moved"
             );
+            // One that is as long as two of them.
+            let long = device.create_frame_of(2 * FRAME_BYTES).unwrap();
+            range.map(FRAME_BYTES, &long, Access::ReadWrite).unwrap();
+            poison(&stream, both);
+            stream.upload(both, &data).unwrap();
+            // SAFETY: as above; the frame before it is in the way of the next place.
+            let long = unsafe { (range.unmap(0).unwrap(), range.unmap(FRAME_BYTES).unwrap()) }.1;
+            range.map(0, &long, Access::ReadWrite).unwrap();
+            assert!(download(&stream, all_of(&range).part(0, 2 * FRAME_BYTES).unwrap()) == data, "a long frame moved");
         },
     );
 }
@@ -367,6 +376,14 @@ fn places_are_checked(device: &Device, _: &mut Random) {
                     ErrorKind::BadArgument,
                     "{offset}"
                 );
+            }
+            let long = device.create_frame_of(2 * FRAME_BYTES).unwrap();
+            for offset in [0, FRAME_BYTES] {
+                let error = range.map(offset, &long, Access::ReadWrite).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::BadArgument, "{offset}");
+            }
+            for len in [0, FRAME_BYTES - 1, FRAME_BYTES + 1] {
+                assert_eq!(device.create_frame_of(len).unwrap_err().kind(), ErrorKind::BadArgument, "{len}");
             }
             // SAFETY: nothing is in flight.
             assert_eq!(unsafe { range.unmap(FRAME_BYTES) }.unwrap_err().kind(), ErrorKind::BadArgument);

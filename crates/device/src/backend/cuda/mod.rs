@@ -201,15 +201,15 @@ impl Backend for CudaBackend {
         self.check(status, format_args!("giving back {len} bytes of device addresses at {ptr}"))
     }
 
-    fn create_frame(&self) -> Result<Box<dyn RawFrame>> {
+    fn create_frame(&self, len: u64) -> Result<Box<dyn RawFrame>> {
         Self::require(&self.info.capabilities.virtual_memory, "a frame of device memory")?;
         let _entered = self.context.enter()?;
         let properties = FrameProperties::on(self.context.device, self.is_exportable());
         let mut handle = 0;
         // SAFETY: the properties live through the call, and the driver stores one handle.
         let status =
-            unsafe { (self.context.cuda.cuMemCreate)(&raw mut handle, FRAME_BYTES as usize, &raw const properties, 0) };
-        self.check_memory(status, FRAME_BYTES, format_args!("creating a frame of device memory"))?;
+            unsafe { (self.context.cuda.cuMemCreate)(&raw mut handle, len as usize, &raw const properties, 0) };
+        self.check_memory(status, len, format_args!("creating a frame of device memory"))?;
         Ok(self.frame(handle))
     }
 
@@ -227,10 +227,10 @@ impl Backend for CudaBackend {
         Ok(self.frame(handle))
     }
 
-    unsafe fn map_frame(&self, ptr: DevicePtr, frame: &dyn RawFrame, access: Access) -> Result<()> {
+    unsafe fn map_frame(&self, ptr: DevicePtr, frame: &dyn RawFrame, len: u64, access: Access) -> Result<()> {
         let frame = (frame as &dyn Any).downcast_ref::<CudaFrame>().ok_or_else(|| foreign("frame"))?;
         let _entered = self.context.enter()?;
-        let (cuda, len) = (self.context.cuda, FRAME_BYTES as usize);
+        let (cuda, len) = (self.context.cuda, len as usize);
         // SAFETY: the caller names a free, frame-aligned place of a reserved range.
         let status = unsafe { (cuda.cuMemMap)(ptr.0, len, 0, frame.handle, 0) };
         self.check(status, format_args!("mapping a frame at {ptr}"))?;
@@ -243,10 +243,10 @@ impl Backend for CudaBackend {
         })
     }
 
-    unsafe fn unmap_frame(&self, ptr: DevicePtr) -> Result<()> {
+    unsafe fn unmap_frame(&self, ptr: DevicePtr, len: u64) -> Result<()> {
         let _entered = self.context.enter()?;
         // SAFETY: the caller names a mapped frame that no work in flight uses.
-        let status = unsafe { (self.context.cuda.cuMemUnmap)(ptr.0, FRAME_BYTES as usize) };
+        let status = unsafe { (self.context.cuda.cuMemUnmap)(ptr.0, len as usize) };
         self.check(status, format_args!("unmapping the frame at {ptr}"))
     }
 

@@ -278,7 +278,7 @@ impl Backend for OpenClBackend {
         Self::unsupported(&self.info.capabilities.virtual_memory, "an address range")
     }
 
-    fn create_frame(&self) -> Result<Box<dyn RawFrame>> {
+    fn create_frame(&self, _len: u64) -> Result<Box<dyn RawFrame>> {
         Self::unsupported(&self.info.capabilities.virtual_memory, "a frame of device memory")
     }
 
@@ -286,11 +286,11 @@ impl Backend for OpenClBackend {
         Self::unsupported(&self.info.capabilities.export_fd, "importing a frame")
     }
 
-    unsafe fn map_frame(&self, _ptr: DevicePtr, _frame: &dyn RawFrame, _access: Access) -> Result<()> {
+    unsafe fn map_frame(&self, _ptr: DevicePtr, _frame: &dyn RawFrame, _len: u64, _access: Access) -> Result<()> {
         Self::unsupported(&self.info.capabilities.virtual_memory, "mapping a frame")
     }
 
-    unsafe fn unmap_frame(&self, _ptr: DevicePtr) -> Result<()> {
+    unsafe fn unmap_frame(&self, _ptr: DevicePtr, _len: u64) -> Result<()> {
         Self::unsupported(&self.info.capabilities.virtual_memory, "mapping a frame")
     }
 
