@@ -1,5 +1,6 @@
 //! Caches and cached files.
 
+use crate::ahead::Ahead;
 use crate::home::Home;
 use crate::mapping::Mapping;
 use crate::memory::Place;
@@ -62,6 +63,7 @@ pub(crate) struct Inner {
     pub(crate) options: CacheOptions,
     /// What has happened to files that nobody has open any more.
     past: Arc<Mutex<Counts>>,
+    pub(crate) ahead: Ahead,
     /// Open files by device and inode.
     files: Mutex<HashMap<(u64, u64), Weak<Shared>>>,
 }
@@ -77,7 +79,7 @@ pub(crate) struct Shared {
 /// An open file of a cache. Clones share it.
 #[derive(Debug, Clone)]
 pub struct CachedFile {
-    cache: Arc<Inner>,
+    pub(crate) cache: Arc<Inner>,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -130,8 +132,8 @@ impl Cache {
         if places.is_empty() || places.len() > DEVICES_MAX {
             return bad(format!("{} devices: a cache has 1 to {DEVICES_MAX}", places.len()));
         }
-        let (files, past) = (Mutex::default(), Arc::default());
-        Ok(Self { inner: Arc::new(Inner { places, options, past, files }) })
+        let (files, past, ahead) = (Mutex::default(), Arc::default(), Ahead::default());
+        Ok(Self { inner: Arc::new(Inner { places, options, past, ahead, files }) })
     }
 
     /// Its devices, in the order in which races are won: the later beats the earlier.

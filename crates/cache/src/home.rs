@@ -115,8 +115,14 @@ pub(crate) fn runs_of(mask: &[u8], len: usize) -> impl Iterator<Item = std::ops:
     let mut at = 0;
     std::iter::from_fn(move || {
         while at < len && !is_set(at) {
-            // Whole bytes of the mask without a bit.
-            at = if at % 8 == 0 && mask[at / 8] == 0 { at + 8 } else { at + 1 };
+            // Whole words of the mask without a bit, and whole bytes.
+            at = if at % 64 == 0 && mask[at / 8..].first_chunk().is_some_and(|word| *word == [0; 8]) {
+                at + 64
+            } else if at % 8 == 0 && mask[at / 8] == 0 {
+                at + 8
+            } else {
+                at + 1
+            };
         }
         let start = at.min(len);
         while is_set(at) {
@@ -137,6 +143,9 @@ mod tests {
         assert_eq!(runs(&[0xff, 0xff], 16), [0..16]);
         assert_eq!(runs(&[0xff, 0xff], 13), [0..13]);
         assert_eq!(runs(&[0b0110_0001, 0b1000_0000, 0b1], 24), [0..1, 5..7, 15..17]);
+        let mut long = [0; 40];
+        (long[17], long[32]) = (2, 1);
+        assert_eq!(runs(&long, 320), [137..138, 256..257]);
     }
 
     #[test]

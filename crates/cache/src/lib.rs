@@ -17,6 +17,7 @@
 //!
 //! Lock order: a file's state, then the memory of a device. Devices' work is waited for before a call returns.
 
+mod ahead;
 mod cache;
 mod error;
 mod home;
@@ -27,6 +28,7 @@ pub mod process;
 mod replica;
 mod state;
 
+pub use ahead::Advice;
 pub use cache::{Cache, CacheOptions, CachedFile, Mode, Stats};
 pub use error::{Error, ErrorKind, Result};
 pub use mapping::{Mapping, Report};

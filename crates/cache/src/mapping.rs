@@ -1,5 +1,6 @@
 //! Mappings: a range of a file at addresses of a device.
 
+use crate::ahead::{Advice, Sequence};
 use crate::cache::{CachedFile, Inner};
 use crate::page::Device;
 use crate::state::Counts;
@@ -26,6 +27,7 @@ pub struct Mapping {
     is_open: bool,
     /// Ranges acquired and not released.
     acquired: Vec<Range<u64>>,
+    sequence: Sequence,
 }
 
 /// What an acquire or a release has done.
@@ -90,7 +92,16 @@ impl Mapping {
         let replica = state.attach(number, &memory)?;
         let address = replica.address().offset_by(range.start);
         drop(state);
-        Ok(Self { file: file.clone(), device: number, range, address, writable, is_open: true, acquired: vec![] })
+        Ok(Self {
+            file: file.clone(),
+            device: number,
+            range,
+            address,
+            writable,
+            is_open: true,
+            acquired: vec![],
+            sequence: Sequence::default(),
+        })
     }
 
     /// The address of its first byte.
@@ -129,8 +140,32 @@ impl Mapping {
     pub fn acquire(&mut self, part: Range<u64>) -> Result<Report> {
         let range = self.part(&part)?;
         let report = self.file.shared.lock().acquire(self.device, &range, self.writable)?;
+        if let Some(ahead) = self.sequence.acquired(&range, self.range.end) {
+            self.bring(ahead);
+        }
         self.acquired.push(range);
         Ok(report)
+    }
+
+    /// Says what will be done with a part.
+    ///
+    /// # Errors
+    /// `BadRange`, `BadUse` after a close, `Write` if what was released of a part that is not needed cannot be
+    /// written.
+    pub fn advise(&mut self, part: Range<u64>, advice: Advice) -> Result<()> {
+        let range = self.part(&part)?;
+        match advice {
+            Advice::WillNeed => self.bring(range),
+            Advice::DontNeed => return self.file.shared.lock().give_back(self.device, &range),
+            Advice::Random => self.sequence.is_off = true,
+            Advice::Normal => self.sequence = Sequence::default(),
+        }
+        Ok(())
+    }
+
+    fn bring(&self, range: Range<u64>) {
+        let file = Arc::downgrade(&self.file.shared);
+        self.file.cache.ahead.bring(file, self.device, range, self.writable);
     }
 
     /// Publishes what the device has changed in a part that was acquired, and gives the memory free for

@@ -191,6 +191,11 @@ impl Replica {
         all
     }
 
+    /// Whether something of a frame is acquired.
+    pub(crate) fn is_pinned(&self, frame: usize) -> bool {
+        self.frames[frame].pins > 0
+    }
+
     /// The next frame to evict: one that is not in use, and was used less than others since the hand last came
     /// by. A frame that was read once, in a scan, has one use; those of the working set come back with more.
     pub(crate) fn victim(&mut self) -> Option<usize> {

@@ -1,6 +1,6 @@
 //! The cache against an oracle: two devices, CPU processes that write by several ways, and what may go wrong.
 
-use bifolio_cache::{Cache, CacheOptions, CachedFile, ErrorKind, Mapping, Mode};
+use bifolio_cache::{Advice, Cache, CacheOptions, CachedFile, ErrorKind, Mapping, Mode};
 use bifolio_device::conformance::Random;
 use bifolio_device::{Device, DeviceChoice, DeviceId, DeviceSlice, HostOptions, discover, open};
 use bifolio_io::{Router, RouterOptions};
@@ -353,6 +353,77 @@ fn a_file_may_grow_and_be_cut_while_it_is_mapped() {
         let mut anew = file.map_on(0, 300 << 20..u64::MAX, true).unwrap();
         anew.acquire(0..3).unwrap();
         assert_eq!(load(&devices[0], &anew, 0, 3), b"far");
+    }
+}
+
+#[test]
+fn advice_brings_pages_and_gives_them_back() {
+    for devices in pairs() {
+        let len = 20 << 20;
+        let content = random().bytes(len);
+        let world = World::new(&devices, small(Mode::Lazy), &content);
+        let file = world.open();
+        let mut mapping = file.map_on(0, 0..len, true).unwrap();
+        let held = || world.cache.stats()[0].pages;
+        let waited_for = |what: &dyn Fn() -> bool| {
+            (0..2000).any(|_| {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+                what()
+            })
+        };
+        mapping.advise(0..4 << 20, Advice::WillNeed).unwrap();
+        assert!(waited_for(&|| held() == (4 << 20) / PAGE));
+        assert_eq!(mapping.acquire(0..4 << 20).unwrap().fetched, 0);
+        store(&devices[0], &mapping, 7, b"kept");
+        mapping.release(0..4 << 20).unwrap();
+        mapping.acquire(0..PAGE).unwrap();
+        mapping.advise(0..len, Advice::DontNeed).unwrap();
+        // The frame that is acquired stays.
+        assert_eq!(held(), (2 << 20) / PAGE);
+        mapping.release(0..PAGE).unwrap();
+        mapping.advise(0..len, Advice::DontNeed).unwrap();
+        assert_eq!((held(), world.cache.stats()[0].used_bytes), (0, 0));
+        assert_eq!(&world.file()[7..11], b"kept", "what was released has reached home");
+        // A sequence brings what follows.
+        mapping.acquire(0..1 << 20).unwrap();
+        mapping.acquire(1 << 20..2 << 20).unwrap();
+        assert!(waited_for(&|| held() > (2 << 20) / PAGE));
+        assert!(mapping.advise(0..len + 1, Advice::Random).is_err());
+    }
+}
+
+/// A CPU's read of what is on a device, and not in the page cache, is what is in the file.
+#[test]
+fn cpus_read_what_only_a_device_has() {
+    for devices in pairs() {
+        let mut random = random();
+        let len: u64 = (24 << 20) + 333;
+        let mut expected = random.bytes(len);
+        let world = World::new(&devices, small(Mode::Lazy), &expected);
+        let file = world.open();
+        let (mut one, mut two) = (file.map_on(0, 0..len, false).unwrap(), file.map_on(1, 0..len, true).unwrap());
+        // The first has the beginning, without twins; the second the end, with changes.
+        one.acquire(0..10 << 20).unwrap();
+        two.acquire(8 << 20..len - (2 << 20)).unwrap();
+        store(&devices[1], &two, 15 << 20, b"released");
+        expected[15 << 20..][..8].copy_from_slice(b"released");
+        two.release(8 << 20..len - (2 << 20)).unwrap();
+        two.acquire(15 << 20..16 << 20).unwrap();
+        store(&devices[1], &two, 15 << 20, b"not so");
+        file.sync().unwrap();
+        let uncached = File::open(&world.path).unwrap();
+        for _ in 0..8 {
+            // SAFETY: advice on an open descriptor.
+            unsafe {
+                use std::os::fd::AsRawFd;
+                libc::posix_fadvise(uncached.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED);
+            }
+            let at = random.below(len);
+            let mut seen = vec![0x5a; (len - at) as usize];
+            assert_eq!(file.read(at, &mut seen).unwrap() as u64, len - at);
+            assert!(seen == expected[at as usize..], "from {at}");
+        }
+        assert!(world.cache.counts().served > 0);
     }
 }
 

@@ -28,6 +28,34 @@ impl State {
         outcome.map(|()| Report::between(&before, &self.counts, started))
     }
 
+    /// Brings a range before it is acquired; false if there is no room for it, or it cannot be read.
+    pub(crate) fn bring_ahead(&mut self, device: Device, range: &Range<u64>, writable: bool) -> bool {
+        let range = range.start..range.end.min(self.size);
+        if range.is_empty() || self.look().is_err() {
+            return false;
+        }
+        let Ok(replica) = self.existing_mut(device) else { return false };
+        let frames = replica.frames_of(&range);
+        replica.pin(frames.clone());
+        let outcome = self.bring(device, &range, writable);
+        if let Ok(replica) = self.existing_mut(device) {
+            replica.unpin(frames);
+        }
+        outcome.is_ok()
+    }
+
+    /// Gives the memory of frames back that lie in a range and are not in use.
+    pub(crate) fn give_back(&mut self, device: Device, range: &Range<u64>) -> Result<()> {
+        let replica = self.existing(device)?;
+        let inside = |frame: &usize| {
+            let bytes = replica.bytes_of(&(*frame as u64..*frame as u64 + 1));
+            range.start <= bytes.start && bytes.end.min(self.size) <= range.end
+        };
+        let idle = |frame: &usize| replica.has(Part::Now, *frame) && !replica.is_pinned(*frame);
+        let frames: Vec<usize> = replica.frames_of(range).filter(inside).filter(idle).collect();
+        frames.into_iter().try_for_each(|frame| self.evict(device, frame))
+    }
+
     pub(super) fn bring(&mut self, device: Device, range: &Range<u64>, writable: bool) -> Result<()> {
         let pages = self.pages_of(range);
         if let Some(settled) = &self.settled[device]

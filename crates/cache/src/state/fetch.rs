@@ -281,29 +281,21 @@ impl State {
         copy().map_err(|error| self.device(error))
     }
 
-    /// Another device that has all of some pages as they are at home.
+    /// Another device of the same kind that has all of some pages as they are at home.
     fn peer_with(&self, device: Device, pages: &Range<u64>) -> Option<Device> {
-        let has_all = |other: &Device| {
-            *other != device
-                && pages.clone().all(|page| {
-                    let state = &self.pages[page as usize];
-                    state.is_held_by(*other)
-                        && !state.is_behind(*other)
-                        && self.compared[*other][page as usize] == self.doubt
-                })
-        };
-        let is_peer = |other: &Device| {
-            let mine = self.replicas[device].as_ref().map(|replica| replica.memory.device.id().backend);
-            let theirs = self.replicas[*other].as_ref().map(|replica| replica.memory.device.id().backend);
-            mine.is_some() && mine == theirs
-        };
-        (0..self.replicas.len()).find(|other| has_all(other) && is_peer(other) && self.has_twins_or_none(*other, pages))
+        let backend = |device: Device| Some(self.replicas[device].as_ref()?.memory.device.id().backend);
+        let is_peer = |other: &Device| *other != device && backend(*other) == backend(device);
+        let has_all = |other: &Device| pages.clone().all(|page| self.has_home_content(*other, page));
+        (0..self.replicas.len()).filter(is_peer).find(has_all)
     }
 
-    /// Whether what a device shows of some pages is what it has released: without a twin nobody writes there.
-    fn has_twins_or_none(&self, device: Device, pages: &Range<u64>) -> bool {
-        let Some(replica) = &self.replicas[device] else { return false };
-        pages.clone().all(|page| replica.has(Part::Now, replica.frame_of(page)))
+    /// Whether a device has a page as it is at home, as far as is known at the latest look.
+    pub(super) fn has_home_content(&self, device: Device, page: u64) -> bool {
+        let state = &self.pages[page as usize];
+        state.is_held_by(device)
+            && !state.is_behind(device)
+            && !state.is_pending(device)
+            && self.compared[device][page as usize] == self.doubt
     }
 
     /// Pages that the device may have changed since its last release: its bytes stay on top.

@@ -1,15 +1,16 @@
-//! Home: writing what was released to the file, and what CPUs read and write through the cache.
+//! Flushing: writing what was released to the file.
 
 use super::{State, chunks};
 use crate::home::write_masked;
 use crate::memory::Scratch;
 use crate::page::{Device, Flush};
 use crate::replica::{Part, runs};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 use bifolio_kernels::{Base, byte_mask};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Arc;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, PoisonError};
 
 impl State {
     /// Writes to the file what was released of some pages, by all devices, in their order. After a failure what
@@ -46,12 +47,19 @@ impl State {
         scratch: &Scratch,
     ) -> Result<()> {
         let bytes = self.bytes_of(pages);
-        let (content, mut masks) = self.released_bytes(device, pages, parts, scratch)?;
+        let len = (bytes.end - bytes.start) as usize;
+        let host = scratch.host().map_err(|error| self.device(error))?;
+        let mut pinned = host.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        let (content, masks) = pinned.bytes_mut().split_at_mut(len);
+        let masks = &mut masks[..len.div_ceil(8)];
+        self.differing_bytes(device, pages, parts, scratch, (content, masks))?;
         for page in pages.clone().filter(|page| self.pages[*page as usize].how_to_flush(device) == Flush::Careful) {
             let here = self.bytes_of(&(page..page + 1));
-            let origin = self.download(device, parts[1], &here, scratch)?;
+            let mut origin = vec![0; (here.end - here.start) as usize];
+            let copied = scratch.stream.download(&mut origin, self.existing(device)?.slice(parts[1], &here));
+            copied.map_err(|error| self.device(error))?;
             let mut home = vec![0; origin.len()];
-            let read = std::os::unix::fs::FileExt::read_exact_at(self.home.file.buffered(), &mut home, here.start);
+            let read = self.home.file.buffered().read_exact_at(&mut home, here.start);
             read.map_err(|error| Error::writing(self.path(), error))?;
             let first = ((here.start - bytes.start) / 8) as usize;
             for at in (0..origin.len()).filter(|at| origin[*at] != home[*at]) {
@@ -59,20 +67,20 @@ impl State {
             }
         }
         let path = self.path().to_owned();
-        let written = self.home.write(|file| write_masked(file, bytes.start, &content, &masks));
+        let written = self.home.write(|file| write_masked(file, bytes.start, content, masks));
         written.map_err(|error| Error::writing(&path, error))
     }
 
-    /// What a device has released of some pages, and which bytes of it home lacks.
-    pub(super) fn released_bytes(
+    /// Content of some pages on a device, and a bit for each byte in which another part differs.
+    fn differing_bytes(
         &self,
         device: Device,
         pages: &Range<u64>,
         parts: [Part; 2],
         scratch: &Scratch,
-    ) -> Result<(Vec<u8>, Vec<u8>)> {
+        (content, masks): (&mut [u8], &mut [u8]),
+    ) -> Result<()> {
         let replica = self.existing(device)?;
-        let bytes = self.bytes_of(pages);
         let mask_bytes = byte_mask::mask_bytes(self.page_bytes);
         let entries: Vec<_> = pages
             .clone()
@@ -83,36 +91,26 @@ impl State {
                 byte_mask::Entry { current, twin, mask, len: here.end - here.start }
             })
             .collect();
-        let run = || -> bifolio_device::Result<Vec<u8>> {
+        let mut run = || -> bifolio_device::Result<()> {
+            let stream = &scratch.stream;
             let table = byte_mask::encode(&entries);
             let place = Scratch::first(&scratch.table, table.len() as u64)?;
-            scratch.stream.upload(place, &table)?;
+            stream.upload(place, &table)?;
             let counts = Scratch::first(&scratch.results, entries.len() as u64 * 4)?;
             let all = Base::Addresses;
             let operands = byte_mask::Operands { current: all, twin: all, mask: all };
             // SAFETY: as for `merge`; the masks lie in scratch memory.
-            unsafe { replica.memory.kernels.byte_mask(&scratch.stream, operands, place, counts) }?;
-            let mut masks = vec![0; (bytes.end - bytes.start).div_ceil(8) as usize];
-            scratch
-                .stream
-                .download(&mut masks, Scratch::first(&scratch.incoming, (bytes.end - bytes.start).div_ceil(8))?)?;
-            Ok(masks)
+            unsafe { replica.memory.kernels.byte_mask(stream, operands, place, counts) }?;
+            // SAFETY: both have this length, and the stream is waited for below, whatever happens.
+            let copied = unsafe {
+                let from = replica.slice(parts[0], &self.bytes_of(pages));
+                let content = stream.copy_to_host(content.as_mut_ptr(), from);
+                let found = Scratch::first(&scratch.incoming, masks.len() as u64)?;
+                content.and(stream.copy_to_host(masks.as_mut_ptr(), found))
+            };
+            copied.and(stream.synchronize())
         };
-        let masks = run().map_err(|error| self.device(error))?;
-        Ok((self.download(device, parts[0], &bytes, scratch)?, masks))
-    }
-
-    pub(super) fn download(
-        &self,
-        device: Device,
-        part: Part,
-        bytes: &Range<u64>,
-        scratch: &Scratch,
-    ) -> Result<Vec<u8>> {
-        let mut host = vec![0; (bytes.end - bytes.start) as usize];
-        let copied = scratch.stream.download(&mut host, self.existing(device)?.slice(part, bytes));
-        copied.map_err(|error| self.device(error))?;
-        Ok(host)
+        run().map_err(|error| self.device(error))
     }
 
     /// Gives the memory of origins back that no pending page needs.
@@ -126,56 +124,6 @@ impl State {
                 let path = self.home.path().to_owned();
                 self.existing_mut(device)?.unmap(Part::Origin, frame).map_err(|error| Error::device(&path, error))?;
             }
-        }
-        Ok(())
-    }
-
-    /// Everything that was released of a range reaches the file.
-    pub(crate) fn flush_range(&mut self, range: &Range<u64>) -> Result<()> {
-        let pages = self.pages_of(range);
-        let pending = pages.filter(|page| self.pages[*page as usize].pending().next().is_some()).collect();
-        self.flush(&pending)
-    }
-
-    /// Makes the file durable.
-    pub(crate) fn sync(&mut self) -> Result<()> {
-        self.flush_range(&(0..self.size))?;
-        let path = self.path().to_owned();
-        self.home.file.buffered().sync_data().map_err(|error| Error::writing(&path, error))
-    }
-
-    /// A CPU's read: what was released is home by then.
-    pub(crate) fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        self.look()?;
-        let end = offset.saturating_add(buffer.len() as u64).min(self.size);
-        if offset >= end {
-            return Ok(0);
-        }
-        self.flush_range(&(offset..end))?;
-        let wanted = (end - offset) as usize;
-        let read = std::os::unix::fs::FileExt::read_exact_at(self.home.file.buffered(), &mut buffer[..wanted], offset);
-        let path = self.path();
-        read.map_err(|error| {
-            Error::new(ErrorKind::Read, path, format!("reading {wanted} bytes at {offset} failed: {error}"))
-        })?;
-        Ok(wanted)
-    }
-
-    /// A CPU's write, page by page known.
-    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let end = offset.saturating_add(bytes.len() as u64);
-        self.look()?;
-        let path = self.path().to_owned();
-        let written = self.home.write(|file| std::os::unix::fs::FileExt::write_all_at(file, bytes, offset));
-        written.map_err(|error| {
-            Error::new(ErrorKind::Write, &path, format!("writing {} bytes at {offset} failed: {error}", bytes.len()))
-        })?;
-        if end > self.size {
-            self.resize(end)?;
-        }
-        self.unsettle(None);
-        for page in self.pages_of(&(offset..end)) {
-            self.pages[page as usize].changed_at_home();
         }
         Ok(())
     }

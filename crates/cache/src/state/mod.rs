@@ -3,6 +3,7 @@
 mod acquire;
 mod fetch;
 mod flush;
+mod host;
 mod release;
 
 use crate::home::Home;
@@ -35,6 +36,8 @@ pub struct Counts {
     pub compared: u64,
     /// Pages whose memory was needed.
     pub evicted: u64,
+    /// Pages that CPUs have read from a device, as they were not in the page cache.
+    pub served: u64,
 }
 
 impl Counts {
@@ -57,6 +60,7 @@ impl Counts {
             flushed: both(self.flushed, other.flushed),
             compared: both(self.compared, other.compared),
             evicted: both(self.evicted, other.evicted),
+            served: both(self.served, other.served),
         }
     }
 }

@@ -1,0 +1,175 @@
+//! What CPUs do through the cache: read, write and sync.
+
+use super::State;
+use crate::memory::{LANES, PINNED_BYTES, Scratch};
+use crate::page::Device;
+use crate::replica::{Part, runs};
+use crate::{Error, ErrorKind, Result};
+use bifolio_device::{DeviceSlice, Event, Stream};
+use bifolio_io::storage::{OsStorage, Storage};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::PoisonError;
+use std::thread;
+
+/// Less than this is not worth several threads.
+const LANE_BYTES_MIN: usize = 4 << 20;
+
+impl State {
+    /// Everything that was released of a range reaches the file.
+    pub(crate) fn flush_range(&mut self, range: &Range<u64>) -> Result<()> {
+        let pages = self.pages_of(range);
+        let pending = pages.filter(|page| self.pages[*page as usize].pending().next().is_some()).collect();
+        self.flush(&pending)
+    }
+
+    /// Makes the file durable.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        self.flush_range(&(0..self.size))?;
+        let path = self.path().to_owned();
+        self.home.file.buffered().sync_data().map_err(|error| Error::writing(&path, error))
+    }
+
+    /// A CPU's read: what was released is home by then.
+    pub(crate) fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.look()?;
+        let end = offset.saturating_add(buffer.len() as u64).min(self.size);
+        if offset >= end {
+            return Ok(0);
+        }
+        self.flush_range(&(offset..end))?;
+        let wanted = (end - offset) as usize;
+        let mut done = 0;
+        while done < wanted {
+            let at = offset + done as u64;
+            let rest = &mut buffer[done..wanted];
+            let file = self.home.file.buffered();
+            // What is in the page cache comes from there, the rest from a device that has it.
+            match OsStorage.read_cached_at(file, rest, at) {
+                Ok(read) if read > 0 => done += read,
+                _ => done += self.read_uncached(at, rest)?,
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// Bytes that are not in the page cache: from a device that has them as they are at home, else from storage.
+    /// As many as come from one place.
+    fn read_uncached(&mut self, at: u64, buffer: &mut [u8]) -> Result<usize> {
+        let pages = self.pages_of(&(at..at + buffer.len() as u64));
+        let holder = |page: u64| (0..self.replicas.len()).find(|device| self.has_home_content(*device, page));
+        let first = holder(pages.start);
+        let end = pages.clone().find(|page| holder(*page) != first).unwrap_or(pages.end);
+        let len = buffer.len().min((end * self.page_bytes - at) as usize);
+        let buffer = &mut buffer[..len];
+        if let Some(device) = first {
+            self.read_from_device(device, at, buffer)?;
+            self.counts.served += end - pages.start;
+        } else {
+            let read = self.home.file.buffered().read_exact_at(buffer, at);
+            read.map_err(|error| {
+                let detail = format!("reading {len} bytes at {at} failed: {error}");
+                Error::new(ErrorKind::Read, self.path(), detail)
+            })?;
+        }
+        Ok(len)
+    }
+
+    fn read_from_device(&self, device: Device, at: u64, buffer: &mut [u8]) -> Result<()> {
+        let replica = self.existing(device)?;
+        let bytes = at..at + buffer.len() as u64;
+        // The twin is what was released or fetched; without one nobody writes there.
+        for part in [Part::Base, Part::Now] {
+            let with_part = |frame: &usize| replica.has(Part::Base, *frame) == (part == Part::Base);
+            for run in runs(replica.frames_of(&bytes).filter(with_part).map(|frame| frame as u64)) {
+                let run = replica.bytes_of(&run);
+                let here = run.start.max(at)..run.end.min(bytes.end);
+                let place = (here.start - at) as usize..(here.end - at) as usize;
+                let from = replica.slice(part, &here);
+                replica.memory.with_scratch(|scratch| {
+                    download(scratch, from, &mut buffer[place]).map_err(|error| self.device(error))
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A CPU's write, page by page known.
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let end = offset.saturating_add(bytes.len() as u64);
+        self.look()?;
+        let path = self.path().to_owned();
+        let written = self.home.write(|file| file.write_all_at(bytes, offset));
+        written.map_err(|error| {
+            Error::new(ErrorKind::Write, &path, format!("writing {} bytes at {offset} failed: {error}", bytes.len()))
+        })?;
+        if end > self.size {
+            self.resize(end)?;
+        }
+        self.unsettle(None);
+        for page in self.pages_of(&(offset..end)) {
+            self.pages[page as usize].changed_at_home();
+        }
+        Ok(())
+    }
+}
+
+/// Copies from a device to any memory of the host, by several threads where there is much to copy.
+fn download(scratch: &Scratch, from: DeviceSlice<'_>, to: &mut [u8]) -> bifolio_device::Result<()> {
+    let host = scratch.host()?;
+    let mut pinned = host.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+    let lanes = (to.len() / LANE_BYTES_MIN).clamp(1, LANES);
+    let (strip, slot) = (to.len().div_ceil(lanes), PINNED_BYTES / lanes);
+    let slots = pinned.bytes_mut().chunks_mut(slot).zip(&host.streams);
+    thread::scope(|scope| {
+        let mut running = Vec::with_capacity(lanes);
+        for (number, (to, (slot, stream))) in to.chunks_mut(strip).zip(slots).enumerate() {
+            let from = from.part((number * strip) as u64, to.len() as u64)?;
+            let mut copy = move || download_strip(stream, from, to, slot);
+            // The last is this thread's.
+            if number + 1 == lanes {
+                copy()?;
+            } else {
+                running.push(scope.spawn(copy));
+            }
+        }
+        let join = |thread: thread::ScopedJoinHandle<'_, bifolio_device::Result<()>>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        running.into_iter().try_for_each(join)
+    })
+}
+
+/// One thread's share: one half of its pinned memory is filled while the other is emptied.
+fn download_strip(
+    stream: &Stream,
+    from: DeviceSlice<'_>,
+    to: &mut [u8],
+    slot: &mut [u8],
+) -> bifolio_device::Result<()> {
+    let half = slot.len() / 2;
+    let (one, two) = slot.split_at_mut(half);
+    let (mut filling, mut emptying) = (one, &mut two[..half]);
+    let mut copy = || -> bifolio_device::Result<()> {
+        let mut filled: Option<(usize, Event)> = None;
+        for start in (0..to.len()).step_by(half).map(Some).chain([None]) {
+            let next = start.map(|start| -> bifolio_device::Result<(usize, Event)> {
+                let part = from.part(start as u64, half.min(to.len() - start) as u64)?;
+                // SAFETY: the half has room, and is read only when the event has been waited for.
+                unsafe { stream.copy_to_host(filling.as_mut_ptr(), part) }?;
+                Ok((start, stream.record()?))
+            });
+            if let Some((start, event)) = filled.take() {
+                event.wait()?;
+                let end = to.len().min(start + half);
+                to[start..end].copy_from_slice(&emptying[..end - start]);
+            }
+            filled = next.transpose()?;
+            std::mem::swap(&mut filling, &mut emptying);
+        }
+        Ok(())
+    };
+    let outcome = copy();
+    // Whatever failed, nothing writes to the slot when it is used again.
+    outcome.and(stream.synchronize())
+}
