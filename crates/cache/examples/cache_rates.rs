@@ -6,6 +6,8 @@ use bifolio_cache::{Cache, CacheOptions, CachedFile, Mapping, Report};
 use bifolio_device::{Access, Device, DeviceSlice, FRAME_BYTES, open};
 use bifolio_io::{ReadExtent, ReadOptions, Router, RouterOptions};
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
@@ -186,6 +188,28 @@ fn main() -> Outcome<()> {
             time / copy
         );
     }
+
+    // What only the device has, against storage.
+    let mut buffer = vec![1; bytes as usize];
+    let uncached = std::fs::File::open(&path)?;
+    uncached.sync_all()?;
+    let forget = || {
+        // SAFETY: advice on an open descriptor.
+        unsafe { libc::posix_fadvise(uncached.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    };
+    let storage = best(|_| {
+        forget();
+        timed(|| Ok(uncached.read_exact_at(&mut buffer, 0)?))
+    })?;
+    println!("a CPU's read of the file from storage           {:9.3} ms  {:7.1} GB/s", storage * 1e3, rate(storage));
+    settle(&file, &mut mapping)?;
+    let served = best(|_| {
+        forget();
+        timed(|| Ok(file.read(0, &mut buffer)?))
+    })?;
+    println!("the same, from the device                       {:9.3} ms  {:7.1} GB/s", served * 1e3, rate(served));
+    let pages = cache.counts().served;
+    println!("                                                {pages} pages were served by it");
 
     // A second replica on the same device has what the first released.
     let mut other = file.map_on(1, 0..bytes, true)?;

@@ -14,12 +14,8 @@ use std::ops::Range;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-/// Bytes whose frames are prepared at first; each portion is twice as long as the one before, as long requests
-/// are read best.
-const PORTION_BYTES: u64 = 64 << 20;
-
-/// Portions that may wait until they are read.
-const PORTIONS_AHEAD: usize = 4;
+/// Bytes whose frames are prepared at first; the others are, while these are read. Long requests are read best.
+const FIRST_PORTION_BYTES: u64 = 64 << 20;
 
 /// Less than this is read by the thread that acquires, as starting another costs more.
 const ALONE_BYTES_MAX: u64 = 16 << 20;
@@ -135,18 +131,15 @@ impl State {
             return source.read(&list, all);
         }
         thread::scope(|scope| {
-            let (to_read, lists) = mpsc::sync_channel::<Vec<Read>>(PORTIONS_AHEAD);
+            let (to_read, lists) = mpsc::channel::<Vec<Read>>();
             let reader = scope.spawn(move || lists.into_iter().try_for_each(|list| source.read(&list, all)));
-            let mut most = (PORTION_BYTES / frame_bytes).max(1) as usize;
-            let (mut first, mut prepared) = (frames.start, Ok(()));
-            while first < frames.end && prepared.is_ok() {
-                let portion = first..frames.end.min(first + most);
-                (first, most) = (portion.end, most * 2);
-                prepared = self.prepare(device, portion, behind, writable, plan).map(|list| {
-                    // A reader that has failed has said so.
-                    let _ = list.is_empty() || to_read.send(list).is_ok();
-                });
-            }
+            let middle = frames.end.min(frames.start + (FIRST_PORTION_BYTES / frame_bytes).max(1) as usize);
+            let prepared = [frames.start..middle, middle..frames.end].into_iter().try_for_each(|portion| {
+                let list = self.prepare(device, portion, behind, writable, plan)?;
+                // A reader that has failed has said so.
+                let _ = list.is_empty() || to_read.send(list).is_ok();
+                Ok(())
+            });
             drop(to_read);
             let panicked = |_| Err(Error::new(ErrorKind::Device, self.path(), "a reading thread panicked"));
             let read = reader.join().unwrap_or_else(panicked);

@@ -98,7 +98,11 @@ impl Cached {
         threads_max: usize,
     ) -> crate::Result<Self> {
         let stream = streams.take().map_err(|error| job.device_error(error))?;
-        let pace = Pace::Ramp { smallest: BATCH_MIN, threads: threads_max as u64 };
+        let pace = match threads_max {
+            // One of many requests, whose copies overlap with the others'.
+            1 => Pace::Whole,
+            threads => Pace::Ramp { smallest: BATCH_MIN, threads: threads as u64 },
+        };
         let feed = Feed::new(job.slot_limits(), 1, pace);
         let (full, at_driver) = (Mutex::default(), AtomicBool::new(false));
         Ok(Self { job: Arc::clone(job), kind, feed, threads_max, stream, full, at_driver, misses: None })

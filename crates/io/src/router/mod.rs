@@ -49,7 +49,7 @@ pub struct Router {
     costs: Mutex<Costs>,
     threads: usize,
     /// Requests whose engines run, which share the threads.
-    running: AtomicUsize,
+    crowd: Crowd,
     p2p: Option<Arc<dyn P2pDriver>>,
     cancel: Cancel,
     storage: Arc<dyn Storage>,
@@ -77,7 +77,7 @@ impl Router {
             device: device.clone(),
             costs: Mutex::new(options.costs.unwrap_or_default()),
             threads,
-            running: AtomicUsize::new(0),
+            crowd: Crowd::default(),
             p2p: options.p2p.or_else(|| DevicePath::of(device).map(|path| Arc::new(path) as _)),
             cancel: options.cancel,
             budget: Budget::new(if device.capabilities().host_register_read_only.is_yes() {
@@ -147,16 +147,10 @@ impl Router {
         self.kernels.get_or_init(|| Kernels::load(&self.device).ok().map(Arc::new)).clone()
     }
 
-    /// Counts a request whose engines run, as long as the guard lives.
-    fn count_request(&self) -> Counted<'_> {
-        self.running.fetch_add(1, Ordering::Relaxed);
-        Counted(&self.running)
-    }
-
     /// Threads for copying out of the page cache, for one of several jobs of a request. Of many requests at a
     /// time each gets few: their callers' threads copy beside each other, and waking more only costs.
     fn threads_of(&self, jobs: usize) -> usize {
-        self.threads.div_ceil(jobs * self.running.load(Ordering::Relaxed).max(1))
+        self.threads.div_ceil(jobs * self.crowd.size())
     }
 
     fn lock_costs(&self) -> MutexGuard<'_, Costs> {
@@ -180,12 +174,36 @@ impl Router {
     }
 }
 
+/// How many requests run at a time, of late: between two requests of a thread there are fewer for a moment.
+#[derive(Debug, Default)]
+struct Crowd {
+    running: AtomicUsize,
+    /// In sixteenths; goes down by one of sixteen with each request that ends.
+    lately: AtomicUsize,
+}
+
 /// One request among those that run.
-struct Counted<'a>(&'a AtomicUsize);
+struct Counted<'a>(&'a Crowd);
+
+impl Crowd {
+    /// Counts a request whose engines run, as long as the guard lives.
+    fn join(&self) -> Counted<'_> {
+        let running = self.running.fetch_add(1, Ordering::Relaxed) + 1;
+        self.lately.fetch_max(running * 16, Ordering::Relaxed);
+        Counted(self)
+    }
+
+    fn size(&self) -> usize {
+        (self.lately.load(Ordering::Relaxed) / 16).max(1)
+    }
+}
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let running = self.0.running.fetch_sub(1, Ordering::Relaxed) - 1;
+        // Two that end at once may lose a step, which the next makes up for.
+        let lately = self.0.lately.load(Ordering::Relaxed);
+        self.0.lately.store((lately - lately / 16).max(running * 16), Ordering::Relaxed);
     }
 }
 

@@ -292,7 +292,7 @@ impl Router {
     /// Runs the engines of several jobs of one request, each with its chunks, and waits until nothing
     /// is in flight.
     pub(super) fn execute_all(&self, jobs: &mut [Planned<'_>], start: &StartEngine<'_>) -> Result<()> {
-        let _counted = self.count_request();
+        let _counted = self.crowd.join();
         let mut flight = Flight::new(&self.workers, start);
         let mut more = true;
         while more && !jobs.iter().any(|(job, _)| job.is_stopped()) {

@@ -208,7 +208,7 @@ impl Router {
 
     /// The page cache first, and storage beside it for what is not there.
     fn run_both(&self, file: &Arc<PlainFile>, job: &Arc<Job>, batch: &Batch) -> Result<u64> {
-        let _counted = self.count_request();
+        let _counted = self.crowd.join();
         let storage_kind = if file.direct().is_ok() { EngineKind::Direct } else { EngineKind::Cached };
         let storage: Arc<dyn Engine> = match storage_kind {
             EngineKind::Direct => Arc::new(Direct::new(job, &self.streams, &self.queues)?),
