@@ -427,6 +427,24 @@ fn cpus_read_what_only_a_device_has() {
     }
 }
 
+/// In the order of a program: a release comes before a write through the cache that follows it.
+#[test]
+fn a_cpu_overwrites_what_was_released_before() {
+    for devices in pairs() {
+        let world = World::new(&devices, small(Mode::Lazy), &[0; 100]);
+        let file = world.open();
+        let mut mapping = file.map_on(0, 0..100, true).unwrap();
+        mapping.acquire(0..100).unwrap();
+        store(&devices[0], &mapping, 0, b"first, and released");
+        mapping.release(0..100).unwrap();
+        file.write(0, b"then").unwrap();
+        file.sync().unwrap();
+        assert_eq!(&world.file()[..19], b"thent, and released");
+        mapping.acquire(0..100).unwrap();
+        assert_eq!(load(&devices[0], &mapping, 0, 19), b"thent, and released");
+    }
+}
+
 #[test]
 fn a_release_publishes_its_own_pages_and_no_others_of_the_frame() {
     for devices in pairs() {

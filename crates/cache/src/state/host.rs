@@ -98,6 +98,8 @@ impl State {
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset.saturating_add(bytes.len() as u64);
         self.look()?;
+        // What devices have released came before this, and must not come home after it.
+        self.flush_range(&(offset..end.min(self.size)))?;
         let path = self.path().to_owned();
         let written = self.home.write(|file| file.write_all_at(bytes, offset));
         written.map_err(|error| {

@@ -185,7 +185,8 @@ unsafe fn scatter(
         .iter()
         .map(|copy| Extent { src: copy.from, dst: copy.place.ptr().0 - base, len: copy.place.len() })
         .collect();
-    let table = bifolio_kernels::scatter::encode(&extents);
+    let room = (job.pool.slot_bytes() as u64 - table_at) / EXTENT_BYTES;
+    let table = bifolio_kernels::scatter::encode(&bifolio_kernels::scatter::shared_out(extents, room));
     let end = table_at + table.len() as u64;
     slot.buffer().bytes_mut()[table_at as usize..end as usize].copy_from_slice(&table);
     let staging = stream.staging(job.pool.slot_bytes() as u64)?;
