@@ -4,6 +4,8 @@
 //! The library is `$BIFOLIO_NVRTC_LIBRARY`, else the one that `scripts/setup.sh test` puts into
 //! `build/nvrtc`.
 
+#[path = "demand/mod.rs"]
+mod probe;
 mod support;
 
 use bifolio_device::ModuleSource;
@@ -22,7 +24,7 @@ fn every_module_compiles_for_every_architecture_without_a_warning() {
         return support::unavailable("there is no NVRTC library (scripts/setup.sh test puts one into build/nvrtc)");
     };
     let nvrtc = Nvrtc::open(&path);
-    for module in bifolio_kernels::MODULES {
+    for module in bifolio_kernels::MODULES.into_iter().chain([&probe::PROBE]) {
         for architecture in ARCHITECTURES {
             let (cubin_bytes, log) = nvrtc
                 .compile(module, architecture)
