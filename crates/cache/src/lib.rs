@@ -1,7 +1,7 @@
 //! One page cache over files, host memory and the memories of devices.
 //!
 //! ```text
-//!   Cache ── CachedFile ── Mapping            what programs hold
+//!   Cache ── CachedFile ── Mapping ── Demand  what programs hold
 //!               |
 //!             state        one file: its pages, its replicas, what happens in which order
 //!            /     \
@@ -18,6 +18,7 @@
 //! Lock order: a file's state, then the memory of a device. Devices' work is waited for before a call returns.
 
 mod cache;
+mod demand;
 mod error;
 mod home;
 mod mapping;
@@ -27,5 +28,6 @@ mod replica;
 mod state;
 
 pub use cache::{Cache, CacheOptions, CachedFile, Mode, Stats};
+pub use demand::{Demand, DemandReport, Launch};
 pub use error::{Error, ErrorKind, Result};
 pub use mapping::{Mapping, Report};

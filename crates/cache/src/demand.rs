@@ -1,0 +1,393 @@
+//! Demand mode: work that finds out while it runs which pages of a file it needs.
+//!
+//! ```text
+//!   items ---> launch ---> what was asked for, what is finished
+//!     ^                          |
+//!     |    only the unfinished   |   room for what was missed: frames that nobody asked for go
+//!     +------- fill <------------+   none: fewer items at a time
+//! ```
+//!
+//! Kernels ask through a table on the device (`bifolio_kernels::demand`, with the header for programs). A
+//! session pins the frames of the pages that it has filled, so that their addresses are those of the mapping
+//! and stay valid while kernels run. The file's lock is held for filling, and not while kernels run.
+//!
+//! Progress: what a launch missed is filled as a whole or not at all. As long as it fits, every launch gives
+//! unfinished items more than the one before. Where it does not fit, the next launches have fewer items, down to
+//! one; what a single item needs either fits, or the session ends with an error.
+
+use crate::mapping::Mapping;
+use crate::page::Device;
+use crate::{Error, ErrorKind, Result};
+use bifolio_device::{Allocation, DevicePtr, PinnedBuffer, Stream};
+use bifolio_kernels::demand::{Answer, Extent, Layout};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Runs kernels on a mapping's pages as they ask for them; from [`Mapping::demand`].
+#[derive(Debug)]
+pub struct Demand<'a> {
+    mapping: &'a mut Mapping,
+    /// The file's, for messages.
+    path: PathBuf,
+    stream: Stream,
+    /// Made for the longest list of items so far.
+    table: Option<Table>,
+}
+
+/// What one launch gets.
+#[derive(Debug)]
+pub struct Launch<'a> {
+    /// Orders the launch between what the session does. A program that uses another stream waits for it before
+    /// it returns.
+    pub stream: &'a Stream,
+    /// The table, `bifolio_demand *` of the header.
+    pub table: DevicePtr,
+    /// The mapping's first byte: what the header calls `file`.
+    pub file: DevicePtr,
+    /// Items to be worked on: slots of the table's list.
+    pub items: u32,
+    /// Launches before this one.
+    pub round: u32,
+}
+
+/// What a session has done.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct DemandReport {
+    /// Launches.
+    pub rounds: u32,
+    /// Of those, launches that asked for more than there was room for, so that nothing was filled after them.
+    pub rounds_short: u32,
+    /// Pages that items have asked for.
+    pub asked: u64,
+    /// Pages that were fetched, from the file or another device; some of them twice where memory is scarce.
+    pub fetched: u64,
+    /// Bytes of those.
+    pub fetched_bytes: u64,
+    /// Pages whose memory was needed.
+    pub evicted: u64,
+    /// Time of the launches, tables included.
+    pub launch_seconds: f64,
+    /// Time of filling pages.
+    pub fill_seconds: f64,
+    /// Time of the session.
+    pub seconds: f64,
+}
+
+/// The table on the device, and as the host writes and reads it.
+#[derive(Debug)]
+struct Table {
+    layout: Layout,
+    items_max: u32,
+    on_device: Allocation,
+    on_host: PinnedBuffer,
+}
+
+impl Mapping {
+    /// Demand mode on this mapping, which must be read-only; what is acquired stays so.
+    ///
+    /// # Errors
+    /// `BadUse` for a mapping that is writable or closed, `Device`.
+    pub fn demand(&mut self) -> Result<Demand<'_>> {
+        self.part(&(0..self.len()))?;
+        let (device, path) = self.file.shared.lock().device_and_path(self.device)?;
+        if self.writable {
+            let detail = "demand mode only reads: map the file read-only for it";
+            return Err(Error::new(ErrorKind::BadUse, &path, detail));
+        }
+        let stream = device.create_stream().map_err(|error| Error::device(&path, error))?;
+        Ok(Demand { mapping: self, path, stream, table: None })
+    }
+}
+
+impl Demand<'_> {
+    /// Works on the items `0..items`: `launch` launches the program's kernel, again and again for those that are
+    /// not finished, until all are. Kernels use the header as it describes.
+    ///
+    /// Items see the file as it was when the session began, or later: what others change meanwhile is seen or
+    /// not, page by page, until the next session. After an error some items are finished.
+    ///
+    /// # Errors
+    /// `BadRange` if an item asks for bytes beyond the mapping, `OutOfMemory` if one item by itself asks for more
+    /// than there is memory for, `BadUse` if unfinished items ask for nothing that is missing, `Read`, `Write` if
+    /// what others have released cannot be written to the file, `Device`, also for what `launch` returns.
+    pub fn run(
+        &mut self,
+        items: u32,
+        mut launch: impl FnMut(&Launch<'_>) -> bifolio_device::Result<()>,
+    ) -> Result<DemandReport> {
+        let started = Instant::now();
+        let mut report = DemandReport::default();
+        let mut unfinished: Vec<u32> = (0..items).collect();
+        if items > 0 {
+            self.work(&mut unfinished, &mut launch, &mut report)?;
+        }
+        report.seconds = started.elapsed().as_secs_f64();
+        Ok(report)
+    }
+
+    fn work(
+        &mut self,
+        unfinished: &mut Vec<u32>,
+        launch: &mut impl FnMut(&Launch<'_>) -> bifolio_device::Result<()>,
+        report: &mut DemandReport,
+    ) -> Result<()> {
+        let mut table = self.table(unfinished.len() as u32).map_err(|error| Error::device(&self.path, error))?;
+        let mut session = Session::begin(self.mapping)?;
+        let mut asked = vec![false; session.there.len()];
+        let mut window = unfinished.len();
+        while !unfinished.is_empty() {
+            let active = &unfinished[..window.min(unfinished.len())];
+            let started = Instant::now();
+            let place = Place { stream: &self.stream, file: session.mapping.ptr(), round: report.rounds };
+            let answer = table.launch(active, &session.there, &place, launch);
+            let answer = answer.map_err(|error| Error::device(&self.path, error))?;
+            report.rounds += 1;
+            report.launch_seconds += started.elapsed().as_secs_f64();
+            answer.used.iter().chain(&answer.wanted).for_each(|page| asked[*page as usize] = true);
+            report.asked = asked.iter().filter(|asked| **asked).count() as u64;
+            refuse(&answer, active, session.mapping.len())
+                .map_err(|(kind, detail)| Error::new(kind, &self.path, detail))?;
+
+            let started = Instant::now();
+            let room = session.fill(&answer, report)?;
+            report.fill_seconds += started.elapsed().as_secs_f64();
+            report.rounds_short += u32::from(room.is_err());
+            window = next_window(active.len(), answer.finished.len(), room.as_ref().err()).ok_or_else(|| {
+                let why = room.err().map(|short| short.error.to_string()).unwrap_or_default();
+                let detail =
+                    format!("item {} asks for more of the file at a time than there is memory for: {why}", active[0]);
+                Error::new(ErrorKind::OutOfMemory, &self.path, detail)
+            })?;
+            let finished: BTreeSet<u32> = answer.finished.iter().map(|slot| active[*slot as usize]).collect();
+            unfinished.retain(|item| !finished.contains(item));
+        }
+        self.table = Some(table);
+        Ok(())
+    }
+
+    /// The table for so many items, taken out or made.
+    fn table(&mut self, items: u32) -> bifolio_device::Result<Table> {
+        if let Some(table) = self.table.take().filter(|table| table.items_max >= items) {
+            return Ok(table);
+        }
+        let layout = Layout::new(extent(self.mapping), items);
+        let device = self.stream.device();
+        let on_device = device.alloc(layout.bytes())?;
+        let on_host = device.alloc_pinned(layout.bytes() as usize)?;
+        Ok(Table { layout, items_max: items, on_device, on_host })
+    }
+}
+
+fn extent(mapping: &Mapping) -> Extent {
+    let page_bytes = mapping.file.shared.lock().page_bytes();
+    Extent { length: mapping.len(), skew: mapping.range.start % page_bytes, page_shift: page_bytes.trailing_zeros() }
+}
+
+/// What all launches of a session have in common.
+struct Place<'a> {
+    stream: &'a Stream,
+    file: DevicePtr,
+    round: u32,
+}
+
+impl Table {
+    /// One launch, from the table's upload to its answer.
+    fn launch(
+        &mut self,
+        items: &[u32],
+        there: &[bool],
+        place: &Place<'_>,
+        launch: &mut impl FnMut(&Launch<'_>) -> bifolio_device::Result<()>,
+    ) -> bifolio_device::Result<Answer> {
+        let (layout, count) = (self.layout, items.len() as u32);
+        let pages = there.iter().zip(0..).filter(|(there, _)| **there).map(|(_, page)| page);
+        layout.write(self.on_host.bytes_mut(), items, pages);
+        let bytes = layout.bytes_to_upload(count);
+        place.stream.upload(self.on_device.slice().part(0, bytes)?, &self.on_host.bytes()[..bytes as usize])?;
+        let &Place { stream, file, round } = place;
+        let launched = launch(&Launch { stream, table: self.on_device.ptr(), file, items: count, round });
+        // Whatever has failed, no kernel runs when memory is taken away.
+        let done = stream.synchronize();
+        launched.and(done)?;
+        let bytes = layout.bytes_to_download(count);
+        let from = self.on_device.slice().part(0, bytes)?;
+        stream.download(&mut self.on_host.bytes_mut()[..bytes as usize], from)?;
+        Ok(layout.read(self.on_host.bytes(), count))
+    }
+}
+
+/// Ends a session whose kernels ask for what cannot be, or for nothing.
+fn refuse(answer: &Answer, active: &[u32], len: u64) -> Result<(), (ErrorKind, String)> {
+    if let Some((offset, length)) = answer.bad {
+        let detail = format!("an item asks for {length} bytes at {offset} of {len} mapped bytes");
+        return Err((ErrorKind::BadRange, detail));
+    }
+    if answer.finished.is_empty() && answer.wanted.is_empty() {
+        let detail = format!(
+            "{} items, among them item {}, are neither finished nor ask for anything that is missing: finish them, or ask for what they wait for",
+            active.len(),
+            active[0]
+        );
+        return Err((ErrorKind::BadUse, detail));
+    }
+    Ok(())
+}
+
+/// How little room there was.
+#[derive(Debug)]
+struct Short {
+    /// Frames that there was memory for, and that were needed.
+    frames: (usize, usize),
+    error: Error,
+}
+
+/// How many items the next launch may have, after one with `active` items; none if it cannot be fewer.
+///
+/// After a launch in which items finished, what it used may have been theirs, so the next one has the same items
+/// to tell what the others use.
+fn next_window(active: usize, finished: usize, short: Option<&Short>) -> Option<usize> {
+    match short {
+        None if finished > 0 => Some(active.saturating_mul(2)),
+        Some(short) if finished == 0 => {
+            let (had, needed) = short.frames;
+            let share = (active as u128 * had as u128 / needed.max(1) as u128) as usize;
+            (active > 1).then(|| share.clamp(1, active - 1))
+        }
+        _ => Some(active),
+    }
+}
+
+/// Pinned frames, until the session ends.
+struct Session<'a> {
+    mapping: &'a Mapping,
+    device: Device,
+    /// The mapping's pages that kernels may read, by their numbers in the table.
+    there: Vec<bool>,
+    /// The file's number of the table's first page.
+    first_page: u64,
+    pages_per_frame: u64,
+    frames: BTreeSet<usize>,
+}
+
+impl<'a> Session<'a> {
+    /// Looks at the file. What the device has, and is certain to be up to date, is there from the beginning.
+    fn begin(mapping: &'a Mapping) -> Result<Self> {
+        let extent = extent(mapping);
+        let (device, range) = (mapping.device, mapping.range.clone());
+        let page_bytes = 1 << extent.page_shift;
+        let mut session = Self {
+            mapping,
+            device,
+            there: vec![false; extent.pages() as usize],
+            first_page: range.start / page_bytes,
+            pages_per_frame: bifolio_device::FRAME_BYTES / page_bytes,
+            frames: BTreeSet::new(),
+        };
+        let mut state = mapping.file.shared.lock();
+        for page in state.up_to_date(device, &range)? {
+            let frame = (page / session.pages_per_frame) as usize;
+            if !session.frames.contains(&frame) {
+                state.pin_frame(device, frame)?;
+                session.frames.insert(frame);
+            }
+            session.there[(page - session.first_page) as usize] = true;
+        }
+        drop(state);
+        Ok(session)
+    }
+
+    fn frame_of(&self, page: u64) -> usize {
+        ((self.first_page + page) / self.pages_per_frame) as usize
+    }
+
+    /// The table's pages of a frame.
+    fn pages_of(&self, frame: usize) -> Range<usize> {
+        let place = |page: u64| page.saturating_sub(self.first_page).min(self.there.len() as u64) as usize;
+        let first = frame as u64 * self.pages_per_frame;
+        place(first)..place(first + self.pages_per_frame)
+    }
+
+    /// Fills the pages that were asked for and missing, if there is room for all of them. Frames that nobody asked
+    /// for are given up for it.
+    fn fill(&mut self, answer: &Answer, report: &mut DemandReport) -> Result<Result<(), Short>> {
+        let mut state = self.mapping.file.shared.lock();
+        let before = state.counts;
+        let frames = |pages: &[u64]| pages.iter().map(|page| self.frame_of(*page)).collect::<BTreeSet<usize>>();
+        let (wanted, used) = (frames(&answer.wanted), frames(&answer.used));
+        let missing: Vec<usize> = wanted.difference(&self.frames).copied().collect();
+        let mut stale: Vec<usize> =
+            self.frames.iter().copied().filter(|frame| !wanted.contains(frame) && !used.contains(frame)).collect();
+        let in_use = self.frames.len() - stale.len();
+        for (number, frame) in missing.iter().enumerate() {
+            let mut pinned = state.pin_frame(self.device, *frame);
+            if is_out_of_memory(&pinned) && !stale.is_empty() {
+                for frame in stale.drain(..) {
+                    state.unpin_frame(self.device, frame);
+                    self.frames.remove(&frame);
+                    let pages = self.pages_of(frame);
+                    self.there[pages].fill(false);
+                }
+                pinned = state.pin_frame(self.device, *frame);
+            }
+            match pinned {
+                Ok(()) => _ = self.frames.insert(*frame),
+                Err(error) => {
+                    for frame in &missing[..number] {
+                        state.unpin_frame(self.device, *frame);
+                        self.frames.remove(frame);
+                    }
+                    if error.kind() != ErrorKind::OutOfMemory {
+                        return Err(error);
+                    }
+                    return Ok(Err(Short { frames: (in_use + number, in_use + missing.len()), error }));
+                }
+            }
+        }
+        let pages: BTreeSet<u64> = answer.wanted.iter().map(|page| self.first_page + page).collect();
+        let fetched_bytes = state.bring_pages(self.device, &pages)?;
+        answer.wanted.iter().for_each(|page| self.there[*page as usize] = true);
+        report.fetched += state.counts.fetched - before.fetched;
+        report.evicted += state.counts.evicted - before.evicted;
+        report.fetched_bytes += fetched_bytes;
+        Ok(Ok(()))
+    }
+}
+
+fn is_out_of_memory(outcome: &Result<()>) -> bool {
+    outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutOfMemory)
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        let mut state = self.mapping.file.shared.lock();
+        for frame in std::mem::take(&mut self.frames) {
+            state.unpin_frame(self.device, frame);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn launches_shrink_where_memory_is_short_and_grow_where_it_is_not() {
+        let short = |had, needed| {
+            let error = Error::new(ErrorKind::OutOfMemory, Path::new("data"), "it is used up");
+            Short { frames: (had, needed), error }
+        };
+        assert_eq!(next_window(100, 0, None), Some(100), "items go on with what was filled");
+        assert_eq!(next_window(100, 3, None), Some(200));
+        assert_eq!(next_window(usize::MAX, 1, None), Some(usize::MAX));
+        assert_eq!(next_window(100, 3, Some(&short(1, 50))), Some(100), "what was used may have been of the finished");
+        assert_eq!(next_window(100, 0, Some(&short(10, 40))), Some(25));
+        assert_eq!(next_window(100, 0, Some(&short(0, 40))), Some(1));
+        assert_eq!(next_window(100, 0, Some(&short(999, 1000))), Some(99), "always fewer");
+        assert_eq!(next_window(2, 0, Some(&short(3, 4))), Some(1));
+        assert_eq!(next_window(1, 0, Some(&short(3, 4))), None);
+        assert_eq!(next_window(1, 1, Some(&short(3, 4))), Some(1));
+    }
+}
