@@ -134,14 +134,13 @@ impl Demand<'_> {
         report: &mut DemandReport,
     ) -> Result<()> {
         let mut table = self.table(unfinished.len() as u32).map_err(|error| Error::device(&self.path, error))?;
-        let mut session = Session::begin(self.mapping)?;
+        let mut session = Session::begin(self.mapping, &self.stream)?;
         let mut asked = vec![false; session.there.len()];
         let mut window = unfinished.len();
         while !unfinished.is_empty() {
             let active = &unfinished[..window.min(unfinished.len())];
             let started = Instant::now();
-            let place = Place { stream: &self.stream, file: session.mapping.ptr(), round: report.rounds };
-            let answer = table.launch(active, &session.there, &place, launch);
+            let answer = table.launch(active, &session, report.rounds, launch);
             let answer = answer.map_err(|error| Error::device(&self.path, error))?;
             report.rounds += 1;
             report.launch_seconds += started.elapsed().as_secs_f64();
@@ -150,19 +149,25 @@ impl Demand<'_> {
             refuse(&answer, active, session.mapping.len())
                 .map_err(|(kind, detail)| Error::new(kind, &self.path, detail))?;
 
+            let (active, first) = (active.len(), active[0]);
+            let mut slots = 0..;
+            let is_left = |_: &u32| slots.next().is_some_and(|slot| answer.finished.binary_search(&slot).is_err());
+            unfinished.retain(is_left);
+            if unfinished.is_empty() {
+                break;
+            }
             let started = Instant::now();
             let room = session.fill(&answer, report)?;
             report.fill_seconds += started.elapsed().as_secs_f64();
             report.rounds_short += u32::from(room.is_err());
-            window = next_window(active.len(), answer.finished.len(), room.as_ref().err()).ok_or_else(|| {
+            window = next_window(active, answer.finished.len(), room.as_ref().err()).ok_or_else(|| {
                 let why = room.err().map(|short| short.error.to_string()).unwrap_or_default();
                 let detail =
-                    format!("item {} asks for more of the file at a time than there is memory for: {why}", active[0]);
+                    format!("item {first} asks for more of the file at a time than there is memory for: {why}");
                 Error::new(ErrorKind::OutOfMemory, &self.path, detail)
             })?;
-            let finished: BTreeSet<u32> = answer.finished.iter().map(|slot| active[*slot as usize]).collect();
-            unfinished.retain(|item| !finished.contains(item));
         }
+        drop(session);
         self.table = Some(table);
         Ok(())
     }
@@ -185,30 +190,22 @@ fn extent(mapping: &Mapping) -> Extent {
     Extent { length: mapping.len(), skew: mapping.range.start % page_bytes, page_shift: page_bytes.trailing_zeros() }
 }
 
-/// What all launches of a session have in common.
-struct Place<'a> {
-    stream: &'a Stream,
-    file: DevicePtr,
-    round: u32,
-}
-
 impl Table {
     /// One launch, from the table's upload to its answer.
     fn launch(
         &mut self,
         items: &[u32],
-        there: &[bool],
-        place: &Place<'_>,
+        session: &Session<'_>,
+        round: u32,
         launch: &mut impl FnMut(&Launch<'_>) -> bifolio_device::Result<()>,
     ) -> bifolio_device::Result<Answer> {
-        let (layout, count) = (self.layout, items.len() as u32);
-        let pages = there.iter().zip(0..).filter(|(there, _)| **there).map(|(_, page)| page);
+        let (layout, count, stream) = (self.layout, items.len() as u32, session.stream);
+        let pages = session.there.iter().zip(0..).filter(|(there, _)| **there).map(|(_, page)| page);
         layout.write(self.on_host.bytes_mut(), items, pages);
         let bytes = layout.bytes_to_upload(count);
-        place.stream.upload(self.on_device.slice().part(0, bytes)?, &self.on_host.bytes()[..bytes as usize])?;
-        let &Place { stream, file, round } = place;
-        let launched = launch(&Launch { stream, table: self.on_device.ptr(), file, items: count, round });
-        // Whatever has failed, no kernel runs when memory is taken away.
+        stream.upload(self.on_device.slice().part(0, bytes)?, &self.on_host.bytes()[..bytes as usize])?;
+        let (table, file) = (self.on_device.ptr(), session.mapping.ptr());
+        let launched = launch(&Launch { stream, table, file, items: count, round });
         let done = stream.synchronize();
         launched.and(done)?;
         let bytes = layout.bytes_to_download(count);
@@ -262,6 +259,7 @@ fn next_window(active: usize, finished: usize, short: Option<&Short>) -> Option<
 /// Pinned frames, until the session ends.
 struct Session<'a> {
     mapping: &'a Mapping,
+    stream: &'a Stream,
     device: Device,
     /// The mapping's pages that kernels may read, by their numbers in the table.
     there: Vec<bool>,
@@ -273,12 +271,13 @@ struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// Looks at the file. What the device has, and is certain to be up to date, is there from the beginning.
-    fn begin(mapping: &'a Mapping) -> Result<Self> {
+    fn begin(mapping: &'a Mapping, stream: &'a Stream) -> Result<Self> {
         let extent = extent(mapping);
         let (device, range) = (mapping.device, mapping.range.clone());
         let page_bytes = 1 << extent.page_shift;
         let mut session = Self {
             mapping,
+            stream,
             device,
             there: vec![false; extent.pages() as usize],
             first_page: range.start / page_bytes,
@@ -361,6 +360,8 @@ fn is_out_of_memory(outcome: &Result<()>) -> bool {
 
 impl Drop for Session<'_> {
     fn drop(&mut self) {
+        // Whatever has failed or panicked, no kernel runs when memory is taken away.
+        let _ = self.stream.synchronize();
         let mut state = self.mapping.file.shared.lock();
         for frame in std::mem::take(&mut self.frames) {
             state.unpin_frame(self.device, frame);
