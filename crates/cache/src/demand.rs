@@ -4,16 +4,17 @@
 //!   items ---> launch ---> what was asked for, what is finished
 //!     ^                          |
 //!     |    only the unfinished   |   room for what was missed: frames that nobody asked for go
-//!     +------- fill <------------+   none: fewer items at a time
+//!     +------- fill <------------+   none: a part of it, or fewer items at a time
 //! ```
 //!
 //! Kernels ask through a table on the device (`bifolio_kernels::demand`, with the header for programs). A
 //! session pins the frames of the pages that it has filled, so that their addresses are those of the mapping
 //! and stay valid while kernels run. The file's lock is held for filling, and not while kernels run.
 //!
-//! Progress: what a launch missed is filled as a whole or not at all. As long as it fits, every launch gives
-//! unfinished items more than the one before. Where it does not fit, the next launches have fewer items, down to
-//! one; what a single item needs either fits, or the session ends with an error.
+//! Progress: what a launch missed is filled as a whole if it fits, and what items use stays, so that every launch
+//! brings them further. Where it does not fit, a part of it is filled in place of what was used, which is best
+//! for items that need one place each, and tried for as long as it finishes some. Else the next launches have
+//! fewer items, down to one; what a single item needs either fits, or the session ends with an error.
 
 use crate::mapping::Mapping;
 use crate::page::Device;
@@ -57,7 +58,7 @@ pub struct Launch<'a> {
 pub struct DemandReport {
     /// Launches.
     pub rounds: u32,
-    /// Of those, launches that asked for more than there was room for, so that nothing was filled after them.
+    /// Of those, launches that asked for more than there was room for.
     pub rounds_short: u32,
     /// Pages that items have asked for.
     pub asked: u64,
@@ -136,9 +137,9 @@ impl Demand<'_> {
         let mut table = self.table(unfinished.len() as u32).map_err(|error| Error::device(&self.path, error))?;
         let mut session = Session::begin(self.mapping, &self.stream)?;
         let mut asked = vec![false; session.there.len()];
-        let mut window = unfinished.len();
+        let mut pace = Pace { window: unfinished.len(), credit: CREDIT_MAX, is_trying: false };
         while !unfinished.is_empty() {
-            let active = &unfinished[..window.min(unfinished.len())];
+            let active = &unfinished[..pace.window.min(unfinished.len())];
             let started = Instant::now();
             let answer = table.launch(active, &session, report.rounds, launch);
             let answer = answer.map_err(|error| Error::device(&self.path, error))?;
@@ -157,15 +158,19 @@ impl Demand<'_> {
                 break;
             }
             let started = Instant::now();
-            let room = session.fill(&answer, report)?;
+            let short = session.fill(&answer, Amount::All, report)?;
+            report.rounds_short += u32::from(short.is_some());
+            match pace.after(active, answer.finished.len(), short.as_ref().map(|short| short.frames)) {
+                Step::Launch => {}
+                Step::FillPart => _ = session.fill(&answer, Amount::Part, report)?,
+                Step::GiveUp => {
+                    let why = short.map(|short| short.error.to_string()).unwrap_or_default();
+                    let detail =
+                        format!("item {first} asks for more of the file at a time than there is memory for: {why}");
+                    return Err(Error::new(ErrorKind::OutOfMemory, &self.path, detail));
+                }
+            }
             report.fill_seconds += started.elapsed().as_secs_f64();
-            report.rounds_short += u32::from(room.is_err());
-            window = next_window(active, answer.finished.len(), room.as_ref().err()).ok_or_else(|| {
-                let why = room.err().map(|short| short.error.to_string()).unwrap_or_default();
-                let detail =
-                    format!("item {first} asks for more of the file at a time than there is memory for: {why}");
-                Error::new(ErrorKind::OutOfMemory, &self.path, detail)
-            })?;
         }
         drop(session);
         self.table = Some(table);
@@ -232,6 +237,51 @@ fn refuse(answer: &Answer, active: &[u32], len: u64) -> Result<(), (ErrorKind, S
     Ok(())
 }
 
+/// How many items are launched at a time, and whether filling a part of what they miss pays.
+#[derive(Debug)]
+struct Pace {
+    window: usize,
+    /// Tries left at filling a part; those that finish something cost none.
+    credit: u8,
+    /// The next launch tells what the last try was good for.
+    is_trying: bool,
+}
+
+const CREDIT_MAX: u8 = 2;
+
+/// What comes next.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    Launch,
+    FillPart,
+    GiveUp,
+}
+
+impl Pace {
+    /// After a launch with `active` items. Where not all that it missed was filled, `short` has the frames that
+    /// there was memory for, and those that were needed.
+    fn after(&mut self, active: usize, finished: usize, short: Option<(usize, usize)>) -> Step {
+        let has_failed = self.is_trying && finished == 0;
+        if self.is_trying {
+            self.credit = if has_failed { self.credit - 1 } else { CREDIT_MAX.min(self.credit + 1) };
+        }
+        self.is_trying = short.is_some() && self.credit > 0 && !has_failed;
+        self.window = match short {
+            _ if self.is_trying => active,
+            None if finished > 0 => active.saturating_mul(2),
+            None => active,
+            // What was used may have been for the finished: the same items again, to know what the others use.
+            Some(_) if finished > 0 => active,
+            Some(_) if active == 1 => return Step::GiveUp,
+            Some((had, needed)) => {
+                let share = (active as u128 * had as u128 / needed.max(1) as u128) as usize;
+                share.clamp(1, active - 1)
+            }
+        };
+        if self.is_trying { Step::FillPart } else { Step::Launch }
+    }
+}
+
 /// How little room there was.
 #[derive(Debug)]
 struct Short {
@@ -240,20 +290,13 @@ struct Short {
     error: Error,
 }
 
-/// How many items the next launch may have, after one with `active` items; none if it cannot be fewer.
-///
-/// After a launch in which items finished, what it used may have been theirs, so the next one has the same items
-/// to tell what the others use.
-fn next_window(active: usize, finished: usize, short: Option<&Short>) -> Option<usize> {
-    match short {
-        None if finished > 0 => Some(active.saturating_mul(2)),
-        Some(short) if finished == 0 => {
-            let (had, needed) = short.frames;
-            let share = (active as u128 * had as u128 / needed.max(1) as u128) as usize;
-            (active > 1).then(|| share.clamp(1, active - 1))
-        }
-        _ => Some(active),
-    }
+/// How much of what was missed is filled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Amount {
+    /// All of it, or nothing; frames that items have used stay.
+    All,
+    /// As much as there is memory for, that of frames that were used included.
+    Part,
 }
 
 /// Pinned frames, until the session ends.
@@ -308,17 +351,19 @@ impl<'a> Session<'a> {
         place(first)..place(first + self.pages_per_frame)
     }
 
-    /// Fills the pages that were asked for and missing, if there is room for all of them. Frames that nobody asked
-    /// for are given up for it.
-    fn fill(&mut self, answer: &Answer, report: &mut DemandReport) -> Result<Result<(), Short>> {
+    /// Fills pages that were asked for and missing. Frames that nobody asked for are given up for it. What there
+    /// was no room for, if anything.
+    fn fill(&mut self, answer: &Answer, amount: Amount, report: &mut DemandReport) -> Result<Option<Short>> {
         let mut state = self.mapping.file.shared.lock();
         let before = state.counts;
         let frames = |pages: &[u64]| pages.iter().map(|page| self.frame_of(*page)).collect::<BTreeSet<usize>>();
-        let (wanted, used) = (frames(&answer.wanted), frames(&answer.used));
+        let wanted = frames(&answer.wanted);
+        let used = if amount == Amount::All { frames(&answer.used) } else { BTreeSet::new() };
         let missing: Vec<usize> = wanted.difference(&self.frames).copied().collect();
         let mut stale: Vec<usize> =
             self.frames.iter().copied().filter(|frame| !wanted.contains(frame) && !used.contains(frame)).collect();
         let in_use = self.frames.len() - stale.len();
+        let mut short = None;
         for (number, frame) in missing.iter().enumerate() {
             let mut pinned = state.pin_frame(self.device, *frame);
             if is_out_of_memory(&pinned) && !stale.is_empty() {
@@ -332,25 +377,33 @@ impl<'a> Session<'a> {
             }
             match pinned {
                 Ok(()) => _ = self.frames.insert(*frame),
-                Err(error) => {
-                    for frame in &missing[..number] {
-                        state.unpin_frame(self.device, *frame);
-                        self.frames.remove(frame);
-                    }
-                    if error.kind() != ErrorKind::OutOfMemory {
-                        return Err(error);
-                    }
-                    return Ok(Err(Short { frames: (in_use + number, in_use + missing.len()), error }));
+                Err(error) if error.kind() == ErrorKind::OutOfMemory => {
+                    short = Some(Short { frames: (in_use + number, in_use + missing.len()), error });
+                    break;
                 }
+                Err(error) => return Err(error),
             }
         }
-        let pages: BTreeSet<u64> = answer.wanted.iter().map(|page| self.first_page + page).collect();
+        if let Some(Short { frames: (had, _), .. }) = short
+            && amount == Amount::All
+        {
+            for frame in &missing[..had - in_use] {
+                state.unpin_frame(self.device, *frame);
+                self.frames.remove(frame);
+            }
+            return Ok(short);
+        }
+        let has_room = |page: &u64| self.frames.contains(&self.frame_of(*page));
+        let filled: Vec<u64> = answer.wanted.iter().copied().filter(has_room).collect();
+        let pages: BTreeSet<u64> = filled.iter().map(|page| self.first_page + page).collect();
         let fetched_bytes = state.bring_pages(self.device, &pages)?;
-        answer.wanted.iter().for_each(|page| self.there[*page as usize] = true);
+        for page in filled {
+            self.there[page as usize] = true;
+        }
         report.fetched += state.counts.fetched - before.fetched;
         report.evicted += state.counts.evicted - before.evicted;
         report.fetched_bytes += fetched_bytes;
-        Ok(Ok(()))
+        Ok(short)
     }
 }
 
@@ -372,23 +425,41 @@ impl Drop for Session<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
+
+    fn pace(window: usize, credit: u8, is_trying: bool) -> Pace {
+        Pace { window, credit, is_trying }
+    }
+
+    #[test]
+    fn a_part_is_filled_for_as_long_as_that_finishes_items() {
+        let mut pace = pace(100, 2, false);
+        assert_eq!(pace.after(100, 0, Some((4, 40))), Step::FillPart);
+        for _ in 0..5 {
+            assert_eq!((pace.after(90, 7, Some((4, 40))), pace.window, pace.credit), (Step::FillPart, 90, 2));
+        }
+        assert_eq!((pace.after(60, 0, Some((4, 40))), pace.window, pace.credit), (Step::Launch, 6, 1));
+        assert_eq!(pace.after(6, 0, None), Step::Launch);
+        assert_eq!((pace.after(6, 6, None), pace.window), (Step::Launch, 12));
+        assert_eq!(pace.after(12, 0, Some((4, 5))), Step::FillPart);
+        assert_eq!((pace.after(12, 0, Some((4, 5))), pace.window, pace.credit), (Step::Launch, 9, 0));
+        assert_eq!((pace.after(9, 2, Some((4, 5))), pace.window), (Step::Launch, 9), "then carefully");
+    }
 
     #[test]
     fn launches_shrink_where_memory_is_short_and_grow_where_it_is_not() {
-        let short = |had, needed| {
-            let error = Error::new(ErrorKind::OutOfMemory, Path::new("data"), "it is used up");
-            Short { frames: (had, needed), error }
+        let after = |active, finished, short| {
+            let mut pace = pace(active, 0, false);
+            (pace.after(active, finished, short), pace.window)
         };
-        assert_eq!(next_window(100, 0, None), Some(100), "items go on with what was filled");
-        assert_eq!(next_window(100, 3, None), Some(200));
-        assert_eq!(next_window(usize::MAX, 1, None), Some(usize::MAX));
-        assert_eq!(next_window(100, 3, Some(&short(1, 50))), Some(100), "what was used may have been of the finished");
-        assert_eq!(next_window(100, 0, Some(&short(10, 40))), Some(25));
-        assert_eq!(next_window(100, 0, Some(&short(0, 40))), Some(1));
-        assert_eq!(next_window(100, 0, Some(&short(999, 1000))), Some(99), "always fewer");
-        assert_eq!(next_window(2, 0, Some(&short(3, 4))), Some(1));
-        assert_eq!(next_window(1, 0, Some(&short(3, 4))), None);
-        assert_eq!(next_window(1, 1, Some(&short(3, 4))), Some(1));
+        assert_eq!(after(100, 0, None), (Step::Launch, 100), "items go on with what was filled");
+        assert_eq!(after(100, 3, None), (Step::Launch, 200));
+        assert_eq!(after(usize::MAX, 1, None), (Step::Launch, usize::MAX));
+        assert_eq!(after(100, 3, Some((1, 50))), (Step::Launch, 100), "what was used may have been of the finished");
+        assert_eq!(after(100, 0, Some((10, 40))), (Step::Launch, 25));
+        assert_eq!(after(100, 0, Some((0, 40))), (Step::Launch, 1));
+        assert_eq!(after(100, 0, Some((999, 1000))), (Step::Launch, 99), "always fewer");
+        assert_eq!(after(2, 0, Some((3, 4))), (Step::Launch, 1));
+        assert_eq!(after(1, 0, Some((3, 4))), (Step::GiveUp, 1));
+        assert_eq!(after(1, 1, Some((3, 4))), (Step::Launch, 1));
     }
 }
