@@ -13,7 +13,8 @@
 //!
 //! What a program may rely on is in `docs/coherence.md`. A mapping is a plain range of device addresses, so
 //! that unmodified kernels and closed libraries work on it; between [`Mapping::acquire`] and
-//! [`Mapping::release`] its pages stay where they are.
+//! [`Mapping::release`] its pages stay where they are. Work that finds out while it runs what it needs asks for
+//! pages by [`Demand`] (`docs/demand.md`).
 //!
 //! Lock order: a file's state, then the memory of a device. Devices' work is waited for before a call returns.
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::slice;
 
 /// A distance beyond which a second bucket is searched.
-pub(crate) const LIMIT: u32 = 1600;
+pub(crate) const LIMIT: u32 = 1150;
 
 /// No tile: the buckets are empty.
 pub(crate) const NOBODY: u64 = u64::MAX;
