@@ -5,6 +5,7 @@
 mod probe;
 
 use bifolio_cache::{Cache, CacheOptions, CachedFile, Demand, DemandReport, Error, ErrorKind, Mode};
+use bifolio_device::backend::fault::{FaultBackend, Faults};
 use bifolio_device::conformance::{Random, fresh_seed};
 use bifolio_device::{Device, DeviceChoice, HostOptions, KernelArg, discover, open};
 use bifolio_io::{Router, RouterOptions};
@@ -13,6 +14,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 const FRAME: u64 = 2 << 20;
 
@@ -97,8 +99,9 @@ impl Work {
             .collect()
     }
 
-    /// The sums that the items stored, and what became of the session. `before` is called before each launch.
-    fn run(&self, demand: &mut Demand<'_>, device: &Device, mut before: impl FnMut(u32)) -> (Outcome, Vec<u64>) {
+    /// The sums that the items stored, and what became of the session. `at` is called before each
+    /// launch, and with none when the session is over.
+    fn run(&self, demand: &mut Demand<'_>, device: &Device, mut at: impl FnMut(Option<u32>)) -> (Outcome, Vec<u64>) {
         let (module, stream) = (device.load_module(&probe::PROBE).unwrap(), device.create_stream().unwrap());
         let words: Vec<u64> = self.questions.iter().flatten().flat_map(|(offset, len)| [*offset, *len]).collect();
         let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
@@ -109,7 +112,7 @@ impl Work {
         let per_item = self.questions[0].len() as u32;
         let params: Vec<u8> = [per_item, u32::from(self.goes_on)].into_iter().flat_map(u32::to_ne_bytes).collect();
         let outcome = demand.run(count as u32, |launch| {
-            before(launch.round);
+            at(Some(launch.round));
             let args = [
                 KernelArg::Buffer(launch.table),
                 KernelArg::Buffer(launch.file),
@@ -120,6 +123,7 @@ impl Work {
             // SAFETY: the arguments are those of the kernel; all memory lives until the session has ended.
             unsafe { launch.stream.launch(&module, probe::KERNEL, launch.items.div_ceil(64), 64, &args) }
         });
+        at(None);
         let mut found = vec![0; count * 8];
         stream.download(&mut found, sums.slice()).unwrap();
         let (words, _) = found.as_chunks::<8>();
@@ -263,6 +267,43 @@ fn what_others_write_is_seen_by_the_next_session() {
     }
 }
 
+#[test]
+fn a_device_that_fails_at_any_copy_ends_the_session_and_harms_nothing() {
+    for plain in devices() {
+        let mut random = random();
+        let content = random.bytes(7 << 20);
+        for is_download in [false, true] {
+            let faults = Arc::new(Faults::default());
+            let device = Device::from_backend(FaultBackend::new(plain.backend(), &faults));
+            let mut failures = 0;
+            loop {
+                let world = World::new(&device, 4096, 3 * FRAME, &content);
+                let file = world.open();
+                let mut mapping = file.map_on(0, 0..u64::MAX, false).unwrap();
+                let work = Work::draw(&mut random, 6, 2, content.len() as u64, 9000);
+                let mut demand = mapping.demand().unwrap();
+                let switch = if is_download { &faults.downloads } else { &faults.copies };
+                let (outcome, _) = work.run(&mut demand, &device, |round| match round {
+                    Some(0) => switch.store(failures, Ordering::SeqCst),
+                    Some(_) => {}
+                    None => switch.store(-1, Ordering::SeqCst),
+                });
+                if let Err(error) = &outcome {
+                    assert!(matches!(error.kind(), ErrorKind::Device | ErrorKind::Read), "{error}");
+                    assert!(error.to_string().contains("failed on purpose"), "{error}");
+                }
+                work.check(&mut demand, &device, &content);
+                all_is_free(&world, &file);
+                if outcome.is_ok() {
+                    break;
+                }
+                failures += 1;
+            }
+            assert!(failures > 1, "a session downloads and uploads a table after each launch");
+        }
+    }
+}
+
 /// After whatever error, nothing stays pinned: all of the budget can be had.
 fn all_is_free(world: &World, file: &CachedFile) {
     let mut whole = file.map_on(0, 0..u64::MAX, false).unwrap();
@@ -382,7 +423,7 @@ fn a_file_that_is_cut_short_meanwhile_ends_the_session() {
             let work = Work { questions, goes_on: false };
             let mut demand = mapping.demand().unwrap();
             let (outcome, sums) = work.run(&mut demand, &device, |round| {
-                if round == 1 {
+                if round == Some(1) {
                     File::options().write(true).open(&world.path).unwrap().set_len(6 << 20).unwrap();
                     if is_noticed {
                         file.read(0, &mut [0; 10]).unwrap();
