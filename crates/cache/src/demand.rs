@@ -324,10 +324,11 @@ impl<'a> Session<'a> {
             device,
             there: vec![false; extent.pages() as usize],
             first_page: range.start / page_bytes,
-            pages_per_frame: bifolio_device::FRAME_BYTES / page_bytes,
+            pages_per_frame: 1,
             frames: BTreeSet::new(),
         };
         let mut state = mapping.file.shared.lock();
+        session.pages_per_frame = state.pages_of_frame(device)?;
         for page in state.up_to_date(device, &range)? {
             let frame = (page / session.pages_per_frame) as usize;
             if !session.frames.contains(&frame) {

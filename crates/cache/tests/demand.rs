@@ -4,7 +4,7 @@
 #[path = "../../kernels/tests/demand/mod.rs"]
 mod probe;
 
-use bifolio_cache::{Cache, CacheOptions, CachedFile, Demand, DemandReport, Error, ErrorKind, Mode};
+use bifolio_cache::{Cache, CacheOptions, CachedFile, Demand, DemandReport, Error, ErrorKind};
 use bifolio_device::backend::fault::{FaultBackend, Faults};
 use bifolio_device::conformance::{Random, fresh_seed};
 use bifolio_device::{Device, DeviceChoice, HostOptions, KernelArg, discover, open};
@@ -50,7 +50,7 @@ impl World {
         std::fs::write(&path, content).unwrap();
         let options = RouterOptions { threads: 2, slot_bytes: 64 << 10, pool_bytes: 1 << 20, ..Default::default() };
         let router = || Arc::new(Router::new(device, options.clone()));
-        let options = CacheOptions { page_bytes, budget_bytes, mode: Mode::Lazy };
+        let options = CacheOptions { page_bytes, budget_bytes, ..CacheOptions::default() };
         let cache = Cache::new(&[router(), router()], options).unwrap();
         Self { _folder: folder, path, cache }
     }

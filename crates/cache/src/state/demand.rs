@@ -78,6 +78,12 @@ impl State {
         Ok((self.existing(device)?.memory.device.clone(), self.path().to_owned()))
     }
 
+    /// How many pages a frame holds on a device.
+    pub(crate) fn pages_of_frame(&self, device: Device) -> Result<u64> {
+        let pages = self.existing(device)?.pages_of(0);
+        Ok(pages.end - pages.start)
+    }
+
     pub(crate) fn page_bytes(&self) -> u64 {
         self.page_bytes
     }
