@@ -1,7 +1,7 @@
 //! One page cache over files, host memory and the memories of devices.
 //!
 //! ```text
-//!   Cache ── CachedFile ── Mapping            what programs hold
+//!   Cache ── CachedFile ── Mapping ── Demand  what programs hold
 //!               |
 //!             state        one file: its pages, its replicas, what happens in which order
 //!            /     \
@@ -13,12 +13,14 @@
 //!
 //! What a program may rely on is in `docs/coherence.md`. A mapping is a plain range of device addresses, so
 //! that unmodified kernels and closed libraries work on it; between [`Mapping::acquire`] and
-//! [`Mapping::release`] its pages stay where they are.
+//! [`Mapping::release`] its pages stay where they are. Work that finds out while it runs what it needs asks for
+//! pages by [`Demand`] (`docs/demand.md`).
 //!
 //! Lock order: a file's state, then the memory of a device. Devices' work is waited for before a call returns.
 
 mod ahead;
 mod cache;
+mod demand;
 mod error;
 mod home;
 mod mapping;
@@ -30,6 +32,7 @@ mod state;
 
 pub use ahead::Advice;
 pub use cache::{Cache, CacheOptions, CachedFile, Mode, Stats};
+pub use demand::{Demand, DemandReport, Launch};
 pub use error::{Error, ErrorKind, Result};
 pub use mapping::{Mapping, Report};
 pub use state::Counts;

@@ -19,11 +19,11 @@ use std::time::Instant;
 /// that is not writable: nothing notices, and the bytes are never written to the file.
 #[derive(Debug)]
 pub struct Mapping {
-    file: CachedFile,
-    device: Device,
-    range: Range<u64>,
+    pub(crate) file: CachedFile,
+    pub(crate) device: Device,
+    pub(crate) range: Range<u64>,
     address: DevicePtr,
-    writable: bool,
+    pub(crate) writable: bool,
     is_open: bool,
     /// Ranges acquired and not released.
     acquired: Vec<Range<u64>>,
@@ -120,7 +120,7 @@ impl Mapping {
     }
 
     /// The bytes of the file that a part of the mapping is.
-    fn part(&self, part: &Range<u64>) -> Result<Range<u64>> {
+    pub(crate) fn part(&self, part: &Range<u64>) -> Result<Range<u64>> {
         if !self.is_open {
             return Err(bad(ErrorKind::BadUse, "it is closed"));
         }

@@ -5,6 +5,7 @@
 //!   cl/<name>.h       per-thread functions: no barriers, no vector types, no templates
 //!   cl/<name>.cl      thin kernels: group memory and barriers
 //!   <name>.rs         the parameter struct, the oracle, the launch, the known-answer case
+//!   ../include        headers for programs' own kernels; each stands alone
 //! ```
 //!
 //! Invariants: an oracle is plain safe Rust and slow enough to be obviously right; on the `host`
@@ -16,6 +17,7 @@
 //! with the reason: results are right either way.
 
 pub mod byte_mask;
+pub mod demand;
 pub mod known_answer;
 mod load;
 pub mod merge;

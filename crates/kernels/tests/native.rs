@@ -39,6 +39,11 @@ fn byte_mask_per_thread_functions_are_right_and_stay_inside_their_buffers() {
     build_and_run("byte_mask");
 }
 
+#[test]
+fn the_header_of_demand_mode_is_right_for_native_threads_and_stays_inside_its_table() {
+    build_and_run("demand");
+}
+
 fn build_and_run(name: &str) {
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
     if let Err(error) = Command::new(&compiler).arg("--version").output() {
@@ -48,7 +53,7 @@ fn build_and_run(name: &str) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let program = folder.path().join(name);
     let mut build = Command::new(&compiler);
-    build.args(FLAGS).arg("-I").arg(crate_folder.join("src/cl"));
+    build.args(FLAGS).arg("-I").arg(crate_folder.join("src/cl")).arg("-I").arg(crate_folder.join("include"));
     build.arg(crate_folder.join(format!("tests/native/{name}.cpp"))).arg("-o").arg(&program);
     expect_success("the compiler", &build.output().expect("the compiler starts"));
     let seed = Draw::afresh().seed().to_string();

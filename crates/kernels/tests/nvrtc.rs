@@ -4,6 +4,8 @@
 //! The library is `$BIFOLIO_NVRTC_LIBRARY`, else the one that `scripts/setup.sh test` puts into
 //! `build/nvrtc`.
 
+#[path = "demand/mod.rs"]
+mod probe;
 mod support;
 
 use bifolio_device::ModuleSource;
@@ -16,13 +18,21 @@ const ARCHITECTURES: [&str; 5] = ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"]
 
 type Program = *mut c_void;
 
+/// The kernels of the cache's example of demand mode, which no machine without a GPU would compile.
+const COLLAGE: ModuleSource = ModuleSource {
+    name: "collage",
+    source: include_str!("../../cache/examples/collage/collage.cu"),
+    headers: &[bifolio_kernels::demand::HEADER],
+    kernels: &[],
+};
+
 #[test]
 fn every_module_compiles_for_every_architecture_without_a_warning() {
     let Some(path) = find() else {
         return support::unavailable("there is no NVRTC library (scripts/setup.sh test puts one into build/nvrtc)");
     };
     let nvrtc = Nvrtc::open(&path);
-    for module in bifolio_kernels::MODULES {
+    for module in bifolio_kernels::MODULES.into_iter().chain([&probe::PROBE, &COLLAGE]) {
         for architecture in ARCHITECTURES {
             let (cubin_bytes, log) = nvrtc
                 .compile(module, architecture)

@@ -75,7 +75,8 @@ impl State {
         let pending: BTreeSet<u64> = behind.iter().copied().filter(is_pending).collect();
         // Other devices' scratch memory is taken for it, so not while this one's is held.
         self.flush(&pending)?;
-        self.fetch(device, range, &behind, writable)?;
+        let frames: Vec<usize> = self.existing(device)?.frames_of(range).collect();
+        self.fetch(device, &frames, &behind, writable)?;
         self.settled[device] = Some(Settled { range: range.clone(), doubt: self.doubt, writable });
         Ok(())
     }

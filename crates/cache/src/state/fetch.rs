@@ -89,11 +89,11 @@ impl State {
         Ok(Source { router, file: Arc::clone(&self.home.file) })
     }
 
-    /// Gives all frames of a range memory, and twins if it is written, and fetches the pages of it that are
-    /// behind, in ascending order; nothing of them is pending.
-    pub(super) fn fetch(&mut self, device: Device, range: &Range<u64>, behind: &[u64], writable: bool) -> Result<()> {
+    /// Gives frames memory, and twins if they are written, and fetches those of their pages that are behind, both
+    /// in ascending order; nothing of them is pending.
+    pub(super) fn fetch(&mut self, device: Device, frames: &[usize], behind: &[u64], writable: bool) -> Result<()> {
         let mut plan = Plan::default();
-        let outcome = self.prepare_and_read(device, range, behind, writable, &mut plan);
+        let outcome = self.prepare_and_read(device, frames, behind, writable, &mut plan);
         let memory = Arc::clone(&self.existing(device)?.memory);
         if let Err(error) = outcome {
             self.undo(device, &plan);
@@ -115,14 +115,14 @@ impl State {
     fn prepare_and_read(
         &mut self,
         device: Device,
-        range: &Range<u64>,
+        frames: &[usize],
         behind: &[u64],
         writable: bool,
         plan: &mut Plan,
     ) -> Result<()> {
         let source = self.source(device)?;
         let replica = self.existing(device)?;
-        let (frames, frame_bytes) = (replica.frames_of(range), replica.frame_bytes());
+        let frame_bytes = replica.frame_bytes();
         // SAFETY: the range of addresses stays as long as the file's lock is held, and only parts of it are used
         // in which memory was mapped before; their frames are pinned.
         let all = unsafe { replica.all() };
@@ -133,8 +133,9 @@ impl State {
         thread::scope(|scope| {
             let (to_read, lists) = mpsc::channel::<Vec<Read>>();
             let reader = scope.spawn(move || lists.into_iter().try_for_each(|list| source.read(&list, all)));
-            let middle = frames.end.min(frames.start + (FIRST_PORTION_BYTES / frame_bytes).max(1) as usize);
-            let prepared = [frames.start..middle, middle..frames.end].into_iter().try_for_each(|portion| {
+            let first = (FIRST_PORTION_BYTES / frame_bytes).max(1) as usize;
+            let (first, rest) = frames.split_at(first.min(frames.len()));
+            let prepared = [first, rest].into_iter().try_for_each(|portion| {
                 let list = self.prepare(device, portion, behind, writable, plan)?;
                 // A reader that has failed has said so.
                 let _ = list.is_empty() || to_read.send(list).is_ok();
@@ -152,12 +153,13 @@ impl State {
     fn prepare(
         &mut self,
         device: Device,
-        frames: Range<usize>,
+        frames: &[usize],
         behind: &[u64],
         writable: bool,
         plan: &mut Plan,
     ) -> Result<Vec<Read>> {
-        for frame in frames.clone() {
+        let (Some(&first), Some(&last)) = (frames.first(), frames.last()) else { return Ok(vec![]) };
+        for &frame in frames {
             self.map(device, Part::Now, frame)?;
             if writable && !self.existing(device)?.has(Part::Base, frame) {
                 self.map(device, Part::Base, frame)?;
@@ -165,7 +167,7 @@ impl State {
             }
         }
         let replica = self.existing(device)?;
-        let bytes = replica.bytes_of(&(frames.start as u64..frames.end as u64));
+        let bytes = replica.bytes_of(&(first as u64..last as u64 + 1));
         let pages = bytes.start / self.page_bytes..bytes.end / self.page_bytes;
         let at = |page: u64| behind.partition_point(|other| *other < page);
         let here = &behind[at(pages.start)..at(pages.end)];

@@ -1,6 +1,7 @@
 //! One file: its pages and replicas, and what happens in which order. Everything here runs under the file's lock.
 
 mod acquire;
+mod demand;
 mod fetch;
 mod flush;
 mod host;
