@@ -8,8 +8,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Bytes of incoming content that are merged at a time.
-pub(crate) const INCOMING_BYTES: u64 = 64 << 20;
+/// Most bytes of incoming content that are merged at a time, and fewest.
+const INCOMING_BYTES_MAX: u64 = 256 << 20;
+const INCOMING_BYTES_MIN: u64 = 16 << 20;
 /// Bytes of tables and results.
 const TABLE_BYTES: u64 = 4 << 20;
 
@@ -109,8 +110,11 @@ pub(crate) struct HostSide {
 /// Copies to the host at a time: one thread empties 10 GB/s of pinned memory, and the link fills 55 (H200 machine).
 pub(crate) const LANES: usize = 4;
 
-/// Bytes of pinned memory.
-pub(crate) const PINNED_BYTES: usize = 18 << 20;
+/// Bytes that are flushed at a time.
+pub(crate) const FLUSH_BYTES: u64 = 16 << 20;
+
+/// Bytes of pinned memory: for those, and a bit for each.
+pub(crate) const PINNED_BYTES: usize = (FLUSH_BYTES + FLUSH_BYTES / 8) as usize;
 
 impl Memory {
     pub(crate) fn new(device: &Device, router: Arc<Router>, budget_bytes: u64) -> Result<Self> {
@@ -156,6 +160,11 @@ impl Memory {
         self.used_bytes.load(Ordering::Acquire) - spare.iter().map(Frame::len).sum::<u64>()
     }
 
+    /// Bytes of incoming content that are merged at a time.
+    pub(crate) fn incoming_bytes(&self) -> u64 {
+        (self.budget_bytes / 4).clamp(INCOMING_BYTES_MIN, INCOMING_BYTES_MAX)
+    }
+
     pub(crate) fn budget_bytes(&self) -> u64 {
         self.budget_bytes
     }
@@ -165,7 +174,8 @@ impl Memory {
         let mut kept = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         let scratch = match kept.take() {
             Some(scratch) => scratch,
-            None => Scratch::new(&self.device).map_err(|error| Error::device("the cache".as_ref(), error))?,
+            None => Scratch::new(&self.device, self.incoming_bytes())
+                .map_err(|error| Error::device("the cache".as_ref(), error))?,
         };
         let outcome = work(&scratch);
         // Whatever failed, nothing of it is under way when the memory is used again.
@@ -180,10 +190,10 @@ impl Memory {
 }
 
 impl Scratch {
-    fn new(device: &Device) -> Result<Self> {
+    fn new(device: &Device, incoming_bytes: u64) -> Result<Self> {
         Ok(Self {
             stream: device.create_stream()?,
-            incoming: device.alloc(INCOMING_BYTES)?,
+            incoming: device.alloc(incoming_bytes)?,
             table: device.alloc(TABLE_BYTES)?,
             results: device.alloc(TABLE_BYTES)?,
             host: OnceLock::new(),

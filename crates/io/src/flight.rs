@@ -53,10 +53,14 @@ impl<'a> Flight<'a> {
         Ok(())
     }
 
-    /// Lets threads begin with what was added, while the caller plans on.
+    /// Lets threads begin with what was added, while the caller plans on. What one thread is to copy out of the
+    /// page cache is the caller's: handing it over would take longer than planning.
     pub(crate) fn launch(&mut self) {
         for at in self.storage_first() {
-            self.give_threads(at, 0);
+            let active = &self.active[at];
+            if active.kind != EngineKind::Cached || active.engine.threads(u64::MAX) > 1 {
+                self.give_threads(at, 0);
+            }
         }
     }
 

@@ -195,6 +195,19 @@ impl Job {
         matches!(self.placement, Placement::Striped { .. })
     }
 
+    /// How small batches begin, given how small they may: slots with extents that are shared out by a kernel
+    /// have a price of their own on the device, so that many bytes begin with larger ones.
+    pub(crate) fn batch_min(&self, smallest: u64, threads: u64) -> u64 {
+        match &self.placement {
+            Placement::Extents(landings) => {
+                let bytes: u64 = landings.iter().map(|landing| landing.place.len()).sum();
+                let even = (bytes / threads / 8).clamp(smallest, 4 * smallest);
+                1 << even.ilog2()
+            }
+            _ => smallest,
+        }
+    }
+
     /// Bytes of a slot that may be read into, the rest being kept for the table of a scatter, and
     /// the most pieces that it may hold.
     pub(crate) fn slot_limits(&self) -> (u64, usize) {

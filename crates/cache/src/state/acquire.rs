@@ -1,7 +1,7 @@
 //! Bringing pages up to date: looking, comparing, fetching, merging, and making room.
 
 use super::{Settled, State, chunks};
-use crate::memory::{INCOMING_BYTES, Scratch};
+use crate::memory::Scratch;
 use crate::page::Device;
 use crate::replica::{Part, Replica, runs};
 use crate::{Error, ErrorKind, Report, Result};
@@ -165,7 +165,7 @@ impl State {
         };
         let doubtful: Vec<u64> = pages.clone().filter(doubtful).collect();
         for run in runs(doubtful) {
-            for chunk in chunks(&run, INCOMING_BYTES / self.page_bytes) {
+            for chunk in chunks(&run, scratch.incoming.len() / self.page_bytes) {
                 let changed = self.compare_chunk(device, &chunk, scratch)?;
                 if !changed.is_empty() {
                     self.unsettle(None);

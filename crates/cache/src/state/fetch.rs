@@ -2,7 +2,7 @@
 //! are read.
 
 use super::State;
-use crate::memory::{INCOMING_BYTES, Scratch};
+use crate::memory::Scratch;
 use crate::page::Device;
 use crate::replica::{Part, runs};
 use crate::{Error, ErrorKind, Result};
@@ -215,7 +215,7 @@ impl State {
 
     /// Twins of what was read, and the pages that are merged.
     fn finish(&mut self, device: Device, plan: &Plan, scratch: &Scratch) -> Result<()> {
-        for group in plan.own.chunks((INCOMING_BYTES / self.page_bytes) as usize) {
+        for group in plan.own.chunks((scratch.incoming.len() / self.page_bytes) as usize) {
             self.merge(device, group, scratch)?;
         }
         let replica = self.existing(device)?;

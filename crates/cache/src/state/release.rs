@@ -1,7 +1,7 @@
 //! Publishing what a device has changed, and taking back what it has not released.
 
 use super::{State, chunks};
-use crate::memory::{INCOMING_BYTES, Scratch};
+use crate::memory::{FLUSH_BYTES, Scratch};
 use crate::page::Device;
 use crate::replica::{Part, runs};
 use crate::{Error, ErrorKind, Mode, Report, Result};
@@ -96,7 +96,7 @@ impl State {
 
     /// Pages whose bytes and masks are moved at a time.
     pub(super) fn pages_at_a_time(&self) -> u64 {
-        (INCOMING_BYTES / self.page_bytes / 4).max(1)
+        FLUSH_BYTES / self.page_bytes
     }
 
     pub(super) fn changed_since_release(

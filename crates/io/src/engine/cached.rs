@@ -101,7 +101,7 @@ impl Cached {
         let pace = match threads_max {
             // One of many requests, whose copies overlap with the others'.
             1 => Pace::Whole,
-            threads => Pace::Ramp { smallest: BATCH_MIN, threads: threads as u64 },
+            threads => Pace::Ramp { smallest: job.batch_min(BATCH_MIN, threads as u64), threads: threads as u64 },
         };
         let feed = Feed::new(job.slot_limits(), 1, pace);
         let (full, at_driver) = (Mutex::default(), AtomicBool::new(false));
