@@ -19,6 +19,10 @@ pub enum ErrorKind {
     Read,
     /// The file could not be written: changes stay on the device.
     Write,
+    /// The descriptor was not opened for what the mapping is for.
+    Permission,
+    /// This process was forked from the one that made the cache.
+    Forked,
 }
 
 /// A failed operation.
@@ -58,6 +62,18 @@ impl Error {
     fn say(mut self) -> Self {
         self.detail = self.source.as_ref().map(ToString::to_string).unwrap_or_default();
         self
+    }
+
+    /// The operating system's number (`errno`) behind it, where there is one.
+    pub fn os_code(&self) -> Option<i32> {
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            if let Some(code) = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error) {
+                return Some(code);
+            }
+            cause = error.source();
+        }
+        None
     }
 
     /// What went wrong, for code that decides.
