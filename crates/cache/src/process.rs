@@ -1,5 +1,6 @@
 //! The cache of a process: one for everybody in it, so that C, Python and unmodified programs share pages.
 
+pub mod address;
 pub mod published;
 
 use crate::memory::Place;
