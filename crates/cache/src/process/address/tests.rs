@@ -8,6 +8,12 @@ const OTHER: DeviceChoice = DeviceChoice::Exactly(DeviceId::new(BackendKind::Hos
 const SHARED: i32 = libc::MAP_SHARED | MAP_ONGPU;
 const BOTH: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
+/// Tests look at what is nobody's, which another test's mapping may be the next moment.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn file_of(len: usize) -> (tempfile::TempDir, PathBuf, File) {
     let folder = tempfile::tempdir_in(std::env::current_dir().unwrap()).unwrap();
     let path = folder.path().join("data");
@@ -25,6 +31,7 @@ fn bytes_at<'a>(ptr: DevicePtr, at: u64, len: usize) -> &'a mut [u8] {
 
 #[test]
 fn parts_are_named_by_their_addresses_on_two_devices() {
+    let _alone = alone();
     let (_folder, path, file) = file_of(300_000);
     let fd = file.as_raw_fd();
     // Longer than the file, as programs round up.
@@ -51,6 +58,7 @@ fn parts_are_named_by_their_addresses_on_two_devices() {
 
 #[test]
 fn only_addresses_of_mappings_are_held() {
+    let _alone = alone();
     let (_folder, _, file) = file_of(10_000);
     let ptr = mmap(10_000, libc::PROT_READ, SHARED, file.as_raw_fd(), 0, HOST).unwrap();
     for (address, held) in [(0, true), (9_999, true), (12_287, true), (12_288, false)] {
@@ -76,6 +84,7 @@ fn only_addresses_of_mappings_are_held() {
 /// mapping by address is what all have who mapped it.
 #[test]
 fn a_range_that_is_mapped_twice_is_unmapped_twice() {
+    let _alone = alone();
     let (_folder, path, file) = file_of(5000);
     let map = || mmap(5000, BOTH, SHARED, file.as_raw_fd(), 0, HOST).unwrap();
     let (one, two) = (map(), map());
@@ -93,6 +102,7 @@ fn a_range_that_is_mapped_twice_is_unmapped_twice() {
 
 #[test]
 fn what_no_mapping_can_be_is_refused() {
+    let _alone = alone();
     let (_folder, path, file) = file_of(5000);
     let fd = file.as_raw_fd();
     let readable = File::open(&path).unwrap();
@@ -132,6 +142,7 @@ fn what_no_mapping_can_be_is_refused() {
 /// Symptom: a child waited for a lock that a thread of its parent's had.
 #[test]
 fn a_child_is_refused_and_does_not_wait() {
+    let _alone = alone();
     let (_folder, _, file) = file_of(5000);
     let ptr = mmap(5000, BOTH, SHARED, file.as_raw_fd(), 0, HOST).unwrap();
     let held = table();
@@ -158,6 +169,7 @@ fn a_child_is_refused_and_does_not_wait() {
 /// Files of four threads on two devices, at the same time.
 #[test]
 fn threads_use_mappings_of_their_own() {
+    let _alone = alone();
     std::thread::scope(|scope| {
         for number in 0..4 {
             scope.spawn(move || {
