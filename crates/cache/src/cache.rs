@@ -60,10 +60,13 @@ pub(crate) struct Inner {
     pub(crate) options: CacheOptions,
     past: Arc<Mutex<Past>>,
     /// Open files by device and inode.
-    files: Mutex<HashMap<(u64, u64), Weak<Shared>>>,
+    files: Mutex<HashMap<(u64, u64), Known>>,
     /// Where other processes read its statistics, if it is the cache of this process.
     pub(crate) published: OnceLock<Published>,
 }
+
+/// A file, and what is kept of it until it has ended.
+type Known = (Weak<Shared>, Weak<Kept>);
 
 /// What has happened to pages.
 #[derive(Debug, Default)]
@@ -74,13 +77,20 @@ struct Past {
     by_device: Vec<Counts>,
 }
 
-/// One file, shared by everybody who opened it.
+/// One file, shared by everybody who opened it: it ends with the last of them, and not with somebody who only looks
+/// at what is kept of it.
 #[derive(Debug)]
 pub(crate) struct Shared {
+    kept: Arc<Kept>,
+    cache: Weak<Inner>,
+}
+
+/// What is kept of a file.
+#[derive(Debug)]
+struct Kept {
     state: Mutex<State>,
     devices: usize,
     past: Arc<Mutex<Past>>,
-    cache: Weak<Inner>,
 }
 
 /// An open file of a cache. Clones share it.
@@ -185,15 +195,20 @@ impl Cache {
             .map_err(|error| Error::new(ErrorKind::Read, path, format!("asking what it is failed: {error}")))?;
         let key = (metadata.dev(), metadata.ino());
         let mut files = self.inner.files.lock().unwrap_or_else(PoisonError::into_inner);
-        files.retain(|_, known| known.strong_count() > 0);
-        let shared = if let Some(shared) = files.get(&key).and_then(Weak::upgrade) {
+        files.retain(|_, (_, kept)| kept.strong_count() > 0);
+        let known = files.get(&key).map(|(shared, kept)| (shared.upgrade(), kept.upgrade()));
+        let shared = if let Some((Some(shared), _)) = known {
             shared
         } else {
+            // Its last user may be about to end it: what was released must be home before it is looked at again.
+            if let Some((_, Some(kept))) = known {
+                kept.end();
+            }
             let Inner { places, options, past, .. } = &*self.inner;
             let state = State::new(Home::new(Arc::new(file)), places.len(), options.page_bytes, options.mode)?;
-            let (devices, past, cache) = (places.len(), Arc::clone(past), Arc::downgrade(&self.inner));
-            let shared = Arc::new(Shared { state: Mutex::new(state), devices, past, cache });
-            files.insert(key, Arc::downgrade(&shared));
+            let kept = Kept { state: Mutex::new(state), devices: places.len(), past: Arc::clone(past) };
+            let shared = Arc::new(Shared { kept: Arc::new(kept), cache: Arc::downgrade(&self.inner) });
+            files.insert(key, (Arc::downgrade(&shared), Arc::downgrade(&shared.kept)));
             shared
         };
         Ok(CachedFile { cache: Arc::clone(&self.inner), shared })
@@ -215,9 +230,9 @@ impl Cache {
 }
 
 impl Inner {
-    fn open_files(&self) -> Vec<Arc<Shared>> {
+    fn open_files(&self) -> Vec<Arc<Kept>> {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        files.values().filter_map(Weak::upgrade).collect()
+        files.values().filter_map(|(_, kept)| kept.upgrade()).collect()
     }
 
     fn past(&self) -> MutexGuard<'_, Past> {
@@ -256,7 +271,7 @@ impl Inner {
 
     /// What there is at the moment; none while somebody works on a file, who tells of it himself.
     fn snapshot(&self) -> Option<Snapshot> {
-        let files = now(&self.files)?.values().filter_map(Weak::upgrade).collect::<Vec<_>>();
+        let files: Vec<_> = now(&self.files)?.values().filter_map(|(_, kept)| kept.upgrade()).collect();
         let summaries: Vec<_> =
             files.iter().map(|file| Some(file.summary(&*now(&file.state)?))).collect::<Option<_>>()?;
         let memories: Vec<_> = self.places.iter().map(Place::opened_now).collect::<Result<_, ()>>().ok()?;
@@ -319,7 +334,7 @@ impl CachedFile {
         let done = state.counts.minus(&before);
         drop(state);
         if let Some(device) = device {
-            self.shared.note(device, &done);
+            self.shared.kept.note(device, &done);
         }
         self.cache.operated();
         outcome
@@ -328,6 +343,21 @@ impl CachedFile {
 
 impl Shared {
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.kept.lock()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.kept.end();
+        if let Some(cache) = self.cache.upgrade() {
+            cache.operated();
+        }
+    }
+}
+
+impl Kept {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -339,25 +369,18 @@ impl Shared {
         let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
         past.by_device[device] = past.by_device[device].plus(done);
     }
-}
 
-impl Drop for Shared {
-    fn drop(&mut self) {
+    /// Takes everything from the devices. What was released reaches the file.
+    fn end(&self) {
+        let mut state = self.lock();
         for device in 0..self.devices {
-            let mut state = self.lock();
             let before = state.counts;
             // Whoever wants to know of failures syncs before.
             let _ = state.drop_replica(device);
-            let done = state.counts.minus(&before);
-            drop(state);
-            self.note(device, &done);
+            self.note(device, &state.counts.minus(&before));
         }
-        let counts = self.lock().counts;
+        let counts = std::mem::take(&mut state.counts);
         let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
         past.closed = past.closed.plus(&counts);
-        drop(past);
-        if let Some(cache) = self.cache.upgrade() {
-            cache.operated();
-        }
     }
 }

@@ -190,3 +190,32 @@ fn threads_use_mappings_of_their_own() {
         }
     });
 }
+
+/// Symptom: bytes that one had released were missing after both had left. Cause: a file whose last mapping was just
+/// ending, or being looked at for statistics, was opened anew before everything had reached it.
+#[test]
+fn a_file_that_one_leaves_while_another_comes_loses_nothing() {
+    let _alone = alone();
+    let (_folder, path, file) = file_of(400_000);
+    std::thread::scope(|scope| {
+        for (number, device) in [HOST, OTHER].into_iter().enumerate() {
+            let fd = file.as_raw_fd();
+            scope.spawn(move || {
+                for round in 0..300_u64 {
+                    let ptr = mmap(400_000, BOTH, SHARED, fd, 0, device).unwrap();
+                    // Neighbours, page by page.
+                    let at = ptr.offset_by(round * 1000 + number as u64);
+                    acquire(at, 1).unwrap();
+                    assert_eq!(*bytes_at(at, 0, 1), [b'.']);
+                    bytes_at(at, 0, 1)[0] = b'a' + number as u8;
+                    release(at, 1).unwrap();
+                    unmap(ptr, 400_000).unwrap();
+                }
+            });
+        }
+    });
+    let content = std::fs::read(path).unwrap();
+    for round in 0..300 {
+        assert_eq!(content[round * 1000..][..3], *b"ab.", "round {round}");
+    }
+}
