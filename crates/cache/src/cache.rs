@@ -9,6 +9,7 @@ use crate::state::{Counts, State};
 use crate::{Error, ErrorKind, Result};
 use bifolio_device::{DeviceId, FRAME_BYTES};
 use bifolio_io::{OpenFile, Router};
+use serde::Serialize;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -101,7 +102,7 @@ pub struct CachedFile {
 }
 
 /// What a cache holds on one device, and what has happened to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Stats {
     /// The device.
     pub device: DeviceId,

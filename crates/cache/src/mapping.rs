@@ -115,6 +115,12 @@ impl Mapping {
         self.part(part).is_ok_and(|range| self.acquired.contains(&range))
     }
 
+    /// Makes it as long, and as writable, as another one of the same bytes.
+    pub(crate) fn widen(&mut self, other: &Self) {
+        self.range.end = self.range.end.max(other.range.end);
+        self.writable |= other.writable;
+    }
+
     /// The bytes of the file that a part of the mapping is.
     fn part(&self, part: &Range<u64>) -> Result<Range<u64>> {
         if !self.is_open {

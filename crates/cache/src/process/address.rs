@@ -46,9 +46,9 @@ struct Entry {
     start: u64,
     /// Bytes that were asked for, which may reach beyond the end of the file, in whole pages of the CPU's.
     asked: u64,
-    /// Bytes that there are.
-    len: u64,
-    writable: bool,
+    /// Bytes that there are, and whether they may be written: as the largest and boldest of those asked who share it.
+    len: AtomicU64,
+    writable: AtomicBool,
     /// Times that it was mapped and not unmapped; changed under the table's lock.
     uses: AtomicUsize,
     mapping: Mutex<Mapping>,
@@ -60,21 +60,28 @@ struct Span {
     end: AtomicU64,
 }
 
-/// Maps `len` bytes of a file from `offset` on, at most to its end.
+/// Maps `len` bytes of a file from `offset` on, rounded up to whole pages, at most to its end.
 ///
 /// # Errors
 /// As [`CachedFile::map`]; `OutOfMemory` beyond 4096 mappings; `Forked`.
 pub fn map(file: &CachedFile, offset: u64, len: u64, writable: bool, device: DeviceId) -> Result<DevicePtr> {
     refuse_children()?;
-    let range =
-        offset..offset.checked_add(len).ok_or_else(|| bad(format!("{len} bytes from {offset} on are too many")))?;
+    let too_many = || bad(format!("{len} bytes from {offset} on are too many"));
+    // Whole pages, as `mmap` has it.
+    let asked = pages(len).ok_or_else(too_many)?;
+    let range = offset..offset.checked_add(asked).ok_or_else(too_many)?;
     let mapping = file.map(device, range, writable)?;
-    let asked = pages(len).ok_or_else(|| bad(format!("{len} bytes are too many")))?;
     let (start, len) = (mapping.ptr().0, mapping.len());
-    let fresh = Entry { start, asked, len, writable, uses: AtomicUsize::new(1), mapping: Mutex::new(mapping) };
     let mut table = table();
-    if let Some((_, known)) = table.range(keys_at(start)).find(|(_, known)| known.is_same_as(&fresh)) {
+    // One address means one file and device, as long as something is mapped there, and `munmap` tells mappings apart
+    // by nothing else than their length.
+    if let Some((_, known)) = table.range(keys_at(start)).find(|(_, known)| known.asked == asked) {
         known.uses.fetch_add(1, Ordering::Relaxed);
+        let known = Arc::clone(known);
+        drop(table);
+        known.lock().widen(&mapping);
+        known.len.fetch_max(len, Ordering::Relaxed);
+        known.writable.fetch_or(writable, Ordering::Relaxed);
         return Ok(DevicePtr(start));
     }
     let Some(number) = SPANS.iter().position(|span| span.start.load(Ordering::Relaxed) == 0) else {
@@ -82,10 +89,12 @@ pub fn map(file: &CachedFile, offset: u64, len: u64, writable: bool, device: Dev
         let detail = format!("this process has {MAPPINGS_MAX} mappings, and cannot have more: unmap some");
         return Err(Error::new(ErrorKind::OutOfMemory, Path::new("mapping"), detail));
     };
-    SPANS[number].end.store(start + asked.max(len), Ordering::Relaxed);
+    SPANS[number].end.store(start + asked, Ordering::Relaxed);
     SPANS[number].start.store(start, Ordering::Release);
     SPANS_USED.fetch_max(number + 1, Ordering::Release);
-    table.insert((start, number), Arc::new(fresh));
+    let (uses, mapping) = (AtomicUsize::new(1), Mutex::new(mapping));
+    let (len, writable) = (AtomicU64::new(len), AtomicBool::new(writable));
+    table.insert((start, number), Arc::new(Entry { start, asked, len, writable, uses, mapping }));
     drop(table);
     end_with_the_process();
     Ok(DevicePtr(start))
@@ -172,7 +181,7 @@ pub fn map_descriptor(
 /// As there; `BadRange` where there is no mapping, or less of one; `Forked`.
 pub fn acquire(ptr: DevicePtr, len: u64) -> Result<Report> {
     let candidates = mappings_of(ptr, len)?;
-    let chosen = candidates.iter().find(|(entry, _)| entry.writable).unwrap_or(&candidates[0]);
+    let chosen = candidates.iter().find(|(entry, _)| entry.writable.load(Ordering::Relaxed)).unwrap_or(&candidates[0]);
     chosen.0.lock().acquire(chosen.1.clone())
 }
 
@@ -242,11 +251,6 @@ impl Span {
 }
 
 impl Entry {
-    /// One address means one file and device, as long as one of them is there.
-    fn is_same_as(&self, other: &Self) -> bool {
-        (self.start, self.asked, self.len, self.writable) == (other.start, other.asked, other.len, other.writable)
-    }
-
     fn lock(&self) -> MutexGuard<'_, Mapping> {
         self.mapping.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -254,8 +258,8 @@ impl Entry {
     /// The part of it that some addresses are; what lies beyond the end of the file is left out.
     fn part(&self, ptr: DevicePtr, len: u64) -> Option<Range<u64>> {
         let start = ptr.0.checked_sub(self.start)?;
-        let end = start.checked_add(len)?;
-        (start < end && start < self.len && end <= self.asked.max(self.len)).then(|| start..end.min(self.len))
+        let (end, there) = (start.checked_add(len)?, self.len.load(Ordering::Relaxed));
+        (start < end && start < there && end <= self.asked).then(|| start..end.min(there))
     }
 }
 
