@@ -42,6 +42,11 @@ impl Error {
         Self { kind, path: path.to_owned(), detail: detail.into(), source: None }
     }
 
+    /// Wrong use, as a face of the cache has found it.
+    pub fn bad_use(detail: impl Into<String>) -> Self {
+        Self::new(ErrorKind::BadUse, Path::new("mapping"), detail)
+    }
+
     pub(crate) fn device(path: &Path, error: bifolio_device::Error) -> Self {
         let kind = match error.kind() {
             bifolio_device::ErrorKind::OutOfMemory => ErrorKind::OutOfMemory,
