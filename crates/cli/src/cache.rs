@@ -20,6 +20,9 @@ pub enum CacheCommand {
     /// when they were acquired, fetched came from the file or from another device (peers), merged had changes of the
     /// device's own, in races both sides had changed a byte, evicted lost their memory to others, flushed were
     /// written to the file, and compared were compared with it, as something unknown might have changed it.
+    ///
+    /// Processes keep the numbers in `$XDG_RUNTIME_DIR/bifolio`, `/run/user/UID/bifolio` or `/tmp/bifolio-UID`. Those of
+    /// processes that have ended are removed.
     #[command(after_help = exit::CODES)]
     Stat(StatArgs),
 }
