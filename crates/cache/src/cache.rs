@@ -3,18 +3,20 @@
 use crate::ahead::Ahead;
 use crate::home::Home;
 use crate::mapping::Mapping;
-use crate::memory::Place;
-use crate::page::DEVICES_MAX;
+use crate::memory::{Memory, Place};
+use crate::page::{DEVICES_MAX, Device};
+use crate::process::published::{Published, Snapshot};
 use crate::state::{Counts, State};
 use crate::{Error, ErrorKind, Result};
 use bifolio_device::{DeviceId, FRAME_BYTES};
 use bifolio_io::{OpenFile, Router};
+use serde::Serialize;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 
 /// When released bytes move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -61,19 +63,40 @@ pub struct Cache {
 pub(crate) struct Inner {
     pub(crate) places: Vec<Place>,
     pub(crate) options: CacheOptions,
-    /// What has happened to files that nobody has open any more.
-    past: Arc<Mutex<Counts>>,
+    past: Arc<Mutex<Past>>,
     pub(crate) ahead: Ahead,
     /// Open files by device and inode.
-    files: Mutex<HashMap<(u64, u64), Weak<Shared>>>,
+    files: Mutex<HashMap<(u64, u64), Known>>,
+    /// Where other processes read its statistics, if it is the cache of this process.
+    pub(crate) published: OnceLock<Published>,
 }
 
-/// One file, shared by everybody who opened it.
+/// A file, and what is kept of it until it has ended.
+type Known = (Weak<Shared>, Weak<Kept>);
+
+/// What has happened to pages.
+#[derive(Debug, Default)]
+struct Past {
+    /// Of files that nobody has open any more.
+    closed: Counts,
+    /// By device, for which it was done, of all files.
+    by_device: Vec<Counts>,
+}
+
+/// One file, shared by everybody who opened it: it ends with the last of them, and not with somebody who only looks
+/// at what is kept of it.
 #[derive(Debug)]
 pub(crate) struct Shared {
+    kept: Arc<Kept>,
+    cache: Weak<Inner>,
+}
+
+/// What is kept of a file.
+#[derive(Debug)]
+struct Kept {
     state: Mutex<State>,
     devices: usize,
-    past: Arc<Mutex<Counts>>,
+    past: Arc<Mutex<Past>>,
 }
 
 /// An open file of a cache. Clones share it.
@@ -84,7 +107,7 @@ pub struct CachedFile {
 }
 
 /// What a cache holds on one device, and what has happened to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Stats {
     /// The device.
     pub device: DeviceId,
@@ -98,7 +121,12 @@ pub struct Stats {
     pub behind: u64,
     /// Of those, pages with released changes that home lacks.
     pub pending: u64,
+    /// What has been done for the device since the cache was made; what was done for CPUs is no device's.
+    pub counts: Counts,
 }
+
+/// What a file has on each device, as [`State::pages_by_state`] says it, and its counts.
+type Summary = (Vec<(u64, u64, u64)>, Counts);
 
 impl Cache {
     /// A cache over the memories of some devices; the routers' order is that of the devices.
@@ -132,8 +160,17 @@ impl Cache {
         if places.is_empty() || places.len() > DEVICES_MAX {
             return bad(format!("{} devices: a cache has 1 to {DEVICES_MAX}", places.len()));
         }
-        let (files, past, ahead) = (Mutex::default(), Arc::default(), Ahead::default());
-        Ok(Self { inner: Arc::new(Inner { places, options, past, ahead, files }) })
+        let by_device = vec![Counts::default(); places.len()];
+        let past = Arc::new(Mutex::new(Past { by_device, ..Past::default() }));
+        let (files, ahead, published) = (Mutex::default(), Ahead::default(), OnceLock::new());
+        Ok(Self { inner: Arc::new(Inner { places, options, past, ahead, files, published }) })
+    }
+
+    /// Lets other processes see its statistics from now on.
+    pub(crate) fn publish(&self, published: Published) {
+        if self.inner.published.set(published).is_ok() {
+            self.inner.operated();
+        }
     }
 
     /// Its devices, in the order in which races are won: the later beats the earlier.
@@ -171,15 +208,20 @@ impl Cache {
             .map_err(|error| Error::new(ErrorKind::Read, path, format!("asking what it is failed: {error}")))?;
         let key = (metadata.dev(), metadata.ino());
         let mut files = self.inner.files.lock().unwrap_or_else(PoisonError::into_inner);
-        files.retain(|_, known| known.strong_count() > 0);
-        let shared = if let Some(shared) = files.get(&key).and_then(Weak::upgrade) {
+        files.retain(|_, (_, kept)| kept.strong_count() > 0);
+        let known = files.get(&key).map(|(shared, kept)| (shared.upgrade(), kept.upgrade()));
+        let shared = if let Some((Some(shared), _)) = known {
             shared
         } else {
+            // Its last user may be about to end it: what was released must be home before it is looked at again.
+            if let Some((_, Some(kept))) = known {
+                kept.end();
+            }
             let Inner { places, options, past, .. } = &*self.inner;
             let state = State::new(Home::new(Arc::new(file)), places.len(), *options)?;
-            let (devices, past) = (places.len(), Arc::clone(past));
-            let shared = Arc::new(Shared { state: Mutex::new(state), devices, past });
-            files.insert(key, Arc::downgrade(&shared));
+            let kept = Kept { state: Mutex::new(state), devices: places.len(), past: Arc::clone(past) };
+            let shared = Arc::new(Shared { kept: Arc::new(kept), cache: Arc::downgrade(&self.inner) });
+            files.insert(key, (Arc::downgrade(&shared), Arc::downgrade(&shared.kept)));
             shared
         };
         Ok(CachedFile { cache: Arc::clone(&self.inner), shared })
@@ -187,30 +229,76 @@ impl Cache {
 
     /// What it holds, by device, of those that something was mapped on.
     pub fn stats(&self) -> Vec<Stats> {
-        let files = self.open_files();
-        let of_device = |(number, place): (usize, &Place)| {
-            let memory = place.opened()?;
-            let (mut pages, mut behind, mut pending) = (0, 0, 0);
-            for file in &files {
-                let (held, late, unwritten) = file.lock().pages_by_state(number);
-                (pages, behind, pending) = (pages + held, behind + late, pending + unwritten);
-            }
-            let (used_bytes, budget_bytes) = (memory.used_bytes(), memory.budget_bytes());
-            Some(Stats { device: place.id, used_bytes, budget_bytes, pages, behind, pending })
-        };
-        self.inner.places.iter().enumerate().filter_map(of_device).collect()
+        let summaries: Vec<_> = self.inner.open_files().iter().map(|file| file.summary(&file.lock())).collect();
+        let memories: Vec<_> = self.inner.places.iter().map(Place::opened).collect();
+        self.inner.stats_of(&memories, &summaries)
     }
 
     /// What has happened to pages since the cache was made.
     pub fn counts(&self) -> Counts {
-        let files = self.open_files();
-        let past = *self.inner.past.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = self.inner.open_files();
+        let past = self.inner.past().closed;
         files.iter().fold(past, |sum, file| sum.plus(&file.lock().counts))
     }
+}
 
-    fn open_files(&self) -> Vec<Arc<Shared>> {
-        let files = self.inner.files.lock().unwrap_or_else(PoisonError::into_inner);
-        files.values().filter_map(Weak::upgrade).collect()
+impl Inner {
+    fn open_files(&self) -> Vec<Arc<Kept>> {
+        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.values().filter_map(|(_, kept)| kept.upgrade()).collect()
+    }
+
+    fn past(&self) -> MutexGuard<'_, Past> {
+        self.past.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stats_of(&self, memories: &[Option<Arc<Memory>>], files: &[Summary]) -> Vec<Stats> {
+        let by_device = self.past().by_device.clone();
+        let of_device = |(number, place): (usize, &Place)| {
+            let memory = memories[number].as_ref()?;
+            let add = |(pages, behind, pending), file: &Summary| {
+                let (held, late, unwritten) = file.0[number];
+                (pages + held, behind + late, pending + unwritten)
+            };
+            let (pages, behind, pending) = files.iter().fold((0, 0, 0), add);
+            let (used_bytes, budget_bytes) = (memory.used_bytes(), memory.budget_bytes());
+            Some(Stats {
+                device: place.id,
+                used_bytes,
+                budget_bytes,
+                pages,
+                behind,
+                pending,
+                counts: by_device[number],
+            })
+        };
+        self.places.iter().enumerate().filter_map(of_device).collect()
+    }
+
+    /// Tells who looks from outside what has changed, unless that would take too long now.
+    pub(crate) fn operated(&self) {
+        if let Some(published) = self.published.get() {
+            published.operated(|| self.snapshot());
+        }
+    }
+
+    /// What there is at the moment; none while somebody works on a file, who tells of it himself.
+    fn snapshot(&self) -> Option<Snapshot> {
+        let files: Vec<_> = now(&self.files)?.values().filter_map(|(_, kept)| kept.upgrade()).collect();
+        let summaries: Vec<_> =
+            files.iter().map(|file| Some(file.summary(&*now(&file.state)?))).collect::<Option<_>>()?;
+        let memories: Vec<_> = self.places.iter().map(Place::opened_now).collect::<Result<_, ()>>().ok()?;
+        let counts = summaries.iter().fold(self.past().closed, |sum, (_, counts)| sum.plus(counts));
+        Some(Snapshot { counts, devices: self.stats_of(&memories, &summaries) })
+    }
+}
+
+/// A lock, if nobody has it.
+fn now<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
 
@@ -238,34 +326,74 @@ impl CachedFile {
     /// Reads as a CPU: everything that devices have released is seen. Less than was asked for at the end of
     /// the file.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        self.shared.lock().read(offset, buffer)
+        self.with(None, |state| state.read(offset, buffer))
     }
 
     /// Writes as a CPU; devices see it from their next acquire on, and only the pages that it touched move.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.shared.lock().write(offset, bytes)
+        self.with(None, |state| state.write(offset, bytes))
     }
 
     /// Writes everything that was released to the file, and makes it durable.
     pub fn sync(&self) -> Result<()> {
-        self.shared.lock().sync()
+        self.with(None, State::sync)
+    }
+
+    /// Works on the file under its lock, for a device or a CPU, and tells of it.
+    pub(crate) fn with<T>(&self, device: Option<Device>, work: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.shared.lock();
+        let before = state.counts;
+        let outcome = work(&mut state);
+        let done = state.counts.minus(&before);
+        drop(state);
+        if let Some(device) = device {
+            self.shared.kept.note(device, &done);
+        }
+        self.cache.operated();
+        outcome
     }
 }
 
 impl Shared {
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        self.kept.end();
+        if let Some(cache) = self.cache.upgrade() {
+            cache.operated();
+        }
+    }
+}
+
+impl Kept {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn summary(&self, state: &State) -> Summary {
+        ((0..self.devices).map(|device| state.pages_by_state(device)).collect(), state.counts)
+    }
+
+    fn note(&self, device: Device, done: &Counts) {
+        let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
+        past.by_device[device] = past.by_device[device].plus(done);
+    }
+
+    /// Takes everything from the devices. What was released reaches the file.
+    fn end(&self) {
         let mut state = self.lock();
         for device in 0..self.devices {
+            let before = state.counts;
             // Whoever wants to know of failures syncs before.
             let _ = state.drop_replica(device);
+            self.note(device, &state.counts.minus(&before));
         }
+        let counts = std::mem::take(&mut state.counts);
         let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
-        *past = past.plus(&state.counts);
+        past.closed = past.closed.plus(&counts);
     }
 }

@@ -19,6 +19,10 @@ pub enum ErrorKind {
     Read,
     /// The file could not be written: changes stay on the device.
     Write,
+    /// The descriptor was not opened for what the mapping is for.
+    Permission,
+    /// This process was forked from the one that made the cache.
+    Forked,
 }
 
 /// A failed operation.
@@ -36,6 +40,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     pub(crate) fn new(kind: ErrorKind, path: &Path, detail: impl Into<String>) -> Self {
         Self { kind, path: path.to_owned(), detail: detail.into(), source: None }
+    }
+
+    /// Wrong use, as a face of the cache has found it.
+    pub fn bad_use(detail: impl Into<String>) -> Self {
+        Self::new(ErrorKind::BadUse, Path::new("mapping"), detail)
     }
 
     pub(crate) fn device(path: &Path, error: bifolio_device::Error) -> Self {
@@ -58,6 +67,18 @@ impl Error {
     fn say(mut self) -> Self {
         self.detail = self.source.as_ref().map(ToString::to_string).unwrap_or_default();
         self
+    }
+
+    /// The operating system's number (`errno`) behind it, where there is one.
+    pub fn os_code(&self) -> Option<i32> {
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            if let Some(code) = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error) {
+                return Some(code);
+            }
+            cause = error.source();
+        }
+        None
     }
 
     /// What went wrong, for code that decides.

@@ -29,6 +29,10 @@ impl Home {
     /// Whether it is certain that nobody but this cache has changed the file since the last look; from now on
     /// this is the last look.
     pub(crate) fn look(&mut self) -> bifolio_io::Result<bool> {
+        if self.file.size_if_intact().is_none() {
+            let detail = "the program has closed a descriptor that was the cache's: close only what you have opened";
+            return Err(bifolio_io::Error::new(bifolio_io::ErrorKind::Read, self.path(), detail));
+        }
         if let Some(seen) = &self.seen
             && self.file.is_unchanged_since(seen)?
         {
@@ -44,6 +48,10 @@ impl Home {
     pub(crate) fn write(&mut self, work: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
         if self.watch.is_none() {
             self.watch = Watch::of(self.file.buffered());
+        }
+        // Another file would get the bytes.
+        if self.file.size_if_intact().is_none() {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
         }
         // From here on. Who had it open before and has it still, or has changed it, shows in the look.
         let is_watched = self.watch.as_ref().is_some_and(|watch| watch.others_opened().is_some());

@@ -11,6 +11,9 @@
 //!   byte
 //! ```
 //!
+//! A process has one cache for all that is in it ([`process`]): its mappings are also known by address, for C and for
+//! programs that know nothing of it, and its statistics can be read from outside.
+//!
 //! What a program may rely on is in `docs/coherence.md`. A mapping is a plain range of device addresses, so
 //! that unmodified kernels and closed libraries work on it; between [`Mapping::acquire`] and
 //! [`Mapping::release`] its pages stay where they are. Work that finds out while it runs what it needs asks for

@@ -92,6 +92,7 @@ impl Mapping {
         let replica = state.attach(number, &memory)?;
         let address = replica.address().offset_by(range.start);
         drop(state);
+        cache.operated();
         Ok(Self {
             file: file.clone(),
             device: number,
@@ -119,6 +120,17 @@ impl Mapping {
         self.range.is_empty()
     }
 
+    /// Whether a part was acquired as such.
+    pub(crate) fn has_acquired(&self, part: &Range<u64>) -> bool {
+        self.part(part).is_ok_and(|range| self.acquired.contains(&range))
+    }
+
+    /// Makes it as long, and as writable, as another one of the same bytes.
+    pub(crate) fn widen(&mut self, other: &Self) {
+        self.range.end = self.range.end.max(other.range.end);
+        self.writable |= other.writable;
+    }
+
     /// The bytes of the file that a part of the mapping is.
     pub(crate) fn part(&self, part: &Range<u64>) -> Result<Range<u64>> {
         if !self.is_open {
@@ -139,7 +151,7 @@ impl Mapping {
     /// `Write` if what others have released cannot be written to the file, `Device`.
     pub fn acquire(&mut self, part: Range<u64>) -> Result<Report> {
         let range = self.part(&part)?;
-        let report = self.file.shared.lock().acquire(self.device, &range, self.writable)?;
+        let report = self.file.with(Some(self.device), |state| state.acquire(self.device, &range, self.writable))?;
         if let Some(ahead) = self.sequence.acquired(&range, self.range.end) {
             self.bring(ahead);
         }
@@ -181,18 +193,19 @@ impl Mapping {
             return Err(bad(ErrorKind::BadUse, detail));
         };
         self.acquired.swap_remove(at);
-        self.file.shared.lock().release(self.device, &range, self.writable)
+        self.file.with(Some(self.device), |state| state.release(self.device, &range, self.writable))
     }
 
     /// Publishes what the device has changed in all that is acquired, which stays so, writes everything released
     /// to the file, by whatever device, and makes it durable.
     pub fn sync(&mut self) -> Result<()> {
         self.part(&(0..self.len()))?;
-        let mut state = self.file.shared.lock();
-        if self.writable {
-            self.acquired.iter().try_for_each(|range| state.publish(self.device, range))?;
-        }
-        state.sync()
+        self.file.with(Some(self.device), |state| {
+            if self.writable {
+                self.acquired.iter().try_for_each(|range| state.publish(self.device, range))?;
+            }
+            state.sync()
+        })
     }
 
     /// Ends it. What was changed and not released is discarded.
@@ -207,11 +220,13 @@ impl Mapping {
 
     fn end(&mut self) {
         self.is_open = false;
-        let mut state = self.file.shared.lock();
-        for range in self.acquired.drain(..) {
-            state.discard(self.device, &range, self.writable);
-        }
-        state.detach(self.device);
+        let (device, writable, acquired) = (self.device, self.writable, std::mem::take(&mut self.acquired));
+        self.file.with(Some(device), |state| {
+            for range in &acquired {
+                state.discard(device, range, writable);
+            }
+            state.detach(device);
+        });
     }
 }
 

@@ -6,7 +6,7 @@ use bifolio_io::Router;
 use bifolio_kernels::Kernels;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 /// Most bytes of incoming content that are merged at a time, and fewest.
 const INCOMING_BYTES_MAX: u64 = 256 << 20;
@@ -45,6 +45,15 @@ impl Place {
     /// Its memory, if something was mapped there.
     pub(crate) fn opened(&self) -> Option<Arc<Memory>> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The same, or a refusal while somebody opens it.
+    pub(crate) fn opened_now(&self) -> Result<Option<Arc<Memory>>, ()> {
+        match self.memory.try_lock() {
+            Ok(memory) => Ok(memory.clone()),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner().clone()),
+            Err(TryLockError::WouldBlock) => Err(()),
+        }
     }
 
     /// Its memory.

@@ -1,5 +1,8 @@
 //! The cache of a process: one for everybody in it, so that C, Python and unmodified programs share pages.
 
+pub mod address;
+pub mod published;
+
 use crate::memory::Place;
 use crate::{Cache, CacheOptions, Error, ErrorKind, Mode, Result};
 use bifolio_device::fork::Birth;
@@ -25,14 +28,9 @@ static BIRTH: OnceLock<Birth> = OnceLock::new();
 /// number the lower one.
 ///
 /// # Errors
-/// `BadUse` for variables that are none, `Device` in a child of the process that made it.
+/// `BadUse` for variables that are none, `Forked` in a child of the process that made it.
 pub fn cache() -> Result<Cache> {
-    let nowhere = Path::new("the cache");
-    // Before the lock, which a thread of the parent's may have held.
-    if BIRTH.get_or_init(Birth::here).was_elsewhere() {
-        let detail = "this process was forked from the one that made it: fork first, or start children by exec";
-        return Err(Error::new(ErrorKind::Device, nowhere, detail));
-    }
+    refuse_children()?;
     let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(cache) = &*cache {
         return Ok(cache.clone());
@@ -44,7 +42,19 @@ pub fn cache() -> Result<Cache> {
     let hosts = (0..HOSTS).map(|index| DeviceId::new(BackendKind::Host, index));
     let place = |id| Place::lazy(id, Box::new(move || router(id)));
     let made = Cache::over(hosts.chain(gpus).map(place).collect(), options)?;
+    if let Some(published) = published::Published::new() {
+        made.publish(published);
+    }
     Ok(cache.insert(made).clone())
+}
+
+/// Before any lock, which a thread of the parent's may have held.
+fn refuse_children() -> Result<()> {
+    if BIRTH.get_or_init(Birth::here).was_elsewhere() {
+        let detail = "this process was forked from the one that made it: fork first, or start children by exec";
+        return Err(Error::new(ErrorKind::Forked, Path::new("the cache"), detail));
+    }
+    Ok(())
 }
 
 fn router(id: DeviceId) -> Result<std::sync::Arc<bifolio_io::Router>> {
@@ -94,6 +104,7 @@ mod tests {
         let [one, two] = [cache().unwrap(), cache().unwrap()];
         assert_eq!(one.devices(), two.devices());
         assert_eq!(one.devices()[1], DeviceId::new(BackendKind::Host, 1));
-        assert!(one.stats().is_empty(), "nothing is opened before it is used");
+        // Other tests use the first two.
+        assert!(one.stats().iter().all(|stats| stats.device.index < 2), "nothing is opened before it is used");
     }
 }

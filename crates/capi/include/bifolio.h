@@ -27,6 +27,11 @@
 // Advice: do not read ahead.
 #define BF_RANDOM 2
 
+// Beside MAP_SHARED, for bf_mmap, and for mmap itself in programs under libbifolio_preload.so: the mapping
+// is on a device. It is 0x2000000: Linux uses neither this bit nor its neighbours, and ignores it beside MAP_SHARED, so that such a
+// program has a mapping of the CPU's where the library is not loaded; beside MAP_SHARED_VALIDATE it refuses it.
+#define BF_MAP_ONGPU 33554432
+
 // Why a call failed; bf_last_error has the sentence. Functions that return a number of bytes return
 // these negative values instead.
 enum bf_status
@@ -72,8 +77,10 @@ enum bf_status
   BF_ERROR_PANIC = -17,
   // The request was waited for already.
   BF_ERROR_TAKEN = -18,
-  // This process was forked from the one that opened the context.
+  // This process was forked from the one that opened the context, or made the mapping.
   BF_ERROR_FORKED = -19,
+  // The device's memory, or the cache's part of it, holds no more than what is acquired already.
+  BF_ERROR_MEMORY = -20,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -239,202 +246,67 @@ bf_status bf_stripe_create(const char *descriptor,
                            const char *const *members,
                            size_t count);
 
-// bf_read, carried out while the caller goes on.
+// Maps length bytes of a file from offset on, at most to its end, into the memory of a device, as mmap does
+// into the CPU's. device is "host:N" or "cuda:N"; NULL or "auto" take the first GPU, else "host:0". prot is
+// PROT_READ, or PROT_READ | PROT_WRITE for what kernels may change. flags is MAP_SHARED |
+// BF_MAP_ONGPU. fd is open for reading, and for writing if prot has it; it may be closed afterwards, and is
+// best closed: as long as somebody has the file open for writing, what is acquired has to be compared with it.
+// offset is a multiple of 4096.
 //
-// Requires: file is open; destination is valid until the request is over; request may be written.
-bf_status bf_submit_read(struct bf_file *file,
-                         bf_ptr destination,
-                         uint64_t length,
-                         uint64_t offset,
-                         struct bf_request **request);
-
-// bf_read_batch, carried out while the caller goes on. extents may be freed at
-// once.
+// The bytes have plain addresses of the device, which closed kernels and libraries can use, from bf_macquire to
+// bf_mrelease; at other times nothing may touch them. All devices of a process, and all CPU processes, see one
+// file, as docs/coherence.md says. A range of a file that is mapped twice on a device has one address, and is
+// unmapped twice. Any number of threads may map, and use different mappings or one. End it with bf_munmap; the
+// end of the process does it, too. A child of fork has none of its parent's mappings: BF_ERROR_FORKED.
 //
-// Requires: As for bf_read_batch; destination is valid until the request is over; request may be written.
-bf_status bf_submit_batch(struct bf_file *file,
-                          const struct bf_extent *extents,
-                          size_t count,
-                          bf_ptr destination,
-                          uint64_t length,
-                          struct bf_request **request);
+// Requires: device is NULL or ends with a zero byte; mapping may be written.
+bf_status bf_mmap(const char *device,
+                  uint64_t length,
+                  int prot,
+                  int flags,
+                  int fd,
+                  uint64_t offset,
+                  bf_ptr *mapping);
 
-// bf_write, carried out while the caller goes on. Requests submitted later for the
-// same bytes of this file come after it.
+// Brings length bytes of a mapping up to date for kernels that are launched afterwards: what other devices have
+// released and what CPU processes have written is seen, and what this device has changed and not released stays.
+// ptr is any address inside the mapping. The bytes are there until they are released, which is to be done for
+// each acquire with the same address and length. BF_ERROR_MEMORY if more is acquired at a time than the cache
+// may have of the device's memory (BIFOLIO_CACHE_BYTES). What lies beyond the end of the file is left out.
 //
-// Requires: file is open; source is valid until the request is over; request may be written.
-bf_status bf_submit_write(struct bf_file *file,
-                          bf_ptr source,
-                          uint64_t length,
-                          uint64_t offset,
-                          uint32_t flags,
-                          struct bf_request **request);
-
-// Reads in the order of a stream of the caller's (a CUstream): the bytes land after what is enqueued on
-// it already and before what is enqueued later, although they have not been read yet when this returns.
-//
-// Requires: As for bf_submit_read; stream is a live stream of the context's device until the request is over.
-bf_status bf_read_on_stream(struct bf_file *file,
-                            void *stream,
-                            bf_ptr destination,
-                            uint64_t length,
-                            uint64_t offset,
-                            struct bf_request **request);
-
-// Whether a request is over: 1, 0, or a negative bf_status.
-//
-// Requires: request is live.
-int32_t bf_request_is_done(const struct bf_request *request);
-
-// Blocks until a request is over. Returns its bytes, or a negative bf_status; once, then BF_ERROR_TAKEN.
-//
-// Requires: request is live.
-int64_t bf_request_wait(struct bf_request *request);
-
-// Asks a request to end early; wait for it all the same.
-//
-// Requires: request is live.
-bf_status bf_request_cancel(struct bf_request *request);
-
-// Frees a request. One that is still under way is cancelled and waited for, so that its memory is free
-// afterwards. NULL is allowed.
-//
-// Requires: It was returned by this library and is not used any more.
-void bf_request_free(struct bf_request *request);
-
-// The version of the library, such as "0.1.0". Static; never freed.
-const char *bf_version(void);
-
-// The sentence of this thread's latest failure, with file, offset and device; empty before the first.
-// Valid until the thread's next failure; never freed.
-const char *bf_last_error(void);
-
-// Frees a string that a call has returned; NULL is allowed.
-//
-// Requires: It was returned by a call of this library that says so, and is not freed twice.
-void bf_string_free(char *string);
-
-// The version of the library, such as "0.1.0". Static; never freed.
-const char *bf_version(void);
-
-// The sentence of this thread's latest failure, with file, offset and device; empty before the first.
-// Valid until the thread's next failure; never freed.
-const char *bf_last_error(void);
-
-// Frees a string that a call has returned; NULL is allowed.
-//
-// Requires: It was returned by a call of this library that says so, and is not freed twice.
-void bf_string_free(char *string);
-
-// Opens a device: "auto" or NULL (the first CUDA device, else the first OpenCL GPU, else "host"), "host",
-// "cuda:N" or "opencl:N". options may be NULL. Close it with bf_context_close.
-//
-// Requires: The texts end with a zero byte; context may be written.
-bf_status bf_context_open(const char *device, const struct bf_options *options, struct bf_context **context);
-
-// Closes a context and frees its memory (bf_alloc). Files and requests that are still open keep what
-// they need of it. NULL is allowed.
-//
-// Requires: It was opened by bf_context_open, and nobody uses it or its memory any more.
-void bf_context_close(struct bf_context *context);
-
-// The device's name, such as "cuda:0"; empty for NULL. Valid while the context is open; never freed.
-//
-// Requires: context is NULL or open.
-const char *bf_device(const struct bf_context *context);
-
-// Allocates device memory, for programs that have no other source of it. Free it with bf_free.
-//
-// Requires: context is open; memory may be written.
-bf_status bf_alloc(struct bf_context *context, uint64_t length, bf_ptr *memory);
-
-// Frees memory of bf_alloc; 0 is allowed. Requests that use it must be over.
-//
-// Requires: context is open, and nobody uses the memory.
-bf_status bf_free(struct bf_context *context, bf_ptr memory);
-
-// Copies from device memory to host memory, and waits for it.
-//
-// Requires: Both ranges are valid for length bytes.
-bf_status bf_copy_to_host(struct bf_context *context, void *destination, bf_ptr source, size_t length);
-
-// Copies from host memory to device memory, and waits for it.
-//
-// Requires: Both ranges are valid for length bytes.
-bf_status bf_copy_from_host(struct bf_context *context,
-                            bf_ptr destination,
-                            const void *source,
-                            size_t length);
-
-// Measures every path between the file system of a folder and the context's device with a scratch file
-// of 1 GiB, which takes some ten seconds, stores the profile for later contexts, and returns it as
-// JSON. json may be NULL; free it with bf_string_free.
-//
-// Requires: context is open; folder ends with a zero byte; json is NULL or may be written.
-bf_status bf_calibrate(struct bf_context *context, const char *folder, char **json);
-
-// Opens a file. flags are BF_READ, BF_WRITE, or BF_WRITE | BF_CREATE. Close it with bf_close.
-//
-// Requires: context is open; path ends with a zero byte; file may be written.
-bf_status bf_open(struct bf_context *context, const char *path, uint32_t flags, struct bf_file **file);
-
-// Closes a file; its requests go on to their end. NULL is allowed.
-//
-// Requires: It was opened by bf_open and is not used any more.
-void bf_close(struct bf_file *file);
-
-// The size of a file in bytes.
-//
-// Requires: file is open; size may be written.
-bf_status bf_size(const struct bf_file *file, uint64_t *size);
-
-// Says how a file will be read, as posix_fadvise does: BF_NORMAL, BF_SEQUENTIAL or BF_RANDOM.
-//
-// Requires: file is open.
-bf_status bf_advise(struct bf_file *file, uint32_t advice);
-
-// Reads into device memory: length bytes at offset, fewer only at the end of the file, 0 beyond it.
-// Returns the bytes, or a negative bf_status.
-//
-// Requires: file is open; destination is valid device memory of length bytes.
-int64_t bf_read(struct bf_file *file, bf_ptr destination, uint64_t length, uint64_t offset);
-
-// Writes device memory to a file: all of it or an error. flags are 0 or BF_DURABLE. Returns the bytes,
-// or a negative bf_status.
-//
-// Requires: file is open; source is valid device memory of length bytes.
-int64_t bf_write(struct bf_file *file, bf_ptr source, uint64_t length, uint64_t offset, uint32_t flags);
-
-// Makes everything written to a file so far durable (fdatasync).
-//
-// Requires: file is open.
-bf_status bf_sync(struct bf_file *file);
-
-// Reads many extents by one request; they may overlap in the file but not in the destination. Extents
-// that reach beyond the end are read up to it. Returns the bytes, or a negative bf_status.
-//
-// Requires: file is open; extents has count elements; destination is valid device memory of length bytes.
-int64_t bf_read_batch(struct bf_file *file,
-                      const struct bf_extent *extents,
-                      size_t count,
-                      bf_ptr destination,
+// Requires: No kernel uses the bytes meanwhile.
+bf_status bf_macquire(bf_ptr ptr,
                       uint64_t length);
 
-// Plans a read without doing it: which engine would move which bytes, what is cached, and why, as JSON.
-// Free it with bf_string_free.
+// Publishes what kernels have changed in bytes that were acquired, to whoever acquires them next and to the
+// CPU: at once with BIFOLIO_CACHE_MODE=eager, else when somebody needs them, at the latest at bf_msync and
+// bf_munmap. ptr and length are those of the acquire; other bytes are refused with BF_ERROR_ARGUMENT.
 //
-// Requires: file is open; json may be written.
-bf_status bf_explain(struct bf_file *file, uint64_t length, uint64_t offset, char **json);
+// Requires: Kernels that use the bytes have come to their end: no stream is waited for.
+bf_status bf_mrelease(bf_ptr ptr,
+                      uint64_t length);
 
-// Creates a striped set: its members, which must not exist, and a descriptor; "stripe:DESCRIPTOR" then
-// opens it. What was created before a failure is removed again.
+// Publishes what kernels have changed in all that is acquired of a mapping, which stays so, writes everything
+// that was released of its file, by whatever device, and makes it durable, as msync with MS_SYNC does.
+// ptr and length are any bytes inside the mapping.
 //
-// Requires: The texts end with a zero byte; members has count elements.
-bf_status bf_stripe_create(const char *descriptor,
-                           uint64_t chunk_bytes,
-                           uint64_t size,
-                           const char *const *members,
-                           size_t count);
+// Requires: No kernel changes the mapping meanwhile.
+bf_status bf_msync(bf_ptr ptr, uint64_t length);
+
+// Ends a mapping, all of it: mapping and length are those of bf_mmap. What was changed and not released is
+// discarded. What was released reaches the file, at the latest when nothing of the file is mapped any more;
+// whoever wants to know whether that failed calls bf_msync before.
+//
+// Requires: No kernel uses the mapping any more.
+bf_status bf_munmap(bf_ptr mapping,
+                    uint64_t length);
+
+// What the cache of this process holds on each device that something was mapped on, and what has happened to
+// pages since it was made, as JSON; the words are those of bifolio cache stat --json. Free it with
+// bf_string_free.
+//
+// Requires: json may be written.
+bf_status bf_cache_stats(char **json);
 
 // bf_read, carried out while the caller goes on.
 //
@@ -498,6 +370,18 @@ bf_status bf_request_cancel(struct bf_request *request);
 //
 // Requires: It was returned by this library and is not used any more.
 void bf_request_free(struct bf_request *request);
+
+// The version of the library, such as "0.1.0". Static; never freed.
+const char *bf_version(void);
+
+// The sentence of this thread's latest failure, with file, offset and device; empty before the first.
+// Valid until the thread's next failure; never freed.
+const char *bf_last_error(void);
+
+// Frees a string that a call has returned; NULL is allowed.
+//
+// Requires: It was returned by a call of this library that says so, and is not freed twice.
+void bf_string_free(char *string);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -50,8 +50,10 @@ pub enum bf_status {
     BF_ERROR_PANIC = -17,
     /// The request was waited for already.
     BF_ERROR_TAKEN = -18,
-    /// This process was forked from the one that opened the context.
+    /// This process was forked from the one that opened the context, or made the mapping.
     BF_ERROR_FORKED = -19,
+    /// The device's memory, or the cache's part of it, holds no more than what is acquired already.
+    BF_ERROR_MEMORY = -20,
 }
 
 pub(crate) use bf_status::*;
@@ -71,26 +73,48 @@ impl Failure {
     }
 }
 
+fn status_of(kind: ErrorKind) -> bf_status {
+    match kind {
+        ErrorKind::NotFound => BF_ERROR_NOT_FOUND,
+        ErrorKind::Permission => BF_ERROR_PERMISSION,
+        ErrorKind::NotAFile => BF_ERROR_NOT_A_FILE,
+        ErrorKind::BadRange => BF_ERROR_RANGE,
+        ErrorKind::BadDestination => BF_ERROR_DESTINATION,
+        ErrorKind::Truncated => BF_ERROR_TRUNCATED,
+        ErrorKind::Write => BF_ERROR_WRITE,
+        ErrorKind::BadStripe => BF_ERROR_STRIPE,
+        ErrorKind::ReadOnly => BF_ERROR_READ_ONLY,
+        ErrorKind::Latched => BF_ERROR_LATCHED,
+        ErrorKind::DirectRefused | ErrorKind::NoEngine => BF_ERROR_ENGINE,
+        ErrorKind::Device => BF_ERROR_DEVICE,
+        ErrorKind::Cancelled => BF_ERROR_CANCELLED,
+        ErrorKind::Profile | ErrorKind::Calibration => BF_ERROR_PROFILE,
+        ErrorKind::Panicked => BF_ERROR_PANIC,
+        ErrorKind::Forked => BF_ERROR_FORKED,
+        _ => BF_ERROR_READ,
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
+        Self { status: status_of(error.kind()), text: error.to_string() }
+    }
+}
+
+impl From<bifolio_cache::Error> for Failure {
+    fn from(error: bifolio_cache::Error) -> Self {
+        use bifolio_cache::ErrorKind::{BadRange, BadUse, Device, Forked, OutOfMemory, Permission, Write};
+        // Of what happened to the file, its own error knows more.
+        let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<Error>());
         let status = match error.kind() {
-            ErrorKind::NotFound => BF_ERROR_NOT_FOUND,
-            ErrorKind::Permission => BF_ERROR_PERMISSION,
-            ErrorKind::NotAFile => BF_ERROR_NOT_A_FILE,
-            ErrorKind::BadRange => BF_ERROR_RANGE,
-            ErrorKind::BadDestination => BF_ERROR_DESTINATION,
-            ErrorKind::Truncated => BF_ERROR_TRUNCATED,
-            ErrorKind::Write => BF_ERROR_WRITE,
-            ErrorKind::BadStripe => BF_ERROR_STRIPE,
-            ErrorKind::ReadOnly => BF_ERROR_READ_ONLY,
-            ErrorKind::Latched => BF_ERROR_LATCHED,
-            ErrorKind::DirectRefused | ErrorKind::NoEngine => BF_ERROR_ENGINE,
-            ErrorKind::Device => BF_ERROR_DEVICE,
-            ErrorKind::Cancelled => BF_ERROR_CANCELLED,
-            ErrorKind::Profile | ErrorKind::Calibration => BF_ERROR_PROFILE,
-            ErrorKind::Panicked => BF_ERROR_PANIC,
-            ErrorKind::Forked => BF_ERROR_FORKED,
-            _ => BF_ERROR_READ,
+            BadRange => BF_ERROR_RANGE,
+            BadUse => BF_ERROR_ARGUMENT,
+            OutOfMemory => BF_ERROR_MEMORY,
+            Device => BF_ERROR_DEVICE,
+            Write => BF_ERROR_WRITE,
+            Permission => BF_ERROR_PERMISSION,
+            Forked => BF_ERROR_FORKED,
+            _ => source.map_or(BF_ERROR_READ, |source| status_of(source.kind())),
         };
         Self { status, text: error.to_string() }
     }

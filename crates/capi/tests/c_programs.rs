@@ -89,11 +89,30 @@ fn requests_run_by_themselves() {
 }
 
 #[test]
+fn two_devices_write_one_mapped_file() {
+    let (folder, _, _) = folder_with_data(0);
+    let path = folder.path().join("shared");
+    let output = run(&example("mmap.c", folder.path()), &[&path, Path::new("host:1")]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (seen, stats) = text.split_once('\n').unwrap();
+    let expected = "0b1d2f3h4j5l6n7p8r9t0v1x2z";
+    assert_eq!(seen, format!("host:1 has {expected}"));
+    assert_eq!(std::fs::read_to_string(path).unwrap(), expected);
+    let stats: serde_json::Value = serde_json::from_str(stats).unwrap();
+    assert_eq!(stats["devices"][0]["device"], "host:0");
+    assert_eq!(stats["devices"][1]["pages"], 1);
+    assert_eq!(stats["counts"]["released"], 2);
+}
+
+#[test]
 fn what_is_wrong_is_refused_with_a_sentence() {
-    let (folder, path, _) = folder_with_data(10_000);
+    let (folder, path, mut content) = folder_with_data(10_000);
     let program = compile(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/misuse.c"), folder.path());
     let output = run(&program, &[&path]);
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}{err}");
     assert!(out.ends_with("all refused\n"), "{out}{err}");
+    content[10..18].copy_from_slice(b"released");
+    assert!(std::fs::read(path).unwrap() == content);
 }

@@ -1,9 +1,12 @@
 /* Calls the library wrongly, closes things in any order, and from many threads. */
+#define _DEFAULT_SOURCE
 #include <bifolio.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +19,96 @@
     } while (0)
 
 static bf_file *shared;
+
+static void *map_often(void *name)
+{
+    int fd = open(name, O_RDWR);
+    for (int i = 0; i < 50; i++) {
+        bf_ptr mapping = 0;
+        EXPECT(bf_mmap(i % 2 ? "host:0" : "host:1", 10000, PROT_READ, MAP_SHARED | BF_MAP_ONGPU, fd, 0, &mapping) == BF_OK);
+        EXPECT(bf_macquire(mapping, 10000) == BF_OK && bf_mrelease(mapping, 10000) == BF_OK);
+        EXPECT(bf_munmap(mapping, 10000) == BF_OK);
+    }
+    close(fd);
+    return NULL;
+}
+
+static void mappings(const char *path)
+{
+    const int both = PROT_READ | PROT_WRITE, flags = MAP_SHARED | BF_MAP_ONGPU;
+    bf_ptr mapping = 77;
+    int fd = open(path, O_RDWR), read_only = open(path, O_RDONLY), ends[2];
+    EXPECT(fd >= 0 && read_only >= 0 && pipe(ends) == 0);
+    EXPECT(bf_mmap("host", 10000, both, flags, fd, 0, NULL) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_mmap("nonsense", 10000, both, flags, fd, 0, &mapping) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_mmap("\xff", 10000, both, flags, fd, 0, &mapping) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_mmap("host:99", 10000, both, flags, fd, 0, &mapping) == BF_ERROR_ARGUMENT);
+    EXPECT(strstr(bf_last_error(), "host:99") != NULL);
+    EXPECT(bf_mmap("host", 0, both, flags, fd, 0, &mapping) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_mmap("host", 10000, PROT_NONE, flags, fd, 0, &mapping) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_mmap("host", 10000, both, flags | MAP_FIXED, fd, 0, &mapping) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_mmap("host", 10000, both, MAP_PRIVATE, fd, 0, &mapping) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_mmap("host", 10000, both, flags, fd, 7, &mapping) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_mmap("host", 10000, both, flags, fd, 1 << 20, &mapping) == BF_ERROR_RANGE);
+    EXPECT(bf_mmap("host", UINT64_MAX, both, flags, fd, 4096, &mapping) == BF_ERROR_RANGE);
+    EXPECT(bf_mmap("host", 10000, both, flags, -1, 0, &mapping) == BF_ERROR_READ);
+    EXPECT(bf_mmap("host", 10000, both, flags, 9999, 0, &mapping) == BF_ERROR_READ);
+    EXPECT(bf_mmap("host", 10000, PROT_READ, flags, ends[0], 0, &mapping) == BF_ERROR_NOT_A_FILE);
+    EXPECT(bf_mmap("host", 10000, both, flags, read_only, 0, &mapping) == BF_ERROR_PERMISSION);
+    EXPECT(mapping == 77);
+    EXPECT(bf_mmap("host", 10000, both, flags, fd, 0, &mapping) == BF_OK && mapping != 77);
+
+    bf_ptr wild[] = {0, 1, UINT64_MAX, mapping - 1, mapping + 20000, (bf_ptr)(uintptr_t)&mapping};
+    for (size_t i = 0; i < sizeof wild / sizeof *wild; i++) {
+        EXPECT(bf_macquire(wild[i], 1) == BF_ERROR_RANGE && bf_mrelease(wild[i], 1) == BF_ERROR_RANGE);
+        EXPECT(bf_msync(wild[i], 1) == BF_ERROR_RANGE && bf_munmap(wild[i], 10000) == BF_ERROR_RANGE);
+    }
+    EXPECT(bf_macquire(mapping, 0) == BF_ERROR_RANGE && bf_macquire(mapping, UINT64_MAX) == BF_ERROR_RANGE);
+    EXPECT(bf_mrelease(mapping, 10000) == BF_ERROR_ARGUMENT && strstr(bf_last_error(), "not acquired") != NULL);
+    EXPECT(bf_macquire(mapping + 5000, 3000) == BF_OK);
+    EXPECT(bf_mrelease(mapping, 8000) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_mrelease(mapping + 5000, 3000) == BF_OK);
+    EXPECT(bf_mrelease(mapping + 5000, 3000) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_cache_stats(NULL) == BF_ERROR_ARGUMENT);
+
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) {
+        EXPECT(pthread_create(&threads[i], NULL, map_often, (void *)(uintptr_t)path) == 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        EXPECT(pthread_join(threads[i], NULL) == 0);
+    }
+
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        bf_ptr other = 0;
+        char *json = NULL;
+        int refused = bf_macquire(mapping, 1) == BF_ERROR_FORKED && bf_mrelease(mapping, 1) == BF_ERROR_FORKED;
+        refused = refused && bf_msync(mapping, 1) == BF_ERROR_FORKED && bf_munmap(mapping, 10000) == BF_ERROR_FORKED;
+        refused = refused && bf_mmap(NULL, 1, both, flags, fd, 0, &other) == BF_ERROR_FORKED && other == 0;
+        refused = refused && bf_cache_stats(&json) == BF_ERROR_FORKED && strstr(bf_last_error(), "forked") != NULL;
+        exit(refused ? 0 : 1); /* with what is done at the end of a process */
+    }
+    int status = 0;
+    EXPECT(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+
+    EXPECT(bf_munmap(mapping, 1) == BF_ERROR_RANGE && bf_munmap(mapping + 1, 10000) == BF_ERROR_RANGE);
+    EXPECT(bf_munmap(mapping, 10000) == BF_OK && bf_munmap(mapping, 10000) == BF_ERROR_RANGE);
+    close(fd);
+    close(read_only);
+    close(ends[0]);
+    close(ends[1]);
+
+    /* Nobody unmaps this one: what is released reaches the file when the process ends, and nothing else. */
+    fd = open(path, O_RDWR);
+    EXPECT(bf_mmap("host:2", 10000, both, flags, fd, 0, &mapping) == BF_OK);
+    EXPECT(bf_macquire(mapping, 100) == BF_OK);
+    memcpy((void *)(uintptr_t)(mapping + 10), "released", 8);
+    EXPECT(bf_mrelease(mapping, 100) == BF_OK && bf_macquire(mapping, 100) == BF_OK);
+    memcpy((void *)(uintptr_t)(mapping + 20), "not released", 12);
+    close(fd);
+}
 
 static void *read_often(void *argument)
 {
@@ -157,6 +250,7 @@ int main(int argc, char **argv)
     bf_request_free(request);
     bf_context_close(NULL);
     bf_close(NULL);
+    mappings(argv[1]);
     printf("all refused\n");
     return 0;
 }

@@ -6,6 +6,7 @@ use crate::bench::plan::PlanArgs;
 use crate::bench::small::SmallArgs;
 use crate::bench::spread::SpreadArgs;
 use crate::bench::write::BenchWriteArgs;
+use crate::cache::CacheCommand;
 use crate::exit::{self, Code, Failure};
 use crate::size;
 use crate::stripe::StripeCommand;
@@ -65,6 +66,9 @@ pub enum Command {
     /// Striped sets: several files as one, such as one on each drive.
     #[command(subcommand)]
     Stripe(StripeCommand),
+    /// The caches of running processes: files that they have mapped on devices.
+    #[command(subcommand)]
+    Cache(CacheCommand),
     /// Measure every engine on the file system that holds PATH and store the fitted costs.
     #[command(after_help = exit::CODES)]
     Calibrate(CalibrateArgs),

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 pub const CODES: &str = "\
 Exit codes:
   0    done
-  1    the operation failed: a file, the storage, device memory, a profile
+  1    the operation failed: a file, the storage, device memory, a profile, a process
   2    the command line is wrong
   3    the device or the engine is not available here
   4    verification failed: wrong bytes in device memory, or a wrong kernel

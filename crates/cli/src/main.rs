@@ -8,6 +8,7 @@
 
 mod args;
 mod bench;
+mod cache;
 mod calibrate;
 mod devices;
 mod exit;
@@ -44,6 +45,7 @@ fn run(args: &Args) -> Result<(), exit::Failure> {
         Command::Bench(BenchCommand::Read(options)) => bench::run(args, options, &cancel),
         Command::Write(options) => write::run(args, options, &cancel),
         Command::Stripe(command) => stripe::run(args, command),
+        Command::Cache(command) => cache::run(args, command),
         Command::Bench(BenchCommand::Write(options)) => bench::write::run(args, options, &cancel),
         Command::Bench(BenchCommand::Disparity(options)) => bench::disparity::run(args, options, &cancel),
         Command::Bench(BenchCommand::Small(options)) => bench::small::run(args, options, &cancel),

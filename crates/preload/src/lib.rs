@@ -18,6 +18,8 @@
 //! or asked about host memory; a call whose buffer is host memory is the C library's own call, with its
 //! position, errno, short counts and cancellation.
 //!
+//! Besides, `mmap` takes a flag by which a file is mapped on a device ([`mapped`]), through the cache of the process.
+//!
 //! What is read into device memory is what `pread` would have read. Device memory in a child of a process that
 //! has used some is refused with `EFAULT`, as drivers refuse it.
 
@@ -26,5 +28,6 @@ mod files;
 pub mod hooks;
 mod hosts;
 mod log;
+pub mod mapped;
 mod real;
 mod transfer;

@@ -1,6 +1,6 @@
 //! The C library's own functions, behind those that this library puts in front of them.
 
-use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
+use libc::{c_int, c_long, c_uint, c_void, iovec, off_t, size_t, ssize_t};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -27,6 +27,51 @@ impl Slot {
         self.function.store(found, Ordering::Relaxed);
         found
     }
+}
+
+/// `early!` makes a function that is the C library's once that was looked up, and the system call itself before:
+/// looking up may allocate, and allocators call these.
+macro_rules! early {
+    ($($name:ident as $symbol:literal ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $call:expr;)*) => { $(
+        /// The C library's.
+        ///
+        /// # Safety
+        /// As there.
+        #[inline]
+        pub(crate) unsafe fn $name($($arg: $ty),*) -> $ret {
+            static SLOT: Slot = Slot::of($symbol);
+            #[used]
+            #[unsafe(link_section = ".init_array")]
+            static AT_START: extern "C" fn() = {
+                extern "C" fn look_up() { SLOT.look_up(); }
+                look_up
+            };
+            let function = SLOT.function.load(Ordering::Relaxed);
+            if function.is_null() {
+                // SAFETY: the caller's promise; failures are told by errno, as the C library does it.
+                return unsafe { $call };
+            }
+            // SAFETY: the C library's function of this name has this signature.
+            let function: unsafe extern "C" fn($($ty),*) -> $ret = unsafe { std::mem::transmute(function) };
+            // SAFETY: the caller's promise.
+            unsafe { function($($arg),*) }
+        }
+    )* };
+}
+
+// Registers are whole: the upper half of a shorter number would be anything.
+early! {
+    mmap as c"mmap"
+        (address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t)
+        -> *mut c_void = {
+            let [protection, flags, fd] = [protection, flags, fd].map(c_long::from);
+            let mapped = libc::syscall(libc::SYS_mmap, address, length, protection, flags, fd, offset);
+            std::ptr::with_exposed_provenance_mut(mapped as usize)
+        };
+    munmap as c"munmap" (address: *mut c_void, length: size_t) -> c_int =
+        libc::syscall(libc::SYS_munmap, address, length) as c_int;
+    msync as c"msync" (address: *mut c_void, length: size_t, flags: c_int) -> c_int =
+        libc::syscall(libc::SYS_msync, address, length, c_long::from(flags)) as c_int;
 }
 
 /// `real!(name(arg: type, ...) -> type)` makes a function that calls the C library's; one that it lacks fails

@@ -61,6 +61,30 @@ fn a_program_reads_and_writes_device_memory_by_the_calls_it_knows() {
     }
 }
 
+/// The same program has mappings of the CPU's without the shim, and of devices under it.
+#[test]
+fn a_program_maps_a_file_on_devices_by_a_flag_of_mmap() {
+    for shimmed in [false, true] {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let program = compile("mapped.c", folder.path());
+        let (data, log) = (folder.path().join("data"), folder.path().join("log"));
+        std::fs::write(&data, vec![b'.'; 200_000]).unwrap();
+        let mut command = if shimmed { under_shim(&program) } else { Command::new(&program) };
+        command.arg(&data).env("BIFOLIO_PRELOAD_LOG", &log).env("XDG_RUNTIME_DIR", folder.path());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{shimmed}: {}", text(&output));
+        assert_eq!(text(&output), if shimmed { "mapped on devices\n" } else { "mapped by the CPU\n" });
+        let mut expected = vec![b'.'; 200_000];
+        (0..100_000).step_by(2).for_each(|at| (expected[at], expected[at + 1]) = (b'0', b'1'));
+        expected[150_000..150_003].copy_from_slice(b"end");
+        assert!(std::fs::read(&data).unwrap() == expected, "{shimmed}");
+        if shimmed {
+            let said = std::fs::read_to_string(&log).unwrap();
+            assert!(said.contains("MAP_SHARED alone") && said.contains("was forked"), "{said}");
+        }
+    }
+}
+
 /// A shell script and the same under the shim: output, status and files are the same.
 fn check_script(script: &str) {
     let mut seen = Vec::new();

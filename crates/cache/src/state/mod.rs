@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// What has happened to pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub struct Counts {
     /// Pages that were up to date when they were acquired.
     pub hits: u64,
