@@ -3,7 +3,7 @@
 use crate::home::Home;
 use crate::mapping::Mapping;
 use crate::memory::Place;
-use crate::page::DEVICES_MAX;
+use crate::page::{DEVICES_MAX, Device};
 use crate::state::{Counts, State};
 use crate::{Error, ErrorKind, Result};
 use bifolio_device::{DeviceId, FRAME_BYTES};
@@ -69,6 +69,8 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     devices: usize,
     past: Arc<Mutex<Counts>>,
+    /// Frames that are kept no longer, noted without waiting for the state.
+    let_go: Mutex<Vec<(Device, Range<usize>)>>,
 }
 
 /// An open file of a cache. Clones share it.
@@ -166,7 +168,7 @@ impl Cache {
             let Inner { places, options, past, .. } = &*self.inner;
             let state = State::new(Home::new(Arc::new(file)), places.len(), options.page_bytes, options.mode)?;
             let (devices, past) = (places.len(), Arc::clone(past));
-            let shared = Arc::new(Shared { state: Mutex::new(state), devices, past });
+            let shared = Arc::new(Shared { state: Mutex::new(state), devices, past, let_go: Mutex::default() });
             files.insert(key, Arc::downgrade(&shared));
             shared
         };
@@ -194,6 +196,15 @@ impl Cache {
         let files = self.open_files();
         let past = *self.inner.past.lock().unwrap_or_else(PoisonError::into_inner);
         files.iter().fold(past, |sum, file| sum.plus(&file.lock().counts))
+    }
+
+    /// Writes everything that was released to the files, of all that are open, and makes it durable, as before the
+    /// end of a process.
+    ///
+    /// # Errors
+    /// Of the first file that could not be written; the others are.
+    pub fn sync(&self) -> Result<()> {
+        self.open_files().iter().map(|file| file.lock().sync()).fold(Ok(()), Result::and)
     }
 
     fn open_files(&self) -> Vec<Arc<Shared>> {
@@ -242,7 +253,16 @@ impl CachedFile {
 
 impl Shared {
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        for (device, frames) in self.let_go.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            state.unpin(device, frames);
+        }
+        state
+    }
+
+    /// Has frames unpinned by whoever uses the state next.
+    pub(crate) fn let_go(&self, device: Device, frames: Range<usize>) {
+        self.let_go.lock().unwrap_or_else(PoisonError::into_inner).push((device, frames));
     }
 }
 

@@ -29,5 +29,5 @@ mod state;
 
 pub use cache::{Cache, CacheOptions, CachedFile, Mode, Stats};
 pub use error::{Error, ErrorKind, Result};
-pub use mapping::{Mapping, Report};
+pub use mapping::{Mapping, Pin, Report};
 pub use state::Counts;

@@ -150,6 +150,18 @@ impl State {
         self.replicas[device].as_mut().ok_or(missing)
     }
 
+    /// Keeps the memory of frames in place, besides whoever has acquired them.
+    pub(crate) fn pin(&mut self, device: Device, frames: Range<usize>) -> Result<()> {
+        self.existing_mut(device)?.pin(frames);
+        Ok(())
+    }
+
+    pub(crate) fn unpin(&mut self, device: Device, frames: Range<usize>) {
+        if let Some(replica) = &mut self.replicas[device] {
+            replica.unpin(frames);
+        }
+    }
+
     pub(super) fn pages_of(&self, range: &Range<u64>) -> Range<u64> {
         range.start / self.page_bytes
             ..range.end.min(self.size).div_ceil(self.page_bytes).max(range.start / self.page_bytes)
