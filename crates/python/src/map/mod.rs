@@ -156,9 +156,8 @@ impl Mapping {
         detached(py, || held.sync())
     }
 
-    /// Reads bytes of the range as a CPU, into host memory: what devices have released is seen, and is not written
-    /// to the file for it where it need not be. Needs no acquire. Returns how many bytes were read, which are
-    /// fewer only at the end of the range.
+    /// Reads bytes of the range as a CPU, into host memory: what devices have released is seen. Needs no acquire.
+    /// Returns how many bytes were read, which are fewer only at the end of the range.
     #[pyo3(signature = (buffer, offset = Count(0)), text_signature = "($self, buffer, offset=0)")]
     fn read_into(&self, buffer: &Bound<'_, PyAny>, offset: Count) -> PyResult<u64> {
         let (held, lent) = (self.held()?, host_memory(buffer, Role::Destination)?);
