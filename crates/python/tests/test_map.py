@@ -79,6 +79,42 @@ def test_what_is_released_is_seen_by_all_and_what_is_not_by_none(path: Path, con
     two.close()
 
 
+def evict(path: Path) -> None:
+    """Empties the page cache of a file."""
+    file = os.open(path, os.O_RDONLY)
+    os.fsync(file)
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(file)
+
+
+def test_cpus_read_what_only_a_device_has_cached_from_there(path: Path, content: bytes) -> None:
+    numpy = need_module("numpy")
+
+    def cached() -> int:
+        return bifolio.explain(path, device="host:0")["residency"]["cached_bytes"]
+
+    with bifolio.map(path, writable=True, device="host:0") as mapping:
+        with mapping.acquired(0, 1 << 20) as part:
+            numpy.asarray(part)[5:7] = 1
+        evict(path)
+        if cached() != 0:
+            pytest.skip("this file system keeps the file in memory")
+        expected = content[:5] + b"\1\1" + content[7:]
+        seen = bytearray(1 << 20)
+        assert mapping.read_into(seen) == len(seen)
+        assert seen == expected[: 1 << 20]
+        assert cached() == 0, "the disk was asked for what the device has"
+        # What another writer does is noticed, and read from where it is.
+        with open(path, "r+b") as file:
+            file.write(b"xyz")
+        expected = b"xyz" + expected[3:]
+        evict(path)
+        seen = bytearray(len(content))
+        assert mapping.read_into(seen) == len(content)
+        assert seen == expected
+    assert path.read_bytes() == expected
+
+
 def test_what_was_not_released_ends_with_the_mapping(path: Path, content: bytes) -> None:
     with bifolio.map(path, writable=True, device="host:0") as mapping:
         mapping.acquire()
@@ -487,6 +523,9 @@ class World:
         read = self.mappings[device].read_into(seen, at)
         assert seen[:read] == self.truth[at : at + length]
 
+    def evict(self) -> None:
+        evict(self.path)
+
     def sync(self, device: int) -> None:
         self.mappings[device].sync()
         self.publish(device)
@@ -503,6 +542,7 @@ def steps(strategies: Any) -> Any:
         strategies.tuples(strategies.just("outside"), strategies.integers(0, 3), at, byte),
         strategies.tuples(strategies.just("read"), device, at, strategies.integers(1, 2 * PAGE)),
         strategies.tuples(strategies.just("sync"), device),
+        strategies.tuples(strategies.just("evict")),
     )
 
 
@@ -510,7 +550,7 @@ def test_devices_and_processes_agree_with_an_array(folder: Path) -> None:
     hypothesis = need_module("hypothesis")
     strategies = need_module("hypothesis.strategies")
 
-    @hypothesis.settings(max_examples=40, deadline=None, database=None, print_blob=True)
+    @hypothesis.settings(max_examples=60, deadline=None, database=None, print_blob=True)
     @hypothesis.given(
         size=strategies.sampled_from([1, PAGE - 1, PAGE, 3 * PAGE + 17]),
         script=strategies.lists(steps(strategies), min_size=1, max_size=25),

@@ -144,23 +144,6 @@ impl State {
         self.home.file.buffered().sync_data().map_err(|error| Error::writing(&path, error))
     }
 
-    /// A CPU's read: what was released is home by then.
-    pub(crate) fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        self.look()?;
-        let end = offset.saturating_add(buffer.len() as u64).min(self.size);
-        if offset >= end {
-            return Ok(0);
-        }
-        self.flush_range(&(offset..end))?;
-        let wanted = (end - offset) as usize;
-        let read = std::os::unix::fs::FileExt::read_exact_at(self.home.file.buffered(), &mut buffer[..wanted], offset);
-        let path = self.path();
-        read.map_err(|error| {
-            Error::new(ErrorKind::Read, path, format!("reading {wanted} bytes at {offset} failed: {error}"))
-        })?;
-        Ok(wanted)
-    }
-
     /// A CPU's write, page by page known.
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset.saturating_add(bytes.len() as u64);

@@ -2,6 +2,7 @@
 
 mod acquire;
 mod flush;
+mod read;
 mod release;
 
 use crate::home::Home;
