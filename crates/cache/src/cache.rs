@@ -97,6 +97,8 @@ struct Kept {
     state: Mutex<State>,
     devices: usize,
     past: Arc<Mutex<Past>>,
+    /// Frames that are kept no longer, noted without waiting for the state.
+    let_go: Mutex<Vec<(Device, Range<usize>)>>,
 }
 
 /// An open file of a cache. Clones share it.
@@ -219,7 +221,8 @@ impl Cache {
             }
             let Inner { places, options, past, .. } = &*self.inner;
             let state = State::new(Home::new(Arc::new(file)), places.len(), *options)?;
-            let kept = Kept { state: Mutex::new(state), devices: places.len(), past: Arc::clone(past) };
+            let (state, past, let_go) = (Mutex::new(state), Arc::clone(past), Mutex::default());
+            let kept = Kept { state, devices: places.len(), past, let_go };
             let shared = Arc::new(Shared { kept: Arc::new(kept), cache: Arc::downgrade(&self.inner) });
             files.insert(key, (Arc::downgrade(&shared), Arc::downgrade(&shared.kept)));
             shared
@@ -239,6 +242,17 @@ impl Cache {
         let files = self.inner.open_files();
         let past = self.inner.past().closed;
         files.iter().fold(past, |sum, file| sum.plus(&file.lock().counts))
+    }
+}
+
+impl Cache {
+    /// Writes everything that was released to the files, of all that are open, and makes it durable, as before the
+    /// end of a process.
+    ///
+    /// # Errors
+    /// Of the first file that could not be written; the others are.
+    pub fn sync(&self) -> Result<()> {
+        self.inner.open_files().iter().map(|file| file.lock().sync()).fold(Ok(()), Result::and)
     }
 }
 
@@ -358,6 +372,11 @@ impl Shared {
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.kept.lock()
     }
+
+    /// Has frames unpinned by whoever uses the state next.
+    pub(crate) fn let_go(&self, device: Device, frames: Range<usize>) {
+        self.kept.let_go.lock().unwrap_or_else(PoisonError::into_inner).push((device, frames));
+    }
 }
 
 impl Drop for Shared {
@@ -371,7 +390,11 @@ impl Drop for Shared {
 
 impl Kept {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        for (device, frames) in self.let_go.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            state.unpin(device, frames);
+        }
+        state
     }
 
     fn summary(&self, state: &State) -> Summary {

@@ -37,5 +37,5 @@ pub use ahead::Advice;
 pub use cache::{Cache, CacheOptions, CachedFile, Mode, Stats};
 pub use demand::{Demand, DemandReport, Launch};
 pub use error::{Error, ErrorKind, Result};
-pub use mapping::{Mapping, Report};
+pub use mapping::{Mapping, Pin, Report};
 pub use state::Counts;

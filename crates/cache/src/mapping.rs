@@ -30,6 +30,22 @@ pub struct Mapping {
     sequence: Sequence,
 }
 
+/// Keeps the memory of a part of a mapping where it is, for arrays of a program's that may outlive a release and
+/// the mapping itself: their addresses stay good. What is written there outside of an acquire and its release may
+/// be lost, and what is read there may be old.
+#[derive(Debug)]
+pub struct Pin {
+    file: CachedFile,
+    device: Device,
+    frames: Range<usize>,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.file.shared.let_go(self.device, self.frames.clone());
+    }
+}
+
 /// What an acquire or a release has done.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Report {
@@ -57,6 +73,18 @@ fn bad(kind: ErrorKind, detail: impl Into<String>) -> Error {
     Error::new(kind, Path::new("mapping"), detail)
 }
 
+/// The first byte of a range that none of the others has.
+fn first_missing(range: &Range<u64>, others: &[Range<u64>]) -> Option<u64> {
+    let mut at = range.start;
+    while at < range.end {
+        match others.iter().filter(|other| other.contains(&at)).map(|other| other.end).max() {
+            Some(end) => at = end,
+            None => return Some(at),
+        }
+    }
+    None
+}
+
 impl Mapping {
     pub(crate) fn new(
         cache: &Arc<Inner>,
@@ -82,6 +110,8 @@ impl Mapping {
         };
         let memory = place.memory(&cache.options)?;
         let mut state = file.shared.lock();
+        // It may have another size by now.
+        state.look()?;
         let range = range.start..range.end.min(state.size());
         if range.is_empty() {
             return Err(bad(
@@ -196,6 +226,26 @@ impl Mapping {
         self.file.with(Some(self.device), |state| state.release(self.device, &range, self.writable))
     }
 
+    /// Keeps the memory of a part where it is for as long as what is returned, beyond its release and a close. It
+    /// counts against the budget.
+    ///
+    /// # Errors
+    /// `BadUse` for a part that is not acquired, or after a close; `BadRange`.
+    pub fn pin(&self, part: Range<u64>) -> Result<Pin> {
+        let range = self.part(&part)?;
+        if let Some(missing) = first_missing(&range, &self.acquired) {
+            let detail = format!(
+                "byte {} has no memory that stays, as bytes {} to {} were not acquired as a whole: acquire them first",
+                missing - self.range.start,
+                part.start,
+                part.end
+            );
+            return Err(bad(ErrorKind::BadUse, detail));
+        }
+        let frames = self.file.shared.lock().pin(self.device, &range)?;
+        Ok(Pin { file: self.file.clone(), device: self.device, frames })
+    }
+
     /// Publishes what the device has changed in all that is acquired, which stays so, writes everything released
     /// to the file, by whatever device, and makes it durable.
     pub fn sync(&mut self) -> Result<()> {
@@ -235,5 +285,20 @@ impl Drop for Mapping {
         if self.is_open {
             self.end();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_of_a_range_is_found() {
+        let all = [0..10, 20..30, 8..20];
+        assert_eq!(first_missing(&(0..30), &all), None);
+        assert_eq!(first_missing(&(3..9), &all), None);
+        assert_eq!(first_missing(&(3..31), &all), Some(30));
+        assert_eq!(first_missing(&(5..12), &all[..2]), Some(10));
+        assert_eq!(first_missing(&(5..6), &[]), Some(5));
     }
 }

@@ -1,6 +1,7 @@
 //! Exceptions: what the operating system said is an `OSError`, a bad argument is a `ValueError`, and the rest
 //! is `bifolio.Error`. The sentences are those of the crates below.
 
+use bifolio_cache::{Error as CacheError, ErrorKind as Kind};
 use bifolio_io::{Error as IoError, ErrorKind};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
@@ -32,6 +33,24 @@ pub(crate) fn of_request(error: &IoError) -> PyErr {
         ErrorKind::Read | ErrorKind::Write => os_error(error.os_code().unwrap_or(libc::EIO), sentence),
         ErrorKind::ReadOnly => unsupported(sentence),
         ErrorKind::Cancelled => CancelledError::new_err(sentence),
+        _ => Error::new_err(sentence),
+    }
+}
+
+/// The exception for a failure of the cache.
+pub(crate) fn of_cache(error: &CacheError) -> PyErr {
+    let sentence = error.to_string();
+    let source = std::error::Error::source(error);
+    match error.kind() {
+        Kind::BadRange | Kind::BadUse => bad(sentence),
+        Kind::OutOfMemory => PyMemoryError::new_err(sentence),
+        Kind::Read | Kind::Write => {
+            if let Some(error) = source.and_then(|source| source.downcast_ref::<IoError>()) {
+                return of_request(error);
+            }
+            let system = source.and_then(|source| source.downcast_ref::<std::io::Error>());
+            os_error(system.and_then(std::io::Error::raw_os_error).unwrap_or(libc::EIO), sentence)
+        }
         _ => Error::new_err(sentence),
     }
 }

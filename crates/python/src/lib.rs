@@ -4,6 +4,7 @@
 //! ```text
 //!   file      File: reads and writes, on the caller's thread     future    requests that run by themselves
 //!   buffer    what a Python object lends: address, length, device, and what keeps it there
+//!   map       files mapped into a device's memory, through the page cache
 //!   memory    device memory without a framework                  stream    a caller's stream
 //!   devices   what there is, calibration                         header    safetensors, as strict as its model
 //!   life      forks, and the end of the interpreter              error     exceptions
@@ -26,6 +27,7 @@ mod file;
 mod future;
 mod header;
 mod life;
+mod map;
 mod memory;
 mod safetensors;
 mod stream;
@@ -43,6 +45,7 @@ mod native {
         explain::explain,
         file::{File, open},
         future::Future,
+        map::{Acquired, Mapping, Report, cache_stats, map},
         memory::{FencedMemory, Memory, empty},
         safetensors::read_header,
     };

@@ -265,6 +265,7 @@ fn end(py: Python<'_>) -> PyResult<()> {
         while waits() {
             std::thread::sleep(Duration::from_micros(200));
         }
+        crate::map::end();
     });
     clear();
     py.check_signals().map_err(|_| bad("interrupted"))

@@ -220,15 +220,10 @@ impl Memory {
     ) -> PyResult<Bound<'py, PyAny>> {
         // Whatever the consumer's stream: calls of ours return when the bytes are in place.
         let _ = stream;
-        if dl_device.is_some_and(|wanted| self.__dlpack_device__() != wanted) {
-            let device = self.device();
-            return Err(PyBufferError::new_err(format!("memory of {device} cannot be lent to another device")));
-        }
-        if copy == Some(true) {
-            return Err(PyBufferError::new_err("DLPack capsules of bifolio share the memory: copy what you need"));
-        }
-        let versioned = max_version.is_some_and(|(major, _)| major >= 1);
-        buffer::export(py, self.allocation.share(), (self.address().0, self.bytes), versioned)
+        let device = self.allocation.device().id();
+        let place = buffer::Place { device, address: self.address().0, bytes: self.bytes, writable: true };
+        let wanted = buffer::Wanted { max_version, device: dl_device, copy };
+        buffer::export(py, place, wanted, || Ok(Arc::clone(self.allocation.share()) as buffer::Kept))
     }
 
     /// # Safety

@@ -14,7 +14,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re
 
 
 def test_there_are_examples() -> None:
-    assert len(BLOCKS) >= 2
+    assert len(BLOCKS) >= 3
 
 
 @pytest.mark.parametrize("block", BLOCKS)
@@ -30,6 +30,10 @@ def test_an_example_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     exec(compile(block, "README.md", "exec"), names)
     if "part" in names:
         assert getattr(names["part"], "shape") == (8, 4)  # noqa: B009
+    elif "mapping" in names:
+        content = README.read_bytes()
+        assert names["seen"] == b"%" + content[1:2]
+        assert (tmp_path / "README.md").read_bytes() == b"%" + content[1:]
     else:
         content, memory = README.read_bytes(), names["memory"]
         assert names["read"] == len(content)

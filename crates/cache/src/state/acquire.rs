@@ -96,7 +96,7 @@ impl State {
     }
 
     /// Looks whether something unknown has happened to the file.
-    pub(super) fn look(&mut self) -> Result<()> {
+    pub(crate) fn look(&mut self) -> Result<()> {
         let unchanged = self.home.look().map_err(|error| Error::reading(self.home.path(), error))?;
         if !unchanged {
             self.doubt += 1;

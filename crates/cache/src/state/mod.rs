@@ -204,6 +204,22 @@ impl State {
         self.replicas[device].as_mut().ok_or(missing)
     }
 
+    /// Keeps the memory of a range in place, besides whoever has acquired it: the frames.
+    pub(crate) fn pin(&mut self, device: Device, range: &Range<u64>) -> Result<Range<usize>> {
+        let replica = self.existing_mut(device)?;
+        let frames = replica.frames_of(range);
+        replica.pin(frames.clone());
+        replica.users += 1;
+        Ok(frames)
+    }
+
+    pub(crate) fn unpin(&mut self, device: Device, frames: Range<usize>) {
+        if let Some(replica) = &mut self.replicas[device] {
+            replica.unpin(frames);
+            replica.users -= 1;
+        }
+    }
+
     pub(super) fn pages_of(&self, range: &Range<u64>) -> Range<u64> {
         range.start / self.page_bytes
             ..range.end.min(self.size).div_ceil(self.page_bytes).max(range.start / self.page_bytes)

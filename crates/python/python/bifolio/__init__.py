@@ -9,6 +9,14 @@ Buffers are PyTorch tensors, CuPy and NumPy arrays, and everything else with the
 the buffer protocol; host memory is the device "host:0". `bifolio.safetensors` loads checkpoints, and
 `bifolio.compat.kvikio` stands in for KvikIO.
 
+Files are mapped, too: `bifolio.map` gives a range of a file addresses on a device, through a page cache that the
+process's devices share, and that CPU processes' writes to the file are seen by.
+
+    with bifolio.map("weights.bin", writable=True, device="cuda:0") as mapping:
+        with mapping.acquired() as part:
+            cupy.asarray(part)[:] += 1
+        mapping.sync()
+
 A request keeps the memory of its buffer until it is over. A tensor may be given other memory meanwhile, but
 `storage.resize_()` of PyTorch frees bytes whoever keeps them: call it when the request is over.
 
@@ -19,34 +27,44 @@ ones by "spawn". When the interpreter ends, writes under way are carried out and
 
 from . import safetensors
 from ._native import (
+    Acquired,
     CancelledError,
     Error,
     File,
     Future,
+    Mapping,
     Memory,
+    Report,
     __version__,
     backends,
+    cache_stats,
     calibrate,
     default_device,
     devices,
     empty,
     explain,
+    map,
     open,
 )
 
 __all__ = [
+    "Acquired",
     "CancelledError",
     "Error",
     "File",
     "Future",
+    "Mapping",
     "Memory",
+    "Report",
     "__version__",
     "backends",
+    "cache_stats",
     "calibrate",
     "default_device",
     "devices",
     "empty",
     "explain",
+    "map",
     "open",
     "safetensors",
 ]

@@ -7,7 +7,7 @@
 use super::{DEFAULT_STREAM, Lent, Role, bytes_of, is_c_order, not_contiguous, read_only};
 use crate::error::bad;
 use crate::life::Keeper;
-use bifolio_device::{Allocation, BackendKind, DeviceId};
+use bifolio_device::{BackendKind, DeviceId};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
 use pyo3::intern;
@@ -163,10 +163,22 @@ unsafe fn numbers<'a>(first: *const i64, count: usize) -> &'a [i64] {
     unsafe { std::slice::from_raw_parts(first, count) }
 }
 
+/// What keeps exported memory; dropped on any thread, with or without the interpreter's lock.
+pub(crate) type Kept = Arc<dyn Send + Sync>;
+
+/// Memory to export.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) device: DeviceId,
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
+    pub(crate) writable: bool,
+}
+
 /// What a capsule of ours owns: the memory, and the numbers that its description points to.
 struct Exported {
-    #[allow(dead_code, reason = "kept for its reference")]
-    memory: Arc<Allocation>,
+    #[allow(dead_code, reason = "kept for its destructor")]
+    keeper: Kept,
     shape: [i64; 1],
     strides: [i64; 1],
 }
@@ -180,20 +192,39 @@ pub(crate) fn device_of(id: DeviceId) -> (i32, i32) {
     }
 }
 
-/// A capsule with bytes of an allocation, for consumers that know version 1 or not.
-pub(crate) fn export<'py>(
-    py: Python<'py>,
-    memory: &Arc<Allocation>,
-    (address, bytes): (u64, u64),
-    versioned: bool,
-) -> PyResult<Bound<'py, PyAny>> {
-    let id = memory.device().id();
+/// What a consumer asks for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) max_version: Option<(u32, u32)>,
+    pub(crate) device: Option<(i32, i32)>,
+    pub(crate) copy: Option<bool>,
+}
+
+/// A capsule with bytes of a device, for consumers that know version 1 or not.
+pub(crate) fn export(
+    py: Python<'_>,
+    place: Place,
+    wanted: Wanted,
+    keeper: impl FnOnce() -> PyResult<Kept>,
+) -> PyResult<Bound<'_, PyAny>> {
+    let Place { device: id, address, bytes, writable } = place;
     let (device_type, device_id) = device_of(id);
     if device_type == OPENCL {
         return Err(PyBufferError::new_err(format!("{id}: its addresses mean nothing outside of bifolio")));
     }
+    if wanted.device.is_some_and(|wanted| wanted != (device_type, device_id)) {
+        return Err(PyBufferError::new_err(format!("memory of {id} cannot be lent to another device")));
+    }
+    if wanted.copy == Some(true) {
+        return Err(PyBufferError::new_err("DLPack capsules of bifolio share the memory: copy what you need"));
+    }
+    let versioned = wanted.max_version.is_some_and(|(major, _)| major >= 1);
+    if !writable && !versioned {
+        let sentence = "the memory is read-only, which DLPack can say from version 1 on: pass max_version";
+        return Err(PyBufferError::new_err(sentence));
+    }
     let side = bytes.cast_signed();
-    let exported = Box::into_raw(Box::new(Exported { memory: Arc::clone(memory), shape: [side], strides: [1] }));
+    let exported = Box::into_raw(Box::new(Exported { keeper: keeper()?, shape: [side], strides: [1] }));
     // SAFETY: the box was just leaked, and stays in place until the deleter takes it back.
     let (shape, strides) = unsafe { (&raw mut (*exported).shape, &raw mut (*exported).strides) };
     let tensor = Tensor {
@@ -214,8 +245,9 @@ pub(crate) fn export<'py>(
     let capsule = unsafe {
         if versioned {
             let (major, minor) = VERSION;
+            let flags = if writable { 0 } else { READ_ONLY };
             let deleter = Some(delete_versioned as unsafe extern "C" fn(_));
-            let managed = Box::new(ManagedVersioned { major, minor, context, deleter, flags: 0, tensor });
+            let managed = Box::new(ManagedVersioned { major, minor, context, deleter, flags, tensor });
             ffi::PyCapsule_New(Box::into_raw(managed).cast(), VERSIONED.as_ptr(), Some(drop_capsule))
         } else {
             let managed = Box::new(Managed { tensor, context, deleter: Some(delete) });

@@ -29,7 +29,7 @@ use pyo3::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-pub(crate) use dlpack::{device_of as dlpack_device, export};
+pub(crate) use dlpack::{Kept, Place, Wanted, device_of as dlpack_device, export};
 
 /// The default stream of a device, which waits for all streams that do not opt out.
 pub(crate) const DEFAULT_STREAM: u64 = 1;
@@ -163,10 +163,10 @@ impl Lent {
 
 /// A device, a context of the program's (0 for the primary one), and which device of that number it is (0 where
 /// nobody asks).
-type Place = (DeviceId, u64, u64);
+type Found = (DeviceId, u64, u64);
 
 /// Where routers were found before: the next look is short.
-static FOUND: Mutex<Vec<Place>> = Mutex::new(Vec::new());
+static FOUND: Mutex<Vec<Found>> = Mutex::new(Vec::new());
 
 /// The router of a device, in its primary context.
 fn router_at(py: Python<'_>, id: DeviceId) -> PyResult<Arc<Router>> {
@@ -176,7 +176,7 @@ fn router_at(py: Python<'_>, id: DeviceId) -> PyResult<Arc<Router>> {
 /// A router, which is made without the interpreter's lock: opening a device takes long, and runs a driver.
 fn router_by(
     py: Python<'_>,
-    place: Place,
+    place: Found,
     find: impl Send + FnOnce() -> bifolio_io::Result<Arc<Router>>,
 ) -> PyResult<Arc<Router>> {
     let found = || FOUND.lock().unwrap_or_else(PoisonError::into_inner);

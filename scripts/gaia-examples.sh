@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Runs the examples that reproduce the evaluation of the GAIA paper (examples/gaia), and writes their results:
+# Markdown, JSON and plots. On a GPU with sizes for an H200, under five minutes; on a host small, in seconds.
+#
+#   scripts/gaia-examples.sh DEVICE FOLDER [OUT]
+#
+# DEVICE is cuda:N or host:N. The files are made in FOLDER, on a disk with 6 GB of room, and removed. OUT is
+# bench/results without a word. PYTHON names an interpreter that has the package `bifolio`, NumPy and, for a GPU,
+# CuPy; with two GPUs, those that need two are run on both. TAG ends the results' names: by default the GPU's.
+# PARTS chooses from: streaming graph stitching false_sharing peer_read.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+device=${1:?usage: scripts/gaia-examples.sh DEVICE FOLDER [OUT]}
+folder=${2:?usage: scripts/gaia-examples.sh DEVICE FOLDER [OUT]}
+out=${3:-bench/results}
+python=${PYTHON:-python3}
+parts=" ${PARTS:-streaming graph stitching false_sharing peer_read} "
+started=$SECONDS
+
+# The last word of the GPU's name, and the next GPU if there is one.
+read -r name other < <("$python" - "$device" <<'PYTHON'
+import sys
+import bifolio
+found = {device["id"]: device["name"] for device in bifolio.devices()}
+if sys.argv[1] not in found and not sys.argv[1].startswith("host:"):
+    sys.exit(f"there is no {sys.argv[1]} here: {', '.join(found)}")
+others = [id for id in found if id.startswith("cuda:") and id != sys.argv[1]]
+is_gpu = sys.argv[1].startswith("cuda:")
+print(found[sys.argv[1]].split()[-1].lower() if is_gpu else "host", others[0] if is_gpu and others else "none")
+PYTHON
+)
+tag=${TAG:-$name}
+
+example() { # example NAME TAG OPTION...
+    case $parts in *" $1 "*) ;; *) return 0 ;; esac
+    echo "== $1 ${*:3}"
+    "$python" "examples/gaia/$1.py" --folder "$folder" --out "$out" --tag "$2" --device "$device" "${@:3}"
+}
+
+case $device in
+cuda:*)
+    example streaming "$tag" --small 1G --large 3G --budget 2G --window 256M --repetitions 3
+    example graph "$tag" --vertices 4000000 --edges 128000000 --repetitions 2 --cpu
+    example peer_read "$tag" --size 256M --request 64K --repetitions 2
+    example stitching "$tag-cpu" --other host:0 --width 8192 --height 8192 --runs 1,2,4 --repetitions 2
+    example false_sharing "$tag-cpu" --other host:0 --size 64M --times 1,16,64 --repetitions 3
+    if [ "$other" = none ]; then
+        echo "skipped: two GPUs in one image, and in one page, as there is one GPU here"
+    else
+        example stitching "$tag-x2" --other "$other" --width 16384 --height 16384 --runs 1,8,64 --repetitions 2
+        example false_sharing "$tag-x2" --other "$other" --size 64M --times 1,16,256 --repetitions 3
+    fi
+    ;;
+*)
+    other=host:1
+    [ "$device" != "$other" ] || other=host:0
+    example streaming "$tag"
+    example graph "$tag"
+    example peer_read "$tag"
+    example stitching "$tag" --other "$other"
+    example false_sharing "$tag" --other "$other"
+    ;;
+esac
+echo "$((SECONDS - started)) s in all"
