@@ -165,6 +165,8 @@ impl State {
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset.saturating_add(bytes.len() as u64);
         self.look()?;
+        // What devices have released is older, and must not come home on top of it later.
+        self.flush_range(&(offset..end))?;
         let path = self.path().to_owned();
         let written = self.home.write(|file| std::os::unix::fs::FileExt::write_all_at(file, bytes, offset));
         written.map_err(|error| {
