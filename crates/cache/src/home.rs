@@ -1,5 +1,6 @@
 //! The file: writing bytes to it, and knowing whether somebody else has changed it.
 
+use crate::fault::{Point, at};
 use bifolio_io::{Observation, OpenFile};
 use std::fs::File;
 use std::io;
@@ -106,7 +107,24 @@ impl Watch {
 /// Writes those bytes of a page that a mask has, and no others. Bytes between them are other writers', who may
 /// write them at any moment.
 pub(crate) fn write_masked(file: &File, offset: u64, content: &[u8], mask: &[u8]) -> io::Result<()> {
-    runs_of(mask, content.len()).try_for_each(|run| file.write_all_at(&content[run.clone()], offset + run.start as u64))
+    at(Point::HomeOpened)?;
+    runs_of(mask, content.len()).try_for_each(|run| {
+        at(Point::HomeRun)?;
+        file.write_all_at(&content[run.clone()], offset + run.start as u64)
+    })
+}
+
+/// Writes bytes of a CPU's.
+pub(crate) fn write_all(file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    at(Point::WriteLooked)?;
+    #[cfg(feature = "fault-injection")]
+    {
+        let half = &bytes[..bytes.len() / 2];
+        file.write_all_at(half, offset)?;
+        at(Point::WriteHalf)?;
+    }
+    file.write_all_at(bytes, offset)?;
+    at(Point::Written)
 }
 
 /// The runs of set bits of a mask for `len` bytes.

@@ -19,6 +19,11 @@
 
 mod cache;
 mod error;
+#[cfg(feature = "fault-injection")]
+pub mod fault;
+#[cfg(not(feature = "fault-injection"))]
+#[allow(dead_code, unreachable_pub, reason = "points are listed for the tests that inject faults")]
+mod fault;
 mod home;
 mod mapping;
 mod memory;

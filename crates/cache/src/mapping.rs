@@ -156,16 +156,18 @@ impl Mapping {
     /// eviction.
     ///
     /// # Errors
-    /// `BadUse` for a part that was not acquired as a whole, `Write` in eager mode (what was released stays on
-    /// the device, and is written by a later release, acquire or sync), `Device`.
+    /// `BadUse` for a part that was not acquired as a whole, `Write` if bytes that have to go to the file now
+    /// cannot be written, `Device`. After `Write` and `Device` the part is acquired as before: nothing is lost, and
+    /// releasing it again publishes and writes what is missing.
     pub fn release(&mut self, part: Range<u64>) -> Result<Report> {
         let range = self.part(&part)?;
         let Some(at) = self.acquired.iter().position(|acquired| *acquired == range) else {
             let detail = format!("bytes {} to {} are released, and were not acquired as such", part.start, part.end);
             return Err(bad(ErrorKind::BadUse, detail));
         };
+        let report = self.file.shared.lock().release(self.device, &range, self.writable)?;
         self.acquired.swap_remove(at);
-        self.file.shared.lock().release(self.device, &range, self.writable)
+        Ok(report)
     }
 
     /// Publishes what the device has changed in all that is acquired, which stays so, writes everything released

@@ -1,6 +1,7 @@
 //! Bringing pages up to date: looking, comparing, fetching, merging, and making room.
 
 use super::{Settled, State, chunks};
+use crate::fault::{Point, step};
 use crate::memory::{INCOMING_BYTES, Scratch};
 use crate::page::Device;
 use crate::replica::{Part, Replica, runs};
@@ -22,11 +23,14 @@ impl State {
         let started = Instant::now();
         let before = self.counts;
         self.look()?;
+        step(Point::AcquireLooked, self.path())?;
         let frames = Replica::frames_of(range);
         self.existing_mut(device)?.pin(frames.clone());
         let outcome = self.bring(device, range, writable);
         if outcome.is_err() {
             self.existing_mut(device)?.unpin(frames);
+        } else if writable {
+            self.in_use[device].push(range.clone());
         }
         outcome.map(|()| Report::between(&before, &self.counts, started))
     }
@@ -46,7 +50,9 @@ impl State {
         for frame in Replica::frames_of(range) {
             self.map(device, Part::Now, frame)?;
         }
+        step(Point::AcquireMapped, self.path())?;
         memory.with_scratch(|scratch| self.compare_with_home(device, &pages, scratch))?;
+        step(Point::AcquireCompared, self.path())?;
         let behind: BTreeSet<u64> = pages.clone().filter(|page| self.pages[*page as usize].is_behind(device)).collect();
         self.counts.hits += pages.end - pages.start - behind.len() as u64;
         if !behind.is_empty() {
@@ -54,11 +60,14 @@ impl State {
             let pending = behind.iter().copied().filter(is_pending).collect();
             // Other devices' scratch memory is taken for it, so not while this one's is held.
             self.flush(&pending)?;
+            step(Point::AcquireFlushed, self.path())?;
             memory.with_scratch(|scratch| self.fetch(device, &behind, scratch))?;
         }
+        step(Point::AcquireFetched, self.path())?;
         if writable {
             self.make_twins(device, range)?;
         }
+        step(Point::AcquireTwinned, self.path())?;
         self.settled[device] = Some(Settled { range: range.clone(), doubt: self.doubt, writable });
         Ok(())
     }
@@ -124,10 +133,12 @@ impl State {
             self.existing(device)?.pages_of(frame).filter(|page| (*page as usize) < self.pages.len()).collect();
         let pending = pages.iter().copied().filter(|page| self.pages[*page as usize].is_pending(device)).collect();
         self.flush(&pending)?;
+        step(Point::EvictFlushed, self.path())?;
         for page in pages {
             self.pages[page as usize].dropped(device);
             self.counts.evicted += 1;
         }
+        step(Point::EvictDropped, self.path())?;
         self.settled[device] = None;
         let path = self.home.path().to_owned();
         let replica = self.existing_mut(device)?;
@@ -275,6 +286,7 @@ impl State {
         for group in held.chunks((INCOMING_BYTES / self.page_bytes) as usize) {
             self.merge(device, group, scratch)?;
         }
+        step(Point::FetchRead, self.path())?;
         for page in pages {
             self.pages[*page as usize].fetched(device);
             self.compared[device][*page as usize] = self.doubt;
@@ -324,6 +336,7 @@ impl State {
             let all = replica.slice(Part::Now, &(0..replica.len()));
             self.read_pages(device, &from_home, all)?;
         }
+        step(Point::FillRead, self.path())?;
         let finish = || -> bifolio_device::Result<()> {
             let (size, last) = (self.size, pages.last().map_or(0, |page| (page + 1) * self.page_bytes));
             let end = last.min(replica.len());
@@ -399,6 +412,7 @@ impl State {
             }
         }
         self.read_pages(device, &list, scratch.incoming.slice())?;
+        step(Point::MergeRead, self.path())?;
         let replica = self.existing(device)?;
         let entries: Vec<_> = pages
             .iter()

@@ -1,7 +1,8 @@
 //! Home: writing what was released to the file, and what CPUs read and write through the cache.
 
 use super::{State, chunks};
-use crate::home::write_masked;
+use crate::fault::{Point, at, step};
+use crate::home::{write_all, write_masked};
 use crate::memory::Scratch;
 use crate::page::{Device, Flush};
 use crate::replica::{Part, runs};
@@ -33,7 +34,9 @@ impl State {
 
     pub(super) fn flush_chunk(&mut self, device: Device, pages: &Range<u64>, scratch: &Scratch) -> Result<()> {
         self.write_home(device, pages, [Part::Base, Part::Origin], scratch)?;
+        step(Point::FlushWritten, self.path())?;
         self.note_flushed(device, pages.clone());
+        step(Point::FlushNoted, self.path())?;
         self.drop_origins(device, pages)
     }
 
@@ -47,6 +50,7 @@ impl State {
     ) -> Result<()> {
         let bytes = self.bytes_of(pages);
         let (content, mut masks) = self.released_bytes(device, pages, parts, scratch)?;
+        step(Point::FlushRead, self.path())?;
         for page in pages.clone().filter(|page| self.pages[*page as usize].how_to_flush(device) == Flush::Careful) {
             let here = self.bytes_of(&(page..page + 1));
             let origin = self.download(device, parts[1], &here, scratch)?;
@@ -141,7 +145,8 @@ impl State {
     pub(crate) fn sync(&mut self) -> Result<()> {
         self.flush_range(&(0..self.size))?;
         let path = self.path().to_owned();
-        self.home.file.buffered().sync_data().map_err(|error| Error::writing(&path, error))
+        let synced = at(Point::SyncFlushed).and_then(|()| self.home.file.buffered().sync_data());
+        synced.map_err(|error| Error::writing(&path, error))
     }
 
     /// A CPU's read: what was released is home by then.
@@ -168,7 +173,7 @@ impl State {
         // What devices have released is older, and must not come home on top of it later.
         self.flush_range(&(offset..end))?;
         let path = self.path().to_owned();
-        let written = self.home.write(|file| std::os::unix::fs::FileExt::write_all_at(file, bytes, offset));
+        let written = self.home.write(|file| write_all(file, offset, bytes));
         written.map_err(|error| {
             Error::new(ErrorKind::Write, &path, format!("writing {} bytes at {offset} failed: {error}", bytes.len()))
         })?;

@@ -49,6 +49,8 @@ pub(crate) struct State {
     /// By device: a range that is up to date and mapped as of a doubt, so that acquiring it again looks at no
     /// page.
     settled: Vec<Option<Settled>>,
+    /// By device: ranges that are acquired to be written.
+    in_use: Vec<Vec<Range<u64>>>,
     pub(crate) counts: Counts,
 }
 
@@ -66,6 +68,7 @@ impl State {
             doubt: 1,
             compared: vec![vec![]; devices],
             settled: vec![None; devices],
+            in_use: vec![vec![]; devices],
             counts: Counts::default(),
         };
         state.resize(size);

@@ -59,7 +59,8 @@ pub(crate) fn folder() -> tempfile::TempDir {
 
 /// A cache and a file.
 pub(crate) struct World {
-    pub(crate) folder: tempfile::TempDir,
+    /// None where the folder is somebody else's.
+    folder: Option<tempfile::TempDir>,
     pub(crate) path: PathBuf,
     pub(crate) cache: Cache,
     pub(crate) devices: Vec<Device>,
@@ -68,10 +69,19 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(devices: &[Device], options: CacheOptions, content: &[u8]) -> Self {
         let folder = folder();
-        let path = folder.path().join("data");
-        std::fs::write(&path, content).unwrap();
+        std::fs::write(folder.path().join("data"), content).unwrap();
+        let world = Self::in_folder(devices, options, folder.path());
+        Self { folder: Some(folder), ..world }
+    }
+
+    /// With a file that is there.
+    pub(crate) fn in_folder(devices: &[Device], options: CacheOptions, folder: &Path) -> Self {
         let cache = Cache::new(&routers(devices), options).unwrap();
-        Self { folder, path, cache, devices: devices.to_vec() }
+        Self { folder: None, path: folder.join("data"), cache, devices: devices.to_vec() }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.as_ref().unwrap().path()
     }
 
     pub(crate) fn open(&self) -> CachedFile {
