@@ -59,7 +59,6 @@ pub(crate) struct Inner {
 #[derive(Debug)]
 pub(crate) struct Shared {
     state: Mutex<State>,
-    devices: usize,
 }
 
 /// An open file of a cache. Clones share it.
@@ -139,7 +138,7 @@ impl Cache {
         } else {
             let Inner { devices, options, .. } = &*self.inner;
             let state = State::new(Home::new(file), devices.len(), options.page_bytes, options.mode)?;
-            let shared = Arc::new(Shared { state: Mutex::new(state), devices: devices.len() });
+            let shared = Arc::new(Shared { state: Mutex::new(state) });
             files.insert(key, Arc::downgrade(&shared));
             shared
         };
@@ -165,17 +164,39 @@ impl Cache {
     }
 }
 
+impl Inner {
+    /// Takes memory on a device from files other than this one, where nobody uses it; whether there was any.
+    pub(crate) fn make_room(&self, device: usize, frames: usize, except: &Arc<Shared>) -> bool {
+        let others: Vec<_> = {
+            let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+            files.values().filter_map(Weak::upgrade).filter(|file| !Arc::ptr_eq(file, except)).collect()
+        };
+        let mut given = 0;
+        for file in others {
+            if given < frames {
+                given += file.lock().give_room(device, frames - given);
+            }
+        }
+        given > 0
+    }
+}
+
 impl CachedFile {
     /// Its size when it was last looked at.
     pub fn size(&self) -> u64 {
         self.shared.lock().size()
     }
 
+    pub(crate) fn make_room(&self, device: usize, frames: usize) -> bool {
+        self.cache.make_room(device, frames, &self.shared)
+    }
+
     /// Maps a range of it on a device of the cache: the bytes have addresses there, and come when they are
     /// acquired. Without an end, to the end of the file.
     ///
     /// # Errors
-    /// `BadRange` for a range that is empty, begins inside a page, or lies beyond the end of the file.
+    /// `BadRange` for a range that is empty or lies beyond the end of the file, `BadUse` for one that the file did
+    /// not have when it was first mapped on the device, while other mappings of it are open there.
     pub fn map(&self, device: DeviceId, range: Range<u64>, writable: bool) -> Result<Mapping> {
         Mapping::new(&self.cache, self, device, range, writable)
     }
@@ -211,10 +232,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let mut state = self.lock();
-        for device in 0..self.devices {
-            // Whoever wants to know of failures syncs before.
-            let _ = state.drop_replica(device);
-        }
+        // Whoever wants to know of failures syncs before.
+        self.lock().end();
     }
 }

@@ -52,8 +52,13 @@ impl Home {
         let link = format!("/proc/self/fd/{}", self.file.buffered().as_raw_fd());
         let outcome = File::options().write(true).open(link).and_then(|file| work(&file));
         self.seen = None;
-        if is_watched && was_known && self.watch.as_ref().and_then(Watch::others_opened) == Some(false) {
-            self.seen = self.file.observe().ok();
+        // What a write that failed has left is not known. The look comes before the question: whoever opens the
+        // file after it changes its times, and whoever did before is reported.
+        if is_watched && was_known && outcome.is_ok() {
+            let seen = self.file.observe().ok();
+            if self.watch.as_ref().and_then(Watch::others_opened) == Some(false) {
+                self.seen = seen;
+            }
         }
         outcome
     }
@@ -105,13 +110,23 @@ impl Watch {
 }
 
 /// Writes those bytes of a page that a mask has, and no others. Bytes between them are other writers', who may
-/// write them at any moment.
-pub(crate) fn write_masked(file: &File, offset: u64, content: &[u8], mask: &[u8]) -> io::Result<()> {
+/// write them at any moment. Bytes of the mask before `done` are written, after a failure as well.
+pub(crate) fn write_masked(file: &File, offset: u64, content: &[u8], mask: &[u8], done: &mut usize) -> io::Result<()> {
     at(Point::HomeOpened)?;
-    runs_of(mask, content.len()).try_for_each(|run| {
-        at(Point::HomeRun)?;
-        file.write_all_at(&content[run.clone()], offset + run.start as u64)
-    })
+    for run in runs_of(mask, content.len()) {
+        *done = run.start;
+        while *done < run.end {
+            at(Point::HomeRun)?;
+            match file.write_at(&content[*done..run.end], offset + *done as u64) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => *done += written,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    *done = content.len();
+    Ok(())
 }
 
 /// Writes bytes of a CPU's.

@@ -4,7 +4,7 @@ use crate::cache::{CachedFile, Inner};
 use crate::page::Device;
 use crate::state::Counts;
 use crate::{Error, ErrorKind, Result};
-use bifolio_device::{DeviceId, DevicePtr};
+use bifolio_device::{DeviceId, DevicePtr, FRAME_BYTES};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -27,6 +27,9 @@ pub struct Mapping {
     /// Ranges acquired and not released.
     acquired: Vec<Range<u64>>,
 }
+
+/// How often an acquire asks other files for memory.
+const TRIES_MAX: u32 = 4;
 
 /// What an acquire or a release has done.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -105,9 +108,7 @@ impl Mapping {
                 format!("bytes {} to {} are none of the file's", range.start, range.end),
             ));
         }
-        let len = state.size();
-        let replica = state.replica(number, memory, len)?;
-        let address = replica.address().offset_by(range.start);
+        let address = state.map_replica(number, memory, range.end)?.offset_by(range.start);
         drop(state);
         Ok(Self { file: file.clone(), device: number, range, address, writable, is_open: true, acquired: vec![] })
     }
@@ -147,7 +148,21 @@ impl Mapping {
     /// `Write` if what others have released cannot be written to the file, `Device`.
     pub fn acquire(&mut self, part: Range<u64>) -> Result<Report> {
         let range = self.part(&part)?;
-        let report = self.file.shared.lock().acquire(self.device, &range, self.writable)?;
+        let mut tries = 0;
+        let report = loop {
+            let outcome = self.file.shared.lock().acquire(self.device, &range, self.writable);
+            tries += 1;
+            match outcome {
+                // Others may take what becomes free here, and this file's lock is not held while they give it.
+                Err(error) if error.kind() == ErrorKind::OutOfMemory && tries < TRIES_MAX => {
+                    let frames = (range.end - range.start).div_ceil(FRAME_BYTES) as usize + 1;
+                    if !self.file.make_room(self.device, 2 * frames) {
+                        return Err(error);
+                    }
+                }
+                outcome => break outcome?,
+            }
+        };
         self.acquired.push(range);
         Ok(report)
     }
@@ -197,6 +212,7 @@ impl Mapping {
         for range in self.acquired.drain(..) {
             state.discard(self.device, &range, self.writable);
         }
+        state.unmap_replica(self.device);
     }
 }
 

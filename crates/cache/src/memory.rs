@@ -67,7 +67,9 @@ impl Memory {
 
     /// Bytes of frames that hold something.
     pub(crate) fn used_bytes(&self) -> u64 {
-        self.used_bytes.load(Ordering::Acquire) - self.spare().len() as u64 * FRAME_BYTES
+        // In this order: a frame is counted before it can be spare.
+        let spare = self.spare();
+        self.used_bytes.load(Ordering::Acquire) - spare.len() as u64 * FRAME_BYTES
     }
 
     pub(crate) fn budget_bytes(&self) -> u64 {

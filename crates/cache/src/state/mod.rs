@@ -9,6 +9,8 @@ use crate::memory::Memory;
 use crate::page::{Device, Page};
 use crate::replica::Replica;
 use crate::{Error, ErrorKind, Mode, Result};
+use bifolio_device::DevicePtr;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -51,6 +53,8 @@ pub(crate) struct State {
     settled: Vec<Option<Settled>>,
     /// By device: ranges that are acquired to be written.
     in_use: Vec<Vec<Range<u64>>>,
+    /// By device: mappings that are open.
+    mappings: Vec<u32>,
     pub(crate) counts: Counts,
 }
 
@@ -69,6 +73,7 @@ impl State {
             compared: vec![vec![]; devices],
             settled: vec![None; devices],
             in_use: vec![vec![]; devices],
+            mappings: vec![0; devices],
             counts: Counts::default(),
         };
         state.resize(size);
@@ -100,13 +105,39 @@ impl State {
         self.size = size;
     }
 
-    /// The device's replica, with addresses for all of the file.
-    pub(crate) fn replica(&mut self, device: Device, memory: &Arc<Memory>, len: u64) -> Result<&Replica> {
+    /// Follows a truncation, before something is written behind the new end.
+    pub(super) fn follow_cut(&mut self) -> Result<()> {
+        let size = self.home.file.size().map_err(|error| Error::reading(self.home.path(), error))?;
+        if size < self.size {
+            self.resize(size);
+        }
+        Ok(())
+    }
+
+    /// Makes a mapping of the first `len` bytes: where the device's replica begins.
+    pub(crate) fn map_replica(&mut self, device: Device, memory: &Arc<Memory>, len: u64) -> Result<DevicePtr> {
+        if self.replicas[device].as_ref().is_some_and(|replica| replica.len() < len) {
+            if self.mappings[device] > 0 {
+                let detail = format!(
+                    "it has grown, and byte {} has no address beside those that are mapped on {}: close its other mappings there first",
+                    len - 1,
+                    memory.device.id()
+                );
+                return Err(Error::new(ErrorKind::BadUse, self.path(), detail));
+            }
+            self.drop_replica(device)?;
+        }
         if self.replicas[device].is_none() {
-            let replica = Replica::new(memory, self.page_bytes, len.max(1));
+            let replica = Replica::new(memory, self.page_bytes, self.size.max(1));
             self.replicas[device] = Some(replica.map_err(|error| Error::device(self.home.path(), error))?);
         }
-        self.existing(device)
+        self.mappings[device] += 1;
+        Ok(self.existing(device)?.address())
+    }
+
+    /// A mapping has ended.
+    pub(crate) fn unmap_replica(&mut self, device: Device) {
+        self.mappings[device] -= 1;
     }
 
     pub(super) fn existing(&self, device: Device) -> Result<&Replica> {
@@ -149,6 +180,30 @@ impl State {
         }
         self.replicas[device] = None;
         Ok(())
+    }
+
+    /// Nobody has it open any more: what was released reaches home, as far as home takes it.
+    pub(crate) fn end(&mut self) {
+        let _ = self.follow_cut();
+        if self.flush_range(&(0..self.size)).is_err() {
+            // Page by page, so that one that cannot be written keeps no other back.
+            for page in 0..self.pages.len() as u64 {
+                let _ = self.flush(&BTreeSet::from([page]));
+            }
+        }
+        self.replicas.fill_with(|| None);
+    }
+
+    /// Takes up to some frames away that nobody uses on a device; how many.
+    pub(crate) fn give_room(&mut self, device: Device, frames: usize) -> usize {
+        let mut given = 0;
+        while given < frames
+            && let Some(victim) = self.replicas[device].as_mut().and_then(Replica::victim)
+            && self.evict(device, victim).is_ok()
+        {
+            given += 1;
+        }
+        given
     }
 
     pub(super) fn device(&self, error: bifolio_device::Error) -> Error {

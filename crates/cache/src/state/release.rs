@@ -33,6 +33,7 @@ impl State {
 
     /// The same, and what was acquired stays so.
     pub(crate) fn publish(&mut self, device: Device, range: &Range<u64>) -> Result<()> {
+        self.follow_cut()?;
         let memory = Arc::clone(&self.existing(device)?.memory);
         let changed = memory.with_scratch(|scratch| self.changed_since_release(device, range, scratch))?;
         step(Point::ReleaseCompared, self.path())?;
@@ -52,11 +53,13 @@ impl State {
     fn release_direct(&mut self, device: Device, pages: &BTreeSet<u64>, scratch: &Scratch) -> Result<()> {
         for run in runs(pages.iter().copied()) {
             for chunk in chunks(&run, self.pages_at_a_time()) {
-                self.write_home(device, &chunk, [Part::Now, Part::Base], scratch)?;
-                step(Point::DirectWritten, self.path())?;
-                // Noted before the copy: if that fails, the change is released again, and is not forgotten.
+                let written = self.write_or_note(device, &chunk, [Part::Now, Part::Base], scratch);
+                let written = written.and_then(|()| step(Point::DirectWritten, self.path()));
+                // Also after a failure, which may have left some of it at home. And before the copy: if that
+                // fails, the change is released again, and is not forgotten.
                 self.note_released(device, chunk.clone());
                 self.note_flushed(device, chunk.clone());
+                written?;
                 self.copy_and_wait(device, &chunk.collect(), [Part::Now, Part::Base], scratch)?;
             }
         }
