@@ -25,6 +25,8 @@ pub mod fault;
 #[allow(dead_code, unreachable_pub, reason = "points are listed for the tests that inject faults")]
 mod fault;
 mod home;
+#[cfg(feature = "fault-injection")]
+pub mod inspect;
 mod mapping;
 mod memory;
 pub mod page;

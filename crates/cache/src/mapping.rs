@@ -140,6 +140,11 @@ impl Mapping {
         Ok(self.range.start + part.start..self.range.start + part.end)
     }
 
+    #[cfg(feature = "fault-injection")]
+    pub(crate) fn place_of(&self, part: &Range<u64>) -> Result<(&CachedFile, Device, Range<u64>)> {
+        Ok((&self.file, self.device, self.part(part)?))
+    }
+
     /// Brings a part up to date: what others have released, and CPU processes have written, is seen; what this
     /// device has changed and not released stays. The bytes stay where they are until they are released.
     ///

@@ -128,7 +128,7 @@ impl State {
     }
 
     /// Takes a frame's memory away. What is pending reaches home first.
-    pub(super) fn evict(&mut self, device: Device, frame: usize) -> Result<()> {
+    pub(crate) fn evict(&mut self, device: Device, frame: usize) -> Result<()> {
         let pages: Vec<u64> =
             self.existing(device)?.pages_of(frame).filter(|page| (*page as usize) < self.pages.len()).collect();
         let pending = pages.iter().copied().filter(|page| self.pages[*page as usize].is_pending(device)).collect();

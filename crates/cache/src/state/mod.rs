@@ -160,6 +160,11 @@ impl State {
         pages.start * self.page_bytes..(pages.end * self.page_bytes).min(self.size)
     }
 
+    #[cfg(feature = "fault-injection")]
+    pub(crate) fn page(&self, page: u64) -> &Page {
+        &self.pages[page as usize]
+    }
+
     /// Pages by state on a device: held, behind, pending.
     pub(crate) fn pages_by_state(&self, device: Device) -> (u64, u64, u64) {
         let count = |is: &dyn Fn(&Page) -> bool| self.pages.iter().filter(|page| is(page)).count() as u64;
