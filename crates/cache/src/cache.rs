@@ -5,14 +5,14 @@ use crate::mapping::Mapping;
 use crate::memory::Memory;
 use crate::page::DEVICES_MAX;
 use crate::state::State;
+use crate::table::{Opened, Table};
 use crate::{Error, ErrorKind, Result};
 use bifolio_device::{DeviceId, FRAME_BYTES};
 use bifolio_io::Router;
-use std::collections::HashMap;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// When released bytes move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -51,9 +51,11 @@ pub struct Cache {
 pub(crate) struct Inner {
     pub(crate) devices: Vec<Arc<Memory>>,
     options: CacheOptions,
-    /// Open files by device and inode.
-    files: Mutex<HashMap<(u64, u64), Weak<Shared>>>,
+    files: Arc<Table<Key, Shared>>,
 }
+
+/// Device and inode.
+type Key = (u64, u64);
 
 /// One file, shared by everybody who opened it.
 #[derive(Debug)]
@@ -65,7 +67,7 @@ pub(crate) struct Shared {
 #[derive(Debug, Clone)]
 pub struct CachedFile {
     cache: Arc<Inner>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Opened<Key, Shared>>,
 }
 
 /// What a cache holds on one device, and what has happened to it.
@@ -112,7 +114,7 @@ impl Cache {
             memory.map(Arc::new).map_err(|error| Error::device(nowhere, error))
         };
         let devices = routers.iter().map(memory).collect::<Result<_>>()?;
-        Ok(Self { inner: Arc::new(Inner { devices, options, files: Mutex::default() }) })
+        Ok(Self { inner: Arc::new(Inner { devices, options, files: Table::new() }) })
     }
 
     /// Opens a file, which others may have open already.
@@ -130,27 +132,17 @@ impl Cache {
             .buffered()
             .metadata()
             .map_err(|error| Error::new(ErrorKind::Read, path, format!("asking what it is failed: {error}")))?;
-        let key = (metadata.dev(), metadata.ino());
-        let mut files = self.inner.files.lock().unwrap_or_else(PoisonError::into_inner);
-        files.retain(|_, known| known.strong_count() > 0);
-        let shared = if let Some(shared) = files.get(&key).and_then(Weak::upgrade) {
-            shared
-        } else {
-            let Inner { devices, options, .. } = &*self.inner;
+        let Inner { devices, options, files } = &*self.inner;
+        let shared = files.open(&(metadata.dev(), metadata.ino()), || {
             let state = State::new(Home::new(file), devices.len(), options.page_bytes, options.mode)?;
-            let shared = Arc::new(Shared { state: Mutex::new(state) });
-            files.insert(key, Arc::downgrade(&shared));
-            shared
-        };
+            Ok(Shared { state: Mutex::new(state) })
+        })?;
         Ok(CachedFile { cache: Arc::clone(&self.inner), shared })
     }
 
     /// What it holds, by device.
     pub fn stats(&self) -> Vec<Stats> {
-        let files: Vec<_> = {
-            let files = self.inner.files.lock().unwrap_or_else(PoisonError::into_inner);
-            files.values().filter_map(Weak::upgrade).collect()
-        };
+        let files = self.inner.files.all();
         let of_device = |(number, memory): (usize, &Arc<Memory>)| {
             let (mut pages, mut behind, mut pending) = (0, 0, 0);
             for file in &files {
@@ -166,14 +158,10 @@ impl Cache {
 
 impl Inner {
     /// Takes memory on a device from files other than this one, where nobody uses it; whether there was any.
-    pub(crate) fn make_room(&self, device: usize, frames: usize, except: &Arc<Shared>) -> bool {
-        let others: Vec<_> = {
-            let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-            files.values().filter_map(Weak::upgrade).filter(|file| !Arc::ptr_eq(file, except)).collect()
-        };
+    fn make_room(&self, device: usize, frames: usize, except: &Arc<Opened<Key, Shared>>) -> bool {
         let mut given = 0;
-        for file in others {
-            if given < frames {
+        for file in self.files.all() {
+            if given < frames && !Arc::ptr_eq(&file, except) {
                 given += file.lock().give_room(device, frames - given);
             }
         }

@@ -17,6 +17,7 @@
 //!
 //! Lock order: a file's state, then the memory of a device. Devices' work is waited for before a call returns.
 
+mod budget;
 mod cache;
 mod error;
 #[cfg(feature = "fault-injection")]
@@ -32,6 +33,12 @@ mod memory;
 pub mod page;
 mod replica;
 mod state;
+mod table;
+
+/// The locks of the modules that tests run under a scheduler.
+mod sync {
+    pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+}
 
 pub use cache::{Cache, CacheOptions, CachedFile, Mode, Stats};
 pub use error::{Error, ErrorKind, Result};

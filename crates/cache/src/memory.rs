@@ -1,10 +1,10 @@
 //! The memory of one device that a cache may use: frames under a budget, and scratch memory of its own.
 
+use crate::budget::Budget;
 use bifolio_device::{Allocation, Device, DeviceSlice, FRAME_BYTES, Frame, Result, Stream};
 use bifolio_io::Router;
 use bifolio_kernels::Kernels;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of incoming content that are merged at a time.
 pub(crate) const INCOMING_BYTES: u64 = 64 << 20;
@@ -18,8 +18,7 @@ pub(crate) struct Memory {
     pub(crate) router: Arc<Router>,
     pub(crate) kernels: Kernels,
     budget_bytes: u64,
-    used_bytes: AtomicU64,
-    spare: Mutex<Vec<Frame>>,
+    frames: Budget<Frame>,
     scratch: Mutex<Option<Scratch>>,
 }
 
@@ -39,37 +38,24 @@ impl Memory {
             router,
             kernels: Kernels::load(device)?,
             budget_bytes,
-            used_bytes: AtomicU64::new(0),
-            spare: Mutex::default(),
+            frames: Budget::new(budget_bytes / FRAME_BYTES),
             scratch: Mutex::default(),
         })
     }
 
     /// A frame, or none if the budget is used up.
     pub(crate) fn take_frame(&self) -> Result<Option<Frame>> {
-        if let Some(frame) = self.spare().pop() {
-            return Ok(Some(frame));
-        }
-        let fits = |used: u64| Some(used + FRAME_BYTES).filter(|sum| *sum <= self.budget_bytes);
-        if self.used_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_err() {
-            return Ok(None);
-        }
-        self.device
-            .create_frame()
-            .map(Some)
-            .inspect_err(|_| _ = self.used_bytes.fetch_sub(FRAME_BYTES, Ordering::AcqRel))
+        self.frames.take(|| self.device.create_frame())
     }
 
-    /// Takes a frame back: creating one costs more than mapping it.
+    /// Takes a frame back.
     pub(crate) fn give_frame(&self, frame: Frame) {
-        self.spare().push(frame);
+        self.frames.give(frame);
     }
 
     /// Bytes of frames that hold something.
     pub(crate) fn used_bytes(&self) -> u64 {
-        // In this order: a frame is counted before it can be spare.
-        let spare = self.spare();
-        self.used_bytes.load(Ordering::Acquire) - spare.len() as u64 * FRAME_BYTES
+        self.frames.used() * FRAME_BYTES
     }
 
     pub(crate) fn budget_bytes(&self) -> u64 {
@@ -88,10 +74,6 @@ impl Memory {
         let _ = scratch.stream.synchronize();
         *kept = Some(scratch);
         outcome
-    }
-
-    fn spare(&self) -> MutexGuard<'_, Vec<Frame>> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

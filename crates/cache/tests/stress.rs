@@ -404,3 +404,41 @@ fn everybody_at_once_sees_what_was_released_and_nothing_that_was_not() {
         }
     }
 }
+
+/// Symptom: who opened a file while its last holder let go of it missed what that had released. Cause: see
+/// `schedules.rs`.
+#[test]
+fn a_file_that_is_opened_and_let_go_again_and_again_loses_nothing() {
+    for devices in sets(2) {
+        let world = World::new(&devices, options(PAGE, 8, Mode::Lazy), &[0; 5000]);
+        let until = Instant::now() + Duration::from_secs_f64((seconds() / 3.0).min(60.0));
+        let done: [AtomicU64; 2] = Default::default();
+        let promised = || [0, 1].map(|number: usize| done[number].load(Ordering::SeqCst));
+        std::thread::scope(|scope| {
+            for number in 0..2 {
+                let (world, done, promised) = (&world, &done, &promised);
+                scope.spawn(move || {
+                    while Instant::now() < until {
+                        let least = promised();
+                        let mut program = Program::on(world, &world.open(), number);
+                        program.mapping.acquire(0..5000).unwrap();
+                        let counts = [0, 1]
+                            .map(|number| u64::from_le_bytes(program.load(4090 + 8 * number, 8).try_into().unwrap()));
+                        assert!(
+                            counts[0] >= least[0] && counts[1] >= least[1] && counts[number] == least[number],
+                            "device {number} sees {counts:?}, of at least {least:?}"
+                        );
+                        let next = counts[number] + 1;
+                        program.store(4090 + 8 * number as u64, &next.to_le_bytes());
+                        program.mapping.release(0..5000).unwrap();
+                        done[number].store(next, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        let content = world.file();
+        let counts = [4090, 4098].map(|at| u64::from_le_bytes(content[at..at + 8].try_into().unwrap()));
+        assert_eq!(counts, promised());
+        println!("{counts:?} times");
+    }
+}
