@@ -62,6 +62,8 @@ points! {
     HomeOpened,
     /// Before each run of bytes of a flush.
     HomeRun,
+    /// The bytes are home, and the file was looked at; whether somebody has opened it is not asked.
+    HomeLooked,
     /// The bytes are home; that is not noted.
     FlushWritten,
     /// It is noted; origins are still there.

@@ -56,7 +56,8 @@ impl Home {
         // file after it changes its times, and whoever did before is reported.
         if is_watched && was_known && outcome.is_ok() {
             let seen = self.file.observe().ok();
-            if self.watch.as_ref().and_then(Watch::others_opened) == Some(false) {
+            let looked = at(Point::HomeLooked);
+            if looked.is_ok() && self.watch.as_ref().and_then(Watch::others_opened) == Some(false) {
                 self.seen = seen;
             }
         }

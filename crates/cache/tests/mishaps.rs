@@ -449,3 +449,58 @@ fn a_device_that_fails_or_has_no_memory_left_loses_nothing() {
         }
     }
 }
+
+/// Symptom: what another process wrote while released bytes came home was never seen by devices. Cause: it was asked
+/// whether somebody had opened the file before the file's new state was looked at.
+#[test]
+fn what_another_process_writes_during_a_flush_is_seen() {
+    for devices in sets(2) {
+        for moment in [Point::HomeOpened, Point::HomeRun, Point::HomeLooked, Point::FlushWritten] {
+            let world = World::new(&devices, options(PAGE, 8, Mode::Lazy), &[0; 5000]);
+            let file = world.open();
+            let mut program = Program::on(&world, &file, 0);
+            program.mapping.acquire(0..5000).unwrap();
+            program.store(10, &[7]);
+            program.mapping.publish(&(0..5000)).unwrap();
+            // It may take a moment until nobody can have changed it unseen.
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            program.mapping.acquire(0..5000).unwrap();
+            let path = world.path.clone();
+            fault::inject(move |point| {
+                if point == moment {
+                    let script = "printf x | dd of=\"$0\" bs=1 seek=3000 conv=notrunc 2> /dev/null";
+                    assert!(std::process::Command::new("sh").args(["-c", script]).arg(&path).status()?.success());
+                }
+                Ok(())
+            });
+            let mut seen = [0];
+            file.read(10, &mut seen).unwrap();
+            fault::cease();
+            assert_eq!((seen[0], world.file()[3000]), (7, b'x'), "{moment:?}");
+            program.mapping.acquire(0..5000).unwrap();
+            assert_eq!((program.load(10, 1)[0], program.load(3000, 1)[0]), (7, b'x'), "{moment:?}");
+        }
+    }
+}
+
+/// As in a mapping of the file: also where its last page was longer, and in memory that another file has left.
+#[test]
+fn bytes_behind_the_end_of_a_file_are_zeroes() {
+    for devices in sets(2) {
+        let world = World::new(&devices, options(64 << 10, 2, Mode::Lazy), &vec![0xff; FRAME as usize]);
+        let other = world.path.with_file_name("other");
+        let mut program = Program::on(&world, &world.open(), 0);
+        program.mapping.acquire(0..FRAME).unwrap();
+        drop(program);
+        std::fs::write(&other, vec![1; 70_000]).unwrap();
+        let file = world.cache.open(&other).unwrap();
+        let mut program = Program::on(&world, &file, 0);
+        for len in [70_000, 69_000, 66_000] {
+            File::options().write(true).open(&other).unwrap().set_len(len).unwrap();
+            program.mapping.acquire(0..len).unwrap();
+            let seen = program.load(0, 128 << 10);
+            assert_eq!(seen.iter().rposition(|byte| *byte != 0), Some(len as usize - 1));
+            assert!(seen[..len as usize].iter().all(|byte| *byte == 1));
+        }
+    }
+}

@@ -286,6 +286,7 @@ impl State {
         for group in held.chunks((INCOMING_BYTES / self.page_bytes) as usize) {
             self.merge(device, group, scratch)?;
         }
+        self.clear_tail(device, &held, scratch)?;
         step(Point::FetchRead, self.path())?;
         for page in pages {
             self.pages[*page as usize].fetched(device);
@@ -293,6 +294,21 @@ impl State {
         }
         self.counts.fetched += pages.len() as u64;
         Ok(())
+    }
+
+    /// What a merge has left behind the end of the file: it may have been longer.
+    fn clear_tail(&self, device: Device, merged: &[u64], scratch: &Scratch) -> Result<()> {
+        let tail = merged.last().map_or(0..0, |page| self.size..(page + 1) * self.page_bytes);
+        if tail.is_empty() {
+            return Ok(());
+        }
+        let replica = self.existing(device)?;
+        let clear = |part| {
+            // SAFETY: the page has memory, which stays until the stream is waited for.
+            unsafe { scratch.stream.fill(replica.slice(part, &tail), 0) }
+        };
+        let cleared = clear(Part::Now).and_then(|()| clear(Part::Base)).and_then(|()| scratch.stream.synchronize());
+        cleared.map_err(|error| self.device(error))
     }
 
     /// Reads pages of the file to places in a device's memory: long runs each by a request, many short ones by
