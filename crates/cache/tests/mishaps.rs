@@ -504,3 +504,55 @@ fn bytes_behind_the_end_of_a_file_are_zeroes() {
         }
     }
 }
+
+/// At any point of any operation: an error that says so or none, and whoever looks again sees the file.
+#[test]
+fn a_file_that_is_cut_in_the_middle_of_an_operation_is_an_error_or_too_late() {
+    let mut random = random();
+    for devices in sets(2) {
+        for (number, moment) in Point::ALL.iter().enumerate() {
+            let world = World::new(&devices, options(PAGE, 4, MODES[number % 2]), &vec![1; FRAME as usize + 9000]);
+            let file = world.open();
+            let mut both = [0, 1].map(|number| Program::on(&world, &file, number));
+            let (path, mut left, cut) = (world.path.clone(), 1 + random.below(3), 1 + random.below(FRAME));
+            let point = *moment;
+            fault::inject(move |reached| {
+                left -= u64::from(reached == point && left > 0);
+                if reached == point && left == 0 {
+                    File::options().write(true).open(&path)?.set_len(cut)?;
+                }
+                Ok(())
+            });
+            let mut errors = Vec::new();
+            for round in 0..4 {
+                for (number, program) in both.iter_mut().enumerate() {
+                    let part = FRAME * (round % 2)..FRAME * (round % 2) + 9000;
+                    match program.mapping.acquire(part.clone()) {
+                        Ok(_) => {
+                            program.store(part.start + 4093 + number as u64, &[5; 6]);
+                            errors.extend(program.mapping.release(part).err());
+                        }
+                        Err(error) => errors.push(error),
+                    }
+                }
+                errors.extend(file.write(100 + round, &[7; 8]).err());
+                errors.extend(file.read(0, &mut [0; 9000]).err());
+                errors.extend(file.sync().err());
+            }
+            fault::cease();
+            for error in errors {
+                assert!(matches!(error.kind(), ErrorKind::Read | ErrorKind::Write), "{moment:?}: {error}");
+            }
+            file.sync().unwrap();
+            let content = world.file();
+            assert_eq!(file.read(0, &mut vec![0; FRAME as usize + 9000]).unwrap(), content.len());
+            for (number, program) in both.iter_mut().enumerate() {
+                program.mapping.close().unwrap();
+                let mut mapping = file.map_on(number, 0..u64::MAX, false).unwrap();
+                mapping.acquire(0..content.len() as u64).unwrap();
+                let program = Program::new(&world.devices[number], mapping);
+                assert!(program.load(0, content.len() as u64) == content, "{moment:?}, cut to {cut}");
+            }
+        }
+    }
+}

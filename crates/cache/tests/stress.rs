@@ -318,8 +318,8 @@ fn the_other_process() {
     let folder = Path::new(folder);
     let truth = Truth::new(seed.parse().unwrap(), &folder.join("truth"));
     let mut random = random();
-    let started = Instant::now();
-    while !truth.has_ended() && started.elapsed() < Duration::from_secs(3600) {
+    let parent = std::os::unix::process::parent_id();
+    while !truth.has_ended() && std::os::unix::process::parent_id() == parent {
         let file = File::options().read(true).write(true).open(folder.join("data")).unwrap();
         write_and_read(&truth, &file, &mut random);
         drop(file);
