@@ -1,7 +1,8 @@
 //! Bringing pages before they are acquired: what programs ask for, and what follows a sequence of acquires.
 
-use crate::cache::Shared;
+use crate::cache::{Key, Shared};
 use crate::page::Device;
+use crate::table::Opened;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError, Weak};
@@ -62,7 +63,7 @@ impl Sequence {
 
 #[derive(Debug)]
 struct Wish {
-    file: Weak<Shared>,
+    file: Weak<Opened<Key, Shared>>,
     device: Device,
     range: Range<u64>,
     writable: bool,
@@ -75,7 +76,7 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    pub(crate) fn bring(&self, file: Weak<Shared>, device: Device, range: Range<u64>, writable: bool) {
+    pub(crate) fn bring(&self, file: Weak<Opened<Key, Shared>>, device: Device, range: Range<u64>, writable: bool) {
         let mut wishes = self.wishes.lock().unwrap_or_else(PoisonError::into_inner);
         let wish = Wish { file, device, range, writable };
         if let Some(sender) = &*wishes {

@@ -7,11 +7,11 @@ use crate::memory::{Memory, Place};
 use crate::page::{DEVICES_MAX, Device};
 use crate::process::published::{Published, Snapshot};
 use crate::state::{Counts, State};
+use crate::table::{Opened, Table};
 use crate::{Error, ErrorKind, Result};
 use bifolio_device::{DeviceId, FRAME_BYTES};
 use bifolio_io::{OpenFile, Router};
 use serde::Serialize;
-use std::collections::HashMap;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
@@ -65,14 +65,15 @@ pub(crate) struct Inner {
     pub(crate) options: CacheOptions,
     past: Arc<Mutex<Past>>,
     pub(crate) ahead: Ahead,
-    /// Open files by device and inode.
-    files: Mutex<HashMap<(u64, u64), Known>>,
+    files: Arc<Table<Key, Shared>>,
+    /// What is kept of files that are open or end.
+    kept: Mutex<Vec<Weak<Kept>>>,
     /// Where other processes read its statistics, if it is the cache of this process.
     pub(crate) published: OnceLock<Published>,
 }
 
-/// A file, and what is kept of it until it has ended.
-type Known = (Weak<Shared>, Weak<Kept>);
+/// Device and inode.
+pub(crate) type Key = (u64, u64);
 
 /// What has happened to pages.
 #[derive(Debug, Default)]
@@ -105,7 +106,7 @@ struct Kept {
 #[derive(Debug, Clone)]
 pub struct CachedFile {
     pub(crate) cache: Arc<Inner>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Opened<Key, Shared>>,
 }
 
 /// What a cache holds on one device, and what has happened to it.
@@ -164,8 +165,9 @@ impl Cache {
         }
         let by_device = vec![Counts::default(); places.len()];
         let past = Arc::new(Mutex::new(Past { by_device, ..Past::default() }));
-        let (files, ahead, published) = (Mutex::default(), Ahead::default(), OnceLock::new());
-        Ok(Self { inner: Arc::new(Inner { places, options, past, ahead, files, published }) })
+        let (files, kept) = (Table::new(), Mutex::default());
+        let (ahead, published) = (Ahead::default(), OnceLock::new());
+        Ok(Self { inner: Arc::new(Inner { places, options, past, ahead, files, kept, published }) })
     }
 
     /// Lets other processes see its statistics from now on.
@@ -208,25 +210,16 @@ impl Cache {
             .buffered()
             .metadata()
             .map_err(|error| Error::new(ErrorKind::Read, path, format!("asking what it is failed: {error}")))?;
-        let key = (metadata.dev(), metadata.ino());
-        let mut files = self.inner.files.lock().unwrap_or_else(PoisonError::into_inner);
-        files.retain(|_, (_, kept)| kept.strong_count() > 0);
-        let known = files.get(&key).map(|(shared, kept)| (shared.upgrade(), kept.upgrade()));
-        let shared = if let Some((Some(shared), _)) = known {
-            shared
-        } else {
-            // Its last user may be about to end it: what was released must be home before it is looked at again.
-            if let Some((_, Some(kept))) = known {
-                kept.end();
-            }
-            let Inner { places, options, past, .. } = &*self.inner;
+        let Inner { places, options, past, files, kept, .. } = &*self.inner;
+        let shared = files.open(&(metadata.dev(), metadata.ino()), || {
             let state = State::new(Home::new(Arc::new(file)), places.len(), *options)?;
             let (state, past, let_go) = (Mutex::new(state), Arc::clone(past), Mutex::default());
-            let kept = Kept { state, devices: places.len(), past, let_go };
-            let shared = Arc::new(Shared { kept: Arc::new(kept), cache: Arc::downgrade(&self.inner) });
-            files.insert(key, (Arc::downgrade(&shared), Arc::downgrade(&shared.kept)));
-            shared
-        };
+            let made = Arc::new(Kept { state, devices: places.len(), past, let_go });
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.retain(|file| file.strong_count() > 0);
+            kept.push(Arc::downgrade(&made));
+            Ok(Shared { kept: made, cache: Arc::downgrade(&self.inner) })
+        })?;
         Ok(CachedFile { cache: Arc::clone(&self.inner), shared })
     }
 
@@ -258,8 +251,18 @@ impl Cache {
 
 impl Inner {
     fn open_files(&self) -> Vec<Arc<Kept>> {
-        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        files.values().filter_map(|(_, kept)| kept.upgrade()).collect()
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Takes memory on a device from files other than this one, where nobody uses it; whether there was any.
+    fn make_room(&self, device: Device, bytes: u64, except: &Arc<Kept>) -> bool {
+        let mut given = 0;
+        for file in self.open_files().iter().filter(|file| !Arc::ptr_eq(file, except)) {
+            if given < bytes {
+                given += file.lock().give_room(device, bytes - given);
+            }
+        }
+        given > 0
     }
 
     fn past(&self) -> MutexGuard<'_, Past> {
@@ -298,7 +301,7 @@ impl Inner {
 
     /// What there is at the moment; none while somebody works on a file, who tells of it himself.
     fn snapshot(&self) -> Option<Snapshot> {
-        let files: Vec<_> = now(&self.files)?.values().filter_map(|(_, kept)| kept.upgrade()).collect();
+        let files: Vec<_> = now(&self.kept)?.iter().filter_map(Weak::upgrade).collect();
         let summaries: Vec<_> =
             files.iter().map(|file| Some(file.summary(&*now(&file.state)?))).collect::<Option<_>>()?;
         let memories: Vec<_> = self.places.iter().map(Place::opened_now).collect::<Result<_, ()>>().ok()?;
@@ -322,11 +325,16 @@ impl CachedFile {
         self.shared.lock().size()
     }
 
+    pub(crate) fn make_room(&self, device: Device, bytes: u64) -> bool {
+        self.cache.make_room(device, bytes, &self.shared.kept)
+    }
+
     /// Maps a range of it on a device of the cache: the bytes have addresses there, and come when they are
     /// acquired. Without an end, to the end of the file.
     ///
     /// # Errors
-    /// `BadRange` for a range that is empty, begins inside a page, or lies beyond the end of the file.
+    /// `BadRange` for a range that is empty or lies beyond the end of the file, `BadUse` for one beyond what was
+    /// reserved when the file was first mapped on the device, while other mappings of it are open there.
     pub fn map(&self, device: DeviceId, range: Range<u64>, writable: bool) -> Result<Mapping> {
         Mapping::new(&self.cache, self, device, range, writable)
     }
@@ -409,12 +417,8 @@ impl Kept {
     /// Takes everything from the devices. What was released reaches the file.
     fn end(&self) {
         let mut state = self.lock();
-        for device in 0..self.devices {
-            let before = state.counts;
-            // Whoever wants to know of failures syncs before.
-            let _ = state.drop_replica(device);
-            self.note(device, &state.counts.minus(&before));
-        }
+        // Whoever wants to know of failures syncs before.
+        state.end();
         let counts = std::mem::take(&mut state.counts);
         let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
         past.closed = past.closed.plus(&counts);

@@ -1,5 +1,6 @@
 //! The file: writing bytes to it, and knowing whether somebody else has changed it.
 
+use crate::fault::{Point, at};
 use bifolio_io::{Observation, OpenFile};
 use std::fs::File;
 use std::io;
@@ -59,8 +60,14 @@ impl Home {
         let link = format!("/proc/self/fd/{}", self.file.buffered().as_raw_fd());
         let outcome = File::options().write(true).open(link).and_then(|file| work(&file));
         self.seen = None;
-        if is_watched && was_known && self.watch.as_ref().and_then(Watch::others_opened) == Some(false) {
-            self.seen = self.file.observe().ok();
+        // What a write that failed has left is not known. The look comes before the question: whoever opens the
+        // file after it changes its times, and whoever did before is reported.
+        if is_watched && was_known && outcome.is_ok() {
+            let seen = self.file.observe().ok();
+            let looked = at(Point::HomeLooked);
+            if looked.is_ok() && self.watch.as_ref().and_then(Watch::others_opened) == Some(false) {
+                self.seen = seen;
+            }
         }
         outcome
     }
@@ -112,9 +119,36 @@ impl Watch {
 }
 
 /// Writes those bytes of a page that a mask has, and no others. Bytes between them are other writers', who may
-/// write them at any moment.
-pub(crate) fn write_masked(file: &File, offset: u64, content: &[u8], mask: &[u8]) -> io::Result<()> {
-    runs_of(mask, content.len()).try_for_each(|run| file.write_all_at(&content[run.clone()], offset + run.start as u64))
+/// write them at any moment. Bytes of the mask before `done` are written, after a failure as well.
+pub(crate) fn write_masked(file: &File, offset: u64, content: &[u8], mask: &[u8], done: &mut usize) -> io::Result<()> {
+    at(Point::HomeOpened)?;
+    for run in runs_of(mask, content.len()) {
+        *done = run.start;
+        while *done < run.end {
+            at(Point::HomeRun)?;
+            match file.write_at(&content[*done..run.end], offset + *done as u64) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => *done += written,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    *done = content.len();
+    Ok(())
+}
+
+/// Writes bytes of a CPU's.
+pub(crate) fn write_all(file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    at(Point::WriteLooked)?;
+    #[cfg(feature = "fault-injection")]
+    {
+        let half = &bytes[..bytes.len() / 2];
+        file.write_all_at(half, offset)?;
+        at(Point::WriteHalf)?;
+    }
+    file.write_all_at(bytes, offset)?;
+    at(Point::Written)
 }
 
 /// The runs of set bits of a mask for `len` bytes.

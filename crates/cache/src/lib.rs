@@ -22,16 +22,30 @@
 //! Lock order: a file's state, then the memory of a device. Devices' work is waited for before a call returns.
 
 mod ahead;
+mod budget;
 mod cache;
 mod demand;
 mod error;
+#[cfg(feature = "fault-injection")]
+pub mod fault;
+#[cfg(not(feature = "fault-injection"))]
+#[allow(dead_code, unreachable_pub, reason = "points are listed for the tests that inject faults")]
+mod fault;
 mod home;
+#[cfg(feature = "fault-injection")]
+pub mod inspect;
 mod mapping;
 mod memory;
 pub mod page;
 pub mod process;
 mod replica;
 mod state;
+mod table;
+
+/// The locks of the modules that tests run under a scheduler.
+mod sync {
+    pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+}
 
 pub use ahead::Advice;
 pub use cache::{Cache, CacheOptions, CachedFile, Mode, Stats};

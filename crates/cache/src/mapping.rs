@@ -5,7 +5,7 @@ use crate::cache::{CachedFile, Inner};
 use crate::page::Device;
 use crate::state::Counts;
 use crate::{Error, ErrorKind, Result};
-use bifolio_device::{DeviceId, DevicePtr};
+use bifolio_device::{DeviceId, DevicePtr, FRAME_BYTES};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -45,6 +45,9 @@ impl Drop for Pin {
         self.file.shared.let_go(self.device, self.frames.clone());
     }
 }
+
+/// How often an acquire asks other files for memory.
+const TRIES_MAX: u32 = 4;
 
 /// What an acquire or a release has done.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -173,6 +176,11 @@ impl Mapping {
         Ok(self.range.start + part.start..self.range.start + part.end)
     }
 
+    #[cfg(feature = "fault-injection")]
+    pub(crate) fn place_of(&self, part: &Range<u64>) -> Result<(&CachedFile, Device, Range<u64>)> {
+        Ok((&self.file, self.device, self.part(part)?))
+    }
+
     /// Brings a part up to date: what others have released, and CPU processes have written, is seen; what this
     /// device has changed and not released stays. The bytes stay where they are until they are released.
     ///
@@ -181,7 +189,20 @@ impl Mapping {
     /// `Write` if what others have released cannot be written to the file, `Device`.
     pub fn acquire(&mut self, part: Range<u64>) -> Result<Report> {
         let range = self.part(&part)?;
-        let report = self.file.with(Some(self.device), |state| state.acquire(self.device, &range, self.writable))?;
+        let mut tries = 0;
+        let report = loop {
+            let outcome = self.file.with(Some(self.device), |state| state.acquire(self.device, &range, self.writable));
+            tries += 1;
+            match outcome {
+                // Others may take what becomes free here, and this file's lock is not held while they give it.
+                Err(error) if error.kind() == ErrorKind::OutOfMemory && tries < TRIES_MAX => {
+                    if !self.file.make_room(self.device, 2 * (range.end - range.start) + FRAME_BYTES) {
+                        return Err(error);
+                    }
+                }
+                outcome => break outcome?,
+            }
+        };
         if let Some(ahead) = self.sequence.acquired(&range, self.range.end) {
             self.bring(ahead);
         }
@@ -214,16 +235,18 @@ impl Mapping {
     /// eviction.
     ///
     /// # Errors
-    /// `BadUse` for a part that was not acquired as a whole, `Write` in eager mode (what was released stays on
-    /// the device, and is written by a later release, acquire or sync), `Device`.
+    /// `BadUse` for a part that was not acquired as a whole, `Write` if bytes that have to go to the file now
+    /// cannot be written, `Device`. After `Write` and `Device` the part is acquired as before: nothing is lost, and
+    /// releasing it again publishes and writes what is missing.
     pub fn release(&mut self, part: Range<u64>) -> Result<Report> {
         let range = self.part(&part)?;
         let Some(at) = self.acquired.iter().position(|acquired| *acquired == range) else {
             let detail = format!("bytes {} to {} are released, and were not acquired as such", part.start, part.end);
             return Err(bad(ErrorKind::BadUse, detail));
         };
+        let report = self.file.with(Some(self.device), |state| state.release(self.device, &range, self.writable))?;
         self.acquired.swap_remove(at);
-        self.file.with(Some(self.device), |state| state.release(self.device, &range, self.writable))
+        Ok(report)
     }
 
     /// Keeps the memory of a part where it is for as long as what is returned, beyond its release and a close. It

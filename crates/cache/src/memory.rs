@@ -1,12 +1,12 @@
 //! The memory of one device that a cache may use: frames under a budget, and scratch memory of its own.
 
+use crate::budget::{Budget, Long};
 use crate::{CacheOptions, Error, ErrorKind};
 use bifolio_device::{Allocation, Device, DeviceId, DeviceSlice, FRAME_BYTES, Frame, PinnedBuffer, Result, Stream};
 use bifolio_io::Router;
 use bifolio_kernels::Kernels;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 
 /// Most bytes of incoming content that are merged at a time, and fewest.
 const INCOMING_BYTES_MAX: u64 = 256 << 20;
@@ -91,9 +91,7 @@ pub(crate) struct Memory {
     pub(crate) router: Arc<Router>,
     pub(crate) kernels: Kernels,
     budget_bytes: u64,
-    used_bytes: AtomicU64,
-    /// By length.
-    spare: Mutex<Vec<Frame>>,
+    frames: Budget<Frame>,
     scratch: Mutex<Option<Scratch>>,
 }
 
@@ -132,41 +130,24 @@ impl Memory {
             router,
             kernels: Kernels::load(device)?,
             budget_bytes,
-            used_bytes: AtomicU64::new(0),
-            spare: Mutex::default(),
+            frames: Budget::new(budget_bytes),
             scratch: Mutex::default(),
         })
     }
 
     /// A frame of `len` bytes, or none if the budget is used up.
     pub(crate) fn take_frame(&self, len: u64) -> Result<Option<Frame>> {
-        let fits = |used: u64| Some(used + len).filter(|sum| *sum <= self.budget_bytes);
-        loop {
-            let mut spare = self.spare();
-            if let Some(at) = spare.iter().rposition(|frame| frame.len() == len) {
-                return Ok(Some(spare.swap_remove(at)));
-            }
-            if self.used_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok() {
-                break;
-            }
-            // Those of other lengths are nobody's.
-            let Some(other) = spare.pop() else { return Ok(None) };
-            drop(spare);
-            let _ = self.used_bytes.fetch_sub(other.len(), Ordering::AcqRel);
-        }
-        let made = self.device.create_frame_of(len);
-        made.map(Some).inspect_err(|_| _ = self.used_bytes.fetch_sub(len, Ordering::AcqRel))
+        self.frames.take(len, || self.device.create_frame_of(len))
     }
 
-    /// Takes a frame back: creating one costs more than mapping it.
+    /// Takes a frame back.
     pub(crate) fn give_frame(&self, frame: Frame) {
-        self.spare().push(frame);
+        self.frames.give(frame);
     }
 
     /// Bytes of frames that hold something.
     pub(crate) fn used_bytes(&self) -> u64 {
-        let spare = self.spare();
-        self.used_bytes.load(Ordering::Acquire) - spare.iter().map(Frame::len).sum::<u64>()
+        self.frames.used_bytes()
     }
 
     /// Bytes of incoming content that are merged at a time.
@@ -192,9 +173,11 @@ impl Memory {
         *kept = Some(scratch);
         outcome
     }
+}
 
-    fn spare(&self) -> MutexGuard<'_, Vec<Frame>> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+impl Long for Frame {
+    fn bytes(&self) -> u64 {
+        self.len()
     }
 }
 

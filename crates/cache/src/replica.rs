@@ -159,7 +159,10 @@ impl Replica {
             return Ok(true);
         }
         let Some(memory) = self.memory.take_frame(self.frame_bytes)? else { return Ok(false) };
-        self.range(part).map(frame as u64 * self.frame_bytes, &memory, Access::ReadWrite)?;
+        if let Err(error) = self.range(part).map(frame as u64 * self.frame_bytes, &memory, Access::ReadWrite) {
+            self.memory.give_frame(memory);
+            return Err(error);
+        }
         *self.flag(part, frame) = true;
         Ok(true)
     }
@@ -252,6 +255,17 @@ impl Replica {
             unsafe { stream.copy_on_device(self.slice(to, &bytes), self.slice(from, &bytes)) }?;
         }
         Ok(())
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        for frame in 0..self.frames.len() {
+            for part in [Part::Origin, Part::Base, Part::Now] {
+                // Of a device that takes no memory back there is none to give.
+                let _ = self.unmap(part, frame);
+            }
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Bringing pages up to date: looking, comparing, fetching, merging, and making room.
 
 use super::{Settled, State, chunks};
+use crate::fault::{Point, step};
 use crate::memory::Scratch;
 use crate::page::Device;
 use crate::replica::{Part, Replica, runs};
@@ -18,12 +19,15 @@ impl State {
         let started = Instant::now();
         let before = self.counts;
         self.look()?;
+        step(Point::AcquireLooked, self.path())?;
         let replica = self.existing_mut(device)?;
         let frames = replica.frames_of(range);
         replica.pin(frames.clone());
         let outcome = self.bring(device, range, writable);
         if outcome.is_err() {
             self.existing_mut(device)?.unpin(frames);
+        } else if writable {
+            self.in_use[device].push(range.clone());
         }
         outcome.map(|()| Report::between(&before, &self.counts, started))
     }
@@ -69,14 +73,17 @@ impl State {
         }
         let memory = Arc::clone(&self.existing(device)?.memory);
         memory.with_scratch(|scratch| self.compare_with_home(device, &pages, scratch))?;
+        step(Point::AcquireCompared, self.path())?;
         let behind: Vec<u64> = pages.clone().filter(|page| self.pages[*page as usize].is_behind(device)).collect();
         self.counts.hits += pages.end - pages.start - behind.len() as u64;
         let is_pending = |page: &u64| self.pages[*page as usize].pending().next().is_some();
         let pending: BTreeSet<u64> = behind.iter().copied().filter(is_pending).collect();
         // Other devices' scratch memory is taken for it, so not while this one's is held.
         self.flush(&pending)?;
+        step(Point::AcquireFlushed, self.path())?;
         let frames: Vec<usize> = self.existing(device)?.frames_of(range).collect();
         self.fetch(device, &frames, &behind, writable)?;
+        step(Point::AcquireFetched, self.path())?;
         self.settled[device] = Some(Settled { range: range.clone(), doubt: self.doubt, writable });
         Ok(())
     }
@@ -138,15 +145,17 @@ impl State {
     }
 
     /// Takes a frame's memory away. What is pending reaches home first.
-    pub(super) fn evict(&mut self, device: Device, frame: usize) -> Result<()> {
+    pub(crate) fn evict(&mut self, device: Device, frame: usize) -> Result<()> {
         let pages: Vec<u64> =
             self.existing(device)?.pages_of(frame).filter(|page| (*page as usize) < self.pages.len()).collect();
         let pending = pages.iter().copied().filter(|page| self.pages[*page as usize].is_pending(device)).collect();
         self.flush(&pending)?;
+        step(Point::EvictFlushed, self.path())?;
         for page in pages {
             self.pages[page as usize].dropped(device);
             self.counts.evicted += 1;
         }
+        step(Point::EvictDropped, self.path())?;
         self.settled[device] = None;
         let path = self.home.path().to_owned();
         let replica = self.existing_mut(device)?;

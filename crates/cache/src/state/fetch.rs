@@ -2,6 +2,7 @@
 //! are read.
 
 use super::State;
+use crate::fault::{Point, step};
 use crate::memory::Scratch;
 use crate::page::Device;
 use crate::replica::{Part, runs};
@@ -95,11 +96,13 @@ impl State {
         let mut plan = Plan::default();
         let outcome = self.prepare_and_read(device, frames, behind, writable, &mut plan);
         let memory = Arc::clone(&self.existing(device)?.memory);
+        let outcome = outcome.and_then(|()| step(Point::FillRead, self.path()));
         if let Err(error) = outcome {
             self.undo(device, &plan);
             return Err(error);
         }
         let outcome = memory.with_scratch(|scratch| self.finish(device, &plan, scratch));
+        let outcome = outcome.and_then(|()| step(Point::FetchRead, self.path()));
         if outcome.is_err() {
             self.undo(device, &plan);
         }
@@ -160,6 +163,7 @@ impl State {
     ) -> Result<Vec<Read>> {
         let (Some(&first), Some(&last)) = (frames.first(), frames.last()) else { return Ok(vec![]) };
         for &frame in frames {
+            step(Point::AcquireMapped, self.path())?;
             self.map(device, Part::Now, frame)?;
             if writable && !self.existing(device)?.has(Part::Base, frame) {
                 self.map(device, Part::Base, frame)?;
@@ -221,10 +225,16 @@ impl State {
         let replica = self.existing(device)?;
         let finish = || -> bifolio_device::Result<()> {
             // Bytes of the last page behind the end of the file are zeroes, as in a mapping of it.
-            let end = plan.direct.last().map_or(0, |page| (page + 1) * self.page_bytes).min(replica.len());
+            let last = plan.direct.last().max(plan.own.last());
+            let end = last.map_or(0, |page| (page + 1) * self.page_bytes).min(replica.len());
             if self.size < end {
-                // SAFETY: the page has memory.
-                unsafe { scratch.stream.fill(replica.slice(Part::Now, &(self.size..end)), 0) }?;
+                let tail = self.size..end;
+                for part in [Part::Now, Part::Base] {
+                    if replica.has(part, replica.frame_of(self.size / self.page_bytes)) {
+                        // SAFETY: the page has memory.
+                        unsafe { scratch.stream.fill(replica.slice(part, &tail), 0) }?;
+                    }
+                }
             }
             for run in runs(plan.fresh.iter().copied()) {
                 let all = replica.bytes_of(&run);
@@ -305,6 +315,7 @@ impl State {
             }
         }
         self.source(device)?.read(&list, scratch.incoming.slice())?;
+        step(Point::MergeRead, self.path())?;
         let replica = self.existing(device)?;
         let entries: Vec<_> = pages
             .iter()

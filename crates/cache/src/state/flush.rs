@@ -1,6 +1,7 @@
 //! Flushing: writing what was released to the file.
 
 use super::{State, chunks};
+use crate::fault::{Point, step};
 use crate::home::write_masked;
 use crate::memory::Scratch;
 use crate::page::{Device, Flush};
@@ -33,18 +34,43 @@ impl State {
     }
 
     pub(super) fn flush_chunk(&mut self, device: Device, pages: &Range<u64>, scratch: &Scratch) -> Result<()> {
-        self.write_home(device, pages, [Part::Base, Part::Origin], scratch)?;
+        self.write_or_note(device, pages, [Part::Base, Part::Origin], scratch)?;
+        step(Point::FlushWritten, self.path())?;
         self.note_flushed(device, pages.clone());
+        step(Point::FlushNoted, self.path())?;
         self.drop_origins(device, pages)
     }
 
-    /// Writes to the file the bytes in which two parts of a replica differ, from the first of them.
-    pub(super) fn write_home(
+    /// Writes home, and after a failure notes in the second part what is there already: a careful flush must not
+    /// take it for somebody else's later.
+    pub(super) fn write_or_note(
         &mut self,
         device: Device,
         pages: &Range<u64>,
         parts: [Part; 2],
         scratch: &Scratch,
+    ) -> Result<()> {
+        let mut done = 0;
+        let outcome = self.write_home(device, pages, parts, scratch, &mut done);
+        if outcome.is_err() && done > 0 {
+            let start = self.bytes_of(pages).start;
+            let replica = self.existing(device)?;
+            let [from, to] = parts.map(|part| replica.slice(part, &(start..start + done as u64)));
+            // SAFETY: both have memory there, which stays until the stream is waited for.
+            let copied = unsafe { scratch.stream.copy_on_device(to, from) };
+            copied.and_then(|()| scratch.stream.synchronize()).map_err(|error| self.device(error))?;
+        }
+        outcome
+    }
+
+    /// Writes to the file the bytes in which two parts of a replica differ, from the first of them.
+    fn write_home(
+        &mut self,
+        device: Device,
+        pages: &Range<u64>,
+        parts: [Part; 2],
+        scratch: &Scratch,
+        done: &mut usize,
     ) -> Result<()> {
         let bytes = self.bytes_of(pages);
         let len = (bytes.end - bytes.start) as usize;
@@ -53,6 +79,7 @@ impl State {
         let (content, masks) = pinned.bytes_mut().split_at_mut(len);
         let masks = &mut masks[..len.div_ceil(8)];
         self.differing_bytes(device, pages, parts, scratch, (content, masks))?;
+        step(Point::FlushRead, self.path())?;
         for page in pages.clone().filter(|page| self.pages[*page as usize].how_to_flush(device) == Flush::Careful) {
             let here = self.bytes_of(&(page..page + 1));
             let mut origin = vec![0; (here.end - here.start) as usize];
@@ -67,7 +94,7 @@ impl State {
             }
         }
         let path = self.path().to_owned();
-        let written = self.home.write(|file| write_masked(file, bytes.start, content, masks));
+        let written = self.home.write(|file| write_masked(file, bytes.start, content, masks, done));
         written.map_err(|error| Error::writing(&path, error))
     }
 

@@ -1,6 +1,8 @@
 //! What CPUs do through the cache: read, write and sync.
 
 use super::State;
+use crate::fault::{Point, at};
+use crate::home::write_all;
 use crate::memory::{LANES, PINNED_BYTES, Scratch};
 use crate::page::Device;
 use crate::replica::{Part, runs};
@@ -25,9 +27,11 @@ impl State {
 
     /// Makes the file durable.
     pub(crate) fn sync(&mut self) -> Result<()> {
+        self.follow_cut()?;
         self.flush_range(&(0..self.size))?;
         let path = self.path().to_owned();
-        self.home.file.buffered().sync_data().map_err(|error| Error::writing(&path, error))
+        let synced = at(Point::SyncFlushed).and_then(|()| self.home.file.buffered().sync_data());
+        synced.map_err(|error| Error::writing(&path, error))
     }
 
     /// A CPU's read: what was released is home by then.
@@ -101,7 +105,7 @@ impl State {
         // What devices have released came before this, and must not come home after it.
         self.flush_range(&(offset..end.min(self.size)))?;
         let path = self.path().to_owned();
-        let written = self.home.write(|file| file.write_all_at(bytes, offset));
+        let written = self.home.write(|file| write_all(file, offset, bytes));
         written.map_err(|error| {
             Error::new(ErrorKind::Write, &path, format!("writing {} bytes at {offset} failed: {error}", bytes.len()))
         })?;

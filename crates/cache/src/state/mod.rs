@@ -12,6 +12,7 @@ use crate::memory::Memory;
 use crate::page::{Device, Page};
 use crate::replica::{Part, Replica, runs};
 use crate::{CacheOptions, Error, ErrorKind, Result};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -88,6 +89,8 @@ pub(crate) struct State {
     /// By device: a range that is up to date and mapped as of a doubt, so that acquiring it again looks at no
     /// page.
     settled: Vec<Option<Settled>>,
+    /// By device: ranges that are acquired to be written.
+    in_use: Vec<Vec<Range<u64>>>,
     pub(crate) counts: Counts,
 }
 
@@ -105,6 +108,7 @@ impl State {
             doubt: 1,
             compared: vec![vec![]; devices],
             settled: vec![None; devices],
+            in_use: vec![vec![]; devices],
             counts: Counts::default(),
         };
         state.resize(size)?;
@@ -140,6 +144,12 @@ impl State {
         Ok(())
     }
 
+    /// Follows a truncation, before something is written behind the new end.
+    pub(super) fn follow_cut(&mut self) -> Result<()> {
+        let size = self.home.file.size().map_err(|error| Error::reading(self.home.path(), error))?;
+        if size < self.size { self.resize(size) } else { Ok(()) }
+    }
+
     /// What was cut off reads as zeroes, as in a mapping of the file, and is nobody's change.
     fn blank(&self, range: Range<u64>) -> Result<()> {
         for replica in self.replicas.iter().flatten() {
@@ -173,7 +183,7 @@ impl State {
                     replica.len(),
                     memory.device.id()
                 );
-                return Err(Error::new(ErrorKind::BadRange, self.path(), detail));
+                return Err(Error::new(ErrorKind::BadUse, self.path(), detail));
             }
             self.drop_replica(device)?;
         }
@@ -229,6 +239,11 @@ impl State {
         pages.start * self.page_bytes..(pages.end * self.page_bytes).min(self.size)
     }
 
+    #[cfg(feature = "fault-injection")]
+    pub(crate) fn page(&self, page: u64) -> &Page {
+        &self.pages[page as usize]
+    }
+
     /// Pages by state on a device: held, behind, pending.
     pub(crate) fn pages_by_state(&self, device: Device) -> (u64, u64, u64) {
         let count = |is: &dyn Fn(&Page) -> bool| self.pages.iter().filter(|page| is(page)).count() as u64;
@@ -249,6 +264,35 @@ impl State {
         }
         self.replicas[device] = None;
         Ok(())
+    }
+
+    /// Nobody has it open any more: what was released reaches home, as far as home takes it.
+    pub(crate) fn end(&mut self) {
+        let _ = self.follow_cut();
+        if self.flush_range(&(0..self.size)).is_err() {
+            // Page by page, so that one that cannot be written keeps no other back.
+            for page in 0..self.pages.len() as u64 {
+                let _ = self.flush(&BTreeSet::from([page]));
+            }
+        }
+        self.replicas.fill_with(|| None);
+        self.settled.fill(None);
+    }
+
+    /// Takes memory away on a device that nobody uses, up to some bytes; how many.
+    pub(crate) fn give_room(&mut self, device: Device, bytes: u64) -> u64 {
+        let mut given = 0;
+        while given < bytes
+            && let Some(replica) = self.replicas[device].as_mut()
+            && let Some(victim) = replica.victim()
+        {
+            let frame_bytes = replica.frame_bytes();
+            if self.evict(device, victim).is_err() {
+                break;
+            }
+            given += frame_bytes;
+        }
+        given
     }
 
     pub(super) fn device(&self, error: bifolio_device::Error) -> Error {

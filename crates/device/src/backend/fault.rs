@@ -18,6 +18,18 @@ pub struct Faults {
     pub downloads: AtomicI64,
     /// Pinned allocations.
     pub pinned: AtomicI64,
+    /// Allocations of device memory.
+    pub allocations: AtomicI64,
+    /// Ranges of addresses.
+    pub reservations: AtomicI64,
+    /// Frames created.
+    pub frames: AtomicI64,
+    /// Frames mapped.
+    pub maps: AtomicI64,
+    /// Kernels launched.
+    pub launches: AtomicI64,
+    /// Copies inside the device.
+    pub device_copies: AtomicI64,
     /// Registrations of file mappings.
     pub registrations: AtomicI64,
     /// Modules compiled.
@@ -38,6 +50,12 @@ impl Default for Faults {
             copies: never(),
             downloads: never(),
             pinned: never(),
+            allocations: never(),
+            reservations: never(),
+            frames: never(),
+            maps: never(),
+            launches: never(),
+            device_copies: never(),
             registrations: never(),
             modules: never(),
             damage: None,
@@ -48,9 +66,13 @@ impl Default for Faults {
 
 impl Faults {
     fn allow(left: &AtomicI64, what: &str) -> Result<()> {
+        Self::allow_or(ErrorKind::Execution, left, what)
+    }
+
+    fn allow_or(kind: ErrorKind, left: &AtomicI64, what: &str) -> Result<()> {
         let step = |left: i64| if left > 0 { Some(left - 1) } else { None };
         match left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, step) {
-            Err(0) => Err(Error::new(ErrorKind::Execution, format!("{what} failed on purpose"))),
+            Err(0) => Err(Error::new(kind, format!("{what} failed on purpose"))),
             _ => Ok(()),
         }
     }
@@ -86,6 +108,7 @@ impl Backend for FaultBackend {
     }
 
     fn alloc(&self, len: u64) -> Result<DevicePtr> {
+        Faults::allow_or(ErrorKind::OutOfMemory, &self.faults.allocations, "an allocation")?;
         self.inner.alloc(len)
     }
 
@@ -123,6 +146,7 @@ impl Backend for FaultBackend {
     }
 
     fn reserve(&self, len: u64) -> Result<DevicePtr> {
+        Faults::allow_or(ErrorKind::OutOfMemory, &self.faults.reservations, "a reservation of addresses")?;
         self.inner.reserve(len)
     }
 
@@ -132,6 +156,7 @@ impl Backend for FaultBackend {
     }
 
     fn create_frame(&self, len: u64) -> Result<Box<dyn RawFrame>> {
+        Faults::allow_or(ErrorKind::OutOfMemory, &self.faults.frames, "creating a frame")?;
         self.inner.create_frame(len)
     }
 
@@ -140,6 +165,7 @@ impl Backend for FaultBackend {
     }
 
     unsafe fn map_frame(&self, ptr: DevicePtr, frame: &dyn RawFrame, len: u64, access: Access) -> Result<()> {
+        Faults::allow_or(ErrorKind::OutOfMemory, &self.faults.maps, "mapping a frame")?;
         // SAFETY: the caller's promise.
         unsafe { self.inner.map_frame(ptr, frame, len, access) }
     }
@@ -197,6 +223,7 @@ impl RawStream for FaultStream {
     }
 
     unsafe fn copy_on_device(&self, dst: DevicePtr, src: DevicePtr, len: u64) -> Result<()> {
+        Faults::allow(&self.faults.device_copies, "a copy on the device")?;
         // SAFETY: the caller's promise.
         unsafe { self.inner.copy_on_device(dst, src, len) }
     }
@@ -212,6 +239,7 @@ impl RawStream for FaultStream {
     }
 
     unsafe fn launch(&self, kernel: &Launch<'_>) -> Result<()> {
+        Faults::allow(&self.faults.launches, "a kernel")?;
         // SAFETY: the caller's promise.
         unsafe { self.inner.launch(kernel) }?;
         match self.faults.damage.and_then(|damage| damage(kernel)) {

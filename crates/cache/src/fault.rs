@@ -1,0 +1,120 @@
+//! Named places between two steps of an operation, at which tests make it fail or end the process. Without the
+//! feature `fault-injection` nothing of it is compiled in.
+
+use std::io;
+use std::path::Path;
+
+macro_rules! points {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// A place between two steps.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Point {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Point {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+        }
+    };
+}
+
+points! {
+    /// An acquire has looked for changes; nothing is pinned.
+    AcquireLooked,
+    /// Before each frame gets memory.
+    AcquireMapped,
+    /// What a CPU process has changed is known.
+    AcquireCompared,
+    /// What was pending is home.
+    AcquireFlushed,
+    /// Pages without changes of the device's own are read; there are no twins, and nothing is noted.
+    FillRead,
+    /// Pages with changes of the device's own are read beside them.
+    MergeRead,
+    /// The content is there, with twins; versions are not noted.
+    FetchRead,
+    /// Versions are noted; the acquire has not returned.
+    AcquireFetched,
+    /// What is evicted is home.
+    EvictFlushed,
+    /// The versions of what is evicted are gone; its memory is not.
+    EvictDropped,
+    /// The changes that are released are known.
+    ReleaseCompared,
+    /// There is room for origins, or there is none.
+    ReleaseRoom,
+    /// What cannot be kept is home; nothing is noted.
+    DirectWritten,
+    /// What was kept has an origin.
+    OriginKept,
+    /// Versions are noted; the base does not have the content yet.
+    ReleaseNoted,
+    /// The base has the content; nothing is home.
+    ReleaseKept,
+    /// Everything is done and the release has not returned.
+    Released,
+    /// What is flushed is in host memory.
+    FlushRead,
+    /// The file is open for writing.
+    HomeOpened,
+    /// Before each run of bytes of a flush.
+    HomeRun,
+    /// The bytes are home, and the file was looked at; whether somebody has opened it is not asked.
+    HomeLooked,
+    /// The bytes are home; that is not noted.
+    FlushWritten,
+    /// It is noted; origins are still there.
+    FlushNoted,
+    /// Everything is home, and not durable.
+    SyncFlushed,
+    /// Before the first bytes of a CPU's write.
+    WriteLooked,
+    /// Half of a CPU's write is home.
+    WriteHalf,
+    /// All of it is home; that is not noted.
+    Written,
+    /// The changes that are taken back are known.
+    DiscardCompared,
+}
+
+#[cfg(feature = "fault-injection")]
+type Hook = Box<dyn FnMut(Point) -> io::Result<()>>;
+
+#[cfg(feature = "fault-injection")]
+thread_local! {
+    static HOOK: std::cell::RefCell<Option<Hook>> = const { std::cell::RefCell::new(None) };
+}
+
+/// From now on asks `hook` at every point that an operation of this thread reaches; the operation fails with its
+/// error.
+#[cfg(feature = "fault-injection")]
+pub fn inject(hook: impl FnMut(Point) -> io::Result<()> + 'static) {
+    HOOK.set(Some(Box::new(hook)));
+}
+
+/// Operations of this thread go on undisturbed.
+#[cfg(feature = "fault-injection")]
+pub fn cease() {
+    HOOK.set(None);
+}
+
+/// An operation on the file has come to a point.
+#[cfg(feature = "fault-injection")]
+pub(crate) fn at(point: Point) -> io::Result<()> {
+    HOOK.with_borrow_mut(|hook| hook.as_mut().map_or(Ok(()), |hook| hook(point)))
+}
+
+/// See there.
+#[cfg(not(feature = "fault-injection"))]
+#[inline(always)]
+#[allow(clippy::unnecessary_wraps, reason = "it may fail where faults are injected")]
+#[allow(clippy::inline_always, reason = "nothing is to be left of it")]
+pub(crate) fn at(_: Point) -> io::Result<()> {
+    Ok(())
+}
+
+/// An operation on a device has come to a point.
+pub(crate) fn step(point: Point, path: &Path) -> crate::Result<()> {
+    at(point).map_err(|error| crate::Error::new(crate::ErrorKind::Device, path, error.to_string()))
+}

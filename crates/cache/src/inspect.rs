@@ -1,0 +1,39 @@
+//! What tests look at and do that programs cannot.
+
+use crate::page::Device;
+use crate::{CachedFile, Mapping, Result};
+use std::ops::Range;
+
+/// What a device has of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageState {
+    /// It has a replica.
+    pub is_held: bool,
+    /// The replica lacks changes of others.
+    pub is_behind: bool,
+    /// Home lacks changes that it has released.
+    pub is_pending: bool,
+}
+
+impl CachedFile {
+    /// What a device has of a page.
+    pub fn page_state(&self, device: Device, page: u64) -> PageState {
+        let state = self.shared.lock();
+        let page = state.page(page);
+        let is_held = page.is_held_by(device);
+        PageState { is_held, is_behind: is_held && page.is_behind(device), is_pending: page.is_pending(device) }
+    }
+
+    /// Takes a frame's memory away, acquired or not.
+    pub fn evict(&self, device: Device, frame: usize) -> Result<()> {
+        self.shared.lock().evict(device, frame)
+    }
+}
+
+impl Mapping {
+    /// Publishes what the device has changed in a part, which stays as it is, acquired or not.
+    pub fn publish(&mut self, part: &Range<u64>) -> Result<()> {
+        let (file, device, range) = self.place_of(part)?;
+        file.shared.lock().publish(device, &range)
+    }
+}
