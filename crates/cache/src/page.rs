@@ -47,14 +47,21 @@ struct Details {
     /// How many of them home has.
     at_home: Vec<u32>,
     /// What each device's replica has seen, where it has one.
-    seen: Vec<Seen>,
+    seen: Vec<Option<Box<Seen>>>,
 }
 
 /// What a replica has seen.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Seen {
     home: u32,
+    /// By device; shorter where it has seen none of the others.
     devices: Vec<u32>,
+}
+
+impl Seen {
+    fn of(&self, device: Device) -> u32 {
+        self.devices.get(device).copied().unwrap_or(0)
+    }
 }
 
 /// How what a device has released is written home.
@@ -111,21 +118,28 @@ impl Page {
 
     /// A device with a replica has released a change, one of `devices` devices.
     pub fn released(&mut self, device: Device, devices: usize) {
-        let (home, current) = (self.home, self.current);
+        let (home, current, holders) = (self.home, self.current, self.holders);
         let details = self.details.get_or_insert_with(|| {
             // Who was not current has seen less than home's present version.
-            let seen = |other| Seen { home: home - u32::from(current & bit(other) == 0), devices: vec![0; devices] };
+            let seen = |other| {
+                let seen = Seen { home: home - u32::from(current & bit(other) == 0), devices: vec![] };
+                (holders & bit(other) != 0).then(|| Box::new(seen))
+            };
             let (newest, at_home) = (vec![0; devices], vec![0; devices]);
             Box::new(Details { newest, at_home, seen: (0..devices).map(seen).collect() })
         });
         details.newest[device] += 1;
-        details.seen[device].devices[device] = details.newest[device];
+        if let Some(seen) = &mut details.seen[device] {
+            seen.devices.resize(devices, 0);
+            seen.devices[device] = details.newest[device];
+        }
     }
 
     /// How a device's released changes are written home.
     pub fn how_to_flush(&self, device: Device) -> Flush {
         let Some(details) = &self.details else { return Flush::Plain };
-        let unseen = |other: Device| details.at_home[other] > details.seen[device].devices[other];
+        let seen = |other| details.seen[device].as_ref().map_or(0, |seen| seen.of(other));
+        let unseen = |other: Device| details.at_home[other] > seen(other);
         if (device + 1..details.newest.len()).any(unseen) { Flush::Careful } else { Flush::Plain }
     }
 
@@ -143,7 +157,7 @@ impl Page {
         match &mut self.details {
             None => self.current |= bit(device),
             Some(details) => {
-                details.seen[device] = Seen { home: self.home, devices: details.newest.clone() };
+                details.seen[device] = Some(Box::new(Seen { home: self.home, devices: details.newest.clone() }));
                 self.compact();
             }
         }
@@ -153,6 +167,9 @@ impl Page {
     pub fn dropped(&mut self, device: Device) {
         self.holders &= !bit(device);
         self.current &= !bit(device);
+        if let Some(details) = &mut self.details {
+            details.seen[device] = None;
+        }
         self.compact();
     }
 
@@ -175,12 +192,59 @@ impl Details {
     }
 
     fn is_behind(&self, device: Device, home: u32) -> bool {
-        let seen = &self.seen[device];
-        let newer = |(other, newest): (usize, &u32)| other != device && *newest > seen.devices[other];
+        let Some(seen) = &self.seen[device] else { return true };
+        let newer = |(other, newest): (usize, &u32)| other != device && *newest > seen.of(other);
         seen.home < home || self.newest.iter().enumerate().any(newer)
+    }
+}
+
+#[cfg(test)]
+impl Page {
+    /// Bytes of its versions.
+    fn metadata_bytes(&self) -> usize {
+        let details = self.details.as_ref().map_or(0, |details| {
+            let counts = (details.newest.capacity() + details.at_home.capacity()) * size_of::<u32>();
+            let of_one = |seen: &Seen| size_of::<Seen>() + seen.devices.capacity() * size_of::<u32>();
+            let seen: usize = details.seen.iter().flatten().map(|seen| of_one(seen)).sum();
+            size_of::<Details>() + counts + details.seen.capacity() * size_of::<Option<Box<Seen>>>() + seen
+        });
+        size_of::<Self>() + details
     }
 }
 
 fn bit(device: Device) -> u64 {
     1 << device
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Under one percent of what is cached, with pages of 64 KiB: of a page that nobody has changed, and of one that
+    /// two of a dozen devices write to without end.
+    #[test]
+    fn versions_take_little_memory() {
+        let (page_bytes, devices) = (64 << 10, 12);
+        let mut page = Page::new();
+        (0..devices).for_each(|device| page.fetched(device));
+        // And for each device up to which doubt it was compared.
+        let compared = devices * size_of::<u32>();
+        assert!((page.metadata_bytes() + compared) * 500 < page_bytes, "{}", page.metadata_bytes());
+        let mut page = Page::new();
+        for round in 0..10 {
+            for device in [3, 7] {
+                page.fetched(device);
+                page.released(device, devices);
+                if round % 2 == 0 {
+                    page.flushed(device);
+                }
+                let pending: Vec<_> = page.pending().collect();
+                for device in pending {
+                    page.flushed(device);
+                }
+            }
+        }
+        page.released(3, devices);
+        assert!((page.metadata_bytes() + compared) * 100 < page_bytes, "{}", page.metadata_bytes());
+    }
 }
