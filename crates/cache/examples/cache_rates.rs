@@ -202,14 +202,42 @@ fn main() -> Outcome<()> {
         timed(|| Ok(uncached.read_exact_at(&mut buffer, 0)?))
     })?;
     println!("a CPU's read of the file from storage           {:9.3} ms  {:7.1} GB/s", storage * 1e3, rate(storage));
-    settle(&file, &mut mapping)?;
+    // Without registrations, which keep pages in the page cache.
+    let options_of_router = RouterOptions { mapped_bytes: 0, ..RouterOptions::default() };
+    let by_itself = Cache::new(&[Arc::new(Router::new(&device, options_of_router))], options)?;
+    let cached = by_itself.open(&path)?;
+    let mut holder = cached.map_on(0, 0..bytes, false)?;
+    settle(&cached, &mut holder)?;
     let served = best(|_| {
         forget();
-        timed(|| Ok(file.read(0, &mut buffer)?))
+        timed(|| Ok(cached.read(0, &mut buffer)?))
     })?;
     println!("the same, from the device                       {:9.3} ms  {:7.1} GB/s", served * 1e3, rate(served));
-    let pages = cache.counts().served;
-    println!("                                                {pages} pages were served by it");
+    let requests = 1024;
+    let part = &mut buffer[..PAGE as usize];
+    let at_random = best(|_| {
+        forget();
+        timed(|| {
+            (0..requests)
+                .try_for_each(|number| Ok(cached.read(number * 7919 % (bytes / PAGE) * PAGE, part).map(drop)?))
+        })
+    })?;
+    let from_storage = best(|_| {
+        forget();
+        timed(|| {
+            (0..requests)
+                .try_for_each(|number| Ok(uncached.read_exact_at(part, (number * 7919 % (bytes / PAGE)) * PAGE)?))
+        })
+    })?;
+    let each = |seconds: f64| seconds * 1e6 / requests as f64;
+    println!(
+        "64 KiB at random, from the device               {:9.3} us  {:7.1} us from storage",
+        each(at_random),
+        each(from_storage)
+    );
+    println!("                                                {} pages were served", by_itself.counts().served);
+    drop((holder, cached, by_itself));
+    settle(&file, &mut mapping)?;
 
     // A second replica on the same device has what the first released.
     let mut other = file.map_on(1, 0..bytes, true)?;

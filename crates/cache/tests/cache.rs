@@ -135,7 +135,8 @@ fn what_one_releases_the_other_acquires_and_cpus_see() {
             let mut seen = [0; 5];
             assert_eq!(file.read(5000, &mut seen).unwrap(), 5);
             assert_eq!(&seen, b"firXY");
-            assert_eq!(&world.file()[5000..5005], b"firXY", "a CPU's read has brought it home");
+            file.sync().unwrap();
+            assert_eq!(&world.file()[5000..5005], b"firXY");
             one.acquire(0..100_000).unwrap();
             assert_eq!(load(&devices[0], &one, 5000, 5), b"firXY");
         }

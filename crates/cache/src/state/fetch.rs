@@ -290,17 +290,15 @@ impl State {
     fn peer_with(&self, device: Device, pages: &Range<u64>) -> Option<Device> {
         let backend = |device: Device| Some(self.replicas[device].as_ref()?.memory.device.id().backend);
         let is_peer = |other: &Device| *other != device && backend(*other) == backend(device);
-        let has_all = |other: &Device| pages.clone().all(|page| self.has_home_content(*other, page));
+        let has_all = |other: &Device| pages.clone().all(|page| self.is_up_to_date(*other, page));
         (0..self.replicas.len()).filter(is_peer).find(has_all)
     }
 
-    /// Whether a device has a page as it is at home, as far as is known at the latest look.
-    pub(super) fn has_home_content(&self, device: Device, page: u64) -> bool {
+    /// Whether a device has a page as it is at home, with what it has itself released, as far as is known at the
+    /// latest look.
+    pub(super) fn is_up_to_date(&self, device: Device, page: u64) -> bool {
         let state = &self.pages[page as usize];
-        state.is_held_by(device)
-            && !state.is_behind(device)
-            && !state.is_pending(device)
-            && self.compared[device][page as usize] == self.doubt
+        state.is_held_by(device) && !state.is_behind(device) && self.compared[device][page as usize] == self.doubt
     }
 
     /// Pages that the device may have changed since its last release: its bytes stay on top.

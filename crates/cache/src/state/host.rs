@@ -13,6 +13,23 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::PoisonError;
 use std::thread;
+use std::time::{Duration, Instant};
+
+/// From here on several threads copy from a device, which is quicker than one from the page cache.
+const LONG_BYTES: u64 = 16 << 20;
+
+/// How long a copy is waited for awake.
+const AWAKE: Duration = Duration::from_micros(100);
+
+/// Where a CPU's read of a page comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// The file.
+    Home,
+    /// The file, once what was released has come there.
+    Pending,
+    Device(Device),
+}
 
 /// Less than this is not worth several threads.
 const LANE_BYTES_MIN: usize = 4 << 20;
@@ -41,42 +58,84 @@ impl State {
         if offset >= end {
             return Ok(0);
         }
-        self.flush_range(&(offset..end))?;
-        let wanted = (end - offset) as usize;
-        let mut done = 0;
-        while done < wanted {
-            let at = offset + done as u64;
-            let rest = &mut buffer[done..wanted];
-            let file = self.home.file.buffered();
-            // What is in the page cache comes from there, the rest from a device that has it.
-            match OsStorage.read_cached_at(file, rest, at) {
-                Ok(read) if read > 0 => done += read,
-                _ => done += self.read_uncached(at, rest)?,
+        let mut at = offset;
+        while at < end {
+            let page = at / self.page_bytes;
+            let source = self.source_of(page, end - at);
+            let pages = self.pages_of(&(at..end));
+            let until = pages.into_iter().find(|other| self.source_of(*other, end - at) != source);
+            let run = at..until.map_or(end, |page| page * self.page_bytes);
+            let buffer = &mut buffer[(at - offset) as usize..(run.end - offset) as usize];
+            match source {
+                Source::Device(device) => {
+                    self.read_from_device(device, at, buffer)?;
+                    self.counts.served += self.pages_of(&run).count() as u64;
+                }
+                Source::Pending => {
+                    self.flush_range(&run)?;
+                    self.read_file(&run, buffer)?;
+                }
+                Source::Home => self.read_plain(&run, buffer)?,
             }
+            at = run.end;
         }
-        Ok(wanted)
+        Ok((end - offset) as usize)
     }
 
-    /// Bytes that are not in the page cache: from a device that has them as they are at home, else from storage.
-    /// As many as come from one place.
-    fn read_uncached(&mut self, at: u64, buffer: &mut [u8]) -> Result<usize> {
-        let pages = self.pages_of(&(at..at + buffer.len() as u64));
-        let holder = |page: u64| (0..self.replicas.len()).find(|device| self.has_home_content(*device, page));
-        let first = holder(pages.start);
-        let end = pages.clone().find(|page| holder(*page) != first).unwrap_or(pages.end);
-        let len = buffer.len().min((end * self.page_bytes - at) as usize);
-        let buffer = &mut buffer[..len];
-        if let Some(device) = first {
-            self.read_from_device(device, at, buffer)?;
-            self.counts.served += end - pages.start;
-        } else {
-            let read = self.home.file.buffered().read_exact_at(buffer, at);
-            read.map_err(|error| {
-                let detail = format!("reading {len} bytes at {at} failed: {error}");
-                Error::new(ErrorKind::Read, self.path(), detail)
-            })?;
+    /// Where a page comes from that is read with so many bytes behind it.
+    fn source_of(&self, page: u64, bytes: u64) -> Source {
+        let is_pending = self.pages[page as usize].pending().next().is_some();
+        // A device that is up to date has everything that was released, also what is not home yet. Long reads are
+        // quicker from there than from the page cache, by several threads.
+        if (is_pending || bytes >= LONG_BYTES)
+            && let Some(device) = self.holder(page)
+        {
+            return Source::Device(device);
         }
-        Ok(len)
+        if is_pending { Source::Pending } else { Source::Home }
+    }
+
+    /// A device whose replica is up to date.
+    fn holder(&self, page: u64) -> Option<Device> {
+        (0..self.replicas.len()).find(|device| self.is_up_to_date(*device, page))
+    }
+
+    /// Reads what home has: from the page cache, what it lacks from a device that has it, the rest from storage.
+    fn read_plain(&mut self, range: &Range<u64>, buffer: &mut [u8]) -> Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let rest = &mut buffer[(at - range.start) as usize..];
+            match OsStorage.read_cached_at(self.home.file.buffered(), rest, at) {
+                Ok(read) if read > 0 => at += read as u64,
+                _ => at = self.read_uncached(at, rest)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that are not in the page cache, as many as come from one place; where they end.
+    fn read_uncached(&mut self, at: u64, buffer: &mut [u8]) -> Result<u64> {
+        let range = at..at + buffer.len() as u64;
+        let holder = self.holder(at / self.page_bytes);
+        let other = self.pages_of(&range).find(|page| self.holder(*page) != holder);
+        let run = at..other.map_or(range.end, |page| page * self.page_bytes);
+        let buffer = &mut buffer[..(run.end - at) as usize];
+        match holder {
+            Some(device) => {
+                self.read_from_device(device, at, buffer)?;
+                self.counts.served += self.pages_of(&run).count() as u64;
+            }
+            None => self.read_file(&run, buffer)?,
+        }
+        Ok(run.end)
+    }
+
+    fn read_file(&self, range: &Range<u64>, buffer: &mut [u8]) -> Result<()> {
+        let read = self.home.file.buffered().read_exact_at(buffer, range.start);
+        read.map_err(|error| {
+            let detail = format!("reading {} bytes at {} failed: {error}", buffer.len(), range.start);
+            Error::new(ErrorKind::Read, self.path(), detail)
+        })
     }
 
     fn read_from_device(&self, device: Device, at: u64, buffer: &mut [u8]) -> Result<()> {
@@ -166,7 +225,7 @@ fn download_strip(
                 Ok((start, stream.record()?))
             });
             if let Some((start, event)) = filled.take() {
-                event.wait()?;
+                arrived(&event)?;
                 let end = to.len().min(start + half);
                 to[start..end].copy_from_slice(&emptying[..end - start]);
             }
@@ -178,4 +237,16 @@ fn download_strip(
     let outcome = copy();
     // Whatever failed, nothing writes to the slot when it is used again.
     outcome.and(stream.synchronize())
+}
+
+/// Waits for a copy: awake for a moment, as being woken takes longer than a short copy.
+fn arrived(event: &Event) -> bifolio_device::Result<()> {
+    let started = Instant::now();
+    while started.elapsed() < AWAKE {
+        if event.query()? {
+            return Ok(());
+        }
+        std::hint::spin_loop();
+    }
+    event.wait()
 }
