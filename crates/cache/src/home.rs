@@ -1,12 +1,17 @@
 //! The file: writing bytes to it, and knowing whether somebody else has changed it.
 
 use crate::fault::{Point, at};
+use crate::fragments::{Fragments, count_runs, runs_of};
 use bifolio_io::{Observation, OpenFile};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+
+/// Where runs are shorter than this on the average, they are written many at a time: a call for each costs as much
+/// as a page fault and the copying of a page.
+const RUN_BYTES_MIN: usize = 1024;
 
 /// A file's home, and what is known of its state.
 #[derive(Debug)]
@@ -15,6 +20,8 @@ pub(crate) struct Home {
     seen: Option<Observation>,
     /// Made with the first write: giving one back takes the kernel milliseconds.
     watch: Option<Watch>,
+    /// Made when first needed.
+    pub(crate) fragments: Option<Fragments>,
 }
 
 /// Tells whether another process has opened a file (fanotify on one inode, which any process may have since
@@ -24,7 +31,7 @@ struct Watch(OwnedFd);
 
 impl Home {
     pub(crate) fn new(file: std::sync::Arc<OpenFile>) -> Self {
-        Self { file, seen: None, watch: None }
+        Self { file, seen: None, watch: None, fragments: None }
     }
 
     /// Whether it is certain that nobody but this cache has changed the file since the last look; from now on
@@ -58,7 +65,7 @@ impl Home {
         let is_watched = self.watch.as_ref().is_some_and(|watch| watch.others_opened().is_some());
         let was_known = self.seen.as_ref().is_some_and(|seen| self.file.is_unchanged_since(seen).unwrap_or(false));
         let link = format!("/proc/self/fd/{}", self.file.buffered().as_raw_fd());
-        let outcome = File::options().write(true).open(link).and_then(|file| work(&file));
+        let outcome = File::options().read(true).write(true).open(link).and_then(|file| work(&file));
         self.seen = None;
         // What a write that failed has left is not known. The look comes before the question: whoever opens the
         // file after it changes its times, and whoever did before is reported.
@@ -118,12 +125,38 @@ impl Watch {
     }
 }
 
-/// Writes those bytes of a page that a mask has, and no others. Bytes between them are other writers', who may
-/// write them at any moment. Bytes of the mask before `done` are written, after a failure as well.
-pub(crate) fn write_masked(file: &File, offset: u64, content: &[u8], mask: &[u8], done: &mut usize) -> io::Result<()> {
+/// Writes those bytes that a mask has, and no others. Bytes between them are other writers', who may write them at
+/// any moment. Bytes of the mask before `done` are written, after a failure as well.
+pub(crate) fn write_masked(
+    file: &File,
+    offset: u64,
+    content: &[u8],
+    mask: &[u8],
+    done: &mut usize,
+    fragments: &mut Option<Fragments>,
+) -> io::Result<()> {
     at(Point::HomeOpened)?;
-    for run in runs_of(mask, content.len()) {
-        *done = run.start;
+    if count_runs(mask, content.len()) > content.len() / RUN_BYTES_MIN {
+        if fragments.is_none() {
+            *fragments = Fragments::new(content.len()).ok();
+        }
+        let mut ended = Ok(());
+        let runs = runs_of(mask, content.len()).take_while(|_| {
+            ended = at(Point::HomeRun);
+            ended.is_ok()
+        });
+        // What cannot be mapped, or was cut, is written, or refused, below.
+        if let Some(fragments) = fragments
+            && fragments.write(file, offset, content, runs, |end| *done = end).is_ok()
+        {
+            ended?;
+            *done = content.len();
+            return Ok(());
+        }
+    }
+    let from = *done;
+    for run in runs_of(mask, content.len()).filter(|run| run.end > from) {
+        *done = run.start.max(from);
         while *done < run.end {
             at(Point::HomeRun)?;
             match file.write_at(&content[*done..run.end], offset + *done as u64) {
@@ -151,44 +184,9 @@ pub(crate) fn write_all(file: &File, offset: u64, bytes: &[u8]) -> io::Result<()
     at(Point::Written)
 }
 
-/// The runs of set bits of a mask for `len` bytes.
-pub(crate) fn runs_of(mask: &[u8], len: usize) -> impl Iterator<Item = std::ops::Range<usize>> + '_ {
-    let is_set = move |at: usize| at < len && mask[at / 8] >> (at % 8) & 1 == 1;
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        while at < len && !is_set(at) {
-            // Whole words of the mask without a bit, and whole bytes.
-            at = if at % 64 == 0 && mask[at / 8..].first_chunk().is_some_and(|word| *word == [0; 8]) {
-                at + 64
-            } else if at % 8 == 0 && mask[at / 8] == 0 {
-                at + 8
-            } else {
-                at + 1
-            };
-        }
-        let start = at.min(len);
-        while is_set(at) {
-            at = if at % 8 == 0 && mask[at / 8] == 0xff && at + 8 <= len { at + 8 } else { at + 1 };
-        }
-        (start < at.min(len)).then(|| start..at.min(len))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn runs_are_those_of_the_mask() {
-        let runs = |mask: &[u8], len| runs_of(mask, len).collect::<Vec<_>>();
-        assert_eq!(runs(&[0, 0], 16), vec![]);
-        assert_eq!(runs(&[0xff, 0xff], 16), [0..16]);
-        assert_eq!(runs(&[0xff, 0xff], 13), [0..13]);
-        assert_eq!(runs(&[0b0110_0001, 0b1000_0000, 0b1], 24), [0..1, 5..7, 15..17]);
-        let mut long = [0; 40];
-        (long[17], long[32]) = (2, 1);
-        assert_eq!(runs(&long, 320), [137..138, 256..257]);
-    }
 
     #[test]
     fn openings_by_other_processes_are_told_from_our_own() {

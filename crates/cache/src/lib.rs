@@ -31,6 +31,7 @@ pub mod fault;
 #[cfg(not(feature = "fault-injection"))]
 #[allow(dead_code, unreachable_pub, reason = "points are listed for the tests that inject faults")]
 mod fault;
+mod fragments;
 mod home;
 #[cfg(feature = "fault-injection")]
 pub mod inspect;

@@ -94,7 +94,9 @@ impl State {
             }
         }
         let path = self.path().to_owned();
-        let written = self.home.write(|file| write_masked(file, bytes.start, content, masks, done));
+        let mut fragments = self.home.fragments.take();
+        let written = self.home.write(|file| write_masked(file, bytes.start, content, masks, done, &mut fragments));
+        self.home.fragments = fragments;
         written.map_err(|error| Error::writing(&path, error))
     }
 

@@ -21,16 +21,6 @@ const LONG_BYTES: u64 = 16 << 20;
 /// How long a copy is waited for awake.
 const AWAKE: Duration = Duration::from_micros(100);
 
-/// Where a CPU's read of a page comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
-    /// The file.
-    Home,
-    /// The file, once what was released has come there.
-    Pending,
-    Device(Device),
-}
-
 /// Less than this is not worth several threads.
 const LANE_BYTES_MIN: usize = 4 << 20;
 
@@ -58,59 +48,25 @@ impl State {
         if offset >= end {
             return Ok(0);
         }
+        // Also what a device could show without: whoever is told of what is read here may look at the file himself.
+        self.flush_range(&(offset..end))?;
+        let is_long = end - offset >= LONG_BYTES;
         let mut at = offset;
         while at < end {
-            let page = at / self.page_bytes;
-            let source = self.source_of(page, end - at);
-            let pages = self.pages_of(&(at..end));
-            let until = pages.into_iter().find(|other| self.source_of(*other, end - at) != source);
-            let run = at..until.map_or(end, |page| page * self.page_bytes);
-            let buffer = &mut buffer[(at - offset) as usize..(run.end - offset) as usize];
-            match source {
-                Source::Device(device) => {
-                    self.read_from_device(device, at, buffer)?;
-                    self.counts.served += self.pages_of(&run).count() as u64;
-                }
-                Source::Pending => {
-                    self.flush_range(&run)?;
-                    self.read_file(&run, buffer)?;
-                }
-                Source::Home => self.read_plain(&run, buffer)?,
-            }
-            at = run.end;
+            let rest = &mut buffer[(at - offset) as usize..(end - offset) as usize];
+            // What is in the page cache comes from there, what it lacks from a device that has it. Long reads are
+            // quicker from the device, by several threads.
+            let is_quicker = is_long && self.holder(at / self.page_bytes).is_some();
+            let mut cached = || OsStorage.read_cached_at(self.home.file.buffered(), rest, at).unwrap_or(0);
+            let read = if is_quicker { 0 } else { cached() };
+            at = if read > 0 { at + read as u64 } else { self.read_uncached(at, rest)? };
         }
         Ok((end - offset) as usize)
-    }
-
-    /// Where a page comes from that is read with so many bytes behind it.
-    fn source_of(&self, page: u64, bytes: u64) -> Source {
-        let is_pending = self.pages[page as usize].pending().next().is_some();
-        // A device that is up to date has everything that was released, also what is not home yet. Long reads are
-        // quicker from there than from the page cache, by several threads.
-        if (is_pending || bytes >= LONG_BYTES)
-            && let Some(device) = self.holder(page)
-        {
-            return Source::Device(device);
-        }
-        if is_pending { Source::Pending } else { Source::Home }
     }
 
     /// A device whose replica is up to date.
     fn holder(&self, page: u64) -> Option<Device> {
         (0..self.replicas.len()).find(|device| self.is_up_to_date(*device, page))
-    }
-
-    /// Reads what home has: from the page cache, what it lacks from a device that has it, the rest from storage.
-    fn read_plain(&mut self, range: &Range<u64>, buffer: &mut [u8]) -> Result<()> {
-        let mut at = range.start;
-        while at < range.end {
-            let rest = &mut buffer[(at - range.start) as usize..];
-            match OsStorage.read_cached_at(self.home.file.buffered(), rest, at) {
-                Ok(read) if read > 0 => at += read as u64,
-                _ => at = self.read_uncached(at, rest)?,
-            }
-        }
-        Ok(())
     }
 
     /// Bytes that are not in the page cache, as many as come from one place; where they end.
