@@ -33,7 +33,7 @@ def test_an_example_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     elif "mapping" in names:
         content = README.read_bytes()
         assert names["seen"] == b"%" + content[1:2]
-        assert (tmp_path / "README.md").read_bytes() == b"%" + content[1:]
+        assert (tmp_path / "copy.md").read_bytes() == b"%" + content[1:]
     else:
         content, memory = README.read_bytes(), names["memory"]
         assert names["read"] == len(content)
