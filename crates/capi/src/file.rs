@@ -32,6 +32,10 @@ pub const BF_NORMAL: u32 = 0;
 pub const BF_SEQUENTIAL: u32 = 1;
 /// Advice: do not read ahead.
 pub const BF_RANDOM: u32 = 2;
+/// Advice for mappings: it will be acquired soon.
+pub const BF_WILLNEED: u32 = 3;
+/// Advice for mappings: it will not be acquired for a while.
+pub const BF_DONTNEED: u32 = 4;
 
 /// One extent of a batch.
 #[allow(non_camel_case_types, reason = "C names")]

@@ -25,10 +25,11 @@ pub use context::{
     bf_device, bf_free, bf_options,
 };
 pub use file::{
-    BF_CREATE, BF_DURABLE, BF_NORMAL, BF_RANDOM, BF_READ, BF_SEQUENTIAL, BF_WRITE, bf_advise, bf_close, bf_explain,
-    bf_extent, bf_file, bf_open, bf_read, bf_read_batch, bf_size, bf_stripe_create, bf_sync, bf_write,
+    BF_CREATE, BF_DONTNEED, BF_DURABLE, BF_NORMAL, BF_RANDOM, BF_READ, BF_SEQUENTIAL, BF_WILLNEED, BF_WRITE, bf_advise,
+    bf_close, bf_explain, bf_extent, bf_file, bf_open, bf_read, bf_read_batch, bf_size, bf_stripe_create, bf_sync,
+    bf_write,
 };
-pub use mapping::{BF_MAP_ONGPU, bf_cache_stats, bf_macquire, bf_mmap, bf_mrelease, bf_msync, bf_munmap};
+pub use mapping::{BF_MAP_ONGPU, bf_cache_stats, bf_macquire, bf_madvise, bf_mmap, bf_mrelease, bf_msync, bf_munmap};
 pub use request::{
     bf_read_on_stream, bf_request, bf_request_cancel, bf_request_free, bf_request_is_done, bf_request_wait,
     bf_submit_batch, bf_submit_read, bf_submit_write,

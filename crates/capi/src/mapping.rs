@@ -1,7 +1,9 @@
 //! Files mapped on devices, in the manner of `mmap(2)`: the face of the cache of the process.
 
 use crate::bf_ptr;
+use crate::file::{BF_DONTNEED, BF_NORMAL, BF_RANDOM, BF_WILLNEED};
 use crate::status::{Failure, Outcome, bf_status, owned_text, status, store, text};
+use bifolio_cache::Advice;
 use bifolio_cache::process::{address, cache};
 use bifolio_device::{DeviceChoice, DevicePtr};
 use std::ffi::{c_char, c_int};
@@ -83,6 +85,24 @@ pub unsafe extern "C" fn bf_mrelease(ptr: bf_ptr, length: u64) -> bf_status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bf_msync(ptr: bf_ptr, length: u64) -> bf_status {
     status(|| Ok(address::sync(DevicePtr(ptr), length)?))
+}
+
+/// Says what will be done with bytes of a mapping, as madvise does: with `BF_WILLNEED` they are brought in the
+/// background as far as there is room, with `BF_DONTNEED` the memory of what is not acquired is given back, after
+/// what was released of it has been written to the file. `BF_RANDOM` ends bringing ahead what follows a sequence of
+/// acquires, `BF_NORMAL` begins it again. `ptr` and `length` are any bytes inside the mapping.
+#[unsafe(no_mangle)]
+pub extern "C" fn bf_madvise(ptr: bf_ptr, length: u64, advice: u32) -> bf_status {
+    status(|| {
+        let advice = match advice {
+            BF_NORMAL => Advice::Normal,
+            BF_RANDOM => Advice::Random,
+            BF_WILLNEED => Advice::WillNeed,
+            BF_DONTNEED => Advice::DontNeed,
+            _ => return Err(Failure::argument(format!("the advice {advice} does not exist for mappings"))),
+        };
+        Ok(address::advise(DevicePtr(ptr), length, advice)?)
+    })
 }
 
 /// Ends a mapping, all of it: `mapping` and `length` are those of `bf_mmap`. What was changed and not released is

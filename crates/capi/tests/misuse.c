@@ -61,6 +61,7 @@ static void mappings(const char *path)
     bf_ptr wild[] = {0, 1, UINT64_MAX, mapping - 1, mapping + 20000, (bf_ptr)(uintptr_t)&mapping};
     for (size_t i = 0; i < sizeof wild / sizeof *wild; i++) {
         EXPECT(bf_macquire(wild[i], 1) == BF_ERROR_RANGE && bf_mrelease(wild[i], 1) == BF_ERROR_RANGE);
+        EXPECT(bf_madvise(wild[i], 1, BF_WILLNEED) == BF_ERROR_RANGE);
         EXPECT(bf_msync(wild[i], 1) == BF_ERROR_RANGE && bf_munmap(wild[i], 10000) == BF_ERROR_RANGE);
     }
     EXPECT(bf_macquire(mapping, 0) == BF_ERROR_RANGE && bf_macquire(mapping, UINT64_MAX) == BF_ERROR_RANGE);

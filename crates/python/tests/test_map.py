@@ -39,6 +39,28 @@ def test_a_mapped_file_is_an_array_and_comes_once(path: Path, content: bytes) ->
     assert mapping.closed
 
 
+def test_advice_brings_pages_and_gives_them_back(path: Path, content: bytes) -> None:
+    with bifolio.map(path, device="host:2") as mapping:
+        mapping.advise("will_need")
+        wanted = -(-len(content) // PAGE)
+        deadline = time.monotonic() + 20
+        while mapping.acquire().fetched and time.monotonic() < deadline:
+            mapping.release()
+        report = mapping.acquire()
+        assert (report.fetched, report.hits) == (0, wanted)
+        mapping.advise("dont_need")
+        assert bytes(memoryview(mapping)) == content, "what is acquired stays"
+        mapping.release()
+        mapping.release()
+        mapping.advise("dont_need")
+        assert mapping.acquire().fetched == wanted
+        mapping.release()
+        with pytest.raises(ValueError, match="no advice"):
+            mapping.advise("sequential")
+        with pytest.raises((ValueError, IndexError, bifolio.Error)):
+            mapping.advise("random", len(content), 1)
+
+
 def test_a_part_is_mapped_and_acquired_by_itself(path: Path, content: bytes) -> None:
     with bifolio.map(path, 100_000, 200_000, device="host:1") as mapping:
         with mapping.acquired(5, 70_000) as part:

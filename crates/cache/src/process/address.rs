@@ -10,7 +10,7 @@
 //! `fork` has none of them: everything here is refused in it.
 
 use super::{cache, refuse_children};
-use crate::{CachedFile, Error, ErrorKind, Mapping, Report, Result};
+use crate::{Advice, CachedFile, Error, ErrorKind, Mapping, Report, Result};
 use bifolio_device::{BackendKind, DeviceChoice, DeviceId, DevicePtr};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -202,6 +202,14 @@ pub fn release(ptr: DevicePtr, len: u64) -> Result<Report> {
 /// As [`acquire`].
 pub fn sync(ptr: DevicePtr, len: u64) -> Result<()> {
     mappings_of(ptr, len)?.iter().try_for_each(|(entry, _)| entry.lock().sync())
+}
+
+/// Says what will be done with bytes of a mapping: see [`Mapping::advise`].
+///
+/// # Errors
+/// As [`acquire`].
+pub fn advise(ptr: DevicePtr, len: u64, advice: Advice) -> Result<()> {
+    mappings_of(ptr, len)?.into_iter().try_for_each(|(entry, part)| entry.lock().advise(part, advice))
 }
 
 /// Ends a mapping: all of it, once for each time that it was mapped. What was changed and not released is

@@ -5,7 +5,7 @@ use crate::buffer::{DEFAULT_STREAM, Lent};
 use crate::error::{bad, of_cache, of_device, of_request, unsupported};
 use crate::stream::RawStream;
 use bifolio_cache::process::cache;
-use bifolio_cache::{CachedFile, Mapping, Pin, Result};
+use bifolio_cache::{Advice, CachedFile, Mapping, Pin, Result};
 use bifolio_device::fork::Birth;
 use bifolio_device::{BackendKind, DeviceChoice, DeviceId};
 use bifolio_io::{OpenFile, process};
@@ -125,6 +125,10 @@ impl Held {
 
     pub(super) fn pin(&self, part: Range<u64>) -> PyResult<Kept> {
         self.with(|open| open.mapping.pin(part)).map(|pin| Kept(Some(pin), Birth::here()))
+    }
+
+    pub(super) fn advise(&self, part: Range<u64>, advice: Advice) -> PyResult<()> {
+        self.with(|open| open.mapping.advise(part, advice))
     }
 
     pub(super) fn sync(&self) -> PyResult<()> {

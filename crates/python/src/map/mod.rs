@@ -21,6 +21,7 @@ use crate::error::{bad, of_cache};
 use crate::explain::{choice_of, to_python};
 use crate::life::{Shared, begin, detached};
 use crate::stream::RawStream;
+use bifolio_cache::Advice;
 use bifolio_cache::process::cache;
 use bifolio_device::{BackendKind, DeviceChoice};
 use held::Held;
@@ -147,6 +148,25 @@ impl Mapping {
     fn acquired(&self, offset: Count, length: Option<Count>, stream: Option<RawStream>) -> PyResult<Acquired> {
         self.held()?;
         Ok(Acquired::new(Lender::new(self.lender.held.clone(), self.part(offset, length)), stream))
+    }
+
+    /// Says what will be done with a part: `"will_need"` brings it in the background as far as there is room,
+    /// `"dont_need"` gives back the memory of what is not acquired; `"random"` ends bringing ahead what follows a
+    /// sequence of acquires, in all of the mapping, and `"normal"` begins it again.
+    #[pyo3(signature = (advice, offset = Count(0), length = None), text_signature = "($self, advice, offset=0, length=None)")]
+    fn advise(&self, py: Python<'_>, advice: &str, offset: Count, length: Option<Count>) -> PyResult<()> {
+        let advice = match advice {
+            "normal" => Advice::Normal,
+            "random" => Advice::Random,
+            "will_need" => Advice::WillNeed,
+            "dont_need" => Advice::DontNeed,
+            other => {
+                let choices = "use \"will_need\", \"dont_need\", \"random\" or \"normal\"";
+                return Err(bad(format!("there is no advice {other:?}: {choices}")));
+            }
+        };
+        let (held, part) = (self.held()?, self.part(offset, length));
+        detached(py, || held.advise(part, advice))
     }
 
     /// Publishes what was changed in all that is acquired, which stays so, writes everything released to the
