@@ -16,6 +16,8 @@
 //! does not compile or answers wrongly is replaced by its host path, and [`KernelStatus`] says so
 //! with the reason: results are right either way.
 
+pub mod aes;
+pub mod aes_xts;
 pub mod byte_mask;
 pub mod demand;
 pub mod known_answer;
@@ -40,5 +42,5 @@ const DIFFER_H: (&str, &str) = ("differ.h", include_str!("cl/differ.h"));
 const WORD_BYTES: u64 = 16;
 
 /// Every module of this crate, for tools that compile them all.
-pub const MODULES: [&bifolio_device::ModuleSource; 4] =
-    [&page_diff::MODULE, &scatter::MODULE, &merge::MODULE, &byte_mask::MODULE];
+pub const MODULES: [&bifolio_device::ModuleSource; 5] =
+    [&page_diff::MODULE, &scatter::MODULE, &merge::MODULE, &byte_mask::MODULE, &aes_xts::MODULE];

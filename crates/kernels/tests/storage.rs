@@ -1,0 +1,71 @@
+//! The kernels of the storage services against their oracles on every device of this machine, and the
+//! oracles against the standards' vectors.
+
+#[path = "support/devices.rs"]
+mod opened;
+mod support;
+
+use bifolio_device::BackendKind;
+use bifolio_kernels::aes::{Direction, KeySize};
+use bifolio_kernels::aes_xts::{self, IvUnit, Sectors};
+use bifolio_kernels::known_answer::Draw;
+use opened::devices;
+
+const SIZES: [KeySize; 2] = [KeySize::Aes128, KeySize::Aes256];
+
+/// Counts around one thread's eight tweaks, one group's 64 units of 512 bytes and its 2048 tweaks.
+#[test]
+fn xts_is_its_oracle_for_every_sector_size_and_count() {
+    for device in devices(BackendKind::ALL) {
+        let (stream, module) = (device.create_stream().unwrap(), device.load_module(&aes_xts::MODULE).unwrap());
+        let mut draw = Draw::afresh();
+        for (count, bytes) in [
+            (0, 512),
+            (1, 512),
+            (7, 512),
+            (9, 512),
+            (63, 512),
+            (65, 512),
+            (2049, 512),
+            (5, 1024),
+            (33, 2048),
+            (1, 4096),
+            (7, 4096),
+            (9, 4096),
+        ] {
+            for size in SIZES {
+                let outcome = aes_xts::Case::draw(&mut draw, size, count, bytes).run(&stream, &module);
+                outcome.unwrap_or_else(|wrong| panic!("{}: {count} sectors: {wrong}", device.id()));
+            }
+        }
+    }
+}
+
+/// IEEE 1619-2007, appendix B: the first blocks of vectors 4 (AES-128) and 10 (AES-256), whole data units of
+/// 512 bytes.
+#[test]
+fn xts_gives_the_vectors_of_the_standard() {
+    let plain: Vec<u8> = (0..512_usize).map(|at| at as u8).collect();
+    let vectors = [
+        ("2718281828459045235360287471352631415926535897932384626433832795", 0, "27a7479befa1d476489f308cd4cfa6e2"),
+        (
+            "2718281828459045235360287471352662497757247093699959574966967627\
+             3141592653589793238462643383279502884197169399375105820974944592",
+            0xff,
+            "1c3b3a102f770386e4836c99e370cf9b",
+        ),
+    ];
+    for (key, first_iv, head) in vectors {
+        let (mut data, key) = (plain.clone(), hex(key));
+        let sectors = Sectors { bytes: 512, first_iv, iv_unit: IvUnit::Sector };
+        aes_xts::oracle(Direction::Encrypt, &key, sectors, &mut data);
+        assert_eq!(data[..16], hex(head));
+        aes_xts::oracle(Direction::Decrypt, &key, sectors, &mut data);
+        assert!(data == plain);
+    }
+}
+
+fn hex(digits: &str) -> Vec<u8> {
+    let digits: String = digits.split_whitespace().collect();
+    (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
+}
