@@ -25,6 +25,7 @@ mod load;
 pub mod merge;
 pub mod page_diff;
 mod page_list;
+pub mod raid6;
 pub mod scatter;
 
 pub use load::{KernelPath, KernelStatus, Kernels};
@@ -42,5 +43,5 @@ const DIFFER_H: (&str, &str) = ("differ.h", include_str!("cl/differ.h"));
 const WORD_BYTES: u64 = 16;
 
 /// Every module of this crate, for tools that compile them all.
-pub const MODULES: [&bifolio_device::ModuleSource; 5] =
-    [&page_diff::MODULE, &scatter::MODULE, &merge::MODULE, &byte_mask::MODULE, &aes_xts::MODULE];
+pub const MODULES: [&bifolio_device::ModuleSource; 6] =
+    [&page_diff::MODULE, &scatter::MODULE, &merge::MODULE, &byte_mask::MODULE, &aes_xts::MODULE, &raid6::MODULE];

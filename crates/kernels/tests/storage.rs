@@ -9,6 +9,7 @@ use bifolio_device::BackendKind;
 use bifolio_kernels::aes::{Direction, KeySize};
 use bifolio_kernels::aes_xts::{self, IvUnit, Sectors};
 use bifolio_kernels::known_answer::Draw;
+use bifolio_kernels::raid6::{self, Geometry};
 use opened::devices;
 
 const SIZES: [KeySize; 2] = [KeySize::Aes128, KeySize::Aes256];
@@ -36,6 +37,26 @@ fn xts_is_its_oracle_for_every_sector_size_and_count() {
             for size in SIZES {
                 let outcome = aes_xts::Case::draw(&mut draw, size, count, bytes).run(&stream, &module);
                 outcome.unwrap_or_else(|wrong| panic!("{}: {count} sectors: {wrong}", device.id()));
+            }
+        }
+    }
+}
+
+/// Data members around the batches of four, chunks around a piece of 4 KiB.
+#[test]
+fn raid6_is_its_oracle_for_every_width_and_chunk() {
+    for device in devices(BackendKind::ALL) {
+        let (stream, module) = (device.create_stream().unwrap(), device.load_module(&raid6::MODULE).unwrap());
+        let mut draw = Draw::afresh();
+        let shapes = [(1, 16), (2, 48), (3, 4080), (4, 4096), (5, 4112), (9, 8192), (10, 65536), (255, 32)];
+        for (data, chunk_bytes) in shapes {
+            for stripes in [0, 1, 17] {
+                let case = raid6::Case::draw(&mut draw, Geometry { data, chunk_bytes }, stripes);
+                case.run(&stream, &module).unwrap_or_else(|wrong| panic!("{}: {wrong}", device.id()));
+                if device.capabilities().virtual_memory.is_yes() {
+                    let outcome = case.by_address().run(&stream, &module);
+                    outcome.unwrap_or_else(|wrong| panic!("{}, by address: {wrong}", device.id()));
+                }
             }
         }
     }

@@ -11,7 +11,7 @@
  *   group_index() ...         the place of a thread in its one-dimensional grid
  *   group_barrier()           every thread of the group reaches it; orders LOCAL memory
  *   local_or(pointer, bits)   atomic or on a LOCAL u32
- *   local_add(pointer, term)  atomic sum on a LOCAL u32
+ *   local_add(pointer, term)  atomic sum on a LOCAL u32; local_min, local_max accordingly
  *   load16, store16           16 bytes at a 16-byte boundary; load8, store8 at an 8-byte boundary,
  *                             store2 at a 2-byte boundary
  *   UNROLL8                   asks for the next loop to be unrolled eight times
@@ -51,6 +51,8 @@ FN u32 thread_in_group(void) { return threadIdx.x; }
 FN void group_barrier(void) { __syncthreads(); }
 FN void local_or(u32 *target, u32 bits) { atomicOr(target, bits); }
 FN void local_add(u32 *target, u32 term) { atomicAdd(target, term); }
+FN void local_min(u32 *target, u32 other) { atomicMin(target, other); }
+FN void local_max(u32 *target, u32 other) { atomicMax(target, other); }
 FN u32 permute4(u32 a, u32 b, u32 selector) { return __byte_perm(a, b, selector); }
 /* The instruction by name: left to itself the compiler takes expressions apart that share a term. */
 template <int table> FN u32 logic3(u32 a, u32 b, u32 c)
@@ -88,6 +90,8 @@ FN u32 thread_in_group(void) { return (u32)get_local_id(0); }
 #define group_barrier() barrier(CLK_LOCAL_MEM_FENCE)
 FN void local_or(volatile LOCAL u32 *target, u32 bits) { atomic_or(target, bits); }
 FN void local_add(volatile LOCAL u32 *target, u32 term) { atomic_add(target, term); }
+FN void local_min(volatile LOCAL u32 *target, u32 other) { atomic_min(target, other); }
+FN void local_max(volatile LOCAL u32 *target, u32 other) { atomic_max(target, other); }
 #define LOGIC3(a, b, c, table, expression) (expression)
 
 #else /* native C++: only the per-thread functions, no kernels */
