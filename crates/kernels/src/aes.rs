@@ -12,7 +12,7 @@
 
 use crate::{Error, ErrorKind, KDEF_H, Result};
 use aes::Block;
-use aes::hazmat::{cipher_round, inv_mix_columns};
+use aes::hazmat::{cipher_round, inv_mix_columns, mix_columns};
 use zeroize::{Zeroize, Zeroizing};
 
 /// Words of one sliced round key.
@@ -118,15 +118,13 @@ pub enum Direction {
 pub(crate) fn append_schedule(to: &mut Zeroizing<Vec<u8>>, key: &[u8], direction: Direction) -> Result<()> {
     let size = KeySize::of_key(key)?;
     let mut keys = expand(key, size);
-    if direction == Direction::Decrypt {
-        // A decryption adds the round key after InvMixColumns, which is linear.
-        let last = keys.len() - 1;
-        for key in &mut keys[1..last] {
-            let mut block = Block::from(*key);
-            inv_mix_columns(&mut block);
-            *key = block.into();
-            block.zeroize();
+    let last = keys.len() - 1;
+    match direction {
+        Direction::Encrypt => {
+            keys[1..last].iter_mut().for_each(|key| through(key, inv_mix_columns));
+            keys[1..].iter_mut().for_each(|key| shift_rows(key, 3));
         }
+        Direction::Decrypt => keys[..last].iter_mut().for_each(|key| shift_rows(key, 1)),
     }
     let end = to.len() + SCHEDULE_BYTES;
     for key in keys.iter() {
@@ -185,16 +183,36 @@ fn slice_key(key: &[u8; 16]) -> Zeroizing<[u32; KEY_WORDS]> {
     Zeroizing::new(std::array::from_fn(word))
 }
 
+/// A round key after a step of the cipher.
+fn through(key: &mut [u8; 16], step: fn(&mut Block)) {
+    let mut block = Block::from(*key);
+    step(&mut block);
+    *key = block.into();
+    block.zeroize();
+}
+
+/// Moves row r to the left by r columns so many times: once is `ShiftRows`, thrice its inverse.
+fn shift_rows(key: &mut [u8; 16], times: usize) {
+    let before = Zeroizing::new(*key);
+    *key = std::array::from_fn(|i| before[(i + 4 * times * (i % 4)) % 16]);
+}
+
 /// The key whose encryption schedule begins `bytes`: the first round keys are the key itself.
 pub(crate) fn key_of_schedule(bytes: &[u8], size: KeySize) -> Zeroizing<Vec<u8>> {
     let (words, _) = bytes.as_chunks::<4>();
     let mut key = Zeroizing::new(vec![0; size.bytes()]);
-    for (i, byte) in key.iter_mut().enumerate() {
-        let (round_key, row, column) = (i / 16, i % 4, i % 16 / 4);
-        for bit in 0..8 {
-            let word = u32::from_ne_bytes(words[round_key * KEY_WORDS + row * 8 + bit]);
-            *byte |= ((word >> (8 * column) & 1) as u8) << bit;
+    let (blocks, _) = key.as_chunks_mut::<16>();
+    for (block, words) in blocks.iter_mut().zip(words.chunks_exact(KEY_WORDS)) {
+        for (i, byte) in block.iter_mut().enumerate() {
+            let (row, column) = (i % 4, i / 4);
+            let bit = |bit: usize| ((u32::from_ne_bytes(words[row * 8 + bit]) >> (8 * column) & 1) as u8) << bit;
+            *byte = (0..8).map(bit).sum();
         }
+    }
+    // The second one went through the inverse of half a round.
+    for block in &mut blocks[1..] {
+        shift_rows(block, 1);
+        through(block, mix_columns);
     }
     key
 }

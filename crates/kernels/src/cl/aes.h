@@ -11,8 +11,10 @@
  * rather than the 32 of plain bit-slicing leave registers for enough threads; what the rotations
  * cost is saved in the transpositions.
  *
- * Round keys come sliced as well, AES_KEY_WORDS words for each, all columns' bytes 0 or 0xff; those
- * for decryption have gone through InvMixColumns, except the first and the last.
+ * Round keys come sliced as well, AES_KEY_WORDS words for each, all columns' bytes 0 or 0xff. They are
+ * added right behind the S-boxes, into which half of the additions disappear, so that those for
+ * encryption have gone through InvMixColumns and InvShiftRows, and those for decryption through
+ * ShiftRows; the key that is added before the first round is as it is.
  */
 #ifndef BIFOLIO_AES_H
 #define BIFOLIO_AES_H
@@ -126,32 +128,31 @@ FN void aes_turn_row(PRIVATE u32 *row, u32 selector)
     }
 }
 
-/* SubBytes and ShiftRows. */
-FN void aes_substitute(PRIVATE u32 *s)
+/* SubBytes, the round key and ShiftRows. */
+FN void aes_substitute(PRIVATE u32 *s, LOCAL const u32 *key)
 {
-    aes_sub_bytes(s);
-    aes_sub_bytes(s + 8);
+    aes_sub_bytes(s, key);
+    aes_sub_bytes(s + 8, key + 8);
     aes_turn_row(s + 8, 0x0321);
-    aes_sub_bytes(s + 16);
+    aes_sub_bytes(s + 16, key + 16);
     aes_turn_row(s + 16, 0x1032);
-    aes_sub_bytes(s + 24);
+    aes_sub_bytes(s + 24, key + 24);
     aes_turn_row(s + 24, 0x2103);
 }
 
-FN void aes_inv_substitute(PRIVATE u32 *s)
+FN void aes_inv_substitute(PRIVATE u32 *s, LOCAL const u32 *key)
 {
-    aes_inv_sub_bytes(s);
-    aes_inv_sub_bytes(s + 8);
+    aes_inv_sub_bytes(s, key);
+    aes_inv_sub_bytes(s + 8, key + 8);
     aes_turn_row(s + 8, 0x2103);
-    aes_inv_sub_bytes(s + 16);
+    aes_inv_sub_bytes(s + 16, key + 16);
     aes_turn_row(s + 16, 0x1032);
-    aes_inv_sub_bytes(s + 24);
+    aes_inv_sub_bytes(s + 24, key + 24);
     aes_turn_row(s + 24, 0x0321);
 }
 
-/* MixColumns, then the round key. With d = row r + row r+1, row r becomes
- * 2 d + row r+1 + (row r+2 + row r+3). */
-FN void aes_mix(PRIVATE u32 *s, LOCAL const u32 *key)
+/* MixColumns. With d = row r + row r+1, row r becomes 2 d + row r+1 + (row r+2 + row r+3). */
+FN void aes_mix(PRIVATE u32 *s)
 {
     u32 d[32];
     u32 mixed[32];
@@ -166,7 +167,7 @@ FN void aes_mix(PRIVATE u32 *s, LOCAL const u32 *key)
         u32 top = d[i - b + 7];
         u32 doubled = b == 0 ? top : d[i - b + (b + 7) % 8];
         u32 sum = XOR3(doubled, s[(i + 8) % 32], d[(i + 16) % 32]);
-        mixed[i] = b == 1 || b == 3 || b == 4 ? XOR3(sum, top, key[i]) : sum ^ key[i];
+        mixed[i] = b == 1 || b == 3 || b == 4 ? sum ^ top : sum;
     }
     UNROLL
     for (i = 0; i < 32; i++) {
@@ -210,11 +211,10 @@ FN void aes_encrypt(PRIVATE u32 *s, LOCAL const u32 *schedule, u32 rounds)
     aes_add_key(s, schedule);
     NO_UNROLL
     for (round = 1; round < rounds; round++) {
-        aes_substitute(s);
-        aes_mix(s, schedule + round * AES_KEY_WORDS);
+        aes_substitute(s, schedule + round * AES_KEY_WORDS);
+        aes_mix(s);
     }
-    aes_substitute(s);
-    aes_add_key(s, schedule + rounds * AES_KEY_WORDS);
+    aes_substitute(s, schedule + rounds * AES_KEY_WORDS);
 }
 
 /* The inverse; the schedule is the one for decryption, in the order of encryption. */
@@ -224,13 +224,12 @@ FN void aes_decrypt(PRIVATE u32 *s, LOCAL const u32 *schedule, u32 rounds)
     aes_add_key(s, schedule + rounds * AES_KEY_WORDS);
     NO_UNROLL
     for (round = rounds - 1; round > 0; round--) {
-        aes_inv_substitute(s);
+        aes_inv_substitute(s, schedule + round * AES_KEY_WORDS);
         aes_add_fourfold(s, s + 16);
         aes_add_fourfold(s + 8, s + 24);
-        aes_mix(s, schedule + round * AES_KEY_WORDS);
+        aes_mix(s);
     }
-    aes_inv_substitute(s);
-    aes_add_key(s, schedule);
+    aes_inv_substitute(s, schedule);
 }
 
 /* Thread `thread` of `threads` copies its part of a schedule of `rounds` + 1 keys to group memory. */
