@@ -13,6 +13,7 @@
 use crate::{Error, ErrorKind, KDEF_H, Result};
 use aes::Block;
 use aes::hazmat::{cipher_round, inv_mix_columns, mix_columns};
+use bifolio_device::DeviceSlice;
 use zeroize::{Zeroize, Zeroizing};
 
 /// Words of one sliced round key.
@@ -139,6 +140,23 @@ pub(crate) fn append_schedule(to: &mut Zeroizing<Vec<u8>>, key: &[u8], direction
 /// A buffer that can take `count` schedules without moving, so that no copy is left behind.
 pub(crate) fn room_for(count: usize, more: usize) -> Zeroizing<Vec<u8>> {
     Zeroizing::new(Vec::with_capacity(count * SCHEDULE_BYTES + more))
+}
+
+/// Refuses a buffer that cannot be the schedules of a key.
+pub(crate) fn check_schedules(schedules: DeviceSlice<'_>, bytes: u64) -> Result<()> {
+    if schedules.len() == bytes && schedules.ptr().0.is_multiple_of(16) {
+        return Ok(());
+    }
+    let (len, ptr) = (schedules.len(), schedules.ptr());
+    let detail = format!("the schedules of such a key are {bytes} bytes at a 16-byte boundary, not {len} at {ptr}");
+    Err(Error::new(ErrorKind::BadArgument, detail))
+}
+
+/// A number of groups that every device takes. The limit is the smallest among the devices', CUDA's.
+pub(crate) fn grid(groups: u64) -> Result<u32> {
+    i32::try_from(groups)
+        .map(i32::cast_unsigned)
+        .map_err(|_| Error::new(ErrorKind::BadArgument, format!("{groups} groups are too many for one launch")))
 }
 
 /// The round keys of FIPS 197, 5.2.

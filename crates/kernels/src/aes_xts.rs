@@ -217,8 +217,8 @@ pub unsafe fn launch(
     let params =
         Params { src_at, dst_at, tweaks_at, sectors: count, first_iv, iv_step, units_per_sector, rounds }.to_bytes();
     let keys = KernelArg::Buffer(operands.schedules.ptr());
-    let tweak_groups = grid(count.div_ceil(u64::from(GROUP_SIZE) * BLOCKS_PER_THREAD))?;
-    let groups = grid((count * u64::from(units_per_sector)).div_ceil(UNITS_PER_GROUP))?;
+    let tweak_groups = aes::grid(count.div_ceil(u64::from(GROUP_SIZE) * BLOCKS_PER_THREAD))?;
+    let groups = aes::grid((count * u64::from(units_per_sector)).div_ceil(UNITS_PER_GROUP))?;
     let kernel = match direction {
         Direction::Encrypt => ENCRYPT,
         Direction::Decrypt => DECRYPT,
@@ -247,21 +247,8 @@ pub(crate) fn check(sectors: Sectors, operands: Operands<'_>) -> Result<u64> {
             tweaks.len()
         )));
     }
-    if schedules.len() != SCHEDULES_BYTES || !schedules.ptr().0.is_multiple_of(16) {
-        return Err(bad(format!(
-            "schedules of an XTS key are {SCHEDULES_BYTES} bytes at a 16-byte boundary, not {} at {}",
-            schedules.len(),
-            schedules.ptr()
-        )));
-    }
+    aes::check_schedules(schedules, SCHEDULES_BYTES)?;
     Ok(count)
-}
-
-/// The limit of a grid is the smallest among the devices', CUDA's.
-fn grid(groups: u64) -> Result<u32> {
-    i32::try_from(groups)
-        .map(i32::cast_unsigned)
-        .map_err(|_| bad(format!("{groups} groups are too many for one launch")))
 }
 
 fn bad(detail: String) -> Error {

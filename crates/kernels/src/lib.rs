@@ -17,6 +17,8 @@
 //! with the reason: results are right either way.
 
 pub mod aes;
+pub mod aes_ctr;
+pub mod aes_gcm;
 pub mod aes_xts;
 pub mod byte_mask;
 pub mod demand;
@@ -43,5 +45,13 @@ const DIFFER_H: (&str, &str) = ("differ.h", include_str!("cl/differ.h"));
 const WORD_BYTES: u64 = 16;
 
 /// Every module of this crate, for tools that compile them all.
-pub const MODULES: [&bifolio_device::ModuleSource; 6] =
-    [&page_diff::MODULE, &scatter::MODULE, &merge::MODULE, &byte_mask::MODULE, &aes_xts::MODULE, &raid6::MODULE];
+pub const MODULES: [&bifolio_device::ModuleSource; 8] = [
+    &page_diff::MODULE,
+    &scatter::MODULE,
+    &merge::MODULE,
+    &byte_mask::MODULE,
+    &aes_xts::MODULE,
+    &aes_ctr::MODULE,
+    &aes_gcm::MODULE,
+    &raid6::MODULE,
+];

@@ -10,6 +10,7 @@ use bifolio_kernels::aes::{Direction, KeySize};
 use bifolio_kernels::aes_xts::{self, IvUnit, Sectors};
 use bifolio_kernels::known_answer::Draw;
 use bifolio_kernels::raid6::{self, Geometry};
+use bifolio_kernels::{aes_ctr, aes_gcm};
 use opened::devices;
 
 const SIZES: [KeySize; 2] = [KeySize::Aes128, KeySize::Aes256];
@@ -37,6 +38,59 @@ fn xts_is_its_oracle_for_every_sector_size_and_count() {
             for size in SIZES {
                 let outcome = aes_xts::Case::draw(&mut draw, size, count, bytes).run(&stream, &module);
                 outcome.unwrap_or_else(|wrong| panic!("{}: {count} sectors: {wrong}", device.id()));
+            }
+        }
+    }
+}
+
+/// Lengths around a block, a thread's blocks and a step of a team, with more pieces than a group takes.
+#[test]
+fn ctr_is_its_oracle_for_every_length_and_count() {
+    for device in devices(BackendKind::ALL) {
+        let (stream, module) = (device.create_stream().unwrap(), device.load_module(&aes_ctr::MODULE).unwrap());
+        let mut draw = Draw::afresh();
+        for (count, bytes) in [
+            (0, 16),
+            (1, 1),
+            (9, 15),
+            (8, 16),
+            (7, 17),
+            (9, 511),
+            (9, 512),
+            (9, 4095),
+            (9, 4097),
+            (3, 70_000),
+            (50, 100),
+        ] {
+            for size in SIZES {
+                let outcome = aes_ctr::Case::draw(&mut draw, size, count, bytes).run(&stream, &module);
+                outcome.unwrap_or_else(|wrong| panic!("{}: {wrong}", device.id()));
+            }
+        }
+    }
+}
+
+#[test]
+fn gcm_is_its_oracle_for_every_length_and_count() {
+    for device in devices(BackendKind::ALL) {
+        let (stream, module) = (device.create_stream().unwrap(), device.load_module(&aes_gcm::MODULE).unwrap());
+        let mut draw = Draw::afresh();
+        for (count, bytes) in [
+            (0, 16),
+            (1, 1),
+            (9, 15),
+            (8, 16),
+            (7, 17),
+            (9, 511),
+            (9, 512),
+            (17, 4096),
+            (9, 4097),
+            (3, 20_000),
+            (300, 40),
+        ] {
+            for size in SIZES {
+                let outcome = aes_gcm::Case::draw(&mut draw, size, count, bytes).run(&stream, &module);
+                outcome.unwrap_or_else(|wrong| panic!("{}: {wrong}", device.id()));
             }
         }
     }
@@ -84,6 +138,40 @@ fn xts_gives_the_vectors_of_the_standard() {
         aes_xts::oracle(Direction::Decrypt, &key, sectors, &mut data);
         assert!(data == plain);
     }
+}
+
+/// SP 800-38A, F.5.1 and F.5.5: the first blocks.
+#[test]
+fn ctr_gives_the_vectors_of_the_standard() {
+    let vectors = [
+        ("2b7e151628aed2a6abf7158809cf4f3c", "874d6191b620e3261bef6864990db6ce9806f66b7970fdff8617187bb9fffdff"),
+        (
+            "603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4",
+            "601ec313775789a5b7a7f504bbf3d228f443e3ca4d62b59aca84e990cacaf5c5",
+        ),
+    ];
+    for (key, cipher) in vectors {
+        let mut data = hex("6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e51");
+        let counter = hex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff").try_into().unwrap();
+        aes_ctr::oracle(&hex(key), counter, &mut data);
+        assert_eq!(data, hex(cipher));
+    }
+}
+
+/// Test cases 4 and 13 of McGrew and Viega's specification, which SP 800-38D refers to.
+#[test]
+fn gcm_gives_the_vectors_of_its_specification() {
+    let plain = hex("d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a72\
+         1c3c0c95956809532fcf0e2449a6b525b16aedf5aa0de657ba637b39");
+    let (key, nonce) = (hex("feffe9928665731c6d6a8f9467308308"), hex("cafebabefacedbaddecaf888"));
+    let (aad, mut text) = (hex("feedfacedeadbeeffeedfacedeadbeefabaddad2"), plain.clone());
+    let tag = aes_gcm::oracle_encrypt(&key, &nonce, &aad, &mut text);
+    assert_eq!(tag.to_vec(), hex("5bc94fbc3221a5db94fae95ae7121a47"));
+    assert_eq!(text[..16], hex("42831ec2217774244b7221b784d0d49c"));
+    assert!(!aes_gcm::oracle_decrypt(&key, &nonce, &aad[1..], &mut text, tag));
+    assert!(aes_gcm::oracle_decrypt(&key, &nonce, &aad, &mut text, tag) && text == plain);
+    let tag = aes_gcm::oracle_encrypt(&[0; 32], &[0; 12], &[], &mut []);
+    assert_eq!(tag.to_vec(), hex("530f8afbc74536b9a963b4f1c4cb738b"));
 }
 
 fn hex(digits: &str) -> Vec<u8> {

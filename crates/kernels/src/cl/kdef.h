@@ -10,6 +10,7 @@
  *   LOCAL_VAR                 declares a variable of the group, at the top of a kernel
  *   group_index() ...         the place of a thread in its one-dimensional grid
  *   group_barrier()           every thread of the group reaches it; orders LOCAL memory
+ *   group_fence()             likewise, orders GLOBAL memory too
  *   local_or(pointer, bits)   atomic or on a LOCAL u32
  *   local_add(pointer, term)  atomic sum on a LOCAL u32; local_min, local_max accordingly
  *   load16, store16           16 bytes at a 16-byte boundary; load8, store8 at an 8-byte boundary,
@@ -49,6 +50,7 @@ FN u32 group_count(void) { return gridDim.x; }
 FN u32 group_size(void) { return blockDim.x; }
 FN u32 thread_in_group(void) { return threadIdx.x; }
 FN void group_barrier(void) { __syncthreads(); }
+FN void group_fence(void) { __syncthreads(); }
 FN void local_or(u32 *target, u32 bits) { atomicOr(target, bits); }
 FN void local_add(u32 *target, u32 term) { atomicAdd(target, term); }
 FN void local_min(u32 *target, u32 other) { atomicMin(target, other); }
@@ -88,6 +90,7 @@ FN u32 group_size(void) { return (u32)get_local_size(0); }
 FN u32 thread_in_group(void) { return (u32)get_local_id(0); }
 /* A macro, since some compilers refuse a barrier outside a kernel's own body. */
 #define group_barrier() barrier(CLK_LOCAL_MEM_FENCE)
+#define group_fence() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
 FN void local_or(volatile LOCAL u32 *target, u32 bits) { atomic_or(target, bits); }
 FN void local_add(volatile LOCAL u32 *target, u32 term) { atomic_add(target, term); }
 FN void local_min(volatile LOCAL u32 *target, u32 other) { atomic_min(target, other); }
