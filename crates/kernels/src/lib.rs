@@ -22,6 +22,7 @@ pub mod aes_gcm;
 pub mod aes_xts;
 pub mod byte_mask;
 pub mod demand;
+pub mod digest;
 pub mod known_answer;
 mod load;
 pub mod merge;
@@ -45,7 +46,7 @@ const DIFFER_H: (&str, &str) = ("differ.h", include_str!("cl/differ.h"));
 const WORD_BYTES: u64 = 16;
 
 /// Every module of this crate, for tools that compile them all.
-pub const MODULES: [&bifolio_device::ModuleSource; 8] = [
+pub const MODULES: [&bifolio_device::ModuleSource; 10] = [
     &page_diff::MODULE,
     &scatter::MODULE,
     &merge::MODULE,
@@ -54,4 +55,6 @@ pub const MODULES: [&bifolio_device::ModuleSource; 8] = [
     &aes_ctr::MODULE,
     &aes_gcm::MODULE,
     &raid6::MODULE,
+    &digest::CRC32C,
+    &digest::SHA256,
 ];

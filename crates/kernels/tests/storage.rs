@@ -8,6 +8,7 @@ mod support;
 use bifolio_device::BackendKind;
 use bifolio_kernels::aes::{Direction, KeySize};
 use bifolio_kernels::aes_xts::{self, IvUnit, Sectors};
+use bifolio_kernels::digest::{self, Digest};
 use bifolio_kernels::known_answer::Draw;
 use bifolio_kernels::raid6::{self, Geometry};
 use bifolio_kernels::{aes_ctr, aes_gcm};
@@ -116,6 +117,23 @@ fn raid6_is_its_oracle_for_every_width_and_chunk() {
     }
 }
 
+/// Lengths around 16 bytes, a step of a team, and what fits a last block of SHA-256 with its length.
+#[test]
+fn digests_are_their_oracles_for_every_length_and_count() {
+    for device in devices(BackendKind::ALL) {
+        let stream = device.create_stream().unwrap();
+        let mut draw = Draw::afresh();
+        for digest in [Digest::Crc32c, Digest::Sha256] {
+            let module = device.load_module(digest.module()).unwrap();
+            let shapes = [15, 16, 17, 55, 56, 63, 64, 65, 511, 512, 513, 4096, 70_000].map(|bytes| (9, bytes));
+            for (count, bytes) in shapes.into_iter().chain([(0, 16), (1, 1), (300, 100)]) {
+                let outcome = digest::Case::draw(&mut draw, count, bytes).run(digest, &stream, &module);
+                outcome.unwrap_or_else(|wrong| panic!("{}: {wrong}", device.id()));
+            }
+        }
+    }
+}
+
 /// IEEE 1619-2007, appendix B: the first blocks of vectors 4 (AES-128) and 10 (AES-256), whole data units of
 /// 512 bytes.
 #[test]
@@ -172,6 +190,19 @@ fn gcm_gives_the_vectors_of_its_specification() {
     assert!(aes_gcm::oracle_decrypt(&key, &nonce, &aad, &mut text, tag) && text == plain);
     let tag = aes_gcm::oracle_encrypt(&[0; 32], &[0; 12], &[], &mut []);
     assert_eq!(tag.to_vec(), hex("530f8afbc74536b9a963b4f1c4cb738b"));
+}
+
+/// The specification's vectors have no nonce of 16 bytes; this one was made with OpenSSL 4.0.
+#[test]
+fn gcm_with_a_nonce_of_16_bytes_is_as_elsewhere() {
+    let key: Vec<u8> = (0..32).collect();
+    let (nonce, aad): (Vec<u8>, Vec<u8>) = ((16..32).collect(), (100..124).collect());
+    let mut text: Vec<u8> = (0..50).collect();
+    let tag = aes_gcm::oracle_encrypt(&key, &nonce, &aad, &mut text);
+    text.extend(tag);
+    let expected = "8a5b3863e3743da863029462bbad1f0ea09473cb241913da1219a6a044ea93494d0fa1b6e8b92ccb93afe23076f268b6d513\
+                    813ffcda3e03ea7a801865a044ee95e1";
+    assert_eq!(text, hex(expected));
 }
 
 fn hex(digits: &str) -> Vec<u8> {

@@ -7,6 +7,7 @@
  *   KERNEL                    qualifier of a kernel
  *   FN                        qualifier of every other function
  *   GLOBAL LOCAL PRIVATE      address space of a pointer's target; written on every pointer parameter
+ *   CONSTANT_TABLE            qualifier of a table of constants outside of functions
  *   LOCAL_VAR                 declares a variable of the group, at the top of a kernel
  *   group_index() ...         the place of a thread in its one-dimensional grid
  *   group_barrier()           every thread of the group reaches it; orders LOCAL memory
@@ -39,6 +40,7 @@ typedef unsigned long long u64;
 #define GLOBAL
 #define LOCAL
 #define PRIVATE
+#define CONSTANT_TABLE static __constant__ const
 #define LOCAL_VAR __shared__
 #define UNROLL8 _Pragma("unroll 8")
 #define UNROLL _Pragma("unroll")
@@ -77,6 +79,7 @@ typedef ulong u64;
 #define GLOBAL __global
 #define LOCAL __local
 #define PRIVATE __private
+#define CONSTANT_TABLE __constant
 #define LOCAL_VAR __local
 #define UNROLL8 _Pragma("unroll 8")
 #define UNROLL _Pragma("unroll")
@@ -108,6 +111,7 @@ typedef unsigned long long u64;
 #define GLOBAL
 #define LOCAL
 #define PRIVATE
+#define CONSTANT_TABLE static const
 #define UNROLL8
 #define UNROLL
 #define NO_UNROLL
