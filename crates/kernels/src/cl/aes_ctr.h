@@ -38,27 +38,25 @@ FN u32 aes_swap32(u32 word) { return permute4(word, word, 0x0123); }
 FN u64 aes_swap64(u64 word) { return (u64)aes_swap32((u32)word) << 32 | aes_swap32((u32)(word >> 32)); }
 
 /* The 1 to 15 bytes at `at`, and zeros. */
-FN Word16 aes_load_part(GLOBAL const u8 *at, u32 bytes)
+FN void aes_load_part(PRIVATE Word16 *word, GLOBAL const u8 *at, u32 bytes)
 {
-    Word16 word;
     u32 i;
-    word.lo = 0;
-    word.hi = 0;
+    word->lo = 0;
+    word->hi = 0;
     for (i = 0; i < bytes; i++) {
         if (i < 8) {
-            word.lo |= (u64)at[i] << (i * 8);
+            word->lo |= (u64)at[i] << (i * 8);
         } else {
-            word.hi |= (u64)at[i] << (i * 8 - 64);
+            word->hi |= (u64)at[i] << (i * 8 - 64);
         }
     }
-    return word;
 }
 
-FN void aes_store_part(GLOBAL u8 *at, Word16 word, u32 bytes)
+FN void aes_store_part(GLOBAL u8 *at, u64 lo, u64 hi, u32 bytes)
 {
     u32 i;
     for (i = 0; i < bytes; i++) {
-        at[i] = (u8)(i < 8 ? word.lo >> (i * 8) : word.hi >> (i * 8 - 64));
+        at[i] = (u8)(i < 8 ? lo >> (i * 8) : hi >> (i * 8 - 64));
     }
 }
 
@@ -76,10 +74,8 @@ FN void aes_ctr_add(PRIVATE const u32 *s, GLOBAL const u8 *src, GLOBAL u8 *dst, 
             word.hi ^= aes_hi(s, k);
             store16(dst + at, word);
         } else if (at < len) {
-            word = aes_load_part(src + at, (u32)(len - at));
-            word.lo ^= aes_lo(s, k);
-            word.hi ^= aes_hi(s, k);
-            aes_store_part(dst + at, word, (u32)(len - at));
+            aes_load_part(&word, src + at, (u32)(len - at));
+            aes_store_part(dst + at, word.lo ^ aes_lo(s, k), word.hi ^ aes_hi(s, k), (u32)(len - at));
         }
     }
 }

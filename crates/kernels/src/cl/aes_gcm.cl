@@ -8,12 +8,12 @@
     aes_gcm_keep(sums, thread, hash); \
     group_barrier(); /* All parts are there. */ \
     if (lane % 4 == 0) { \
-        hash = aes_gcm_kept(sums, thread, 4, 1); \
+        aes_gcm_kept(hash, sums, thread, 4, 1); \
         aes_gcm_keep(sums, thread, hash); \
     } \
     group_barrier(); /* All sums of four are there. */ \
     if (lane == 0) { \
-        hash = aes_gcm_kept(sums, thread, 8, 4); \
+        aes_gcm_kept(hash, sums, thread, 8, 4); \
     }
 
 KERNEL void aes_gcm_starts(GLOBAL const u32 *keys, GLOBAL const AesGcmMessage *messages, GLOBAL const u8 *meta,
@@ -40,7 +40,7 @@ KERNEL void aes_gcm_encrypt(GLOBAL const u32 *keys, GLOBAL const AesGcmMessage *
     GLOBAL const AesGcmMessage *message = messages + m;
     GLOBAL const u8 *start = starts + (params.starts_at + m * 32);
     GLOBAL u8 *text = dst + (params.dst_at + message->dst);
-    AesGcmElement hash = {{0, 0, 0, 0}};
+    u32 hash[4] = {0, 0, 0, 0};
 
     aes_fetch_schedule(schedule, keys, params.rounds, thread, AES_GCM_GROUP_SIZE);
     group_barrier(); /* As above. */
@@ -50,11 +50,11 @@ KERNEL void aes_gcm_encrypt(GLOBAL const u32 *keys, GLOBAL const AesGcmMessage *
     }
     group_fence(); /* The ciphertext is written before others read it. */
     if (here) {
-        hash = aes_gcm_hash_lane(message, text, keys + AES_SCHEDULE_WORDS, lane);
+        aes_gcm_hash_lane(hash, message, text, keys + AES_SCHEDULE_WORDS, lane);
     }
     AES_GCM_SUM(sums, thread, lane, hash)
     if (here && lane == 0) {
-        aes_store_part(meta + (params.meta_at + message->tag), aes_gcm_tag(hash, start), 16);
+        aes_gcm_seal(meta + (params.meta_at + message->tag), hash, start);
     }
 }
 
@@ -75,17 +75,15 @@ KERNEL void aes_gcm_decrypt(GLOBAL const u32 *keys, GLOBAL const AesGcmMessage *
     GLOBAL const AesGcmMessage *message = messages + m;
     GLOBAL const u8 *start = starts + (params.starts_at + m * 32);
     GLOBAL const u8 *text = src + (params.src_at + message->src);
-    AesGcmElement hash = {{0, 0, 0, 0}};
+    u32 hash[4] = {0, 0, 0, 0};
 
     aes_fetch_schedule(schedule, keys, params.rounds, thread, AES_GCM_GROUP_SIZE);
     if (here) {
-        hash = aes_gcm_hash_lane(message, text, keys + AES_SCHEDULE_WORDS, lane);
+        aes_gcm_hash_lane(hash, message, text, keys + AES_SCHEDULE_WORDS, lane);
     }
     AES_GCM_SUM(sums, thread, lane, hash)
     if (lane == 0) {
-        Word16 tag = aes_gcm_tag(hash, start);
-        Word16 given = aes_load_part(meta + (params.meta_at + message->tag), 16);
-        right[team] = ((tag.lo ^ given.lo) | (tag.hi ^ given.hi)) == 0;
+        right[team] = aes_gcm_right(meta + (params.meta_at + message->tag), hash, start);
         if (here) {
             rights[m] = right[team];
         }

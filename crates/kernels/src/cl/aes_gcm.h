@@ -42,29 +42,18 @@ typedef struct {
 STATIC_ASSERT(sizeof(AesGcmMessage) == 80, aes_gcm_message_matches_rust);
 STATIC_ASSERT(sizeof(AesGcmParams) == 48, aes_gcm_params_match_rust);
 
-/* An element of GF(2^128) as an integer whose most significant bit is the coefficient of 1; the least
- * significant word is first. */
-typedef struct {
-    u32 w[4];
-} AesGcmElement;
-
-FN AesGcmElement aes_gcm_element(Word16 block)
+/* An element of GF(2^128) is an integer of four words, the least significant first, whose most
+ * significant bit is the coefficient of 1. */
+FN void aes_gcm_element(PRIVATE u32 *element, u64 lo, u64 hi)
 {
-    AesGcmElement element;
-    element.w[3] = aes_swap32((u32)block.lo);
-    element.w[2] = aes_swap32((u32)(block.lo >> 32));
-    element.w[1] = aes_swap32((u32)block.hi);
-    element.w[0] = aes_swap32((u32)(block.hi >> 32));
-    return element;
+    element[3] = aes_swap32((u32)lo);
+    element[2] = aes_swap32((u32)(lo >> 32));
+    element[1] = aes_swap32((u32)hi);
+    element[0] = aes_swap32((u32)(hi >> 32));
 }
 
-FN Word16 aes_gcm_block(AesGcmElement element)
-{
-    Word16 block;
-    block.lo = aes_swap32(element.w[3]) | (u64)aes_swap32(element.w[2]) << 32;
-    block.hi = aes_swap32(element.w[1]) | (u64)aes_swap32(element.w[0]) << 32;
-    return block;
-}
+FN u64 aes_gcm_lo(PRIVATE const u32 *element) { return aes_swap32(element[3]) | (u64)aes_swap32(element[2]) << 32; }
+FN u64 aes_gcm_hi(PRIVATE const u32 *element) { return aes_swap32(element[1]) | (u64)aes_swap32(element[0]) << 32; }
 
 /* The product of two polynomials over GF(2). At most eight terms meet in one of the bits that are
  * kept, which the three bits above it can hold. */
@@ -81,41 +70,41 @@ FN u64 aes_gcm_mul32(u32 x, u32 y)
 }
 
 /* The same for 64 bits; the product has four words. */
-FN AesGcmElement aes_gcm_mul64(u32 x1, u32 x0, u32 y1, u32 y0)
+FN void aes_gcm_mul64(PRIVATE u32 *product, u32 x1, u32 x0, u32 y1, u32 y0)
 {
     u64 low = aes_gcm_mul32(x0, y0);
     u64 high = aes_gcm_mul32(x1, y1);
     u64 middle = aes_gcm_mul32(x0 ^ x1, y0 ^ y1) ^ low ^ high;
-    AesGcmElement product;
-    product.w[0] = (u32)low;
-    product.w[1] = (u32)(low >> 32) ^ (u32)middle;
-    product.w[2] = (u32)high ^ (u32)(middle >> 32);
-    product.w[3] = (u32)(high >> 32);
-    return product;
+    product[0] = (u32)low;
+    product[1] = (u32)(low >> 32) ^ (u32)middle;
+    product[2] = (u32)high ^ (u32)(middle >> 32);
+    product[3] = (u32)(high >> 32);
 }
 
-FN AesGcmElement aes_gcm_multiply(AesGcmElement x, AesGcmElement y)
+/* Multiplies x by y. */
+FN void aes_gcm_multiply(PRIVATE u32 *x, PRIVATE const u32 *y)
 {
-    AesGcmElement low = aes_gcm_mul64(x.w[1], x.w[0], y.w[1], y.w[0]);
-    AesGcmElement high = aes_gcm_mul64(x.w[3], x.w[2], y.w[3], y.w[2]);
-    AesGcmElement middle =
-        aes_gcm_mul64(x.w[1] ^ x.w[3], x.w[0] ^ x.w[2], y.w[1] ^ y.w[3], y.w[0] ^ y.w[2]);
-    AesGcmElement product;
+    u32 middle[4];
+    u32 low[4];
+    u32 high[4];
     u32 z[8];
     u32 i;
+    aes_gcm_mul64(low, x[1], x[0], y[1], y[0]);
+    aes_gcm_mul64(high, x[3], x[2], y[3], y[2]);
+    aes_gcm_mul64(middle, x[1] ^ x[3], x[0] ^ x[2], y[1] ^ y[3], y[0] ^ y[2]);
     UNROLL
     for (i = 0; i < 4; i++) {
-        z[i] = low.w[i];
-        z[i + 4] = high.w[i];
+        z[i] = low[i];
+        z[i + 4] = high[i];
     }
     UNROLL
     for (i = 0; i < 4; i++) {
-        z[i + 2] ^= middle.w[i] ^ low.w[i] ^ high.w[i];
+        z[i + 2] ^= middle[i] ^ low[i] ^ high[i];
     }
     /* Of two integers whose top bits are the coefficients of 1, the product is one bit short. */
     UNROLL
     for (i = 7; i > 0; i--) {
-        z[i] = z[i] << 1 | z[i - 1] >> 31;
+        z[i] = shift_in(z[i], z[i - 1], 1);
     }
     z[0] <<= 1;
     /* x^128 is 1 + x + x^2 + x^7. */
@@ -126,46 +115,35 @@ FN AesGcmElement aes_gcm_multiply(AesGcmElement x, AesGcmElement y)
     }
     UNROLL
     for (i = 0; i < 4; i++) {
-        product.w[i] = z[i + 4];
+        x[i] = z[i + 4];
     }
-    return product;
 }
 
 /* H to the power of `exponent`, 1 to 32, from the powers behind the schedule. */
-FN AesGcmElement aes_gcm_power(GLOBAL const u32 *powers, u32 exponent)
-{
-    AesGcmElement power;
-    u32 i;
-    UNROLL
-    for (i = 0; i < 4; i++) {
-        power.w[i] = powers[(exponent - 1) * 4 + i];
-    }
-    return power;
-}
-
-FN AesGcmElement aes_gcm_add(AesGcmElement a, AesGcmElement b)
+FN void aes_gcm_power(PRIVATE u32 *power, GLOBAL const u32 *powers, u32 exponent)
 {
     u32 i;
     UNROLL
     for (i = 0; i < 4; i++) {
-        a.w[i] ^= b.w[i];
+        power[i] = powers[(exponent - 1) * 4 + i];
     }
-    return a;
 }
 
 /* J0 of a nonce of 12 bytes, or of 16, of which it is the hash. */
-FN AesGcmElement aes_gcm_start(GLOBAL const u8 *nonce, u32 nonce_len, GLOBAL const u32 *powers)
+FN void aes_gcm_start(PRIVATE u32 *start, GLOBAL const u8 *nonce, u32 nonce_len, GLOBAL const u32 *powers)
 {
-    AesGcmElement start = aes_gcm_element(aes_load_part(nonce, nonce_len));
+    Word16 word;
+    aes_load_part(&word, nonce, nonce_len);
+    aes_gcm_element(start, word.lo, word.hi);
     if (nonce_len == 12) {
-        start.w[0] = 1;
+        start[0] = 1;
     } else {
-        AesGcmElement h = aes_gcm_power(powers, 1);
-        start = aes_gcm_multiply(start, h);
-        start.w[0] ^= 128;
-        start = aes_gcm_multiply(start, h);
+        u32 h[4];
+        aes_gcm_power(h, powers, 1);
+        aes_gcm_multiply(start, h);
+        start[0] ^= 128;
+        aes_gcm_multiply(start, h);
     }
-    return start;
 }
 
 /* J0 and its encryption for the eight messages of thread `thread` of the grid. */
@@ -181,8 +159,12 @@ FN void aes_gcm_starts_thread(GLOBAL u8 *starts, GLOBAL const u8 *meta, GLOBAL c
     }
     NO_UNROLL
     for (m = first; m < count && m < first + AES_BLOCKS; m++) {
-        store16(starts + m * 32,
-                aes_gcm_block(aes_gcm_start(meta + messages[m].nonce, messages[m].nonce_len, powers)));
+        u32 element[4];
+        Word16 start;
+        aes_gcm_start(element, meta + messages[m].nonce, messages[m].nonce_len, powers);
+        start.lo = aes_gcm_lo(element);
+        start.hi = aes_gcm_hi(element);
+        store16(starts + m * 32, start);
     }
     UNROLL
     for (k = 0; k < AES_BLOCKS; k++) {
@@ -205,95 +187,102 @@ FN void aes_gcm_starts_thread(GLOBAL u8 *starts, GLOBAL const u8 *meta, GLOBAL c
     }
 }
 
-/* Authenticated block `i` of a message of `aad_blocks` and `blocks`. */
-FN AesGcmElement aes_gcm_hashed(GLOBAL const AesGcmMessage *message, GLOBAL const u8 *text, u64 len, u64 aad_blocks,
-                                u64 blocks, u64 i)
+/* Adds authenticated block `i` of a message of `aad_blocks` and `blocks`. */
+FN void aes_gcm_add_block(PRIVATE u32 *sum, GLOBAL const AesGcmMessage *message, GLOBAL const u8 *text, u64 len,
+                          u64 aad_blocks, u64 blocks, u64 i)
 {
-    AesGcmElement element;
+    u32 element[4];
+    u32 j;
     if (i >= aad_blocks && i < aad_blocks + blocks) {
         u64 at = (i - aad_blocks) * 16;
+        Word16 word;
         if (at + 16 <= len) {
-            return aes_gcm_element(load16(text + at));
+            word = load16(text + at);
+        } else {
+            aes_load_part(&word, text + at, (u32)(len - at));
         }
-        return aes_gcm_element(aes_load_part(text + at, (u32)(len - at)));
-    }
-    if (i < aad_blocks) {
-        u32 j;
+        aes_gcm_element(element, word.lo, word.hi);
+    } else if (i < aad_blocks) {
         UNROLL
         for (j = 0; j < 4; j++) {
-            element.w[3 - j] = aes_swap32(message->aad[i * 4 + j]);
+            element[3 - j] = aes_swap32(message->aad[i * 4 + j]);
         }
-        return element;
+    } else {
+        element[3] = 0;
+        element[2] = message->aad_len * 8;
+        element[1] = (u32)(len >> 29);
+        element[0] = (u32)(len << 3);
     }
-    element.w[3] = 0;
-    element.w[2] = message->aad_len * 8;
-    element.w[1] = (u32)(len >> 29);
-    element.w[0] = (u32)(len << 3);
-    return element;
+    UNROLL
+    for (j = 0; j < 4; j++) {
+        sum[j] ^= element[j];
+    }
 }
 
 /* The part of a message's hash that thread `lane` of its team contributes; `text` is ciphertext. */
-FN AesGcmElement aes_gcm_hash_lane(GLOBAL const AesGcmMessage *message, GLOBAL const u8 *text,
-                                   GLOBAL const u32 *powers, u32 lane)
+FN void aes_gcm_hash_lane(PRIVATE u32 *sum, GLOBAL const AesGcmMessage *message, GLOBAL const u8 *text,
+                          GLOBAL const u32 *powers, u32 lane)
 {
     u64 len = message->len;
     u64 aad_blocks = (message->aad_len + 15) / 16;
     u64 blocks = (len + 15) / 16;
     u64 total = aad_blocks + blocks + 1;
     u64 i = lane;
-    AesGcmElement sum;
-    u32 left;
+    sum[0] = sum[1] = sum[2] = sum[3] = 0;
     if (i >= total) {
-        sum.w[0] = sum.w[1] = sum.w[2] = sum.w[3] = 0;
-        return sum;
+        return;
     }
-    sum = aes_gcm_hashed(message, text, len, aad_blocks, blocks, i);
+    aes_gcm_add_block(sum, message, text, len, aad_blocks, blocks, i);
     do {
+        u32 power[4];
         i += AES_GCM_TEAM_SIZE;
-        /* The block before has `left` multiplications to go; the next block of this thread, if there
-         * is one, follows after 32. */
-        left = i < total ? AES_GCM_POWERS : (u32)(total + AES_GCM_TEAM_SIZE - i);
-        sum = aes_gcm_multiply(sum, aes_gcm_power(powers, left));
+        /* The next block of this thread follows after 32 multiplications. If there is none, the
+         * block before has fewer to go. */
+        aes_gcm_power(power, powers, i < total ? AES_GCM_POWERS : (u32)(total + AES_GCM_TEAM_SIZE - i));
+        aes_gcm_multiply(sum, power);
         if (i < total) {
-            sum = aes_gcm_add(sum, aes_gcm_hashed(message, text, len, aad_blocks, blocks, i));
+            aes_gcm_add_block(sum, message, text, len, aad_blocks, blocks, i);
         }
     } while (i < total);
-    return sum;
 }
 
-FN void aes_gcm_keep(LOCAL u32 *sums, u32 thread, AesGcmElement element)
+FN void aes_gcm_keep(LOCAL u32 *sums, u32 thread, PRIVATE const u32 *element)
 {
     u32 i;
     UNROLL
     for (i = 0; i < 4; i++) {
-        sums[thread * 4 + i] = element.w[i];
+        sums[thread * 4 + i] = element[i];
     }
 }
 
 /* The sum of `count` kept elements, `stride` apart. */
-FN AesGcmElement aes_gcm_kept(LOCAL const u32 *sums, u32 first, u32 count, u32 stride)
+FN void aes_gcm_kept(PRIVATE u32 *sum, LOCAL const u32 *sums, u32 first, u32 count, u32 stride)
 {
-    AesGcmElement sum;
     u32 i;
     u32 j;
-    sum.w[0] = sum.w[1] = sum.w[2] = sum.w[3] = 0;
+    sum[0] = sum[1] = sum[2] = sum[3] = 0;
     for (j = 0; j < count; j++) {
         UNROLL
         for (i = 0; i < 4; i++) {
-            sum.w[i] ^= sums[(first + j * stride) * 4 + i];
+            sum[i] ^= sums[(first + j * stride) * 4 + i];
         }
     }
-    return sum;
 }
 
-/* The tag of a message whose hash is `hash`, given its part of the scratch. */
-FN Word16 aes_gcm_tag(AesGcmElement hash, GLOBAL const u8 *start)
+/* Writes the tag of a message whose hash is `hash`, given its part of the scratch. */
+FN void aes_gcm_seal(GLOBAL u8 *tag, PRIVATE const u32 *hash, GLOBAL const u8 *start)
 {
-    Word16 tag = aes_gcm_block(hash);
     Word16 mask = load16(start + 16);
-    tag.lo ^= mask.lo;
-    tag.hi ^= mask.hi;
-    return tag;
+    aes_store_part(tag, aes_gcm_lo(hash) ^ mask.lo, aes_gcm_hi(hash) ^ mask.hi, 16);
+}
+
+/* Whether a tag is the right one. */
+FN u32 aes_gcm_right(GLOBAL const u8 *tag, PRIVATE const u32 *hash, GLOBAL const u8 *start)
+{
+    Word16 mask = load16(start + 16);
+    Word16 given;
+    aes_load_part(&given, tag, 16);
+    return ((given.lo ^ mask.lo ^ aes_gcm_lo(hash)) | (given.hi ^ mask.hi ^ aes_gcm_hi(hash))) == 0 ? 1u : 0u;
 }
 
 /* A thread's part of the text, with the counter that follows J0. */

@@ -28,65 +28,60 @@ typedef struct {
 
 STATIC_ASSERT(sizeof(AesXtsParams) == 56, aes_xts_params_match_rust);
 
-/* A tweak as four words, the least significant first. */
-typedef struct {
-    u32 w[4];
-} AesXtsTweak;
-
-/* Times x^shift, 1 <= shift <= 24. */
-FN AesXtsTweak aes_xts_shift(AesXtsTweak t, u32 shift)
+/* A tweak is four words, the least significant first. Times x^shift, 1 <= shift <= 24. */
+FN void aes_xts_shift(PRIVATE u32 *t, u32 shift)
 {
-    AesXtsTweak product;
-    u32 over = t.w[3] >> (32 - shift);
-    product.w[3] = t.w[3] << shift | t.w[2] >> (32 - shift);
-    product.w[2] = t.w[2] << shift | t.w[1] >> (32 - shift);
-    product.w[1] = t.w[1] << shift | t.w[0] >> (32 - shift);
-    product.w[0] = t.w[0] << shift ^ over ^ over << 1 ^ over << 2 ^ over << 7;
-    return product;
+    u32 over = t[3] >> (32 - shift);
+    t[3] = shift_in(t[3], t[2], shift);
+    t[2] = shift_in(t[2], t[1], shift);
+    t[1] = shift_in(t[1], t[0], shift);
+    t[0] = t[0] << shift ^ over ^ over << 1 ^ over << 2 ^ over << 7;
 }
 
 /* Times x^32. */
-FN AesXtsTweak aes_xts_shift_word(AesXtsTweak t)
+FN void aes_xts_shift_word(PRIVATE u32 *t)
 {
-    AesXtsTweak product;
-    u32 over = t.w[3];
-    product.w[3] = t.w[2];
-    product.w[2] = t.w[1];
-    product.w[1] = t.w[0] ^ over >> 31 ^ over >> 30 ^ over >> 25;
-    product.w[0] = over ^ over << 1 ^ over << 2 ^ over << 7;
-    return product;
+    u32 over = t[3];
+    t[3] = t[2];
+    t[2] = t[1];
+    t[1] = t[0] ^ over >> 31 ^ over >> 30 ^ over >> 25;
+    t[0] = over ^ over << 1 ^ over << 2 ^ over << 7;
 }
 
-/* The tweak of the first block that thread `thread` of the whole grid takes. */
-FN AesXtsTweak aes_xts_first_tweak(GLOBAL const u8 *tweaks, u64 unit, u32 units_per_sector, u32 lane)
+/* The tweak of the first block that thread `lane` takes of unit `unit`. */
+FN void aes_xts_first_tweak(PRIVATE u32 *t, GLOBAL const u8 *tweaks, u64 unit, u32 units_per_sector, u32 lane)
 {
-    Word16 base = load16(tweaks + unit / units_per_sector * 16);
-    AesXtsTweak t;
+    u64 sector = unit / units_per_sector;
+    Word16 base = load16(tweaks + sector * 16);
     u32 i;
-    t.w[0] = (u32)base.lo;
-    t.w[1] = (u32)(base.lo >> 32);
-    t.w[2] = (u32)base.hi;
-    t.w[3] = (u32)(base.hi >> 32);
-    for (i = (u32)(unit % units_per_sector); i > 0; i--) {
-        t = aes_xts_shift_word(t);
+    t[0] = (u32)base.lo;
+    t[1] = (u32)(base.lo >> 32);
+    t[2] = (u32)base.hi;
+    t[3] = (u32)(base.hi >> 32);
+    for (i = (u32)(unit - sector * units_per_sector); i > 0; i--) {
+        aes_xts_shift_word(t);
     }
     for (i = lane; i > 0; i--) {
-        t = aes_xts_shift(t, 1);
+        aes_xts_shift(t, 1);
     }
-    return t;
 }
 
 /* Adds the tweaks to eight blocks. */
-FN void aes_xts_add_tweaks(PRIVATE u32 *s, AesXtsTweak t)
+FN void aes_xts_add_tweaks(PRIVATE u32 *s, PRIVATE const u32 *first)
 {
+    u32 t[4];
     u32 k;
     UNROLL
+    for (k = 0; k < 4; k++) {
+        t[k] = first[k];
+    }
+    UNROLL
     for (k = 0; k < AES_BLOCKS; k++) {
-        s[k] ^= t.w[0];
-        s[8 + k] ^= t.w[1];
-        s[16 + k] ^= t.w[2];
-        s[24 + k] ^= t.w[3];
-        t = aes_xts_shift(t, AES_XTS_UNIT_THREADS);
+        s[k] ^= t[0];
+        s[8 + k] ^= t[1];
+        s[16 + k] ^= t[2];
+        s[24 + k] ^= t[3];
+        aes_xts_shift(t, AES_XTS_UNIT_THREADS);
     }
 }
 
@@ -97,7 +92,7 @@ FN void aes_xts_thread(GLOBAL const u8 *src, GLOBAL u8 *dst, GLOBAL const u8 *tw
     u64 unit = thread / AES_XTS_UNIT_THREADS;
     u32 lane = (u32)(thread % AES_XTS_UNIT_THREADS);
     u64 at = unit * AES_XTS_UNIT_BYTES + lane * 16;
-    AesXtsTweak tweak;
+    u32 tweak[4];
     u32 s[32];
     u32 k;
     if (unit >= sectors * units_per_sector) {
@@ -108,7 +103,7 @@ FN void aes_xts_thread(GLOBAL const u8 *src, GLOBAL u8 *dst, GLOBAL const u8 *tw
         Word16 block = load16(src + at + k * (AES_XTS_UNIT_THREADS * 16));
         aes_put(s, k, block.lo, block.hi);
     }
-    tweak = aes_xts_first_tweak(tweaks, unit, units_per_sector, lane);
+    aes_xts_first_tweak(tweak, tweaks, unit, units_per_sector, lane);
     aes_xts_add_tweaks(s, tweak);
     aes_slice(s);
     if (inverse) {

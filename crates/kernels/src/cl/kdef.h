@@ -23,7 +23,12 @@
  *   XOR3(a, b, c)             the sum of three words, one such function
  *   permute4(a, b, selector)  four bytes of the eight of a and b: digit i of the constant selector
  *                             names byte i of the result, 0 to 3 in a and 4 to 7 in b
+ *   shift_in(hi, lo, bits)    hi moved left by 1 to 31 bits, those of lo behind it
  *   STATIC_ASSERT(c, name)    a condition that is checked when the source is compiled
+ *
+ * Functions return no structs but write them through PRIVATE pointers: for such a function inlined
+ * beside stores some compilers leave an intrinsic that Oclgrind does not know. The same goes for two
+ * shifts and an or, hence `shift_in`.
  */
 #ifndef BIFOLIO_KDEF_H
 #define BIFOLIO_KDEF_H
@@ -58,6 +63,7 @@ FN void local_add(u32 *target, u32 term) { atomicAdd(target, term); }
 FN void local_min(u32 *target, u32 other) { atomicMin(target, other); }
 FN void local_max(u32 *target, u32 other) { atomicMax(target, other); }
 FN u32 permute4(u32 a, u32 b, u32 selector) { return __byte_perm(a, b, selector); }
+FN u32 shift_in(u32 hi, u32 lo, u32 bits) { return __funnelshift_l(lo, hi, bits); }
 /* The instruction by name: left to itself the compiler takes expressions apart that share a term. */
 template <int table> FN u32 logic3(u32 a, u32 b, u32 c)
 {
@@ -99,6 +105,7 @@ FN void local_add(volatile LOCAL u32 *target, u32 term) { atomic_add(target, ter
 FN void local_min(volatile LOCAL u32 *target, u32 other) { atomic_min(target, other); }
 FN void local_max(volatile LOCAL u32 *target, u32 other) { atomic_max(target, other); }
 #define LOGIC3(a, b, c, table, expression) (expression)
+FN u32 shift_in(u32 hi, u32 lo, u32 bits) { return hi << bits | (rotate(lo, bits) & ((1u << bits) - 1)); }
 
 #else /* native C++: only the per-thread functions, no kernels */
 
@@ -129,6 +136,7 @@ FN u32 logic3(u32 a, u32 b, u32 c, u32 table)
     return result;
 }
 #define LOGIC3(a, b, c, table, expression) logic3(a, b, c, table)
+FN u32 shift_in(u32 hi, u32 lo, u32 bits) { return hi << bits | lo >> (32 - bits); }
 
 #endif
 

@@ -5,7 +5,7 @@
 KERNEL void raid6_generate(GLOBAL u8 *base, GLOBAL const u64 *places, const Raid6Params params)
 {
     u32 stripe = group_index() / params.pieces;
-    u64 at = (u64)(group_index() % params.pieces) * RAID6_PIECE_BYTES + thread_in_group() * 16;
+    u64 at = raid6_place(group_index() - stripe * params.pieces, thread_in_group());
     if (at < params.chunk_bytes) {
         raid6_generate_lane(base + params.members_at, places + (u64)stripe * (params.data + 2), at, params.data);
     }
@@ -15,7 +15,7 @@ KERNEL void raid6_recover(GLOBAL u8 *base, GLOBAL const u64 *places, GLOBAL cons
                           const Raid6Params params)
 {
     u32 stripe = group_index() / params.pieces;
-    u64 at = (u64)(group_index() % params.pieces) * RAID6_PIECE_BYTES + thread_in_group() * 16;
+    u64 at = raid6_place(group_index() - stripe * params.pieces, thread_in_group());
     if (at < params.chunk_bytes) {
         raid6_recover_lane(base + params.members_at, places + (u64)stripe * (params.data + 2), at, params.data,
                            losses[stripe].a, losses[stripe].b, losses[stripe].of_p, losses[stripe].of_q);
@@ -30,7 +30,7 @@ KERNEL void raid6_scrub(GLOBAL const u8 *base, GLOBAL const u64 *places, GLOBAL 
     LOCAL_VAR u32 highest;
     u32 thread = thread_in_group();
     u32 stripe = group_index() / params.pieces;
-    u64 at = (u64)(group_index() % params.pieces) * RAID6_PIECE_BYTES + thread * 16;
+    u64 at = raid6_place(group_index() - stripe * params.pieces, thread);
     u32 my_lowest = RAID6_CLEAN;
     u32 my_highest = 0;
 

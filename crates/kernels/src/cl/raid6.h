@@ -38,51 +38,50 @@ typedef struct {
 STATIC_ASSERT(sizeof(Raid6Params) == 24, raid6_params_match_rust);
 STATIC_ASSERT(sizeof(Raid6Loss) == 16, raid6_loss_matches_rust);
 
-/* 16 bytes of a member. */
-typedef struct {
-    u32 w[4];
-} Raid6Lane;
+/* Where thread `thread` works in the chunks of a stripe. */
+FN u64 raid6_place(u32 piece, u32 thread) { return (u64)piece * RAID6_PIECE_BYTES + thread * 16; }
 
-/* Both sums over some members. */
-typedef struct {
-    Raid6Lane p;
-    Raid6Lane q;
-} Raid6Sums;
-
-FN Raid6Lane raid6_load(GLOBAL const u8 *at)
+/* The 16 bytes that a thread takes of a member are four words. */
+FN void raid6_load(PRIVATE u32 *lane, GLOBAL const u8 *at)
 {
     Word16 word = load16(at);
-    Raid6Lane lane;
-    lane.w[0] = (u32)word.lo;
-    lane.w[1] = (u32)(word.lo >> 32);
-    lane.w[2] = (u32)word.hi;
-    lane.w[3] = (u32)(word.hi >> 32);
-    return lane;
+    lane[0] = (u32)word.lo;
+    lane[1] = (u32)(word.lo >> 32);
+    lane[2] = (u32)word.hi;
+    lane[3] = (u32)(word.hi >> 32);
 }
 
-FN void raid6_store(GLOBAL u8 *at, Raid6Lane lane)
+FN void raid6_store(GLOBAL u8 *at, PRIVATE const u32 *lane)
 {
     Word16 word;
-    word.lo = lane.w[0] | (u64)lane.w[1] << 32;
-    word.hi = lane.w[2] | (u64)lane.w[3] << 32;
+    word.lo = lane[0] | (u64)lane[1] << 32;
+    word.hi = lane[2] | (u64)lane[3] << 32;
     store16(at, word);
 }
 
-FN Raid6Lane raid6_zero(void)
-{
-    Raid6Lane lane;
-    lane.w[0] = lane.w[1] = lane.w[2] = lane.w[3] = 0;
-    return lane;
-}
-
-FN Raid6Lane raid6_add(Raid6Lane a, Raid6Lane b)
+FN void raid6_add(PRIVATE u32 *lane, PRIVATE const u32 *other)
 {
     u32 i;
     UNROLL
     for (i = 0; i < 4; i++) {
-        a.w[i] ^= b.w[i];
+        lane[i] ^= other[i];
     }
-    return a;
+}
+
+FN void raid6_copy(PRIVATE u32 *lane, PRIVATE const u32 *other)
+{
+    u32 i;
+    UNROLL
+    for (i = 0; i < 4; i++) {
+        lane[i] = other[i];
+    }
+}
+
+FN void raid6_add_member(PRIVATE u32 *lane, GLOBAL const u8 *at)
+{
+    u32 member[4];
+    raid6_load(member, at);
+    raid6_add(lane, member);
 }
 
 /* Four bytes times 2. */
@@ -93,96 +92,113 @@ FN u32 raid6_double(u32 word)
 }
 
 /* Every byte times one factor, which is the same for the whole group. */
-FN Raid6Lane raid6_times(Raid6Lane lane, u32 factor)
+FN void raid6_scale(PRIVATE u32 *lane, u32 factor)
 {
-    Raid6Lane product = raid6_zero();
+    u32 product[4] = {0, 0, 0, 0};
     u32 i;
     for (; factor != 0; factor >>= 1) {
         UNROLL
         for (i = 0; i < 4; i++) {
-            product.w[i] ^= (factor & 1) != 0 ? lane.w[i] : 0;
-            lane.w[i] = raid6_double(lane.w[i]);
+            product[i] ^= (factor & 1) != 0 ? lane[i] : 0;
+            lane[i] = raid6_double(lane[i]);
         }
     }
-    return product;
+    raid6_copy(lane, product);
 }
 
 /* The sums over all data members but `a` and `b`, by Horner's rule from the last one. Members
  * beyond the last are nothing, so that every batch is whole. */
-FN Raid6Sums raid6_sums(GLOBAL const u8 *base, GLOBAL const u64 *places, u64 at, u32 data, u32 a, u32 b)
+FN void raid6_sums(PRIVATE u32 *p, PRIVATE u32 *q, GLOBAL const u8 *base, GLOBAL const u64 *places, u64 at, u32 data,
+                   u32 a, u32 b)
 {
-    Raid6Sums sums;
     u32 first;
-    sums.p = raid6_zero();
-    sums.q = raid6_zero();
+    u32 i;
+    UNROLL
+    for (i = 0; i < 4; i++) {
+        p[i] = 0;
+        q[i] = 0;
+    }
     for (first = (data + RAID6_BATCH - 1) / RAID6_BATCH * RAID6_BATCH; first > 0; first -= RAID6_BATCH) {
-        Raid6Lane lanes[RAID6_BATCH];
-        u32 i;
+        u32 lanes[RAID6_BATCH * 4];
         u32 j;
         UNROLL
         for (j = 0; j < RAID6_BATCH; j++) {
             u32 member = first - 1 - j;
-            lanes[j] = raid6_zero();
+            UNROLL
+            for (i = 0; i < 4; i++) {
+                lanes[j * 4 + i] = 0;
+            }
             if (member < data && member != a && member != b) {
-                lanes[j] = raid6_load(base + (places[member] + at));
+                raid6_load(lanes + j * 4, base + (places[member] + at));
             }
         }
         UNROLL
         for (j = 0; j < RAID6_BATCH; j++) {
             UNROLL
             for (i = 0; i < 4; i++) {
-                sums.p.w[i] ^= lanes[j].w[i];
-                sums.q.w[i] = raid6_double(sums.q.w[i]) ^ lanes[j].w[i];
+                p[i] ^= lanes[j * 4 + i];
+                q[i] = raid6_double(q[i]) ^ lanes[j * 4 + i];
             }
         }
     }
-    return sums;
 }
 
 /* Writes P and Q of the 16 bytes at `at` of a stripe's chunks. */
 FN void raid6_generate_lane(GLOBAL u8 *base, GLOBAL const u64 *places, u64 at, u32 data)
 {
-    Raid6Sums sums = raid6_sums(base, places, at, data, RAID6_NONE, RAID6_NONE);
-    raid6_store(base + (places[data] + at), sums.p);
-    raid6_store(base + (places[data + 1] + at), sums.q);
+    u32 p[4];
+    u32 q[4];
+    raid6_sums(p, q, base, places, at, data, RAID6_NONE, RAID6_NONE);
+    raid6_store(base + (places[data] + at), p);
+    raid6_store(base + (places[data + 1] + at), q);
 }
 
 /* Writes the 16 bytes at `at` of what a stripe has lost. */
 FN void raid6_recover_lane(GLOBAL u8 *base, GLOBAL const u64 *places, u64 at, u32 data, u32 a, u32 b, u32 of_p,
                            u32 of_q)
 {
-    Raid6Sums sums;
-    Raid6Lane first;
-    Raid6Lane second;
+    u32 p[4];
+    u32 q[4];
+    u32 lost[4];
     if (a == RAID6_NONE) {
         return;
     }
-    sums = raid6_sums(base, places, at, data, a, b);
-    if (a == data) {
-        first = sums.p;
-        second = sums.q;
-    } else if (a == data + 1) {
-        first = sums.q;
-        second = sums.q;
-    } else if (b == data) {
-        first = raid6_times(raid6_add(sums.q, raid6_load(base + (places[data + 1] + at))), of_q);
-        second = raid6_add(sums.p, first);
-    } else {
-        Raid6Lane of_lost = raid6_add(sums.p, raid6_load(base + (places[data] + at)));
-        first = of_lost;
-        second = of_lost;
-        if (b == data + 1) {
-            second = raid6_add(sums.q, raid6_times(first, of_q));
-        } else if (b != RAID6_NONE) {
-            Raid6Lane weighted = raid6_add(sums.q, raid6_load(base + (places[data + 1] + at)));
-            first = raid6_add(raid6_times(of_lost, of_p), raid6_times(weighted, of_q));
-            second = raid6_add(of_lost, first);
+    raid6_sums(p, q, base, places, at, data, a, b);
+    if (a < data) {
+        /* The syndromes: what `a`, and perhaps another data member, contribute. */
+        if (b != data) {
+            raid6_add_member(p, base + (places[data] + at));
+        }
+        if (b <= data) {
+            raid6_add_member(q, base + (places[data + 1] + at));
         }
     }
-    raid6_store(base + (places[a] + at), first);
-    if (b != RAID6_NONE) {
-        raid6_store(base + (places[b] + at), second);
+    if (a >= data) {
+        raid6_store(base + (places[a] + at), a == data ? p : q);
+        if (b != RAID6_NONE) {
+            raid6_store(base + (places[b] + at), q);
+        }
+        return;
     }
+    if (b == RAID6_NONE) {
+        raid6_store(base + (places[a] + at), p);
+        return;
+    }
+    if (b == data + 1) {
+        raid6_store(base + (places[a] + at), p);
+        raid6_scale(p, of_q);
+        raid6_add(q, p);
+        raid6_store(base + (places[b] + at), q);
+        return;
+    }
+    /* With P lost, `of_p` is 0 and `p` the sum of the others. */
+    raid6_copy(lost, p);
+    raid6_scale(lost, of_p);
+    raid6_scale(q, of_q);
+    raid6_add(lost, q);
+    raid6_add(p, lost);
+    raid6_store(base + (places[a] + at), lost);
+    raid6_store(base + (places[b] + at), p);
 }
 
 /* The member whose error alone explains one byte's syndromes: error e in data member z makes them
@@ -206,18 +222,20 @@ FN u32 raid6_suspect(u32 p, u32 q, u32 data)
 FN void raid6_scrub_lane(GLOBAL const u8 *base, GLOBAL const u64 *places, u64 at, u32 data, PRIVATE u32 *lowest,
                          PRIVATE u32 *highest)
 {
-    Raid6Sums sums = raid6_sums(base, places, at, data, RAID6_NONE, RAID6_NONE);
+    u32 p[4];
+    u32 q[4];
     u32 i;
     u32 shift;
-    sums.p = raid6_add(sums.p, raid6_load(base + (places[data] + at)));
-    sums.q = raid6_add(sums.q, raid6_load(base + (places[data + 1] + at)));
+    raid6_sums(p, q, base, places, at, data, RAID6_NONE, RAID6_NONE);
+    raid6_add_member(p, base + (places[data] + at));
+    raid6_add_member(q, base + (places[data + 1] + at));
     *lowest = RAID6_CLEAN;
     *highest = 0;
     UNROLL
     for (i = 0; i < 4; i++) {
-        if ((sums.p.w[i] | sums.q.w[i]) != 0) {
+        if ((p[i] | q[i]) != 0) {
             for (shift = 0; shift < 32; shift += 8) {
-                u32 suspect = raid6_suspect(sums.p.w[i] >> shift & 0xff, sums.q.w[i] >> shift & 0xff, data);
+                u32 suspect = raid6_suspect(p[i] >> shift & 0xff, q[i] >> shift & 0xff, data);
                 if (suspect != RAID6_CLEAN) {
                     *lowest = suspect < *lowest ? suspect : *lowest;
                     *highest = suspect > *highest ? suspect : *highest;

@@ -36,7 +36,7 @@ CONSTANT_TABLE u32 sha256_constants[64] = {
 CONSTANT_TABLE u32 sha256_start[8] = {
     0x6a09e667u, 0xbb67ae85u, 0x3c6ef372u, 0xa54ff53au, 0x510e527fu, 0x9b05688cu, 0x1f83d9abu, 0x5be0cd19u};
 
-FN u32 sha256_turn(u32 word, u32 bits) { return word >> bits | word << (32 - bits); }
+FN u32 sha256_turn(u32 word, u32 bits) { return shift_in(word, word, 32 - bits); }
 FN u32 sha256_swap(u32 word) { return permute4(word, word, 0x0123); }
 
 /* One step of the function; `state` is a to h, `w` a constant plus a word of the schedule. */
@@ -86,27 +86,22 @@ FN void sha256_compress(PRIVATE u32 *hash, PRIVATE u32 *w)
 
 /* The 16 bytes at `at` of the padded message of `len` bytes: its own, then 0x80, zeros, and at the very
  * end its length in bits. `last` says whether the end is within these 64 bytes. */
-FN Word16 sha256_padded(GLOBAL const u8 *block, u64 len, u64 at, u32 last)
+FN void sha256_padded(PRIVATE Word16 *word, GLOBAL const u8 *block, u64 len, u64 at, u32 last)
 {
-    Word16 word;
     u32 i;
-    if (at + 16 <= len) {
-        return load16(block + at);
-    }
-    word.lo = 0;
-    word.hi = 0;
+    word->lo = 0;
+    word->hi = 0;
     for (i = 0; i < 16 && at + i <= len; i++) {
         u64 byte = at + i < len ? block[at + i] : 0x80;
         if (i < 8) {
-            word.lo |= byte << (i * 8);
+            word->lo |= byte << (i * 8);
         } else {
-            word.hi |= byte << (i * 8 - 64);
+            word->hi |= byte << (i * 8 - 64);
         }
     }
     if (last && at % 64 == 48) {
-        word.hi = sha256_swap((u32)(len >> 29)) | (u64)sha256_swap((u32)(len << 3)) << 32;
+        word->hi = sha256_swap((u32)(len >> 29)) | (u64)sha256_swap((u32)(len << 3)) << 32;
     }
-    return word;
 }
 
 /* Writes the digest of one block. */
@@ -126,7 +121,12 @@ FN void sha256_thread(GLOBAL const u8 *block, u64 len, GLOBAL u8 *digest)
         u32 w[16];
         UNROLL
         for (i = 0; i < 4; i++) {
-            Word16 word = sha256_padded(block, len, at + i * 16, at + 64 == end);
+            Word16 word;
+            if (at + i * 16 + 16 <= len) {
+                word = load16(block + at + i * 16);
+            } else {
+                sha256_padded(&word, block, len, at + i * 16, at + 64 == end);
+            }
             w[i * 4] = sha256_swap((u32)word.lo);
             w[i * 4 + 1] = sha256_swap((u32)(word.lo >> 32));
             w[i * 4 + 2] = sha256_swap((u32)word.hi);
