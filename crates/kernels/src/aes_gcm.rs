@@ -170,7 +170,9 @@ pub fn schedules(key: &[u8]) -> Result<Schedules> {
 
 fn hash(h: &[u8; 16], blocks: &[[u8; 16]]) -> [u8; 16] {
     let mut hash = GHash::new(&(*h).into());
-    blocks.iter().for_each(|block| hash.update(&[(*block).into()]));
+    for block in blocks {
+        hash.update(&[(*block).into()]);
+    }
     hash.finalize().into()
 }
 
@@ -547,24 +549,16 @@ impl Case {
     /// Encrypts over poison and in place, and decrypts what came out of the oracle, with one message in
     /// four damaged in text, tag, nonce or additional data; whole allocations and flags are compared.
     pub fn run(&self, stream: &Stream, module: &Module) -> Result<(), String> {
-        let outcome = || -> Result<Result<(), String>> {
-            for in_place in [false, true] {
-                let step =
-                    self.encrypts(stream, module, in_place)?.and_then(|()| Ok(self.decrypts(stream, module, in_place)));
-                match step {
-                    Ok(decrypted) => {
-                        if let Err(wrong) = decrypted? {
-                            return Ok(Err(format!("decryption, in place: {in_place}: {wrong}")));
-                        }
-                    }
-                    Err(wrong) => return Ok(Err(format!("encryption, in place: {in_place}: {wrong}"))),
-                }
+        for in_place in [false, true] {
+            let steps = [self.encrypts(stream, module, in_place), self.decrypts(stream, module, in_place)];
+            for (step, outcome) in ["encryption", "decryption"].into_iter().zip(steps) {
+                outcome.map_err(|error| error.to_string())?.map_err(|wrong| {
+                    let (count, size, seed) = (self.messages.len(), self.size, self.seed);
+                    format!("{step} of {count} messages, {size:?}, in place: {in_place}: {wrong} (seed {seed})")
+                })?;
             }
-            Ok(Ok(()))
-        };
-        let outcome = outcome().map_err(|error| error.to_string())?;
-        outcome
-            .map_err(|wrong| format!("{} messages, {:?}: {wrong} (seed {})", self.messages.len(), self.size, self.seed))
+        }
+        Ok(())
     }
 
     /// Ciphertexts over a background, and nonces with tags.

@@ -176,7 +176,7 @@ fn ctr_gives_the_vectors_of_the_standard() {
     }
 }
 
-/// Test cases 4 and 13 of McGrew and Viega's specification, which SP 800-38D refers to.
+/// Test cases 4 and 13 of the specification of GCM that was submitted to NIST.
 #[test]
 fn gcm_gives_the_vectors_of_its_specification() {
     let plain = hex("d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a72\
