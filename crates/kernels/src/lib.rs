@@ -31,7 +31,7 @@ mod page_list;
 pub mod raid6;
 pub mod scatter;
 
-pub use load::{KernelPath, KernelStatus, Kernels};
+pub use load::{KernelPath, KernelStatus, Kernels, Service};
 pub use page_list::Base;
 
 pub use bifolio_device::{Error, ErrorKind, Result};

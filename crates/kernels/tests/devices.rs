@@ -7,7 +7,7 @@ mod support;
 
 use bifolio_device::{BackendKind, DeviceChoice, DeviceId, Stream, open};
 use bifolio_kernels::known_answer::Draw;
-use bifolio_kernels::{Base, KernelPath, Kernels, byte_mask, merge, page_diff, scatter};
+use bifolio_kernels::{Base, KernelPath, Kernels, Service, byte_mask, merge, page_diff, scatter};
 use opened::devices;
 
 /// Bytes of which one group makes its word of the bitmap.
@@ -112,6 +112,16 @@ fn devices_that_compile_kernels_use_all_of_them() {
         for status in Kernels::load(&device).unwrap().report() {
             println!("{}: {status}", device.id());
             assert_eq!(status.path, KernelPath::Device, "{}: {status}", device.id());
+        }
+    }
+}
+
+#[test]
+fn devices_that_compile_kernels_use_those_of_every_storage_service() {
+    for device in devices([BackendKind::Cuda, BackendKind::OpenCl]) {
+        for service in Service::ALL {
+            let (module, status) = service.load(&device).unwrap();
+            assert!(module.is_some() && status.path == KernelPath::Device, "{}: {status}", device.id());
         }
     }
 }

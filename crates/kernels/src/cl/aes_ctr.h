@@ -60,23 +60,32 @@ FN void aes_store_part(GLOBAL u8 *at, u64 lo, u64 hi, u32 bytes)
     }
 }
 
-/* Adds the key stream in `s` to a thread's blocks of one step, which begins with block `first`. */
+/* Adds the key stream in `s` to a thread's blocks of one step, which begins with block `first`. The
+ * one block in which a piece may end is done last, so that the code for it is there once. */
 FN void aes_ctr_add(PRIVATE const u32 *s, GLOBAL const u8 *src, GLOBAL u8 *dst, u64 len, u64 first, u32 lane)
 {
+    u64 part_at = len;
+    u64 lo = 0;
+    u64 hi = 0;
+    Word16 word;
     u32 k;
     UNROLL
     for (k = 0; k < AES_BLOCKS; k++) {
         u64 at = (first + k * AES_CTR_TEAM_SIZE + lane) * 16;
-        Word16 word;
         if (at + 16 <= len) {
             word = load16(src + at);
             word.lo ^= aes_lo(s, k);
             word.hi ^= aes_hi(s, k);
             store16(dst + at, word);
         } else if (at < len) {
-            aes_load_part(&word, src + at, (u32)(len - at));
-            aes_store_part(dst + at, word.lo ^ aes_lo(s, k), word.hi ^ aes_hi(s, k), (u32)(len - at));
+            part_at = at;
+            lo = aes_lo(s, k);
+            hi = aes_hi(s, k);
         }
+    }
+    if (part_at < len) {
+        aes_load_part(&word, src + part_at, (u32)(len - part_at));
+        aes_store_part(dst + part_at, word.lo ^ lo, word.hi ^ hi, (u32)(len - part_at));
     }
 }
 
