@@ -2,8 +2,8 @@
 //!
 //! A sector's tweak is its number as 64 bits, the least significant byte first. Two launches follow
 //! each other in the stream: one computes the tweaks, 16 bytes for each sector, into scratch memory of
-//! the caller's, the other the data. The scratch is as secret as the plaintext is to somebody with the
-//! ciphertext of other keys: clear it with the schedules. See [`crate::aes`] for keys and side channels.
+//! the caller's, the other the data. Tweaks are secret: whoever knows them can take XTS for plain
+//! block encryption. Clear the scratch with the schedules. See [`crate::aes`] for keys and side channels.
 //!
 //! Source and destination are the same memory or apart.
 

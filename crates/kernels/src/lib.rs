@@ -14,7 +14,8 @@
 //!
 //! On failure: [`Kernels::load`] tries each kernel on the device against its oracle. A kernel that
 //! does not compile or answers wrongly is replaced by its host path, and [`KernelStatus`] says so
-//! with the reason: results are right either way.
+//! with the reason: results are right either way. A storage [`Service`] is tried in the same way when
+//! it is first used; in the place of one that fails its user computes on the CPU.
 
 pub mod aes;
 pub mod aes_ctr;
