@@ -223,7 +223,7 @@ pub struct Case {
 
 impl Case {
     /// `count` streams of `bytes` each, the last one ragged and one in eight empty; counters are
-    /// anything, and every other one overflows its lower half.
+    /// anything; every other one overflows its lower half, and some have nothing in it.
     pub fn draw(draw: &mut Draw, size: KeySize, count: usize, bytes: u64) -> Self {
         let lens = draw.page_lengths(count, bytes);
         let ((src, source_len), (dst, destination_len)) = (draw.places(&lens), draw.places(&lens));
@@ -231,6 +231,8 @@ impl Case {
             let mut counter: [u8; 16] = draw.bytes(16).try_into().expect("16 bytes");
             if i % 2 == 1 {
                 counter[if i % 4 == 1 { 0 } else { 8 }..15].fill(0xff);
+            } else if i % 4 == 2 {
+                counter[8..].fill(0);
             }
             Piece::new(src[i], dst[i], lens[i], counter)
         };
