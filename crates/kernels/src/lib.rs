@@ -14,18 +14,25 @@
 //!
 //! On failure: [`Kernels::load`] tries each kernel on the device against its oracle. A kernel that
 //! does not compile or answers wrongly is replaced by its host path, and [`KernelStatus`] says so
-//! with the reason: results are right either way.
+//! with the reason: results are right either way. A storage [`Service`] is tried in the same way when
+//! it is first used; in the place of one that fails its user computes on the CPU.
 
+pub mod aes;
+pub mod aes_ctr;
+pub mod aes_gcm;
+pub mod aes_xts;
 pub mod byte_mask;
 pub mod demand;
+pub mod digest;
 pub mod known_answer;
 mod load;
 pub mod merge;
 pub mod page_diff;
 mod page_list;
+pub mod raid6;
 pub mod scatter;
 
-pub use load::{KernelPath, KernelStatus, Kernels};
+pub use load::{KernelPath, KernelStatus, Kernels, Service};
 pub use page_list::Base;
 
 pub use bifolio_device::{Error, ErrorKind, Result};
@@ -40,5 +47,15 @@ const DIFFER_H: (&str, &str) = ("differ.h", include_str!("cl/differ.h"));
 const WORD_BYTES: u64 = 16;
 
 /// Every module of this crate, for tools that compile them all.
-pub const MODULES: [&bifolio_device::ModuleSource; 4] =
-    [&page_diff::MODULE, &scatter::MODULE, &merge::MODULE, &byte_mask::MODULE];
+pub const MODULES: [&bifolio_device::ModuleSource; 10] = [
+    &page_diff::MODULE,
+    &scatter::MODULE,
+    &merge::MODULE,
+    &byte_mask::MODULE,
+    &aes_xts::MODULE,
+    &aes_ctr::MODULE,
+    &aes_gcm::MODULE,
+    &raid6::MODULE,
+    &digest::CRC32C,
+    &digest::SHA256,
+];

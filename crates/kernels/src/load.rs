@@ -1,11 +1,17 @@
-//! Loading of all kernels on a device, with a known-answer test of each and a host path for those
-//! that fail.
+//! Loading of kernels on a device, with a known-answer test of each.
+//!
+//! [`Kernels`] are those that the cache needs, loaded together, with a host path for those that fail.
+//! Those of a storage [`Service`] are loaded when it is first used, as compiling them all takes
+//! seconds; where one fails, its user has a CPU path of its own.
 //!
 //! Work is stream-ordered on the device path. The host path of `page_diff` waits for the stream,
 //! computes and uploads, and so do those of `merge` and `byte_mask`, page by page; that of `scatter`
 //! reads the extents and enqueues one copy for each.
 
+use crate::aes::KeySize;
+use crate::digest::{self, Digest};
 use crate::known_answer::Draw;
+use crate::{aes_ctr, aes_gcm, aes_xts, raid6};
 use crate::{byte_mask, merge, page_diff, page_list, scatter};
 use bifolio_device::{Device, DeviceSlice, Module, ModuleSource, Result, Stream};
 use serde::Serialize;
@@ -159,6 +165,72 @@ impl Kernels {
             Some(module) => unsafe { byte_mask::launch(stream, module, operands, entries, counts) },
             // SAFETY: the caller's promise.
             None => unsafe { byte_mask_on_host(stream, operands, entries, counts) },
+        }
+    }
+}
+
+/// A storage service whose kernels are loaded by themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Service {
+    /// [`aes_xts`].
+    AesXts,
+    /// [`aes_ctr`].
+    AesCtr,
+    /// [`aes_gcm`].
+    AesGcm,
+    /// [`raid6`].
+    Raid6,
+    /// CRC32C of [`digest`].
+    Crc32c,
+    /// SHA-256 of [`digest`].
+    Sha256,
+}
+
+impl Service {
+    /// All of them.
+    pub const ALL: [Self; 6] = [Self::AesXts, Self::AesCtr, Self::AesGcm, Self::Raid6, Self::Crc32c, Self::Sha256];
+
+    /// The source of its kernels.
+    pub fn source(self) -> &'static ModuleSource {
+        match self {
+            Self::AesXts => &aes_xts::MODULE,
+            Self::AesCtr => &aes_ctr::MODULE,
+            Self::AesGcm => &aes_gcm::MODULE,
+            Self::Raid6 => &raid6::MODULE,
+            Self::Crc32c => Digest::Crc32c.module(),
+            Self::Sha256 => Digest::Sha256.module(),
+        }
+    }
+
+    /// Compiles its kernels (or finds them in the cache) and tries them. There is a module unless they
+    /// do not compile or answer wrongly; on a device without kernels it is their oracles. The error is
+    /// for a device on which not even a stream can be made.
+    pub fn load(self, device: &Device) -> Result<(Option<Module>, KernelStatus)> {
+        let stream = device.create_stream()?;
+        let kernel = Kernel::load(device, self.source(), |module| self.try_out(&stream, module));
+        Ok((kernel.module, kernel.status))
+    }
+
+    fn try_out(self, stream: &Stream, module: &Module) -> Result<(), String> {
+        let mut draw = Draw::afresh();
+        let sizes = [KeySize::Aes128, KeySize::Aes256];
+        match self {
+            Self::AesXts => {
+                sizes.iter().try_for_each(|size| aes_xts::Case::draw(&mut draw, *size, 9, 1024).run(stream, module))
+            }
+            Self::AesCtr => {
+                sizes.iter().try_for_each(|size| aes_ctr::Case::draw(&mut draw, *size, 9, 5000).run(stream, module))
+            }
+            Self::AesGcm => {
+                sizes.iter().try_for_each(|size| aes_gcm::Case::draw(&mut draw, *size, 9, 5000).run(stream, module))
+            }
+            Self::Raid6 => {
+                let geometry = raid6::Geometry { data: 5, chunk_bytes: 5120 };
+                raid6::Case::draw(&mut draw, geometry, 8).run(stream, module)
+            }
+            Self::Crc32c => digest::Case::draw(&mut draw, 20, 2000).run(Digest::Crc32c, stream, module),
+            Self::Sha256 => digest::Case::draw(&mut draw, 20, 2000).run(Digest::Sha256, stream, module),
         }
     }
 }

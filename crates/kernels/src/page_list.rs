@@ -59,6 +59,18 @@ impl<'a> Base<'a> {
         Err(bad(format!("a {operand} page of {len} bytes at {place:#x} is not at a 16-byte boundary inside {base}")))
     }
 
+    /// Refuses `len` bytes at `place` that are not inside the base, at whatever boundary.
+    pub(crate) fn check_bytes(self, what: &str, place: u64, len: u64) -> Result<()> {
+        let limit = match self {
+            Self::Range(range) => range.len(),
+            Self::Addresses => u64::MAX,
+        };
+        if place.checked_add(len).is_some_and(|end| end <= limit) {
+            return Ok(());
+        }
+        Err(bad(format!("a {what} of {len} bytes at {place:#x} is not inside {limit} bytes of device memory")))
+    }
+
     /// The memory of `len` bytes at `place`.
     ///
     /// # Safety
@@ -90,6 +102,14 @@ pub(crate) fn count(table: DeviceSlice<'_>, results: DeviceSlice<'_>) -> Result<
     }
     // The limit of a grid is the smallest among the devices', CUDA's.
     i32::try_from(count).map(i32::cast_unsigned).map_err(|_| bad(format!("{count} pages are too many for one launch")))
+}
+
+/// The number of rows of `row_bytes` in a table of 64-bit words, or what is wrong with it.
+pub(crate) fn rows(table: DeviceSlice<'_>, row_bytes: u64) -> Result<u64> {
+    if table.len().is_multiple_of(row_bytes) && (table.is_empty() || table.ptr().0.is_multiple_of(8)) {
+        return Ok(table.len() / row_bytes);
+    }
+    Err(bad(format!("{} bytes at {} are no table of rows of {row_bytes} bytes each", table.len(), table.ptr())))
 }
 
 /// Refuses a page whose bytes a u32 could not count.

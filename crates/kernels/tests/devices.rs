@@ -1,11 +1,14 @@
 //! Tier 3: the compiled kernels against their oracles on every device of this machine: the
 //! embedded one, every OpenCL device (PoCL among them) and every GPU.
 
+#[path = "support/devices.rs"]
+mod opened;
 mod support;
 
-use bifolio_device::{BackendKind, Device, DeviceChoice, DeviceId, Stream, discover, open};
+use bifolio_device::{BackendKind, DeviceChoice, DeviceId, Stream, open};
 use bifolio_kernels::known_answer::Draw;
-use bifolio_kernels::{Base, KernelPath, Kernels, byte_mask, merge, page_diff, scatter};
+use bifolio_kernels::{Base, KernelPath, Kernels, Service, byte_mask, merge, page_diff, scatter};
+use opened::devices;
 
 /// Bytes of which one group makes its word of the bitmap.
 const GROUP: usize = 32 * 4096;
@@ -114,6 +117,16 @@ fn devices_that_compile_kernels_use_all_of_them() {
 }
 
 #[test]
+fn devices_that_compile_kernels_use_those_of_every_storage_service() {
+    for device in devices([BackendKind::Cuda, BackendKind::OpenCl]) {
+        for service in Service::ALL {
+            let (module, status) = service.load(&device).unwrap();
+            assert!(module.is_some() && status.path == KernelPath::Device, "{}: {status}", device.id());
+        }
+    }
+}
+
+#[test]
 fn wrong_ranges_are_refused_with_a_sentence() {
     let device = open(DeviceChoice::Exactly(DeviceId::HOST)).unwrap();
     let stream = device.create_stream().unwrap();
@@ -172,27 +185,4 @@ fn compare(
 ) -> bifolio_device::Result<()> {
     // SAFETY: every call of this test is refused before anything is enqueued.
     unsafe { kernels.page_diff(stream, a, b, bitmap) }
-}
-
-/// The devices of some backends; where a backend has none, the reason is printed. An OpenCL device
-/// is a tool that set-up installs (PoCL); a GPU is not.
-fn devices<const N: usize>(backends: [BackendKind; N]) -> Vec<Device> {
-    let mut opened = Vec::new();
-    for backend in backends {
-        let reports = discover();
-        let report = reports.iter().find(|report| report.backend == backend.name()).expect("every backend reports");
-        for info in &report.devices {
-            opened.push(open(DeviceChoice::Exactly(info.id)).unwrap_or_else(|error| panic!("{}: {error}", info.id)));
-        }
-        if report.devices.is_empty() {
-            let libraries = report.libraries.iter().filter_map(|library| library.problem.as_ref());
-            let why: Vec<_> = libraries.chain(&report.problems).map(String::as_str).collect();
-            let reason = format!("there is no {} device: {}", backend.name(), why.join("; "));
-            match backend {
-                BackendKind::OpenCl => support::unavailable(&reason),
-                _ => support::skipped(&reason),
-            }
-        }
-    }
-    opened
 }

@@ -6,7 +6,7 @@ use bifolio_device::backend::fault::{FaultBackend, Faults};
 use bifolio_device::{Capability, Device, DevicePtr, HostOptions, KernelArg, Stream};
 use bifolio_kernels::known_answer::Draw;
 use bifolio_kernels::scatter::Extent;
-use bifolio_kernels::{Base, KernelPath, Kernels, byte_mask, merge, page_diff, scatter};
+use bifolio_kernels::{Base, KernelPath, Kernels, Service, byte_mask, merge, page_diff, scatter};
 use std::sync::Arc;
 
 #[test]
@@ -56,6 +56,30 @@ fn a_device_without_kernels_says_so_and_computes_all_the_same() {
         assert_eq!(status.reason.as_deref(), device.capabilities().kernels.reason());
     }
     results_are_right(&device, &kernels);
+}
+
+#[test]
+fn a_storage_service_whose_kernels_answer_wrongly_has_no_module() {
+    for service in Service::ALL {
+        let device = faulty(Faults { damage: Some(output), ..Faults::default() });
+        let (module, status) = service.load(&device).unwrap();
+        assert!(module.is_none() && status.path == KernelPath::Host, "{status}");
+        assert!(status.to_string().contains("it failed its known-answer test"), "{status}");
+
+        let device = faulty(Faults { modules: 0.into(), ..Faults::default() });
+        let (module, status) = service.load(&device).unwrap();
+        assert!(module.is_none() && status.to_string().contains("failed on purpose"), "{status}");
+    }
+}
+
+#[test]
+fn a_storage_service_is_its_oracles_on_a_device_without_kernels() {
+    let device = Device::host(&HostOptions::default());
+    for service in Service::ALL {
+        let (module, status) = service.load(&device).unwrap();
+        assert!(module.is_some_and(|module| service.source().kernels.iter().all(|(name, _)| module.has_kernel(name))));
+        assert_eq!(status.reason.as_deref(), device.capabilities().kernels.reason());
+    }
 }
 
 /// Through the public face, on inputs of its own.

@@ -40,6 +40,21 @@ fn byte_mask_per_thread_functions_are_right_and_stay_inside_their_buffers() {
 }
 
 #[test]
+fn aes_per_thread_functions_are_right_and_stay_inside_their_buffers() {
+    build_and_run("aes");
+}
+
+#[test]
+fn raid6_per_thread_functions_are_right_and_stay_inside_their_buffers() {
+    build_and_run("raid6");
+}
+
+#[test]
+fn digest_per_thread_functions_are_right_and_stay_inside_their_buffers() {
+    build_and_run("digest");
+}
+
+#[test]
 fn the_header_of_demand_mode_is_right_for_native_threads_and_stays_inside_its_table() {
     build_and_run("demand");
 }

@@ -8,8 +8,10 @@
 mod support;
 
 use bifolio_device::{BackendKind, Device, DeviceChoice, DeviceId, HostLaunch, ModuleSource};
+use bifolio_kernels::aes::KeySize;
+use bifolio_kernels::digest::{self, Digest};
 use bifolio_kernels::known_answer::Draw;
-use bifolio_kernels::{byte_mask, merge, page_diff, scatter};
+use bifolio_kernels::{aes_ctr, aes_gcm, aes_xts, byte_mask, merge, page_diff, raid6, scatter};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -19,6 +21,14 @@ const GROUP: usize = 32 * 4096;
 #[test]
 fn no_kernel_has_a_race_or_reads_what_nobody_wrote() {
     let Some(output) = run_under_oclgrind("child_runs_every_kernel") else { return };
+    let findings = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{findings}", String::from_utf8_lossy(&output.stdout));
+    assert!(findings.trim().is_empty(), "Oclgrind reports:\n{findings}");
+}
+
+#[test]
+fn no_kernel_of_the_storage_services_has_a_race_or_reads_what_nobody_wrote() {
+    let Some(output) = run_under_oclgrind("child_runs_every_kernel_of_the_storage_services") else { return };
     let findings = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}\n{findings}", String::from_utf8_lossy(&output.stdout));
     assert!(findings.trim().is_empty(), "Oclgrind reports:\n{findings}");
@@ -51,6 +61,28 @@ fn child_runs_every_kernel() {
     for (count, page_bytes) in [(1, 16), (5, 4096), (4, 8200), (3, 12304), (9, 100)] {
         merge::Case::draw(&mut draw, count, page_bytes).run(&stream, &merge).unwrap();
         byte_mask::Case::draw(&mut draw, count, page_bytes).run(&stream, &byte_mask).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "the part of this tier that runs inside Oclgrind"]
+fn child_runs_every_kernel_of_the_storage_services() {
+    let device = oclgrind_device();
+    let stream = device.create_stream().unwrap();
+    let mut draw = Draw::afresh();
+    let [xts, ctr, gcm, raid6] = [&aes_xts::MODULE, &aes_ctr::MODULE, &aes_gcm::MODULE, &raid6::MODULE]
+        .map(|module| device.load_module(module).unwrap());
+    // The sizes are small: an instruction takes Oclgrind a microsecond, and a group has 256 threads.
+    aes_xts::Case::draw(&mut draw, KeySize::Aes128, 3, 512).run(&stream, &xts).unwrap();
+    aes_ctr::Case::draw(&mut draw, KeySize::Aes128, 3, 100).run(&stream, &ctr).unwrap();
+    aes_gcm::Case::draw(&mut draw, KeySize::Aes128, 9, 100).run(&stream, &gcm).unwrap();
+    for (data, chunk_bytes) in [(2, 16), (5, 4112)] {
+        let case = raid6::Case::draw(&mut draw, raid6::Geometry { data, chunk_bytes }, 8);
+        case.run(&stream, &raid6).unwrap();
+    }
+    for digest in [Digest::Crc32c, Digest::Sha256] {
+        let module = device.load_module(digest.module()).unwrap();
+        digest::Case::draw(&mut draw, 9, 600).run(digest, &stream, &module).unwrap();
     }
 }
 

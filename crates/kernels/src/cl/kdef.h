@@ -7,15 +7,28 @@
  *   KERNEL                    qualifier of a kernel
  *   FN                        qualifier of every other function
  *   GLOBAL LOCAL PRIVATE      address space of a pointer's target; written on every pointer parameter
+ *   CONSTANT_TABLE            qualifier of a table of constants outside of functions
  *   LOCAL_VAR                 declares a variable of the group, at the top of a kernel
  *   group_index() ...         the place of a thread in its one-dimensional grid
  *   group_barrier()           every thread of the group reaches it; orders LOCAL memory
+ *   group_fence()             likewise, orders GLOBAL memory too
  *   local_or(pointer, bits)   atomic or on a LOCAL u32
- *   local_add(pointer, term)  atomic sum on a LOCAL u32
+ *   local_add(pointer, term)  atomic sum on a LOCAL u32; local_min, local_max accordingly
  *   load16, store16           16 bytes at a 16-byte boundary; load8, store8 at an 8-byte boundary,
  *                             store2 at a 2-byte boundary
  *   UNROLL8                   asks for the next loop to be unrolled eight times
+ *   UNROLL NO_UNROLL          ask for the next loop to be unrolled altogether, or not at all
+ *   LOGIC3(a, b, c, t, e)     a function of three u32, bit by bit: by its truth table t, which has
+ *                             bit 4a + 2b + c, and by an equal expression e; compilers take one
+ *   XOR3(a, b, c)             the sum of three words, one such function
+ *   permute4(a, b, selector)  four bytes of the eight of a and b: digit i of the constant selector
+ *                             names byte i of the result, 0 to 3 in a and 4 to 7 in b
+ *   shift_in(hi, lo, bits)    hi moved left by 1 to 31 bits, those of lo behind it
  *   STATIC_ASSERT(c, name)    a condition that is checked when the source is compiled
+ *
+ * Functions return no structs but write them through PRIVATE pointers: for such a function inlined
+ * beside stores some compilers leave an intrinsic that Oclgrind does not know. The same goes for two
+ * shifts and an or, hence `shift_in`.
  */
 #ifndef BIFOLIO_KDEF_H
 #define BIFOLIO_KDEF_H
@@ -32,8 +45,11 @@ typedef unsigned long long u64;
 #define GLOBAL
 #define LOCAL
 #define PRIVATE
+#define CONSTANT_TABLE static __constant__ const
 #define LOCAL_VAR __shared__
 #define UNROLL8 _Pragma("unroll 8")
+#define UNROLL _Pragma("unroll")
+#define NO_UNROLL _Pragma("unroll 1")
 #define STATIC_ASSERT(condition, name) static_assert(condition, #name)
 
 FN u32 group_index(void) { return blockIdx.x; }
@@ -41,8 +57,21 @@ FN u32 group_count(void) { return gridDim.x; }
 FN u32 group_size(void) { return blockDim.x; }
 FN u32 thread_in_group(void) { return threadIdx.x; }
 FN void group_barrier(void) { __syncthreads(); }
+FN void group_fence(void) { __syncthreads(); }
 FN void local_or(u32 *target, u32 bits) { atomicOr(target, bits); }
 FN void local_add(u32 *target, u32 term) { atomicAdd(target, term); }
+FN void local_min(u32 *target, u32 other) { atomicMin(target, other); }
+FN void local_max(u32 *target, u32 other) { atomicMax(target, other); }
+FN u32 permute4(u32 a, u32 b, u32 selector) { return __byte_perm(a, b, selector); }
+FN u32 shift_in(u32 hi, u32 lo, u32 bits) { return __funnelshift_l(lo, hi, bits); }
+/* The instruction by name: left to itself the compiler takes expressions apart that share a term. */
+template <int table> FN u32 logic3(u32 a, u32 b, u32 c)
+{
+    u32 result;
+    asm("lop3.b32 %0, %1, %2, %3, %4;" : "=r"(result) : "r"(a), "r"(b), "r"(c), "n"(table));
+    return result;
+}
+#define LOGIC3(a, b, c, table, expression) logic3<table>(a, b, c)
 
 #elif defined(__OPENCL_VERSION__)
 
@@ -56,8 +85,11 @@ typedef ulong u64;
 #define GLOBAL __global
 #define LOCAL __local
 #define PRIVATE __private
+#define CONSTANT_TABLE __constant
 #define LOCAL_VAR __local
 #define UNROLL8 _Pragma("unroll 8")
+#define UNROLL _Pragma("unroll")
+#define NO_UNROLL _Pragma("unroll 1")
 /* OpenCL C 1.2 has no static assertion: an array of negative size does not compile. */
 #define STATIC_ASSERT(condition, name) typedef char static_assert_##name[(condition) ? 1 : -1]
 
@@ -67,8 +99,13 @@ FN u32 group_size(void) { return (u32)get_local_size(0); }
 FN u32 thread_in_group(void) { return (u32)get_local_id(0); }
 /* A macro, since some compilers refuse a barrier outside a kernel's own body. */
 #define group_barrier() barrier(CLK_LOCAL_MEM_FENCE)
+#define group_fence() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
 FN void local_or(volatile LOCAL u32 *target, u32 bits) { atomic_or(target, bits); }
 FN void local_add(volatile LOCAL u32 *target, u32 term) { atomic_add(target, term); }
+FN void local_min(volatile LOCAL u32 *target, u32 other) { atomic_min(target, other); }
+FN void local_max(volatile LOCAL u32 *target, u32 other) { atomic_max(target, other); }
+#define LOGIC3(a, b, c, table, expression) (expression)
+FN u32 shift_in(u32 hi, u32 lo, u32 bits) { return hi << bits | (rotate(lo, bits) & ((1u << bits) - 1)); }
 
 #else /* native C++: only the per-thread functions, no kernels */
 
@@ -81,13 +118,43 @@ typedef unsigned long long u64;
 #define GLOBAL
 #define LOCAL
 #define PRIVATE
+#define CONSTANT_TABLE static const
 #define UNROLL8
+#define UNROLL
+#define NO_UNROLL
 #define STATIC_ASSERT(condition, name) static_assert(condition, #name)
+
+/* By the truth table: OpenCL devices check the expression, the native tests what a GPU gets. */
+FN u32 logic3(u32 a, u32 b, u32 c, u32 table)
+{
+    u32 result = 0;
+    u32 term;
+    for (term = 0; term < 8; term++) {
+        u32 all = ((term & 4) != 0 ? a : ~a) & ((term & 2) != 0 ? b : ~b) & ((term & 1) != 0 ? c : ~c);
+        result |= (table >> term & 1) != 0 ? all : 0;
+    }
+    return result;
+}
+#define LOGIC3(a, b, c, table, expression) logic3(a, b, c, table)
+FN u32 shift_in(u32 hi, u32 lo, u32 bits) { return hi << bits | lo >> (32 - bits); }
 
 #endif
 
 STATIC_ASSERT(sizeof(u8) == 1 && sizeof(u16) == 2, small_types_have_their_width);
 STATIC_ASSERT(sizeof(u32) == 4 && sizeof(u64) == 8, wide_types_have_their_width);
+
+#if !defined(__CUDACC__)
+
+FN u32 permute4(u32 a, u32 b, u32 selector)
+{
+    u64 both = (u64)b << 32 | a;
+    return ((u32)(both >> (selector & 7) * 8) & 0xff) | ((u32)(both >> (selector >> 4 & 7) * 8) & 0xff) << 8 |
+           ((u32)(both >> (selector >> 8 & 7) * 8) & 0xff) << 16 | ((u32)(both >> (selector >> 12 & 7) * 8) & 0xff) << 24;
+}
+
+#endif
+
+#define XOR3(a, b, c) LOGIC3(a, b, c, 0x96, (a) ^ (b) ^ (c))
 
 /* 16 bytes as two words. */
 typedef struct {

@@ -5,6 +5,8 @@
 //! A rate counts every byte of the file or of the extents once; "moved" is what the memory reads and
 //! writes for it, by the median.
 
+mod storage;
+
 use bifolio_device::{Allocation, Device, DeviceChoice, DeviceSlice, Stream, open};
 use bifolio_kernels::known_answer::Draw;
 use bifolio_kernels::scatter::{self, Extent};
@@ -38,7 +40,7 @@ fn main() -> Outcome {
         merge_pages(&stream, &kernels, page, &a, &b)?;
         mask_bytes(&stream, &kernels, page, &a, &b)?;
     }
-    Ok(())
+    storage::measure_all(&stream, &a, &b)
 }
 
 fn copy(stream: &Stream, a: &Allocation, b: &Allocation) -> Outcome {
@@ -165,7 +167,7 @@ fn measure(
     rates.sort_by(f64::total_cmp);
     let (best, median) = (rates[RUNS - 1], rates[RUNS / 2]);
     println!(
-        "{what:42} {best:9.1} GB/s best {median:9.1} median, {:7.3} TB/s moved, {:8.5} us for 4 KiB",
+        "{what:50} {best:9.1} GB/s best {median:9.1} median, {:7.3} TB/s moved, {:8.5} us for 4 KiB",
         median * moved / 1e3,
         4.096 / median
     );

@@ -1,0 +1,673 @@
+//! AES-GCM of many messages in device memory (NIST SP 800-38D): nonces of 12 or 16 bytes, up to 32
+//! bytes of additional data, tags of 16 bytes. The blocks of gocryptfs are such messages.
+//!
+//! Two launches follow each other in the stream: one computes what every message begins with into
+//! scratch memory of the caller's, the other has 32 threads for each message. Decryption hashes first
+//! and decrypts afterwards: the plaintext of a message whose tag is wrong is not written, and its flag
+//! is 0. The scratch is as secret as the plaintext: clear it with the schedules. See [`crate::aes`] for
+//! keys and side channels; the products of the hash are made of integer products, without tables.
+//!
+//! The kernels are made for messages of some hundred bytes to some hundred KiB.
+
+use crate::aes::{self, BLOCKS_PER_THREAD, Direction, GROUP_SIZE, KeySize, SCHEDULE_BYTES, Schedules};
+use crate::aes_ctr::{self, TEAMS};
+use crate::known_answer::{self, Draw};
+use crate::page_list::{self, Base};
+use crate::{Error, ErrorKind, Result};
+use ::aes::cipher::{BlockCipherEncrypt, BlockSizeUser, consts::U12, consts::U16};
+use ::aes::{Aes128, Aes256, Block};
+use aes_gcm::aead::{AeadInOut, KeyInit};
+use aes_gcm::{AesGcm, Nonce};
+use bifolio_device::{DevicePtr, DeviceSlice, HostLaunch, KernelArg, Module, ModuleSource, Stream};
+use ghash::{GHash, universal_hash::UniversalHash};
+use std::slice;
+use zeroize::Zeroizing;
+
+/// Name of the kernel that computes what messages begin with.
+pub const STARTS: &str = "aes_gcm_starts";
+/// Name of the kernel that encrypts and writes tags.
+pub const ENCRYPT: &str = "aes_gcm_encrypt";
+/// Name of the kernel that verifies and decrypts.
+pub const DECRYPT: &str = "aes_gcm_decrypt";
+
+/// The kernels' source.
+pub const MODULE: ModuleSource = ModuleSource {
+    name: "aes_gcm",
+    source: include_str!("cl/aes_gcm.cl"),
+    headers: &[
+        aes::HEADERS[0],
+        aes::HEADERS[1],
+        aes::HEADERS[2],
+        aes_ctr::HEADER,
+        ("aes_gcm.h", include_str!("cl/aes_gcm.h")),
+    ],
+    kernels: &[(STARTS, starts_on_host), (ENCRYPT, encrypt_on_host), (DECRYPT, decrypt_on_host)],
+};
+
+/// Powers of H that travel with a schedule.
+const POWERS: usize = 32;
+
+/// Bytes of the schedule and the powers of one key.
+pub const SCHEDULES_BYTES: u64 = (SCHEDULE_BYTES + POWERS * 16) as u64;
+
+/// Bytes of scratch for a message.
+pub const START_BYTES: u64 = 32;
+
+/// Most additional data of a message.
+pub const AAD_MAX: usize = 32;
+
+const TAG_BYTES: u64 = 16;
+
+/// One message. The text's places are multiples of 16, those of nonce and tag are anything. It is
+/// `AesGcmMessage` of `aes_gcm.h`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Message {
+    /// Place of the text in the source.
+    pub src: u64,
+    /// Its place in the destination, the same memory or apart.
+    pub dst: u64,
+    /// Place of the nonce, which is read, among nonces and tags.
+    pub nonce: u64,
+    /// Place of the tag there: written by an encryption, read by a decryption.
+    pub tag: u64,
+    /// Length of the text in bytes, 0 allowed.
+    pub len: u64,
+    nonce_len: u32,
+    aad_len: u32,
+    aad: [u8; AAD_MAX],
+}
+
+/// Size of a [`Message`] in the device's table.
+pub const MESSAGE_BYTES: u64 = 80;
+
+const _: () = assert!(size_of::<Message>() as u64 == MESSAGE_BYTES);
+
+/// Where the parts of a message lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Places {
+    /// Place of the text in the source.
+    pub src: u64,
+    /// Place of the text in the destination.
+    pub dst: u64,
+    /// Place of the nonce.
+    pub nonce: u64,
+    /// Place of the tag.
+    pub tag: u64,
+}
+
+impl Message {
+    /// A message of `len` bytes with a nonce of `nonce_len`, 12 or 16.
+    pub fn new(places: Places, len: u64, nonce_len: u32, aad: &[u8]) -> Result<Self> {
+        if !matches!(nonce_len, 12 | 16) {
+            return Err(bad(format!("a nonce of AES-GCM has 12 or 16 bytes here, not {nonce_len}")));
+        }
+        if aad.len() > AAD_MAX {
+            return Err(bad(format!("{} bytes of additional data are more than {AAD_MAX}", aad.len())));
+        }
+        if len > ((1 << 32) - 2) * 16 {
+            return Err(bad(format!("{len} bytes are more than one nonce of AES-GCM may encrypt")));
+        }
+        let Places { src, dst, nonce, tag } = places;
+        let mut padded = [0; AAD_MAX];
+        padded[..aad.len()].copy_from_slice(aad);
+        Ok(Self { src, dst, nonce, tag, len, nonce_len, aad_len: aad.len() as u32, aad: padded })
+    }
+
+    fn aad(&self) -> &[u8] {
+        &self.aad[..self.aad_len as usize]
+    }
+}
+
+/// The table of messages as the device reads it.
+pub fn encode(messages: &[Message]) -> Vec<u8> {
+    let bytes = |message: &Message| {
+        let words = page_list::to_bytes(&[message.src, message.dst, message.nonce, message.tag, message.len]);
+        let lens = [message.nonce_len, message.aad_len].map(u32::to_ne_bytes).concat();
+        [words, lens, message.aad.to_vec()].concat()
+    };
+    messages.iter().flat_map(bytes).collect()
+}
+
+/// What the places of messages are counted from.
+#[derive(Debug, Clone, Copy)]
+pub struct Operands<'a> {
+    /// Texts: read.
+    pub src: Base<'a>,
+    /// Texts: written.
+    pub dst: Base<'a>,
+    /// Nonces and tags.
+    pub meta: Base<'a>,
+}
+
+/// What a key needs on the device, and what is computed with it.
+#[derive(Debug, Clone, Copy)]
+pub struct Keyed<'a> {
+    /// The size of the key.
+    pub size: KeySize,
+    /// What [`schedules`] made of it: read.
+    pub schedules: DeviceSlice<'a>,
+    /// Scratch of [`START_BYTES`] for each message, at a 16-byte boundary: written, then read.
+    pub starts: DeviceSlice<'a>,
+}
+
+/// The schedule and the powers of H of a key of 16 or 32 bytes.
+pub fn schedules(key: &[u8]) -> Result<Schedules> {
+    let size = KeySize::of_key(key)?;
+    let mut bytes = aes::room_for(1, POWERS * 16);
+    aes::append_schedule(&mut bytes, key, Direction::Encrypt)?;
+    let h = Zeroizing::new(encrypt_block(key, [0; 16]));
+    let mut power = h.clone();
+    for _ in 0..POWERS {
+        for word in power.as_chunks::<4>().0.iter().rev() {
+            bytes.extend_from_slice(&u32::from_be_bytes(*word).to_ne_bytes());
+        }
+        // The hash of one block is its product with H.
+        *power = hash(&h, &[*power]);
+    }
+    Ok(Schedules::new(size, bytes))
+}
+
+fn hash(h: &[u8; 16], blocks: &[[u8; 16]]) -> [u8; 16] {
+    let mut hash = GHash::new(&(*h).into());
+    for block in blocks {
+        hash.update(&[(*block).into()]);
+    }
+    hash.finalize().into()
+}
+
+fn encrypt_block(key: &[u8], block: [u8; 16]) -> [u8; 16] {
+    let mut block = Block::from(block);
+    match key.len() {
+        16 => Aes128::new_from_slice(key).expect("16 bytes").encrypt_block(&mut block),
+        _ => Aes256::new_from_slice(key).expect("32 bytes").encrypt_block(&mut block),
+    }
+    block.into()
+}
+
+/// Refuses messages that do not lie inside their operands, or texts between 16-byte boundaries. The
+/// kernels cannot, as the table is on the device.
+pub fn check(messages: &[Message], operands: &Operands<'_>) -> Result<()> {
+    messages.iter().try_for_each(|message| {
+        operands.src.check("source", message.src, message.len)?;
+        operands.dst.check("destination", message.dst, message.len)?;
+        operands.meta.check_bytes("nonce", message.nonce, u64::from(message.nonce_len))?;
+        operands.meta.check_bytes("tag", message.tag, TAG_BYTES)
+    })
+}
+
+/// The tag of `text`, which is encrypted in place.
+///
+/// # Panics
+/// If key or nonce have a length that the kernels do not know.
+pub fn oracle_encrypt(key: &[u8], nonce: &[u8], aad: &[u8], text: &mut [u8]) -> [u8; 16] {
+    match (key.len(), nonce.len()) {
+        (16, 12) => seal::<Aes128, U12>(key, nonce, aad, text),
+        (16, 16) => seal::<Aes128, U16>(key, nonce, aad, text),
+        (32, 12) => seal::<Aes256, U12>(key, nonce, aad, text),
+        (32, 16) => seal::<Aes256, U16>(key, nonce, aad, text),
+        (key, nonce) => panic!("a key of {key} and a nonce of {nonce} bytes"),
+    }
+}
+
+/// Whether the tag is right; then `text` is decrypted in place, else it stays.
+///
+/// # Panics
+/// As [`oracle_encrypt`].
+pub fn oracle_decrypt(key: &[u8], nonce: &[u8], aad: &[u8], text: &mut [u8], tag: [u8; 16]) -> bool {
+    match (key.len(), nonce.len()) {
+        (16, 12) => open::<Aes128, U12>(key, nonce, aad, text, tag),
+        (16, 16) => open::<Aes128, U16>(key, nonce, aad, text, tag),
+        (32, 12) => open::<Aes256, U12>(key, nonce, aad, text, tag),
+        (32, 16) => open::<Aes256, U16>(key, nonce, aad, text, tag),
+        (key, nonce) => panic!("a key of {key} and a nonce of {nonce} bytes"),
+    }
+}
+
+fn seal<C, N>(key: &[u8], nonce: &[u8], aad: &[u8], text: &mut [u8]) -> [u8; 16]
+where
+    C: KeyInit + BlockSizeUser<BlockSize = U16> + BlockCipherEncrypt,
+    N: ::aes::cipher::array::ArraySize,
+{
+    let cipher = AesGcm::<C, N>::new_from_slice(key).expect("the key's length is the cipher's");
+    let nonce = Nonce::<N>::try_from(nonce).expect("the nonce's length is the type's");
+    cipher.encrypt_inout_detached(&nonce, aad, text.into()).expect("the text is short enough").into()
+}
+
+fn open<C, N>(key: &[u8], nonce: &[u8], aad: &[u8], text: &mut [u8], tag: [u8; 16]) -> bool
+where
+    C: KeyInit + BlockSizeUser<BlockSize = U16> + BlockCipherEncrypt,
+    N: ::aes::cipher::array::ArraySize,
+{
+    let cipher = AesGcm::<C, N>::new_from_slice(key).expect("the key's length is the cipher's");
+    let nonce = Nonce::<N>::try_from(nonce).expect("the nonce's length is the type's");
+    cipher.decrypt_inout_detached(&nonce, aad, text.into(), &tag.into()).is_ok()
+}
+
+/// Enqueues the encryption of the messages of `table`, see [`encode`], at an 8-byte boundary, and the
+/// writing of their tags. Nonces are the caller's: the same one never twice under a key.
+///
+/// # Safety
+/// `module` is [`MODULE`] on the stream's device; the memory is of that device, stays valid and is not
+/// used by others until the work completes; `keyed.schedules` holds the bytes of [`schedules`] for a
+/// key of this size; the messages pass [`check`]; each destination is its source or overlaps nothing
+/// else, and no tag overlaps anything.
+pub unsafe fn encrypt(
+    stream: &Stream,
+    module: &Module,
+    keyed: Keyed<'_>,
+    operands: Operands<'_>,
+    table: DeviceSlice<'_>,
+) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { launch(stream, module, keyed, operands, table, None) }
+}
+
+/// Enqueues the verification and decryption of the messages of `table`. `rights` gets a u32 for each at
+/// a 4-byte boundary: 1 if its tag is right and its plaintext was written, else 0.
+///
+/// # Safety
+/// As for [`encrypt`]; `rights` overlaps nothing else.
+pub unsafe fn decrypt(
+    stream: &Stream,
+    module: &Module,
+    keyed: Keyed<'_>,
+    operands: Operands<'_>,
+    table: DeviceSlice<'_>,
+    rights: DeviceSlice<'_>,
+) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { launch(stream, module, keyed, operands, table, Some(rights)) }
+}
+
+/// # Safety
+/// As for the two faces.
+unsafe fn launch(
+    stream: &Stream,
+    module: &Module,
+    keyed: Keyed<'_>,
+    operands: Operands<'_>,
+    table: DeviceSlice<'_>,
+    rights: Option<DeviceSlice<'_>>,
+) -> Result<()> {
+    let count = page_list::rows(table, MESSAGE_BYTES)?;
+    aes::check_schedules(keyed.schedules, SCHEDULES_BYTES)?;
+    if keyed.starts.len() / START_BYTES < count {
+        return Err(bad(format!(
+            "{count} messages need {} bytes of scratch; there are {}",
+            count * START_BYTES,
+            keyed.starts.len()
+        )));
+    }
+    if let Some(rights) = rights
+        && (rights.len() / 4 < count || !rights.ptr().0.is_multiple_of(4))
+    {
+        let there = format!("there are {} at {}", rights.len(), rights.ptr());
+        return Err(bad(format!(
+            "the flags of {count} messages need {} bytes at a 4-byte boundary; {there}",
+            count * 4
+        )));
+    }
+    if count == 0 {
+        return Ok(());
+    }
+    let device = stream.device();
+    let (src, src_at) = operands.src.argument(device)?;
+    let (dst, dst_at) = operands.dst.argument(device)?;
+    let (meta, meta_at) = operands.meta.argument(device)?;
+    let (starts, starts_at) = Base::Range(keyed.starts).argument(device)?;
+    let params = Params { src_at, dst_at, meta_at, starts_at, count, rounds: keyed.size.rounds() }.to_bytes();
+    let [keys, table, src, dst, meta, starts] =
+        [keyed.schedules.ptr(), table.ptr(), src, dst, meta, starts].map(KernelArg::Buffer);
+    let params = KernelArg::Bytes(&params);
+    let start_groups = aes::grid(count.div_ceil(u64::from(GROUP_SIZE) * BLOCKS_PER_THREAD))?;
+    let groups = aes::grid(count.div_ceil(TEAMS))?;
+    // SAFETY: the arguments are those of the kernels, the scratch and the flags have room for every
+    // message, and the caller vouches for the module and the memory.
+    unsafe {
+        stream.launch(module, STARTS, start_groups, GROUP_SIZE, &[keys, table, meta, starts, params])?;
+        match rights {
+            None => stream.launch(module, ENCRYPT, groups, GROUP_SIZE, &[keys, table, starts, src, dst, meta, params]),
+            Some(rights) => {
+                let rights = KernelArg::Buffer(rights.ptr());
+                let args = [keys, table, starts, src, dst, meta, rights, params];
+                stream.launch(module, DECRYPT, groups, GROUP_SIZE, &args)
+            }
+        }
+    }
+}
+
+fn bad(detail: String) -> Error {
+    Error::new(ErrorKind::BadArgument, detail)
+}
+
+/// `AesGcmParams` of `aes_gcm.h`.
+#[derive(Debug, Clone, Copy)]
+struct Params {
+    src_at: u64,
+    dst_at: u64,
+    meta_at: u64,
+    starts_at: u64,
+    count: u64,
+    rounds: u32,
+}
+
+impl Params {
+    fn to_bytes(self) -> Vec<u8> {
+        let words = page_list::to_bytes(&[self.src_at, self.dst_at, self.meta_at, self.starts_at, self.count]);
+        [words, [self.rounds, 0].map(u32::to_ne_bytes).concat()].concat()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (words, last) = bytes.split_at_checked(40)?;
+        let [src_at, dst_at, meta_at, starts_at, count] = page_list::words_of(words)?;
+        let rounds = u32::from_ne_bytes(*last.first_chunk()?);
+        Some(Self { src_at, dst_at, meta_at, starts_at, count, rounds })
+    }
+}
+
+/// The messages of a launch on the host.
+struct HostMessages<'a> {
+    key: Zeroizing<Vec<u8>>,
+    messages: &'a [Message],
+    params: Params,
+}
+
+impl HostMessages<'_> {
+    /// # Safety
+    /// The arguments are those of one of the kernels, with host addresses.
+    unsafe fn new(keys: DevicePtr, table: DevicePtr, params: &[u8]) -> Self {
+        let Some(params) = Params::from_bytes(params) else { unreachable!("AES-GCM has 48 bytes of parameters") };
+        // SAFETY: the caller's promise.
+        let (schedule, messages) = unsafe {
+            (
+                slice::from_raw_parts(keys.0 as *const u8, SCHEDULE_BYTES),
+                slice::from_raw_parts(table.0 as *const Message, params.count as usize),
+            )
+        };
+        Self { key: aes::key_of_schedule(schedule, KeySize::of_rounds(params.rounds)), messages, params }
+    }
+
+    /// # Safety
+    /// `meta` is the host address of the nonces and tags.
+    unsafe fn nonce(&self, message: &Message, meta: DevicePtr) -> Vec<u8> {
+        let at = meta.offset_by(self.params.meta_at + message.nonce).0 as *const u8;
+        // SAFETY: the caller's promise.
+        unsafe { slice::from_raw_parts(at, message.nonce_len as usize) }.to_vec()
+    }
+
+    fn tag(&self, message: &Message, meta: DevicePtr) -> *mut [u8; 16] {
+        meta.offset_by(self.params.meta_at + message.tag).0 as *mut [u8; 16]
+    }
+
+    /// # Safety
+    /// `src` is the host address of the texts.
+    unsafe fn text(&self, message: &Message, src: DevicePtr) -> Vec<u8> {
+        if message.len == 0 {
+            return Vec::new(); // It may have no memory at all.
+        }
+        let at = src.offset_by(self.params.src_at + message.src).0 as *const u8;
+        // SAFETY: the caller's promise.
+        unsafe { slice::from_raw_parts(at, message.len as usize) }.to_vec()
+    }
+
+    /// # Safety
+    /// `dst` is the host address of a destination that nobody else uses.
+    unsafe fn write(&self, message: &Message, dst: DevicePtr, text: &[u8]) {
+        let at = dst.offset_by(self.params.dst_at + message.dst).0 as *mut u8;
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), at, text.len()) };
+    }
+}
+
+/// # Safety
+/// As for every [`bifolio_device::HostKernel`].
+unsafe fn starts_on_host(launch: &HostLaunch<'_>) {
+    let [
+        KernelArg::Buffer(keys),
+        KernelArg::Buffer(table),
+        KernelArg::Buffer(meta),
+        KernelArg::Buffer(starts),
+        KernelArg::Bytes(params),
+    ] = launch.args
+    else {
+        unreachable!("{STARTS} has four buffers and one parameter struct");
+    };
+    // SAFETY: the caller's promise.
+    let all = unsafe { HostMessages::new(*keys, *table, params) };
+    let h = Zeroizing::new(encrypt_block(&all.key, [0; 16]));
+    let at = starts.offset_by(all.params.starts_at).0 as *mut [u8; 16];
+    for (i, message) in all.messages.iter().enumerate() {
+        // SAFETY: the caller's promise.
+        let nonce = unsafe { all.nonce(message, *meta) };
+        let start = match <[u8; 16]>::try_from(nonce) {
+            Ok(nonce) => hash(&h, &[nonce, 128_u128.to_be_bytes()]),
+            Err(nonce) => std::array::from_fn(|i| nonce.get(i).copied().unwrap_or(u8::from(i == 15))),
+        };
+        // SAFETY: as above, of 32 bytes for each message that nobody else uses.
+        unsafe {
+            at.add(2 * i).write(start);
+            at.add(2 * i + 1).write(encrypt_block(&all.key, start));
+        }
+    }
+}
+
+/// # Safety
+/// As for every [`bifolio_device::HostKernel`].
+unsafe fn encrypt_on_host(launch: &HostLaunch<'_>) {
+    let [
+        KernelArg::Buffer(keys),
+        KernelArg::Buffer(table),
+        KernelArg::Buffer(_),
+        KernelArg::Buffer(src),
+        KernelArg::Buffer(dst),
+        KernelArg::Buffer(meta),
+        KernelArg::Bytes(params),
+    ] = launch.args
+    else {
+        unreachable!("{ENCRYPT} has six buffers and one parameter struct");
+    };
+    // SAFETY: the caller's promise, here and in the loop.
+    let all = unsafe { HostMessages::new(*keys, *table, params) };
+    for message in all.messages {
+        // SAFETY: as above; the tag overlaps nothing that is read.
+        unsafe {
+            let (nonce, mut text) = (all.nonce(message, *meta), all.text(message, *src));
+            let tag = oracle_encrypt(&all.key, &nonce, message.aad(), &mut text);
+            all.write(message, *dst, &text);
+            all.tag(message, *meta).write(tag);
+        }
+    }
+}
+
+/// # Safety
+/// As for every [`bifolio_device::HostKernel`].
+unsafe fn decrypt_on_host(launch: &HostLaunch<'_>) {
+    let [
+        KernelArg::Buffer(keys),
+        KernelArg::Buffer(table),
+        KernelArg::Buffer(_),
+        KernelArg::Buffer(src),
+        KernelArg::Buffer(dst),
+        KernelArg::Buffer(meta),
+        KernelArg::Buffer(rights),
+        KernelArg::Bytes(params),
+    ] = launch.args
+    else {
+        unreachable!("{DECRYPT} has seven buffers and one parameter struct");
+    };
+    // SAFETY: the caller's promise, here and in the loop.
+    let all = unsafe { HostMessages::new(*keys, *table, params) };
+    for (i, message) in all.messages.iter().enumerate() {
+        // SAFETY: as above; there is a word for each message at a 4-byte boundary.
+        unsafe {
+            let (nonce, mut text) = (all.nonce(message, *meta), all.text(message, *src));
+            let tag = *all.tag(message, *meta);
+            let right = oracle_decrypt(&all.key, &nonce, message.aad(), &mut text, tag);
+            if right {
+                all.write(message, *dst, &text);
+            }
+            (rights.0 as *mut u32).add(i).write(u32::from(right));
+        }
+    }
+}
+
+/// Inputs with a known answer.
+#[derive(Debug, Clone)]
+pub struct Case {
+    key: Vec<u8>,
+    size: KeySize,
+    messages: Vec<Message>,
+    /// Whole allocations of plaintexts, ciphertexts, and nonces with tags.
+    plain: Vec<u8>,
+    cipher_len: usize,
+    meta: Vec<u8>,
+    seed: u64,
+}
+
+impl Case {
+    /// `count` messages of `bytes` each, the last one ragged and one in eight empty, with nonces of both
+    /// lengths and 0 to 32 bytes of additional data.
+    pub fn draw(draw: &mut Draw, size: KeySize, count: usize, bytes: u64) -> Self {
+        let lens = draw.page_lengths(count, bytes);
+        let ((plain, plain_len), (cipher, cipher_len)) = (draw.places(&lens), draw.places(&lens));
+        let mut end = draw.below(3);
+        let message = |i: usize| {
+            let nonce_len = 12 + 4 * draw.below(2);
+            let aad_len = draw.below(AAD_MAX as u64 + 1) as usize;
+            let places = Places { src: plain[i], dst: cipher[i], nonce: end, tag: end + nonce_len };
+            end += nonce_len + TAG_BYTES + draw.below(3);
+            let aad = draw.bytes(aad_len);
+            Message::new(places, lens[i], nonce_len as u32, &aad).expect("the lengths are allowed")
+        };
+        let messages = (0..count).map(message).collect();
+        let key = draw.bytes(size.bytes());
+        let (plain, meta) = (draw.bytes(plain_len as usize), draw.bytes(end as usize + 1));
+        Self { key, size, messages, plain, cipher_len: cipher_len as usize, meta, seed: draw.seed() }
+    }
+
+    /// Encrypts over poison and in place, and decrypts what came out of the oracle, with one message in
+    /// four damaged in text, tag, nonce or additional data; whole allocations and flags are compared.
+    pub fn run(&self, stream: &Stream, module: &Module) -> Result<(), String> {
+        for in_place in [false, true] {
+            let steps = [self.encrypts(stream, module, in_place), self.decrypts(stream, module, in_place)];
+            for (step, outcome) in ["encryption", "decryption"].into_iter().zip(steps) {
+                outcome.map_err(|error| error.to_string())?.map_err(|wrong| {
+                    let (count, size, seed) = (self.messages.len(), self.size, self.seed);
+                    format!("{step} of {count} messages, {size:?}, in place: {in_place}: {wrong} (seed {seed})")
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ciphertexts over a background, and nonces with tags.
+    fn sealed(&self) -> (Vec<u8>, Vec<u8>) {
+        let (mut cipher, mut meta) = (vec![0x5a; self.cipher_len], self.meta.clone());
+        for message in &self.messages {
+            let mut text = self.plain[message.src as usize..][..message.len as usize].to_vec();
+            let nonce = &self.meta[message.nonce as usize..][..message.nonce_len as usize];
+            let tag = oracle_encrypt(&self.key, nonce, message.aad(), &mut text);
+            cipher[message.dst as usize..][..text.len()].copy_from_slice(&text);
+            meta[message.tag as usize..][..16].copy_from_slice(&tag);
+        }
+        (cipher, meta)
+    }
+
+    fn encrypts(&self, stream: &Stream, module: &Module, in_place: bool) -> Result<Result<(), String>> {
+        let (cipher, meta) = self.sealed();
+        let messages: Vec<_> =
+            self.messages.iter().map(|m| Message { dst: if in_place { m.src } else { m.dst }, ..*m }).collect();
+        let mut expected = if in_place { self.plain.clone() } else { cipher.clone() };
+        for (from, to) in self.messages.iter().zip(&messages) {
+            expected[to.dst as usize..][..to.len as usize]
+                .copy_from_slice(&cipher[from.dst as usize..][..to.len as usize]);
+        }
+        let poisoned: Vec<u8> = if in_place { self.plain.clone() } else { poison(&expected, &messages) };
+        let found = self.on_device(stream, module, &messages, [&self.plain, &poisoned, &self.meta], in_place, None)?;
+        Ok(known_answer::compare("byte", &found.text, &expected)
+            .and_then(|()| known_answer::compare("byte of nonces and tags", &found.meta, &meta)))
+    }
+
+    fn decrypts(&self, stream: &Stream, module: &Module, in_place: bool) -> Result<Result<(), String>> {
+        let (mut cipher, mut meta) = self.sealed();
+        let mut draw = Draw::from_seed(self.seed ^ 2);
+        let turned = |m: &Message| Message { src: m.dst, dst: if in_place { m.dst } else { m.src }, ..*m };
+        let mut messages: Vec<_> = self.messages.iter().map(turned).collect();
+        for message in &mut messages {
+            let bit = 1 << draw.below(8);
+            match draw.below(16) {
+                0 if message.len > 0 => cipher[(message.src + draw.below(message.len)) as usize] ^= bit,
+                0 | 1 => meta[(message.tag + draw.below(TAG_BYTES)) as usize] ^= bit,
+                2 => meta[(message.nonce + draw.below(u64::from(message.nonce_len))) as usize] ^= bit,
+                3 if message.aad_len > 0 => {
+                    message.aad[draw.below(u64::from(message.aad_len)) as usize] ^= bit;
+                }
+                _ => {}
+            }
+        }
+        let mut expected = if in_place { cipher.clone() } else { poison(&self.plain, &messages) };
+        let before = expected.clone();
+        let mut rights = Vec::new();
+        for message in &messages {
+            let mut text = cipher[message.src as usize..][..message.len as usize].to_vec();
+            let nonce = &meta[message.nonce as usize..][..message.nonce_len as usize];
+            let tag = meta[message.tag as usize..][..16].try_into().expect("16 bytes");
+            let right = oracle_decrypt(&self.key, nonce, message.aad(), &mut text, tag);
+            rights.push(u32::from(right));
+            if right {
+                expected[message.dst as usize..][..text.len()].copy_from_slice(&text);
+            }
+        }
+        let found = self.on_device(stream, module, &messages, [&cipher, &before, &meta], in_place, Some(&rights))?;
+        Ok(known_answer::compare("the flag of message", &found.rights, &rights)
+            .and_then(|()| known_answer::compare("byte", &found.text, &expected)))
+    }
+
+    fn on_device(
+        &self,
+        stream: &Stream,
+        module: &Module,
+        messages: &[Message],
+        [src, dst, meta]: [&[u8]; 3],
+        in_place: bool,
+        rights: Option<&[u32]>,
+    ) -> Result<Found> {
+        let on_device = |bytes: &[u8]| known_answer::on_device(stream, bytes);
+        let (src, dst, meta) = (on_device(src)?, on_device(dst)?, on_device(meta)?);
+        let to = if in_place { &src } else { &dst };
+        let operands =
+            Operands { src: Base::Range(src.slice()), dst: Base::Range(to.slice()), meta: Base::Range(meta.slice()) };
+        check(messages, &operands)?;
+        let table = on_device(&encode(messages))?;
+        let schedules = on_device(schedules(&self.key)?.bytes())?;
+        let starts = on_device(&vec![0xa5; messages.len() * START_BYTES as usize])?;
+        let keyed = Keyed { size: self.size, schedules: schedules.slice(), starts: starts.slice() };
+        let flags = on_device(&known_answer::complement(rights.unwrap_or_default()))?;
+        // SAFETY: the allocations live until the contents were read back; messages are apart.
+        unsafe {
+            match rights {
+                None => encrypt(stream, module, keyed, operands, table.slice()),
+                Some(_) => decrypt(stream, module, keyed, operands, table.slice(), flags.slice()),
+            }
+        }?;
+        let content = |memory| known_answer::content(stream, memory);
+        Ok(Found { text: content(to)?, meta: content(&meta)?, rights: known_answer::u32s(&content(&flags)?) })
+    }
+}
+
+/// What a launch left behind.
+struct Found {
+    text: Vec<u8>,
+    meta: Vec<u8>,
+    rights: Vec<u32>,
+}
+
+/// The complement of the answer where a message goes.
+fn poison(answer: &[u8], messages: &[Message]) -> Vec<u8> {
+    let mut poisoned = answer.to_vec();
+    for message in messages {
+        poisoned[message.dst as usize..][..message.len as usize].iter_mut().for_each(|byte| *byte = !*byte);
+    }
+    poisoned
+}
