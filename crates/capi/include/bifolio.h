@@ -27,6 +27,12 @@
 // Advice: do not read ahead.
 #define BF_RANDOM 2
 
+// Advice for mappings: it will be acquired soon.
+#define BF_WILLNEED 3
+
+// Advice for mappings: it will not be acquired for a while.
+#define BF_DONTNEED 4
+
 // Beside MAP_SHARED, for bf_mmap, and for mmap itself in programs under libbifolio_preload.so: the mapping
 // is on a device. It is 0x2000000: Linux uses neither this bit nor its neighbours, and ignores it beside MAP_SHARED, so that such a
 // program has a mapping of the CPU's where the library is not loaded; beside MAP_SHARED_VALIDATE it refuses it.
@@ -292,6 +298,14 @@ bf_status bf_mrelease(bf_ptr ptr,
 //
 // Requires: No kernel changes the mapping meanwhile.
 bf_status bf_msync(bf_ptr ptr, uint64_t length);
+
+// Says what will be done with bytes of a mapping, as madvise does: with BF_WILLNEED they are brought in the
+// background as far as there is room, with BF_DONTNEED the memory of what is not acquired is given back, after
+// what was released of it has been written to the file. BF_RANDOM ends bringing ahead what follows a sequence of
+// acquires, BF_NORMAL begins it again. ptr and length are any bytes inside the mapping.
+bf_status bf_madvise(bf_ptr ptr,
+                     uint64_t length,
+                     uint32_t advice);
 
 // Ends a mapping, all of it: mapping and length are those of bf_mmap. What was changed and not released is
 // discarded. What was released reaches the file, at the latest when nothing of the file is mapped any more;
