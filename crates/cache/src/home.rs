@@ -37,10 +37,7 @@ impl Home {
     /// Whether it is certain that nobody but this cache has changed the file since the last look; from now on
     /// this is the last look.
     pub(crate) fn look(&mut self) -> bifolio_io::Result<bool> {
-        if self.file.size_if_intact().is_none() {
-            let detail = "the program has closed a descriptor that was the cache's: close only what you have opened";
-            return Err(bifolio_io::Error::new(bifolio_io::ErrorKind::Read, self.path(), detail));
-        }
+        self.size()?;
         if let Some(seen) = &self.seen
             && self.file.is_unchanged_since(seen)?
         {
@@ -48,6 +45,14 @@ impl Home {
         }
         self.seen = Some(self.file.observe()?);
         Ok(false)
+    }
+
+    /// The file's size now; an error if the descriptor names another file by now.
+    pub(crate) fn size(&self) -> bifolio_io::Result<u64> {
+        self.file.size_if_intact().ok_or_else(|| {
+            let detail = "the program has closed a descriptor that was the cache's: close only what you have opened";
+            bifolio_io::Error::new(bifolio_io::ErrorKind::Read, self.path(), detail)
+        })
     }
 
     /// Lets `work` write to the file. If no other process has opened it meanwhile, its new state is as well known

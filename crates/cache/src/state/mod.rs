@@ -146,7 +146,7 @@ impl State {
 
     /// Follows a truncation, before something is written behind the new end.
     pub(super) fn follow_cut(&mut self) -> Result<()> {
-        let size = self.home.file.size().map_err(|error| Error::reading(self.home.path(), error))?;
+        let size = self.home.size().map_err(|error| Error::reading(self.home.path(), error))?;
         if size < self.size { self.resize(size) } else { Ok(()) }
     }
 
