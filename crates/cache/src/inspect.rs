@@ -2,7 +2,6 @@
 
 use crate::page::Device;
 use crate::{CachedFile, Mapping, Result};
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// What a device has of a page.
@@ -23,11 +22,6 @@ impl CachedFile {
         let page = state.page(page);
         let is_held = page.is_held_by(device);
         PageState { is_held, is_behind: is_held && page.is_behind(device), is_pending: page.is_pending(device) }
-    }
-
-    /// Writes what was released of a page to the file.
-    pub fn flush(&self, page: u64) -> Result<()> {
-        self.shared.lock().flush(&BTreeSet::from([page]))
     }
 
     /// Takes a frame's memory away, acquired or not.

@@ -14,11 +14,7 @@ impl State {
     /// done. Those about which there is doubt are not: they are compared when they are brought.
     pub(crate) fn up_to_date(&mut self, device: Device, range: &Range<u64>) -> Result<Vec<u64>> {
         self.look()?;
-        let is_certain = |page: &u64| {
-            let state = &self.pages[*page as usize];
-            state.is_held_by(device) && !state.is_behind(device) && self.compared[device][*page as usize] == self.doubt
-        };
-        Ok(self.pages_of(range).filter(is_certain).collect())
+        Ok(self.pages_of(range).filter(|page| self.is_up_to_date(device, *page)).collect())
     }
 
     /// Pins a frame, which gets memory if it has none.
