@@ -281,25 +281,26 @@ impl Mapping {
         })
     }
 
-    /// Ends it. What was changed and not released is discarded.
+    /// Ends it. What was changed and not released is discarded: the report says of how many pages.
     ///
     /// # Errors
     /// `BadUse` if it was closed before.
-    pub fn close(&mut self) -> Result<()> {
+    pub fn close(&mut self) -> Result<Report> {
         self.part(&(0..self.len()))?;
-        self.end();
-        Ok(())
+        Ok(self.end())
     }
 
-    fn end(&mut self) {
+    fn end(&mut self) -> Report {
         self.is_open = false;
         let (device, writable, acquired) = (self.device, self.writable, std::mem::take(&mut self.acquired));
         self.file.with(Some(device), |state| {
+            let (started, before) = (Instant::now(), state.counts);
             for range in &acquired {
                 state.discard(device, range, writable);
             }
             state.detach(device);
-        });
+            Report::between(&before, &state.counts, started)
+        })
     }
 }
 

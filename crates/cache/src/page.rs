@@ -245,6 +245,7 @@ mod tests {
             }
         }
         page.released(3, devices);
+        println!("{} and {compared} bytes for a page of {page_bytes}", page.metadata_bytes());
         assert!((page.metadata_bytes() + compared) * 100 < page_bytes, "{}", page.metadata_bytes());
     }
 }

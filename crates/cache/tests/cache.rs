@@ -474,7 +474,7 @@ fn what_was_not_released_is_discarded_by_close_and_kept_by_sync() {
         mapping.sync().unwrap();
         assert_eq!(&world.file()[..4], b"kept");
         store(&devices[0], &mapping, 0, b"lost");
-        mapping.close().unwrap();
+        assert_eq!(mapping.close().unwrap().discarded, 1);
         assert_eq!(mapping.close().unwrap_err().kind(), ErrorKind::BadUse);
         assert_eq!(mapping.acquire(0..1).unwrap_err().kind(), ErrorKind::BadUse);
         let mut again = file.map_on(0, 0..20_000, true).unwrap();

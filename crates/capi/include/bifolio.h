@@ -308,8 +308,8 @@ bf_status bf_madvise(bf_ptr ptr,
                      uint32_t advice);
 
 // Ends a mapping, all of it: mapping and length are those of bf_mmap. What was changed and not released is
-// discarded. What was released reaches the file, at the latest when nothing of the file is mapped any more;
-// whoever wants to know whether that failed calls bf_msync before.
+// discarded; discarded of bf_cache_stats counts the pages. What was released reaches the file, at the latest
+// when nothing of the file is mapped any more; whoever wants to know whether that failed calls bf_msync before.
 //
 // Requires: No kernel uses the mapping any more.
 bf_status bf_munmap(bf_ptr mapping,

@@ -106,8 +106,8 @@ pub extern "C" fn bf_madvise(ptr: bf_ptr, length: u64, advice: u32) -> bf_status
 }
 
 /// Ends a mapping, all of it: `mapping` and `length` are those of `bf_mmap`. What was changed and not released is
-/// discarded. What was released reaches the file, at the latest when nothing of the file is mapped any more;
-/// whoever wants to know whether that failed calls `bf_msync` before.
+/// discarded; `discarded` of `bf_cache_stats` counts the pages. What was released reaches the file, at the latest
+/// when nothing of the file is mapped any more; whoever wants to know whether that failed calls `bf_msync` before.
 ///
 /// # Safety
 /// No kernel uses the mapping any more.

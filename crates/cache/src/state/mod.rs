@@ -40,6 +40,8 @@ pub struct Counts {
     pub evicted: u64,
     /// Pages that CPUs have read from a device, as they were not in the page cache.
     pub served: u64,
+    /// Pages with changes that were not released when their mapping ended: these are gone.
+    pub discarded: u64,
 }
 
 impl Counts {
@@ -63,6 +65,7 @@ impl Counts {
             compared: both(self.compared, other.compared),
             evicted: both(self.evicted, other.evicted),
             served: both(self.served, other.served),
+            discarded: both(self.discarded, other.discarded),
         }
     }
 }

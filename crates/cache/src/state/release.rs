@@ -170,17 +170,20 @@ impl State {
         }
         self.forget_use(device, range, writable);
         for part in without(range, &self.in_use[device]) {
-            if self.take_back(device, &part).is_err() {
-                // The device's copy is not to be believed any more.
-                for page in self.pages_of(&part) {
-                    self.pages[page as usize].dropped(device);
-                }
-                self.settled[device] = None;
+            if let Ok(pages) = self.take_back(device, &part) {
+                self.counts.discarded += pages;
+                continue;
             }
+            // The device's copy is not to be believed any more.
+            for page in self.pages_of(&part) {
+                self.pages[page as usize].dropped(device);
+            }
+            self.settled[device] = None;
         }
     }
 
-    fn take_back(&self, device: Device, part: &Range<u64>) -> Result<()> {
+    /// How many pages had changes.
+    fn take_back(&self, device: Device, part: &Range<u64>) -> Result<u64> {
         let replica = self.existing(device)?;
         replica.memory.with_scratch(|scratch| {
             let changed = self.changed_since_release(device, part, scratch)?;
@@ -192,8 +195,10 @@ impl State {
                 // SAFETY: both have memory there, which stays until the stream is waited for.
                 unsafe { scratch.stream.copy_on_device(to, from) }
             };
+            let pages = changed.len() as u64;
             let copied = runs(changed).into_iter().try_for_each(copy);
-            copied.and_then(|()| scratch.stream.synchronize()).map_err(|error| self.device(error))
+            copied.and_then(|()| scratch.stream.synchronize()).map_err(|error| self.device(error))?;
+            Ok(pages)
         })
     }
 }

@@ -155,14 +155,15 @@ impl Held {
         self.with(|open| open.file.write(self.offset + at, memory)).map(|()| memory.len() as u64)
     }
 
-    pub(super) fn close(&self) -> PyResult<()> {
+    /// How many pages had changes that were not released.
+    pub(super) fn close(&self) -> PyResult<u64> {
         if !self.is_closed() {
             self.settle(None)?;
         }
         // Dropped outside of the lock: the last one writes what is pending to the file.
         let open = self.lock().take();
-        drop(open);
-        Ok(())
+        let report = open.map(|mut open| open.mapping.close().map_err(|error| of_cache(&error))).transpose()?;
+        Ok(report.map_or(0, |report| report.discarded))
     }
 }
 

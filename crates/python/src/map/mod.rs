@@ -26,6 +26,7 @@ use bifolio_cache::process::cache;
 use bifolio_device::{BackendKind, DeviceChoice};
 use held::Held;
 use lend::Lender;
+use pyo3::exceptions::PyRuntimeWarning;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -204,11 +205,20 @@ impl Mapping {
         detached(buffer.py(), || held.write(offset.0, memory))
     }
 
-    /// Ends the mapping. What was changed and not released is discarded. Arrays that were made of it stay
-    /// readable. Closing it again does nothing.
+    /// Ends the mapping. What was changed and not released is discarded, with a warning. Arrays that were made of
+    /// it stay readable. Closing it again does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let held = self.held()?;
-        detached(py, || held.close())
+        let discarded = detached(py, || held.close())?;
+        if discarded == 0 {
+            return Ok(());
+        }
+        let text = format!(
+            "{}: {discarded} pages were changed and not released before the mapping was closed, and these changes are discarded: release or sync first",
+            held.path.display()
+        );
+        let text = std::ffi::CString::new(text.replace('\0', " "))?;
+        PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1)
     }
 
     /// Whether it was closed.

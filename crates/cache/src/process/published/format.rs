@@ -14,8 +14,8 @@ pub(super) const OPERATIONS: usize = 0;
 pub(super) const BODY: usize = 1;
 
 /// Tells the file from others, and from those of other versions.
-const MAGIC: u64 = u64::from_le_bytes(*b"bfcache2");
-const COUNTS: usize = 10;
+const MAGIC: u64 = u64::from_le_bytes(*b"bfcache3");
+const COUNTS: usize = 11;
 const HEAD: usize = 2 + 5 + COUNTS + 1;
 const DEVICE: usize = 2 + 5 + COUNTS;
 
@@ -76,8 +76,9 @@ pub(super) fn decode(file: &[u64]) -> Option<(Identity, ProcessStats)> {
 }
 
 fn of_counts(counts: &Counts) -> [u64; COUNTS] {
-    let Counts { hits, fetched, from_peers, merged, races, released, flushed, compared, evicted, served } = *counts;
-    [hits, fetched, from_peers, merged, races, released, flushed, compared, evicted, served]
+    let Counts { hits, fetched, from_peers, merged, races, released, flushed, compared, evicted, served, discarded } =
+        *counts;
+    [hits, fetched, from_peers, merged, races, released, flushed, compared, evicted, served, discarded]
 }
 
 fn counts_of(words: &mut impl Iterator<Item = u64>) -> Option<Counts> {
@@ -93,6 +94,7 @@ fn counts_of(words: &mut impl Iterator<Item = u64>) -> Option<Counts> {
         compared: next()?,
         evicted: next()?,
         served: next()?,
+        discarded: next()?,
     })
 }
 

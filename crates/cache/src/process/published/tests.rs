@@ -14,6 +14,7 @@ fn counts(from: u64) -> Counts {
         compared: from + 7,
         evicted: from + 8,
         served: from + 9,
+        discarded: from + 10,
     }
 }
 
