@@ -7,9 +7,11 @@ use crate::bench::small::SmallArgs;
 use crate::bench::spread::SpreadArgs;
 use crate::bench::write::BenchWriteArgs;
 use crate::cache::CacheCommand;
+use crate::crypt::CryptCommand;
 use crate::exit::{self, Code, Failure};
 use crate::size;
 use crate::stripe::StripeCommand;
+use crate::volume::VolumeCommand;
 use crate::write::WriteArgs;
 use bifolio_device::DeviceChoice;
 use bifolio_io::{EngineChoice, Spread};
@@ -69,6 +71,12 @@ pub enum Command {
     /// The caches of running processes: files that they have mapped on devices.
     #[command(subcommand)]
     Cache(CacheCommand),
+    /// Encrypted and redundant volumes: LUKS and md RAID-6 in image files or on block devices.
+    #[command(subcommand)]
+    Volume(VolumeCommand),
+    /// Encrypted directories in gocryptfs's format.
+    #[command(subcommand)]
+    Crypt(CryptCommand),
     /// Measure every engine on the file system that holds PATH and store the fitted costs.
     #[command(after_help = exit::CODES)]
     Calibrate(CalibrateArgs),

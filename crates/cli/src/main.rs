@@ -10,14 +10,17 @@ mod args;
 mod bench;
 mod cache;
 mod calibrate;
+mod crypt;
 mod devices;
 mod exit;
 mod output;
 mod progress;
 mod read;
 mod resources;
+mod secret;
 mod signals;
 mod stripe;
+mod volume;
 mod write;
 
 use args::{Args, BenchCommand, Command};
@@ -46,6 +49,8 @@ fn run(args: &Args) -> Result<(), exit::Failure> {
         Command::Write(options) => write::run(args, options, &cancel),
         Command::Stripe(command) => stripe::run(args, command),
         Command::Cache(command) => cache::run(args, command),
+        Command::Volume(command) => volume::run(args, command, &cancel),
+        Command::Crypt(command) => crypt::run(args, command, &cancel),
         Command::Bench(BenchCommand::Write(options)) => bench::write::run(args, options, &cancel),
         Command::Bench(BenchCommand::Disparity(options)) => bench::disparity::run(args, options, &cancel),
         Command::Bench(BenchCommand::Small(options)) => bench::small::run(args, options, &cancel),

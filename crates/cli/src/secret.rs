@@ -1,0 +1,75 @@
+//! Keys and passphrases, from files, from standard input and from people.
+
+use crate::exit::Failure;
+use std::io::{IsTerminal, Read};
+use std::path::Path;
+use zeroize::Zeroizing;
+
+/// As cryptsetup's limit on key files.
+const KEY_BYTES_MAX: u64 = 8 << 20;
+
+/// All bytes of a key file, as `cryptsetup --key-file` takes them; `-` is standard input. Without a file whoever
+/// sits at the terminal is asked.
+pub fn key(file: Option<&Path>, question: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    match file {
+        Some(file) => whole(file),
+        None => ask(question),
+    }
+}
+
+/// The first line of a file, without its end, as `gocryptfs -passfile` takes it.
+pub fn first_line(file: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    let bytes = whole(file)?;
+    let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    Ok(Zeroizing::new(line.to_vec()))
+}
+
+/// Asks for a passphrase, which is not shown. Standard input that is no terminal is read to the end of its first line.
+pub fn ask(question: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    if !std::io::stdin().is_terminal() {
+        return first_line(Path::new("-"));
+    }
+    let answer = rpassword::prompt_password(format!("{question}: "))
+        .map_err(|error| Failure::failed(format!("the passphrase could not be read from the terminal: {error}")))?;
+    Ok(Zeroizing::new(answer.into_bytes()))
+}
+
+/// Asks twice.
+pub fn ask_twice(question: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    let first = ask(question)?;
+    if std::io::stdin().is_terminal() && *ask("The same again")? != *first {
+        return Err(Failure::failed("the two passphrases are not the same; nothing was done"));
+    }
+    Ok(first)
+}
+
+fn whole(file: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    let failed = |error| Failure::failed(format!("{}: reading the key failed: {error}", file.display()));
+    let mut source: Box<dyn Read> = if file == Path::new("-") {
+        Box::new(std::io::stdin())
+    } else {
+        Box::new(std::fs::File::open(file).map_err(failed)?)
+    };
+    // Grown by hand: a vector that grows leaves copies behind.
+    let mut bytes = Zeroizing::new(vec![0; 4096]);
+    let mut len = 0;
+    loop {
+        if len == bytes.len() {
+            let mut larger = Zeroizing::new(vec![0; 2 * len]);
+            larger[..len].copy_from_slice(&bytes);
+            bytes = larger;
+        }
+        match source.read(&mut bytes[len..]) {
+            Ok(0) => break,
+            Ok(read) => len += read,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(failed(error)),
+        }
+        if len as u64 > KEY_BYTES_MAX {
+            let detail = format!("a key has at most {KEY_BYTES_MAX} bytes; is this the right file?");
+            return Err(Failure::failed(format!("{}: {detail}", file.display())));
+        }
+    }
+    bytes.truncate(len);
+    Ok(bytes)
+}

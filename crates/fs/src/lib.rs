@@ -1,0 +1,1 @@
+//! Encrypted directories in gocryptfs's on-disk format.
