@@ -114,19 +114,37 @@ impl Message {
         Ok(Self { src, dst, nonce, tag, len, nonce_len, aad_len: aad.len() as u32, aad: padded })
     }
 
-    fn aad(&self) -> &[u8] {
+    /// Its additional data.
+    pub fn aad(&self) -> &[u8] {
         &self.aad[..self.aad_len as usize]
+    }
+
+    /// Bytes of its nonce.
+    pub fn nonce_len(&self) -> u64 {
+        u64::from(self.nonce_len)
     }
 }
 
 /// The table of messages as the device reads it.
 pub fn encode(messages: &[Message]) -> Vec<u8> {
-    let bytes = |message: &Message| {
-        let words = page_list::to_bytes(&[message.src, message.dst, message.nonce, message.tag, message.len]);
-        let lens = [message.nonce_len, message.aad_len].map(u32::to_ne_bytes).concat();
-        [words, lens, message.aad.to_vec()].concat()
-    };
-    messages.iter().flat_map(bytes).collect()
+    let mut table = Vec::new();
+    encode_into(messages, &mut table);
+    table
+}
+
+/// The same in a vector that is used again and again.
+pub fn encode_into(messages: &[Message], table: &mut Vec<u8>) {
+    table.clear();
+    table.reserve(messages.len() * MESSAGE_BYTES as usize);
+    for message in messages {
+        for word in [message.src, message.dst, message.nonce, message.tag, message.len] {
+            table.extend_from_slice(&word.to_ne_bytes());
+        }
+        for len in [message.nonce_len, message.aad_len] {
+            table.extend_from_slice(&len.to_ne_bytes());
+        }
+        table.extend_from_slice(&message.aad);
+    }
 }
 
 /// What the places of messages are counted from.

@@ -14,9 +14,10 @@ impl Ctr {
     /// [`BadKey`] for another length.
     pub fn new(key: &[u8]) -> Result<Self, BadKey> {
         let refused = BadKey { len: key.len(), wanted: &[16, 32] };
-        // SAFETY: the functions take nothing and return ciphers that are never freed.
         let cipher = match key.len() {
+            // SAFETY: takes nothing and returns a cipher that is never freed.
             16 => unsafe { aws_lc_sys::EVP_aes_128_ctr() },
+            // SAFETY: takes nothing and returns a cipher that is never freed.
             32 => unsafe { aws_lc_sys::EVP_aes_256_ctr() },
             _ => return Err(refused),
         };

@@ -35,9 +35,10 @@ impl Gcm {
     /// [`BadKey`] for another length.
     pub fn new(key: &[u8]) -> Result<Self, BadKey> {
         let refused = BadKey { len: key.len(), wanted: &[16, 32] };
-        // SAFETY: the functions take nothing and return ciphers that are never freed.
         let cipher = match key.len() {
+            // SAFETY: takes nothing and returns a cipher that is never freed.
             16 => unsafe { aws_lc_sys::EVP_aead_aes_128_gcm() },
+            // SAFETY: takes nothing and returns a cipher that is never freed.
             32 => unsafe { aws_lc_sys::EVP_aead_aes_256_gcm() },
             _ => return Err(refused),
         };

@@ -1,10 +1,11 @@
 //! AES-XTS over sectors, as dm-crypt's `aes-xts-plain64`. AWS-LC has it for AES-256 only; AES-128 is by
-//! RustCrypto, at about a tenth of the speed.
+//! the `aes` and `xts-mode` crates, at about a tenth of the speed.
 
 use super::BadKey;
 use super::ffi::{Context, Pool};
 use aes::Aes128;
 use aes::cipher::KeyInit;
+use bifolio_kernels::aes::Direction;
 use bifolio_kernels::aes_xts::{IvUnit, Sectors};
 use xts_mode::Xts128;
 
@@ -20,12 +21,6 @@ impl std::fmt::Debug for Xts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Xts").finish_non_exhaustive()
     }
-}
-
-#[derive(Clone, Copy)]
-enum Direction {
-    Encrypt,
-    Decrypt,
 }
 
 impl Xts {
@@ -70,7 +65,11 @@ impl Xts {
         self.run(Direction::Decrypt, sectors, data)
     }
 
-    fn run(&self, direction: Direction, sectors: Sectors, data: &mut [u8]) -> bifolio_kernels::Result<()> {
+    /// Encrypts or decrypts whole sectors in place.
+    ///
+    /// # Errors
+    /// Those of [`Sectors::count`].
+    pub fn run(&self, direction: Direction, sectors: Sectors, data: &mut [u8]) -> bifolio_kernels::Result<()> {
         sectors.count(data.len() as u64)?;
         let step = match sectors.iv_unit {
             IvUnit::Bytes512 => u64::from(sectors.bytes / 512),
@@ -84,10 +83,10 @@ impl Xts {
         });
         match (&self.0, direction) {
             (Key::Aes128(xts), Direction::Encrypt) => {
-                numbered.for_each(|(sector, iv)| xts.encrypt_sector(sector, iv.into()))
+                numbered.for_each(|(sector, iv)| xts.encrypt_sector(sector, iv.into()));
             }
             (Key::Aes128(xts), Direction::Decrypt) => {
-                numbered.for_each(|(sector, iv)| xts.decrypt_sector(sector, iv.into()))
+                numbered.for_each(|(sector, iv)| xts.decrypt_sector(sector, iv.into()));
             }
             (Key::Aes256 { encrypt: pool, .. }, Direction::Encrypt)
             | (Key::Aes256 { decrypt: pool, .. }, Direction::Decrypt) => pool.with(|context| {

@@ -1,0 +1,87 @@
+//! RAID-6 in device memory.
+
+use super::{Cut, Lane};
+use bifolio_device::{Device, Error, ErrorKind, Module, Result, Stream};
+use bifolio_kernels::raid6::{self, Geometry, LOSS_BYTES, Loss};
+use bifolio_kernels::{Base, KernelStatus, Service};
+use std::ops::Range;
+
+/// The kernels of one device.
+#[derive(Debug)]
+pub struct DeviceRaid6 {
+    pub(super) module: Option<Module>,
+    status: KernelStatus,
+}
+
+impl DeviceRaid6 {
+    /// Loads them.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn new(device: &Device) -> Result<Self> {
+        let (module, status) = Service::Raid6.load(device)?;
+        Ok(Self { module, status })
+    }
+
+    /// Where it is computed, and why.
+    pub fn status(&self) -> &KernelStatus {
+        &self.status
+    }
+
+    /// Writes what each stripe has lost. A stripe's row has the places of its data chunks, of P and of Q, which
+    /// [`raid6::encode`] describes; `losses` has an entry for each.
+    ///
+    /// # Errors
+    /// `BadArgument` for what does not pass [`raid6::check`], `Unsupported` for addresses where the kernels do not
+    /// work on the device, and the device's.
+    ///
+    /// # Safety
+    /// The memory is of the lane's device and nobody else uses it until this returns; no two chunks overlap.
+    pub unsafe fn recover(
+        &self,
+        lane: &mut Lane,
+        geometry: Geometry,
+        base: Base<'_>,
+        stripes: &[Vec<u64>],
+        losses: &[Loss],
+    ) -> Result<()> {
+        raid6::check(stripes, losses, geometry, base)?;
+        if stripes.len() != losses.len() {
+            let detail = format!("{} losses for {} stripes", losses.len(), stripes.len());
+            return Err(Error::new(ErrorKind::BadArgument, detail));
+        }
+        let Some(module) = &self.module else {
+            let pairs = stripes.iter().zip(losses);
+            let stream = lane.stream();
+            return pairs.into_iter().try_for_each(|(stripe, loss)| by_cpu(stream, geometry, base, stripe, *loss));
+        };
+        let (table_bytes, losses_bytes) = (raid6::encode(stripes), raid6::encode_losses(losses, geometry));
+        debug_assert_eq!(losses_bytes.len() as u64, losses.len() as u64 * LOSS_BYTES);
+        let lens = [table_bytes.len() as u64, losses_bytes.len() as u64];
+        let (stream, rest, _) = lane.parts(Cut::room(&lens))?;
+        let mut cut = Cut { rest };
+        let (table, lost) = (cut.take(lens[0])?, cut.take(lens[1])?);
+        stream.upload(table, &table_bytes)?;
+        stream.upload(lost, &losses_bytes)?;
+        // SAFETY: the caller's promise; what is computed passed the check, and the work is waited for.
+        let launched = unsafe { raid6::recover(stream, module, geometry, base, table, lost) };
+        launched.and(stream.synchronize())
+    }
+}
+
+fn by_cpu(stream: &Stream, geometry: Geometry, base: Base<'_>, stripe: &[u64], loss: Loss) -> Result<()> {
+    let Base::Range(memory) = base else {
+        let detail = "the recovery of stripes by addresses needs its kernels to work on the device";
+        return Err(Error::new(ErrorKind::Unsupported, detail));
+    };
+    let chunk = |member: usize| memory.part(stripe[member], geometry.chunk_bytes);
+    let mut chunks = vec![vec![0; geometry.chunk_bytes as usize]; stripe.len()];
+    let lost: Vec<usize> = loss.members().map(|member| member as usize).collect();
+    let there: Range<usize> = 0..stripe.len();
+    for member in there.filter(|member| !lost.contains(member)) {
+        stream.download(&mut chunks[member], chunk(member)?)?;
+    }
+    let views: Vec<&[u8]> = chunks.iter().map(Vec::as_slice).collect();
+    let recovered = raid6::oracle_recover(&views, loss);
+    lost.iter().zip(recovered).try_for_each(|(member, bytes)| stream.upload(chunk(*member)?, &bytes))
+}

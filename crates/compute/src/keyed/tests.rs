@@ -1,0 +1,150 @@
+//! Each service against its oracle, on every device of this machine, by its kernels and without them.
+
+use super::{DeviceGcm, DeviceRaid6, DeviceXts, Lane, gcm};
+use bifolio_device::{Device, DeviceChoice, Stream, discover, open};
+use bifolio_kernels::Base;
+use bifolio_kernels::aes::Direction;
+use bifolio_kernels::aes_gcm::{self, Message, Places};
+use bifolio_kernels::aes_xts::{self, IvUnit, Sectors};
+use bifolio_kernels::known_answer::Draw;
+use bifolio_kernels::raid6::{self, Geometry, Loss};
+
+fn devices() -> Vec<Device> {
+    let found = discover().into_iter().flat_map(|report| report.devices);
+    found.map(|info| open(DeviceChoice::Exactly(info.id)).unwrap()).collect()
+}
+
+fn download(stream: &Stream, memory: &bifolio_device::Allocation) -> Vec<u8> {
+    let mut bytes = vec![0xee; memory.len() as usize];
+    stream.download(&mut bytes, memory.slice()).unwrap();
+    bytes
+}
+
+#[test]
+fn xts_is_its_oracle_in_place_and_apart() {
+    let mut draw = Draw::afresh();
+    for device in devices() {
+        let mut lane = Lane::new(&device).unwrap();
+        for (key_bytes, sector_bytes, count) in [(32, 512, 9), (64, 4096, 3), (64, 512, 300)] {
+            let (key, plain) = (draw.bytes(key_bytes), draw.bytes(sector_bytes * count));
+            let sectors = Sectors { bytes: sector_bytes as u32, first_iv: 1 << 33, iv_unit: IvUnit::Bytes512 };
+            let mut expected = plain.clone();
+            aes_xts::oracle(Direction::Encrypt, &key, sectors, &mut expected);
+            for has_kernels in [true, false] {
+                let mut xts = DeviceXts::new(&device, &key).unwrap();
+                assert!(xts.module.is_some(), "{}", xts.status());
+                xts.module = xts.module.filter(|_| has_kernels);
+                let (a, b) = (device.alloc(plain.len() as u64).unwrap(), device.alloc(plain.len() as u64).unwrap());
+                lane.stream().upload(a.slice(), &plain).unwrap();
+                // SAFETY: both are this test's own.
+                unsafe {
+                    xts.run(&mut lane, Direction::Encrypt, sectors, (a.slice(), b.slice())).unwrap();
+                    assert_eq!(download(lane.stream(), &b), expected, "{}", device.id());
+                    xts.run(&mut lane, Direction::Decrypt, sectors, (b.slice(), b.slice())).unwrap();
+                }
+                assert_eq!(download(lane.stream(), &b), plain, "{}", device.id());
+            }
+        }
+    }
+}
+
+#[test]
+fn gcm_is_its_oracle_and_writes_nothing_of_what_was_changed() {
+    let (mut draw, block, count) = (Draw::afresh(), 4096_u64, 7_u64);
+    // As gocryptfs has them: nonce, text and tag one behind the other.
+    let stride = 16 + block + 16;
+    for device in devices() {
+        let mut lane = Lane::new(&device).unwrap();
+        let (key, plain) = (draw.bytes(32), draw.bytes((count * block) as usize));
+        let aads: Vec<Vec<u8>> = (0..count).map(|_| draw.bytes(24)).collect();
+        let nonces: Vec<Vec<u8>> = (0..count).map(|_| draw.bytes(16)).collect();
+        let messages: Vec<Message> = (0..count)
+            .map(|i| {
+                let at = i * stride;
+                let places = Places { src: at + 16, dst: i * block, nonce: at, tag: at + 16 + block };
+                Message::new(places, block, 16, &aads[i as usize]).unwrap()
+            })
+            .collect();
+        let mut sealed = vec![];
+        for i in 0..count as usize {
+            let mut text = plain[i * block as usize..][..block as usize].to_vec();
+            let tag = aes_gcm::oracle_encrypt(&key, &nonces[i], &aads[i], &mut text);
+            sealed.extend([&nonces[i][..], &text, &tag].concat());
+        }
+        let bad = 1 + draw.bytes(1)[0] as usize % (count as usize - 1);
+        let mut damaged = sealed.clone();
+        damaged[bad * stride as usize + 16 + draw.bytes(1)[0] as usize] ^= 4;
+        for has_kernels in [true, false] {
+            let mut gcm = DeviceGcm::new(&device, &key).unwrap();
+            assert!(gcm.module.is_some(), "{}", gcm.status());
+            gcm.module = gcm.module.filter(|_| has_kernels);
+            let (cipher, text) =
+                (device.alloc(sealed.len() as u64).unwrap(), device.alloc(plain.len() as u64).unwrap());
+            lane.stream().upload(cipher.slice(), &damaged).unwrap();
+            lane.stream().upload(text.slice(), &vec![0xdd; plain.len()]).unwrap();
+            let operands = gcm::Operands { src: cipher.slice(), dst: text.slice(), meta: cipher.slice() };
+            // SAFETY: both are this test's own.
+            let rights = unsafe { gcm.decrypt(&mut lane, &messages, operands) }.unwrap();
+            let expected: Vec<bool> = (0..count as usize).map(|i| i != bad).collect();
+            assert_eq!(rights, expected, "{}", device.id());
+            let mut with_gap = plain.clone();
+            with_gap[bad * block as usize..][..block as usize].fill(0xdd);
+            assert_eq!(download(lane.stream(), &text), with_gap, "{}", device.id());
+
+            // The other way, into a copy without texts and tags.
+            let mut bare = vec![0xcc; sealed.len()];
+            for (i, nonce) in nonces.iter().enumerate() {
+                bare[i * stride as usize..][..16].copy_from_slice(nonce);
+            }
+            lane.stream().upload(cipher.slice(), &bare).unwrap();
+            lane.stream().upload(text.slice(), &plain).unwrap();
+            let back: Vec<Message> = (0..count)
+                .map(|i| {
+                    let at = i * stride;
+                    let places = Places { src: i * block, dst: at + 16, nonce: at, tag: at + 16 + block };
+                    Message::new(places, block, 16, &aads[i as usize]).unwrap()
+                })
+                .collect();
+            let operands = gcm::Operands { src: text.slice(), dst: cipher.slice(), meta: cipher.slice() };
+            // SAFETY: as above.
+            unsafe { gcm.encrypt(&mut lane, &back, operands) }.unwrap();
+            assert_eq!(download(lane.stream(), &cipher), sealed, "{}", device.id());
+        }
+    }
+}
+
+#[test]
+fn stripes_get_back_what_they_have_lost() {
+    let mut draw = Draw::afresh();
+    let geometry = Geometry { data: 4, chunk_bytes: 8192 };
+    let losses = [Loss::two(0, 3), Loss::one(2), Loss::two(1, 4), Loss::two(2, 5), Loss::two(4, 5), Loss::NOTHING];
+    let chunk = geometry.chunk_bytes as usize;
+    for device in devices() {
+        let mut lane = Lane::new(&device).unwrap();
+        let mut whole = vec![];
+        for _ in &losses {
+            let data: Vec<Vec<u8>> = (0..geometry.data).map(|_| draw.bytes(chunk)).collect();
+            let [p, q] = raid6::oracle_generate(&data.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            whole.extend([data.concat(), p, q].concat());
+        }
+        let places = |stripe: usize| (0..6).map(|member| ((stripe * 6 + member) * chunk) as u64).collect();
+        let stripes: Vec<Vec<u64>> = (0..losses.len()).map(places).collect();
+        let mut holey = whole.clone();
+        for (stripe, loss) in losses.iter().enumerate() {
+            for member in loss.members() {
+                holey[(stripe * 6 + member as usize) * chunk..][..chunk].fill(0xdd);
+            }
+        }
+        for has_kernels in [true, false] {
+            let mut service = DeviceRaid6::new(&device).unwrap();
+            assert!(service.module.is_some(), "{}", service.status());
+            service.module = service.module.filter(|_| has_kernels);
+            let memory = device.alloc(whole.len() as u64).unwrap();
+            lane.stream().upload(memory.slice(), &holey).unwrap();
+            let base = Base::Range(memory.slice());
+            // SAFETY: the memory is this test's own.
+            unsafe { service.recover(&mut lane, geometry, base, &stripes, &losses) }.unwrap();
+            assert_eq!(download(lane.stream(), &memory), whole, "{}", device.id());
+        }
+    }
+}
