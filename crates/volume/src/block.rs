@@ -1,6 +1,9 @@
 //! The trait of everything that is a row of bytes.
 
+use crate::load::{self, Loader};
 use crate::{Error, ErrorKind, Result};
+use bifolio_device::DeviceSlice;
+use bifolio_io::ReadExtent;
 use std::fmt::Debug;
 
 /// Sizes of a device, in bytes.
@@ -57,6 +60,26 @@ pub trait BlockDevice: Send + Sync + Debug {
     /// # Errors
     /// Those of a write.
     fn discard(&self, offset: u64, len: u64) -> Result<()>;
+
+    /// Puts the bytes from `offset` on into memory of the loader's device, as many as the destination has.
+    ///
+    /// # Errors
+    /// Those of a read, `Device` and `Cancelled`. After an error the destination's content is of no use, and nothing is
+    /// in flight.
+    fn load(&self, loader: &Loader, offset: u64, destination: DeviceSlice<'_>) -> Result<()> {
+        load::through_host(self, loader, offset, destination)
+    }
+
+    /// The same for many extents, whose places count in the destination.
+    ///
+    /// # Errors
+    /// As for [`BlockDevice::load`].
+    fn load_extents(&self, loader: &Loader, extents: &[ReadExtent], destination: DeviceSlice<'_>) -> Result<()> {
+        extents.iter().try_for_each(|extent| {
+            let place = destination.part(extent.place, extent.length).map_err(|error| loader.failed(error))?;
+            self.load(loader, extent.offset, place)
+        })
+    }
 
     /// Refuses a range that does not lie inside.
     ///

@@ -1,11 +1,14 @@
 //! A file, or a block device of the system's, as a [`BlockDevice`].
 
-use crate::{BlockDevice, Error, ErrorKind, Geometry, Result};
+use crate::{BlockDevice, Error, ErrorKind, Geometry, Loader, Result};
+use bifolio_device::DeviceSlice;
+use bifolio_io::{OpenFile, ReadExtent};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The smallest block of any medium.
@@ -23,6 +26,8 @@ pub struct FileDevice {
     /// A flush has failed: the kernel may have dropped what it could not write, and a second flush would
     /// succeed all the same (`fsync(2)`).
     is_broken: AtomicBool,
+    /// For device memory; opened by the first request for it.
+    routed: OnceLock<OpenFile>,
 }
 
 impl FileDevice {
@@ -40,7 +45,14 @@ impl FileDevice {
             return Err(Error::new(ErrorKind::NotAVolume, path.display(), detail));
         }
         let size = (&file).seek(SeekFrom::End(0)).map_err(about)?;
-        Ok(Self { path: path.to_owned(), file, size, is_writable: writable, is_broken: AtomicBool::new(false) })
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            size,
+            is_writable: writable,
+            is_broken: AtomicBool::new(false),
+            routed: OnceLock::new(),
+        })
     }
 
     /// Its path.
@@ -51,6 +63,23 @@ impl FileDevice {
     /// The open file.
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// As the router wants it.
+    fn routed(&self) -> Result<&OpenFile> {
+        if let Some(routed) = self.routed.get() {
+            return Ok(routed);
+        }
+        let opened = OpenFile::of_descriptor(self.file.as_fd())?;
+        Ok(self.routed.get_or_init(|| opened))
+    }
+
+    fn check_whole(&self, got: u64, wanted: u64, offset: u64) -> Result<()> {
+        if got == wanted {
+            return Ok(());
+        }
+        let detail = format!("it was cut while it was open: of {wanted} bytes from offset {offset} on {got} are left");
+        Err(Error::new(ErrorKind::Read, self.name(), detail))
     }
 
     fn check_write(&self, offset: u64, len: u64) -> Result<()> {
@@ -123,5 +152,19 @@ impl BlockDevice for FileDevice {
             Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV | libc::EINVAL) => Ok(()),
             _ => Err(Error::writing(self.name(), format!("discarding {len} bytes at offset {offset}"), error)),
         }
+    }
+    fn load(&self, loader: &Loader, offset: u64, destination: DeviceSlice<'_>) -> Result<()> {
+        self.check_range(offset, destination.len())?;
+        let (file, len) = (self.routed()?, destination.len());
+        let report = loader.router().read(file, offset, Some(len), destination, loader.options())?;
+        self.check_whole(report.bytes, len, offset)
+    }
+
+    fn load_extents(&self, loader: &Loader, extents: &[ReadExtent], destination: DeviceSlice<'_>) -> Result<()> {
+        extents.iter().try_for_each(|extent| self.check_range(extent.offset, extent.length))?;
+        let Some(first) = extents.first() else { return Ok(()) };
+        let report = loader.router().read_batch(self.routed()?, extents, destination, loader.options())?;
+        let wanted = extents.iter().map(|extent| extent.length).sum();
+        self.check_whole(report.bytes, wanted, first.offset)
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!   block     BlockDevice: bytes at offsets, with flush and discard
 //!   file      a file or a block device of the system's
+//!   load      volumes into device memory
 //!   faults    a device that fails, loses power or tears writes on demand, for tests
 //! ```
 //!
@@ -12,7 +13,9 @@ mod block;
 mod error;
 pub mod faults;
 mod file;
+pub mod load;
 
 pub use block::{BlockDevice, Geometry};
 pub use error::{Error, ErrorKind, Result};
 pub use file::FileDevice;
+pub use load::Loader;

@@ -1,0 +1,149 @@
+//! Encrypted volumes: ciphertext crosses the link, and is decrypted where it lands.
+
+use super::{Loader, in_parts};
+use crate::{BlockDevice, Error, Result};
+use bifolio_compute::keyed::DeviceXts;
+use bifolio_device::{Allocation, Device, DeviceId, DeviceSlice};
+use bifolio_kernels::aes::Direction;
+use bifolio_kernels::aes_xts::Sectors;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use zeroize::Zeroizing;
+
+/// The boundary that kernels want.
+const WORD_BYTES: u64 = 16;
+
+/// The cipher of a volume, as devices need it: a key, and on each device that was used a copy of it.
+pub(crate) struct Cipher {
+    key: Zeroizing<Vec<u8>>,
+    /// The number of a sector of 512 bytes at the beginning of the data.
+    first: Sectors,
+    on_devices: Mutex<Vec<(DeviceId, Device, Arc<DeviceXts>)>>,
+}
+
+impl fmt::Debug for Cipher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cipher").field("first", &self.first).finish_non_exhaustive()
+    }
+}
+
+impl Cipher {
+    /// The data begins with the sector that `first` names.
+    pub(crate) fn new(key: Zeroizing<Vec<u8>>, first: Sectors) -> Self {
+        Self { key, first, on_devices: Mutex::default() }
+    }
+
+    /// The sectors from a byte of the data on, which is the first of one.
+    pub(crate) fn sectors_at(&self, offset: u64) -> Sectors {
+        use bifolio_kernels::aes_xts::IvUnit;
+        let unit = match self.first.iv_unit {
+            IvUnit::Bytes512 => 512,
+            IvUnit::Sector => u64::from(self.first.bytes),
+        };
+        Sectors { first_iv: self.first.first_iv.wrapping_add(offset / unit), ..self.first }
+    }
+
+    /// The key in the memory of a device, which is put there by the first request.
+    fn on(&self, loader: &Loader) -> Result<Arc<DeviceXts>> {
+        let device = loader.device();
+        let mut known = self.on_devices.lock().unwrap_or_else(PoisonError::into_inner);
+        // A backend that was opened anew has other memory.
+        let is_this = |(id, known, _): &&(DeviceId, Device, Arc<DeviceXts>)| {
+            *id == device.id() && Arc::ptr_eq(known.backend(), device.backend())
+        };
+        if let Some((_, _, xts)) = known.iter().find(is_this) {
+            return Ok(Arc::clone(xts));
+        }
+        let xts = Arc::new(DeviceXts::new(device, &self.key).map_err(|error| loader.failed(error))?);
+        known.push((device.id(), device.clone(), Arc::clone(&xts)));
+        Ok(xts)
+    }
+}
+
+/// Loads decrypted bytes. `offset` counts in the data, which begins at `data_at` of the device below.
+pub(crate) fn load_encrypted(
+    (below, data_at): (&dyn BlockDevice, u64),
+    cipher: &Cipher,
+    loader: &Loader,
+    offset: u64,
+    destination: DeviceSlice<'_>,
+) -> Result<()> {
+    let xts = cipher.on(loader)?;
+    let sector = u64::from(cipher.first.bytes);
+    let run = Run { below, data_at, cipher, xts: &xts, loader };
+    in_parts(&(offset..offset + destination.len()), sector, &|part| {
+        loader.check_cancel(&below.name())?;
+        let place =
+            destination.part(part.start - offset, part.end - part.start).map_err(|error| loader.failed(error))?;
+        run.part(&part, place)
+    })
+}
+
+struct Run<'a> {
+    below: &'a dyn BlockDevice,
+    data_at: u64,
+    cipher: &'a Cipher,
+    xts: &'a DeviceXts,
+    loader: &'a Loader,
+}
+
+impl Run<'_> {
+    /// One part: its whole sectors in place, and the sectors that it begins and ends in by way of others.
+    fn part(&self, part: &Range<u64>, place: DeviceSlice<'_>) -> Result<()> {
+        let sector = u64::from(self.cipher.first.bytes);
+        let inner = part.start.next_multiple_of(sector)..part.end / sector * sector;
+        let lead = inner.start - part.start;
+        if inner.start >= inner.end || !place.ptr().offset_by(lead).0.is_multiple_of(WORD_BYTES) {
+            return self.apart(part, place);
+        }
+        let slice = |range: &Range<u64>| {
+            place.part(range.start - part.start, range.end - range.start).map_err(|error| self.failed(error))
+        };
+        let middle = slice(&inner)?;
+        self.below.load(self.loader, self.data_at + inner.start, middle)?;
+        self.decrypt(&inner, middle)?;
+        for edge in [part.start..inner.start, inner.end..part.end] {
+            if !edge.is_empty() {
+                self.apart(&edge, slice(&edge)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A range that begins or ends inside a sector, or whose place kernels do not like.
+    fn apart(&self, range: &Range<u64>, place: DeviceSlice<'_>) -> Result<()> {
+        let sector = u64::from(self.cipher.first.bytes);
+        let whole = range.start / sector * sector..range.end.next_multiple_of(sector);
+        let memory: Allocation =
+            self.loader.device().alloc(whole.end - whole.start).map_err(|error| self.failed(error))?;
+        self.below.load(self.loader, self.data_at + whole.start, memory.slice())?;
+        self.decrypt(&whole, memory.slice())?;
+        self.loader.with_lane(|lane| {
+            let wanted = memory.slice().part(range.start - whole.start, range.end - range.start);
+            let copied = wanted.and_then(|wanted| {
+                // SAFETY: both are there until the stream has been waited for; the memory is new, so apart.
+                unsafe {
+                    lane.stream().copy_on_device(place, wanted)?;
+                    // What was decrypted beyond the range is nobody's.
+                    lane.stream().fill(memory.slice(), 0)?;
+                }
+                Ok(())
+            });
+            copied.and(lane.stream().synchronize()).map_err(|error| self.failed(error))
+        })
+    }
+
+    fn decrypt(&self, range: &Range<u64>, memory: DeviceSlice<'_>) -> Result<()> {
+        let sectors = self.cipher.sectors_at(range.start);
+        self.loader.with_lane(|lane| {
+            // SAFETY: the caller lent the memory to this request, which waits here.
+            unsafe { self.xts.run(lane, Direction::Decrypt, sectors, (memory, memory)) }
+                .map_err(|error| self.failed(error))
+        })
+    }
+
+    fn failed(&self, error: bifolio_device::Error) -> Error {
+        self.loader.failed(error)
+    }
+}

@@ -1,0 +1,156 @@
+//! Volumes into device memory.
+//!
+//! ```text
+//!   BlockDevice::load(range)
+//!       file      the router's engines, by the cache state of the file
+//!       luks      ciphertext by the device below, decrypted where it lands
+//!       md        members at the same time, each chunk to its place; what is lost is computed there
+//! ```
+//!
+//! Long requests are cut into parts, and a few threads take one part after the other: while one part is
+//! decrypted or recovered, others are on their way over the link. So of the computation only that of the
+//! last part is seen. A thread's part is whole when it takes the next.
+//!
+//! Plaintext and recovered data exist in device memory only, except on devices whose kernels do not work.
+
+mod crypt;
+
+pub(crate) use crypt::{Cipher, load_encrypted};
+
+use crate::{BlockDevice, Error, ErrorKind, Result};
+use bifolio_compute::keyed::Lane;
+use bifolio_device::{Device, DeviceSlice, PinnedBuffer};
+use bifolio_io::{ReadOptions, Router};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes of a part: enough for the rate of the link, and little beside the volumes that are worth a GPU.
+const PART_BYTES: u64 = 128 << 20;
+/// Parts at a time: one that is computed on and two that are on their way, as each begins and ends slowly.
+const PARTS: usize = 3;
+/// Bytes that go through host memory at a time, where they have to.
+const BOUNCE_BYTES: usize = 1 << 20;
+
+/// What brings volumes into the memory of one device.
+#[derive(Debug)]
+pub struct Loader {
+    router: Arc<Router>,
+    options: ReadOptions,
+    lanes: Mutex<Vec<Lane>>,
+}
+
+impl Loader {
+    /// One for the router's device; `options` hold for every request to the router.
+    pub fn new(router: Arc<Router>, options: ReadOptions) -> Self {
+        Self { router, options, lanes: Mutex::default() }
+    }
+
+    /// The router.
+    pub fn router(&self) -> &Router {
+        &self.router
+    }
+
+    /// The device that memory is on.
+    pub fn device(&self) -> &Device {
+        self.router.device()
+    }
+
+    /// How files are read.
+    pub fn options(&self) -> &ReadOptions {
+        &self.options
+    }
+
+    /// Lends a lane to `work`.
+    pub(crate) fn with_lane<T>(&self, work: impl FnOnce(&mut Lane) -> Result<T>) -> Result<T> {
+        let idle = self.lock().pop();
+        let mut lane = match idle {
+            Some(lane) => lane,
+            None => Lane::new(self.device()).map_err(|error| self.failed(error))?,
+        };
+        let outcome = work(&mut lane);
+        self.lock().push(lane);
+        outcome
+    }
+
+    /// A device's failure.
+    pub(crate) fn failed(&self, error: bifolio_device::Error) -> Error {
+        // Its message leads with the device, where it names it.
+        let text = error.to_string();
+        let id = self.device().id().to_string();
+        let detail = text.strip_prefix(&format!("{id}: ")).map_or(text.clone(), str::to_owned);
+        Error::new(ErrorKind::Device, id, detail).with_source(error)
+    }
+
+    /// Refuses to go on once the caller has cancelled.
+    pub(crate) fn check_cancel(&self, subject: &str) -> Result<()> {
+        if self.options.cancel.is_cancelled() {
+            return Err(Error::new(ErrorKind::Cancelled, subject, "the request was cancelled"));
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Lane>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Calls `load` for the parts of a range, several at a time; the first failure, which stops the others. Parts begin and
+/// end at multiples of `unit`, except where the range itself does not.
+pub(crate) fn in_parts(range: &Range<u64>, unit: u64, load: &(dyn Fn(Range<u64>) -> Result<()> + Sync)) -> Result<()> {
+    let part_bytes = PART_BYTES.next_multiple_of(unit);
+    if range.end - range.start <= part_bytes {
+        return if range.is_empty() { Ok(()) } else { load(range.clone()) };
+    }
+    let (first, last) = (range.start / part_bytes, range.end.div_ceil(part_bytes));
+    let (next, is_stopped) = (AtomicU64::new(first), AtomicBool::new(false));
+    let failure = Mutex::new(None);
+    let work = || {
+        while !is_stopped.load(Ordering::Acquire) {
+            let part = next.fetch_add(1, Ordering::Relaxed);
+            if part >= last {
+                break;
+            }
+            let bytes = (part * part_bytes).max(range.start)..((part + 1) * part_bytes).min(range.end);
+            if let Err(error) = load(bytes) {
+                is_stopped.store(true, Ordering::Release);
+                failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..PARTS.min((last - first) as usize) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+}
+
+/// Reads a device by the CPU, and copies: for what has no better way.
+pub(crate) fn through_host<D: BlockDevice + ?Sized>(
+    device: &D,
+    loader: &Loader,
+    offset: u64,
+    destination: DeviceSlice<'_>,
+) -> Result<()> {
+    device.check_range(offset, destination.len())?;
+    let failed = |error| loader.failed(error);
+    let mut bounce: PinnedBuffer = loader.device().alloc_pinned(BOUNCE_BYTES).map_err(failed)?;
+    let outcome = loader.with_lane(|lane| {
+        let mut at = 0;
+        while at < destination.len() {
+            loader.check_cancel(&device.name())?;
+            let len = (BOUNCE_BYTES as u64).min(destination.len() - at);
+            let bytes = &mut bounce.bytes_mut()[..len as usize];
+            device.read(offset + at, bytes)?;
+            lane.stream().upload(destination.part(at, len).map_err(failed)?, bytes).map_err(failed)?;
+            loader.options.progress.fetch_add(len, Ordering::Relaxed);
+            at += len;
+        }
+        Ok(())
+    });
+    // It held what may be a secret.
+    zeroize::Zeroize::zeroize(bounce.bytes_mut());
+    outcome
+}
