@@ -3,7 +3,7 @@
 use crate::exit::{Code, Failure};
 use crate::progress::Progress;
 use crate::signals;
-use bifolio_device::{DeviceSlice, PinnedBuffer, Stream};
+use bifolio_device::{Device, DeviceSlice, PinnedBuffer, Stream};
 use bifolio_io::{Cancel, OpenFile, Router};
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
@@ -28,6 +28,32 @@ pub struct Checked {
     pub sha256: Option<String>,
 }
 
+/// What device memory is compared with.
+pub trait Content {
+    /// What to call it in a sentence.
+    fn name(&self) -> String;
+
+    /// Fills the buffer with its bytes from `offset` on, by way of the CPU; how many there are.
+    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Failure>;
+}
+
+/// A file, as a router reads it.
+#[derive(Debug, Clone, Copy)]
+pub struct FileContent<'a> {
+    router: &'a Router,
+    file: &'a OpenFile,
+}
+
+impl Content for FileContent<'_> {
+    fn name(&self) -> String {
+        self.file.path().display().to_string()
+    }
+
+    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Failure> {
+        Ok(self.router.read_to_host(self.file, buffer, offset)?)
+    }
+}
+
 /// Reads device memory back; `memory` should hold the file's bytes from `offset`.
 ///
 /// # Errors
@@ -40,12 +66,27 @@ pub fn check(
     wanted: Wanted,
     cancel: &Cancel,
 ) -> Result<Checked, Failure> {
+    check_content(router.device(), FileContent { router, file }, memory, offset, wanted, cancel)
+}
+
+/// The same for content of any kind.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_content(
+    device: &Device,
+    content: impl Content,
+    memory: DeviceSlice<'_>,
+    offset: u64,
+    wanted: Wanted,
+    cancel: &Cancel,
+) -> Result<Checked, Failure> {
     if !wanted.sha256 && !wanted.compare {
         return Ok(Checked { sha256: None });
     }
     let progress = Progress::of_bytes("checking device memory", memory.len());
     let mut hash = Sha256::new();
-    let mut checker = Checker::new(router, file)?;
+    let mut checker = Checker::of(device, content)?;
     checker.look(memory, |checker, at, len| {
         signals::check(cancel)?;
         if wanted.sha256 {
@@ -60,23 +101,29 @@ pub fn check(
     Ok(Checked { sha256: wanted.sha256.then(|| hexadecimal(&hash.finalize())) })
 }
 
-/// Compares device memory with the file in many small places; the buffers are made once.
+/// Compares device memory with content in many small places; the buffers are made once.
 #[derive(Debug)]
-pub struct Checker<'a> {
-    router: &'a Router,
-    file: &'a OpenFile,
+pub struct Checker<C> {
+    content: C,
     stream: Stream,
     /// What is in device memory. Pinned, where the device pins memory.
     seen: PinnedBuffer,
-    /// What the file holds.
+    /// What it should be.
     expected: Vec<u8>,
 }
 
-impl<'a> Checker<'a> {
-    /// Makes the buffers.
+impl<'a> Checker<FileContent<'a>> {
+    /// For a file; makes the buffers.
     pub fn new(router: &'a Router, file: &'a OpenFile) -> Result<Self, Failure> {
-        let (stream, seen) = (router.device().create_stream()?, router.device().alloc_pinned(CHUNK as usize)?);
-        Ok(Self { router, file, stream, seen, expected: vec![0; CHUNK as usize] })
+        Self::of(router.device(), FileContent { router, file })
+    }
+}
+
+impl<C: Content> Checker<C> {
+    /// Makes the buffers.
+    pub fn of(device: &Device, content: C) -> Result<Self, Failure> {
+        let (stream, seen) = (device.create_stream()?, device.alloc_pinned(CHUNK as usize)?);
+        Ok(Self { content, stream, seen, expected: vec![0; CHUNK as usize] })
     }
 
     /// Compares `memory` with the file's bytes from `offset`.
@@ -100,26 +147,23 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    /// Compares the chunk in `seen` with the file.
+    /// Compares the chunk in `seen` with the content.
     fn compare(&mut self, offset: u64, len: usize) -> Result<(), Failure> {
-        let got = self.router.read_to_host(self.file, &mut self.expected[..len], offset)?;
-        compare(self.router, self.file, offset, &self.seen.bytes()[..len], &self.expected[..got])
+        let got = self.content.read(&mut self.expected[..len], offset)?;
+        let (seen, expected) = (&self.seen.bytes()[..len], &self.expected[..got]);
+        if seen == expected {
+            return Ok(());
+        }
+        let same = seen.iter().zip(expected).take_while(|(one, two)| one == two).count();
+        let at = offset + same as u64;
+        let what = match expected.get(same) {
+            Some(byte) => format!("device memory holds {:#04x} where the content has {byte:#04x}", seen[same]),
+            None => "the content ends there now, and device memory goes on".to_owned(),
+        };
+        let (name, device) = (self.content.name(), self.stream.device().id());
+        let message = format!("{name}, offset {at}, into {device}: verification failed: {what}");
+        Err(Failure::new(Code::Wrong, message))
     }
-}
-
-fn compare(router: &Router, file: &OpenFile, offset: u64, seen: &[u8], expected: &[u8]) -> Result<(), Failure> {
-    if seen == expected {
-        return Ok(());
-    }
-    let same = seen.iter().zip(expected).take_while(|(one, two)| one == two).count();
-    let at = offset + same as u64;
-    let what = match expected.get(same) {
-        Some(byte) => format!("device memory holds {:#04x} where the file has {byte:#04x}", seen[same]),
-        None => "the file ends there now, and device memory goes on".to_owned(),
-    };
-    let message =
-        format!("{}, offset {at}, into {}: verification failed: {what}", file.path().display(), router.device().id());
-    Err(Failure::new(Code::Wrong, message))
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
@@ -154,7 +198,7 @@ impl Stamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bifolio_device::{Device, HostOptions};
+    use bifolio_device::HostOptions;
     use bifolio_io::RouterOptions;
 
     fn checked(change: impl FnOnce(&mut Vec<u8>)) -> Result<Checked, Failure> {
@@ -180,7 +224,7 @@ mod tests {
 
     #[test]
     fn memory_that_goes_on_beyond_the_file_is_found() {
-        assert!(checked(|landed| landed.push(0)).unwrap_err().message().contains("the file ends there"));
+        assert!(checked(|landed| landed.push(0)).unwrap_err().message().contains("the content ends there"));
     }
 
     #[test]
