@@ -14,12 +14,16 @@
 //! Plaintext and recovered data exist in device memory only, except on devices whose kernels do not work.
 
 mod crypt;
+mod stripes;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use crypt::{Cipher, load_encrypted};
+pub(crate) use stripes::{Failed, Stripes, load_stripes};
 
 use crate::{BlockDevice, Error, ErrorKind, Result};
 use bifolio_compute::keyed::Lane;
-use bifolio_device::{Device, DeviceSlice, PinnedBuffer};
+use bifolio_device::{Allocation, Device, DeviceSlice, PinnedBuffer};
 use bifolio_io::{ReadOptions, Router};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,12 +42,13 @@ pub struct Loader {
     router: Arc<Router>,
     options: ReadOptions,
     lanes: Mutex<Vec<Lane>>,
+    scratch: Mutex<Vec<Allocation>>,
 }
 
 impl Loader {
     /// One for the router's device; `options` hold for every request to the router.
     pub fn new(router: Arc<Router>, options: ReadOptions) -> Self {
-        Self { router, options, lanes: Mutex::default() }
+        Self { router, options, lanes: Mutex::default(), scratch: Mutex::default() }
     }
 
     /// The router.
@@ -62,7 +67,10 @@ impl Loader {
     }
 
     /// Lends a lane to `work`.
-    pub(crate) fn with_lane<T>(&self, work: impl FnOnce(&mut Lane) -> Result<T>) -> Result<T> {
+    ///
+    /// # Errors
+    /// `Device` if none can be made, and those of `work`.
+    pub fn with_lane<T>(&self, work: impl FnOnce(&mut Lane) -> Result<T>) -> Result<T> {
         let idle = self.lock().pop();
         let mut lane = match idle {
             Some(lane) => lane,
@@ -73,8 +81,35 @@ impl Loader {
         outcome
     }
 
+    /// Lends device memory of at least so many bytes to `work`, with whatever is in it: for what is no secret.
+    ///
+    /// # Errors
+    /// `Device` if there is none, and those of `work`.
+    pub fn with_scratch<T, E: From<Error>>(
+        &self,
+        bytes: u64,
+        work: impl FnOnce(DeviceSlice<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let (found, smaller) = {
+            let mut idle = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+            match idle.iter().position(|memory| memory.len() >= bytes) {
+                Some(at) => (Some(idle.swap_remove(at)), None),
+                None => (None, idle.pop()),
+            }
+        };
+        // One of those that are too small makes room for it.
+        drop(smaller);
+        let memory = match found {
+            Some(memory) => memory,
+            None => self.device().alloc(bytes).map_err(|error| self.failed(error))?,
+        };
+        let outcome = work(memory.slice());
+        self.scratch.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
+        outcome
+    }
+
     /// A device's failure.
-    pub(crate) fn failed(&self, error: bifolio_device::Error) -> Error {
+    pub fn failed(&self, error: bifolio_device::Error) -> Error {
         // Its message leads with the device, where it names it.
         let text = error.to_string();
         let id = self.device().id().to_string();
@@ -83,7 +118,10 @@ impl Loader {
     }
 
     /// Refuses to go on once the caller has cancelled.
-    pub(crate) fn check_cancel(&self, subject: &str) -> Result<()> {
+    ///
+    /// # Errors
+    /// `Cancelled`.
+    pub fn check_cancel(&self, subject: &str) -> Result<()> {
         if self.options.cancel.is_cancelled() {
             return Err(Error::new(ErrorKind::Cancelled, subject, "the request was cancelled"));
         }
@@ -95,9 +133,12 @@ impl Loader {
     }
 }
 
-/// Calls `load` for the parts of a range, several at a time; the first failure, which stops the others. Parts begin and
-/// end at multiples of `unit`, except where the range itself does not.
-pub(crate) fn in_parts(range: &Range<u64>, unit: u64, load: &(dyn Fn(Range<u64>) -> Result<()> + Sync)) -> Result<()> {
+/// Calls `load` for the parts of a range, several at a time. Parts begin and end at multiples of `unit`, except where
+/// the range itself does not.
+///
+/// # Errors
+/// The first failure, which stops the others.
+pub fn in_parts(range: &Range<u64>, unit: u64, load: &(dyn Fn(Range<u64>) -> Result<()> + Sync)) -> Result<()> {
     let part_bytes = PART_BYTES.next_multiple_of(unit);
     if range.end - range.start <= part_bytes {
         return if range.is_empty() { Ok(()) } else { load(range.clone()) };
