@@ -6,12 +6,14 @@
 //! through host memory and back, by the CPU paths, and `status` says so.
 
 mod gcm;
+mod per_device;
 mod raid6;
 #[cfg(test)]
 mod tests;
 mod xts;
 
-pub use gcm::DeviceGcm;
+pub use gcm::{DeviceGcm, Operands as GcmOperands};
+pub use per_device::PerDevice;
 pub use raid6::DeviceRaid6;
 pub use xts::DeviceXts;
 

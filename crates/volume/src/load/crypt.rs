@@ -2,13 +2,13 @@
 
 use super::{Loader, in_parts};
 use crate::{BlockDevice, Error, Result};
-use bifolio_compute::keyed::DeviceXts;
-use bifolio_device::{Allocation, Device, DeviceId, DeviceSlice};
+use bifolio_compute::keyed::{DeviceXts, PerDevice};
+use bifolio_device::{Allocation, DeviceSlice};
 use bifolio_kernels::aes::Direction;
 use bifolio_kernels::aes_xts::Sectors;
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use zeroize::Zeroizing;
 
 /// The boundary that kernels want.
@@ -19,7 +19,7 @@ pub(crate) struct Cipher {
     key: Zeroizing<Vec<u8>>,
     /// The number of a sector of 512 bytes at the beginning of the data.
     first: Sectors,
-    on_devices: Mutex<Vec<(DeviceId, Device, Arc<DeviceXts>)>>,
+    on_devices: PerDevice<DeviceXts>,
 }
 
 impl fmt::Debug for Cipher {
@@ -31,7 +31,7 @@ impl fmt::Debug for Cipher {
 impl Cipher {
     /// The data begins with the sector that `first` names.
     pub(crate) fn new(key: Zeroizing<Vec<u8>>, first: Sectors) -> Self {
-        Self { key, first, on_devices: Mutex::default() }
+        Self { key, first, on_devices: PerDevice::default() }
     }
 
     /// The sectors from a byte of the data on, which is the first of one.
@@ -46,18 +46,8 @@ impl Cipher {
 
     /// The key in the memory of a device, which is put there by the first request.
     fn on(&self, loader: &Loader) -> Result<Arc<DeviceXts>> {
-        let device = loader.device();
-        let mut known = self.on_devices.lock().unwrap_or_else(PoisonError::into_inner);
-        // A backend that was opened anew has other memory.
-        let is_this = |(id, known, _): &&(DeviceId, Device, Arc<DeviceXts>)| {
-            *id == device.id() && Arc::ptr_eq(known.backend(), device.backend())
-        };
-        if let Some((_, _, xts)) = known.iter().find(is_this) {
-            return Ok(Arc::clone(xts));
-        }
-        let xts = Arc::new(DeviceXts::new(device, &self.key).map_err(|error| loader.failed(error))?);
-        known.push((device.id(), device.clone(), Arc::clone(&xts)));
-        Ok(xts)
+        let made = self.on_devices.get(loader.device(), || DeviceXts::new(loader.device(), &self.key));
+        made.map_err(|error| loader.failed(error))
     }
 }
 
