@@ -1,0 +1,118 @@
+//! Volumes and encrypted files, opened for reading: what is encrypted or redundant on storage is plain in the
+//! caller's memory, and on a GPU it was plain nowhere else.
+
+use crate::buffer::{Lent, Role};
+use crate::count::Count;
+use crate::error::{bad, of_volume};
+use crate::life::{READ, Shared, begin, detached};
+use bifolio_compute::keyed::PerDevice;
+use bifolio_volume::{BlockDevice, Loader};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// A volume, or an encrypted file, opened for reading. Any number of threads may use one.
+#[pyclass(frozen, module = "bifolio", weakref)]
+#[derive(Debug)]
+pub(crate) struct Volume {
+    /// None once it was closed.
+    open: RwLock<Option<Shared<Arc<dyn BlockDevice>>>>,
+    /// With streams and scratch memory that one request leaves to the next.
+    loaders: PerDevice<Loader>,
+    name: String,
+    size: u64,
+}
+
+impl Volume {
+    pub(crate) fn new(device: Arc<dyn BlockDevice>) -> Self {
+        let (name, size) = (device.name(), device.geometry().size);
+        Self { open: RwLock::new(Some(Shared::new(device))), loaders: PerDevice::default(), name, size }
+    }
+
+    fn device(&self) -> PyResult<Shared<Arc<dyn BlockDevice>>> {
+        begin()?;
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        open.clone().ok_or_else(|| PyValueError::new_err(format!("{}: it is closed", self.name)))
+    }
+}
+
+#[pymethods]
+impl Volume {
+    /// Reads plain bytes, from `offset` on, to the start of a buffer, and waits. Without a length the buffer is filled.
+    /// Returns how many bytes were read, which are fewer only at the end. `buffer_offset` is where the bytes go, from
+    /// the start of the buffer.
+    ///
+    /// Into a GPU's memory what is stored crosses the link, and is decrypted, verified or recovered there.
+    #[pyo3(signature = (buffer, offset = Count(0), length = None, *, buffer_offset = Count(0)),
+           text_signature = "($self, buffer, offset=0, length=None, *, buffer_offset=0)")]
+    fn read_into(
+        &self,
+        buffer: &Bound<'_, PyAny>,
+        offset: Count,
+        length: Option<Count>,
+        buffer_offset: Count,
+    ) -> PyResult<u64> {
+        let (device, offset) = (self.device()?, offset.0);
+        let mut lent = Lent::by(buffer, Role::Destination)?;
+        lent.skip(buffer_offset.0)?;
+        let asked = length.map_or(lent.bytes, |length| length.0);
+        if asked > lent.bytes {
+            let room = lent.bytes;
+            let sentence = format!("{}, offset {offset}: {asked} bytes were asked for, and the buffer has {room}", self.name);
+            return Err(bad(sentence));
+        }
+        let bytes = asked.min(self.size.saturating_sub(offset));
+        if bytes == 0 {
+            return Ok(0);
+        }
+        let (router, slice, producer) = (&lent.router, lent.first(bytes), lent.producer);
+        let outcome = detached(buffer.py(), || {
+            let made = self.loaders.get(router.device(), || Ok(Loader::new(Arc::clone(router), READ.clone())));
+            let loader = made.expect("making a loader asks nothing of the device");
+            Lent::settle(router, producer).map_err(|error| loader.failed(error))?;
+            device.load(&loader, offset, slice)
+        });
+        outcome.map(|()| bytes).map_err(|error| of_volume(&error))
+    }
+
+    /// Forgets the key and lets go of the files. Requests under way go on.
+    fn close(&self, py: Python<'_>) {
+        let open = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
+        detached(py, || drop(open));
+    }
+
+    /// Plain bytes, as of when it was opened.
+    #[getter]
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// What it is made of: the path of its file, or the layers with their files.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it was closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    fn __len__(&self) -> usize {
+        self.size as usize
+    }
+
+    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, pyo3::types::PyTuple>) {
+        self.close(py);
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<bifolio.Volume {:?}, {} bytes>", self.name, self.size)
+    }
+}
