@@ -3,6 +3,7 @@
 //! ```text
 //!   block     BlockDevice: bytes at offsets, with flush and discard
 //!   file      a file or a block device of the system's
+//!   luks/     LUKS volumes over any device
 //!   faults    a device that fails, loses power or tears writes on demand, for tests
 //! ```
 //!
@@ -12,7 +13,9 @@ mod block;
 mod error;
 pub mod faults;
 mod file;
+mod luks;
 
 pub use block::{BlockDevice, Geometry};
 pub use error::{Error, ErrorKind, Result};
 pub use file::FileDevice;
+pub use luks::{FormatOptions, Keyslot, Luks, LuksInfo, Pbkdf, Unlock};
