@@ -100,6 +100,19 @@ impl Error {
         self.kind
     }
 
+    /// The number of the system's that comes nearest, for those who answer to a kernel or a client.
+    pub fn errno(&self) -> i32 {
+        match self.kind {
+            ErrorKind::NotFound => libc::ENOENT,
+            ErrorKind::Permission => libc::EACCES,
+            ErrorKind::BadRange | ErrorKind::BadUse => libc::EINVAL,
+            ErrorKind::ReadOnly => libc::EROFS,
+            ErrorKind::NoSpace => libc::ENOSPC,
+            ErrorKind::Cancelled => libc::EINTR,
+            _ => libc::EIO,
+        }
+    }
+
     /// The file or volume that this is about.
     pub fn subject(&self) -> &str {
         &self.subject

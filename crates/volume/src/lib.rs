@@ -4,6 +4,9 @@
 //!   block     BlockDevice: bytes at offsets, with flush and discard
 //!   file      a file or a block device of the system's
 //!   load      volumes into device memory
+//!   luks/     LUKS volumes over any device
+//!   open      from paths to a volume, through all layers
+//!   fuse      a volume as a mounted file
 //!   faults    a device that fails, loses power or tears writes on demand, for tests
 //! ```
 //!
@@ -13,9 +16,15 @@ mod block;
 mod error;
 pub mod faults;
 mod file;
+#[cfg(feature = "fuse")]
+pub mod fuse;
 pub mod load;
+mod luks;
+mod open;
 
 pub use block::{BlockDevice, Geometry};
 pub use error::{Error, ErrorKind, Result};
 pub use file::FileDevice;
 pub use load::Loader;
+pub use luks::{FormatOptions, Keyslot, Luks, LuksInfo, Pbkdf, Unlock};
+pub use open::{AskKey, Layer, OpenOptions, Opened, describe, open};

@@ -5,7 +5,7 @@ use crate::{BlockDevice, Error, Result};
 use bifolio_compute::keyed::{DeviceXts, PerDevice};
 use bifolio_device::{Allocation, DeviceSlice};
 use bifolio_kernels::aes::Direction;
-use bifolio_kernels::aes_xts::Sectors;
+use bifolio_kernels::aes_xts::{IvUnit, Sectors};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const WORD_BYTES: u64 = 16;
 /// The cipher of a volume, as devices need it: a key, and on each device that was used a copy of it.
 pub(crate) struct Cipher {
     key: Zeroizing<Vec<u8>>,
-    /// The number of a sector of 512 bytes at the beginning of the data.
+    /// The first sector of the data.
     first: Sectors,
     on_devices: PerDevice<DeviceXts>,
 }
@@ -34,14 +34,19 @@ impl Cipher {
         Self { key, first, on_devices: PerDevice::default() }
     }
 
-    /// The sectors from a byte of the data on, which is the first of one.
+    /// The key itself.
+    pub(crate) fn key(&self) -> &Zeroizing<Vec<u8>> {
+        &self.key
+    }
+
+    /// The sectors from an offset in the data on, which is rounded down to one.
     pub(crate) fn sectors_at(&self, offset: u64) -> Sectors {
-        use bifolio_kernels::aes_xts::IvUnit;
-        let unit = match self.first.iv_unit {
-            IvUnit::Bytes512 => 512,
-            IvUnit::Sector => u64::from(self.first.bytes),
+        let sector = u64::from(self.first.bytes);
+        let number = match self.first.iv_unit {
+            IvUnit::Bytes512 => offset / sector * sector / 512,
+            IvUnit::Sector => offset / sector,
         };
-        Sectors { first_iv: self.first.first_iv.wrapping_add(offset / unit), ..self.first }
+        Sectors { first_iv: self.first.first_iv.wrapping_add(number), ..self.first }
     }
 
     /// The key in the memory of a device, which is put there by the first request.

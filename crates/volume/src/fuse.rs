@@ -1,0 +1,326 @@
+//! A volume as the only file of a mounted folder (FUSE).
+//!
+//! Requests go past the page cache, which has the volume's encrypted bytes already: nothing is kept back here, so that
+//! an end of the process loses nothing that was written. Several threads serve. Unmounting is lazy: the folder is empty
+//! at once, and who has the file open keeps it until he closes it.
+
+use crate::{BlockDevice, Error, ErrorKind, Result};
+use fuser::{
+    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
+    ReplyOpen, ReplyWrite, Request, Session, TimeOrNow, WriteFlags,
+};
+use std::cell::RefCell;
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The longest request.
+const REQUEST_BYTES_MAX: u32 = 1 << 20;
+/// Nothing about the file changes while it is mounted.
+const TTL: Duration = Duration::from_secs(3600);
+const FOLDER: INodeNo = INodeNo::ROOT;
+const FILE: INodeNo = INodeNo(2);
+
+/// A mounted volume. It stays mounted when this is dropped.
+#[derive(Debug)]
+pub struct Mounted {
+    at: PathBuf,
+    device: Arc<dyn BlockDevice>,
+    thread: std::thread::JoinHandle<io::Result<()>>,
+}
+
+/// Mounts a folder with one file of this name.
+///
+/// # Errors
+/// `Missing` where there is no FUSE, `NotFound`, `Permission`, `Exists` for a folder that is not empty.
+pub fn mount(device: Arc<dyn BlockDevice>, name: &OsStr, at: &Path) -> Result<Mounted> {
+    let about = |doing: &str, error| Error::system(at.display(), doing, error);
+    if !Path::new("/dev/fuse").exists() {
+        let detail = "this kernel has no FUSE (/dev/fuse is missing); load the module fuse, or export by --nbd";
+        return Err(Error::new(ErrorKind::Missing, at.display(), detail));
+    }
+    let at = at.canonicalize().map_err(|error| about("looking for the folder", error))?;
+    let is_used = at.read_dir().map_err(|error| about("looking into the folder", error))?.next().is_some();
+    if is_used {
+        let detail = "the folder is not empty; what is in it would be out of sight";
+        return Err(Error::new(ErrorKind::Exists, at.display(), detail));
+    }
+    let threads = std::thread::available_parallelism().map_or(2, |count| count.get().clamp(2, 8));
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(device.name().replace(',', "_")),
+        MountOption::Subtype("bifolio".to_owned()),
+        MountOption::DefaultPermissions,
+        if device.is_read_only() { MountOption::RO } else { MountOption::RW },
+    ];
+    config.n_threads = Some(threads);
+    config.clone_fd = true;
+    let volume = Volume::new(device.clone(), name.to_owned());
+    let session = Session::new(volume, &at, &config).map_err(|error| about("mounting a volume there", error))?;
+    let thread = std::thread::Builder::new().name("bifolio-fuse".to_owned()).spawn(move || session.run());
+    let thread = thread.map_err(|error| about("starting a thread for the mount", error))?;
+    Ok(Mounted { at, device, thread })
+}
+
+impl Mounted {
+    /// Whether nobody has the folder or its file any more.
+    pub fn is_over(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Takes the folder away from the tree of files. The file lives on for those who have it open; see
+    /// [`Mounted::is_over`].
+    ///
+    /// # Errors
+    /// `BadUse` where the system does not unmount it.
+    pub fn unmount(&self) -> Result<()> {
+        if self.is_over() {
+            return Ok(());
+        }
+        let path = CString::new(self.at.as_os_str().as_bytes()).expect("a mounted path has no zero byte");
+        // SAFETY: the string is valid for the call.
+        let done = unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+        if done == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            // Somebody else has unmounted it.
+            Some(libc::EINVAL) => Ok(()),
+            // Users who are not root have a program for it.
+            Some(libc::EPERM) if detached_by_program(&self.at) => Ok(()),
+            _ => {
+                let detail = format!("unmounting it failed: {error}; try `fusermount3 -u -z`");
+                Err(Error::new(ErrorKind::BadUse, self.at.display(), detail))
+            }
+        }
+    }
+
+    /// Waits until it is over, and flushes.
+    ///
+    /// # Errors
+    /// `Read` where the kernel ended the connection, and those of a flush.
+    pub fn wait(self) -> Result<()> {
+        let ended = self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let flushed = self.device.flush();
+        ended.map_err(|error| Error::system(self.at.display(), "serving the mounted volume", error))?;
+        flushed
+    }
+}
+
+fn detached_by_program(at: &Path) -> bool {
+    let by = |program| Command::new(program).args(["-u", "-z"]).arg(at).status().is_ok_and(|status| status.success());
+    by("fusermount3") || by("fusermount")
+}
+
+/// The folder and its file, for the kernel.
+struct Volume {
+    device: Arc<dyn BlockDevice>,
+    name: OsString,
+    size: u64,
+    mounted: SystemTime,
+}
+
+impl Volume {
+    fn new(device: Arc<dyn BlockDevice>, name: OsString) -> Self {
+        let size = device.geometry().size;
+        Self { device, name, size, mounted: SystemTime::now() }
+    }
+
+    fn attributes(&self, inode: INodeNo) -> FileAttr {
+        let is_file = inode == FILE;
+        let perm = match (is_file, self.device.is_read_only()) {
+            (false, _) => 0o500,
+            (true, true) => 0o400,
+            (true, false) => 0o600,
+        };
+        FileAttr {
+            ino: inode,
+            size: if is_file { self.size } else { 0 },
+            blocks: if is_file { self.size / 512 } else { 0 },
+            atime: self.mounted,
+            mtime: self.mounted,
+            ctime: self.mounted,
+            crtime: UNIX_EPOCH,
+            kind: if is_file { FileType::RegularFile } else { FileType::Directory },
+            perm,
+            nlink: if is_file { 1 } else { 2 },
+            // SAFETY: takes nothing and cannot fail.
+            uid: unsafe { libc::getuid() },
+            // SAFETY: as above.
+            gid: unsafe { libc::getgid() },
+            rdev: 0,
+            blksize: REQUEST_BYTES_MAX,
+            flags: 0,
+        }
+    }
+}
+
+thread_local! {
+    /// Where a serving thread puts what it reads.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Filesystem for Volume {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // What the kernel does not know is left out.
+        let _ = config.set_max_write(REQUEST_BYTES_MAX);
+        let _ = config.set_max_readahead(REQUEST_BYTES_MAX);
+        let _ = config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if parent == FOLDER && name == self.name {
+            reply.entry(&TTL, &self.attributes(FILE), Generation(0));
+        } else {
+            reply.error(Errno::ENOENT);
+        }
+    }
+
+    fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        reply.attr(&TTL, &self.attributes(inode));
+    }
+
+    fn setattr(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        _: Option<TimeOrNow>,
+        _: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<fuser::BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        // Shells truncate what they write to (`>`): as with a block device that changes nothing.
+        let is_refused = mode.is_some() || uid.is_some() || gid.is_some() || size.is_some_and(|size| size > self.size);
+        if is_refused {
+            reply.error(Errno::EPERM);
+        } else {
+            reply.attr(&TTL, &self.attributes(inode));
+        }
+    }
+
+    fn open(&self, _: &Request, inode: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        if inode == FILE {
+            let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+            reply.opened(FileHandle(0), flags);
+        } else {
+            reply.error(Errno::EISDIR);
+        }
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let len = u64::from(size).min(self.size.saturating_sub(offset)) as usize;
+        BUFFER.with_borrow_mut(|buffer| {
+            if buffer.len() < len {
+                buffer.resize(len, 0);
+            }
+            match self.device.read(offset.min(self.size), &mut buffer[..len]) {
+                Ok(()) => reply.data(&buffer[..len]),
+                Err(error) => reply.error(errno(&error)),
+            }
+        });
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        flags: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let len = (data.len() as u64).min(self.size.saturating_sub(offset)) as usize;
+        if len == 0 && !data.is_empty() {
+            return reply.error(Errno::ENOSPC);
+        }
+        let written = self.device.write(offset.min(self.size), &data[..len]);
+        let is_sync = flags.0 & libc::O_DSYNC != 0;
+        match written.and_then(|()| if is_sync { self.device.flush() } else { Ok(()) }) {
+            Ok(()) => reply.written(len as u32),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        // A close promises nothing; fsync does.
+        reply.ok();
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        answer(&self.device.flush(), reply);
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let end = offset.saturating_add(length);
+        if mode == 0 && end <= self.size {
+            // All of it is there already.
+            return reply.ok();
+        }
+        // A hole would have to be read as zeroes, which a discarded sector need not be.
+        reply.error(Errno::EOPNOTSUPP);
+    }
+
+    fn readdir(&self, _: &Request, _: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let folder = FileType::Directory;
+        let entries = [
+            (FOLDER, folder, OsStr::new(".")),
+            (FOLDER, folder, OsStr::new("..")),
+            (FILE, FileType::RegularFile, &self.name),
+        ];
+        for (at, (inode, kind, name)) in entries.into_iter().enumerate().skip(offset as usize) {
+            if reply.add(inode, at as u64 + 1, kind, name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+}
+
+fn answer(done: &Result<()>, reply: ReplyEmpty) {
+    match done {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
+fn errno(error: &Error) -> Errno {
+    Errno::from_i32(error.errno())
+}

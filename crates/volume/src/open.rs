@@ -1,0 +1,104 @@
+//! From paths to an open volume: files, what several of them are members of, and LUKS in it.
+
+use crate::{BlockDevice, Error, ErrorKind, FileDevice, Luks, LuksInfo, Result, Unlock};
+use serde::Serialize;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use zeroize::Zeroizing;
+
+/// Asks for the passphrase, or the content of the key file, of the volume that it is given the name of.
+pub type AskKey<'a> = dyn Fn(&str) -> Result<Zeroizing<Vec<u8>>> + 'a;
+
+/// How volumes are opened.
+pub struct OpenOptions<'a> {
+    /// Whether anything may be written.
+    pub writable: bool,
+    /// Of LUKS volumes.
+    pub unlock: Unlock,
+    /// Called only where a key is needed.
+    pub key: &'a AskKey<'a>,
+}
+
+impl fmt::Debug for OpenOptions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenOptions").field("writable", &self.writable).finish_non_exhaustive()
+    }
+}
+
+/// An open volume.
+#[derive(Debug)]
+pub struct Opened {
+    /// Its content.
+    pub device: Arc<dyn BlockDevice>,
+    /// What it is made of, from the files up.
+    pub layers: Vec<Layer>,
+}
+
+/// One layer of a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "layer", rename_all = "lowercase")]
+pub enum Layer {
+    /// A file or block device.
+    File {
+        /// As it was given.
+        path: PathBuf,
+        /// Bytes.
+        size: u64,
+    },
+    /// A LUKS volume.
+    Luks(Box<LuksInfo>),
+}
+
+/// Opens what the paths make up, down to its plain content.
+///
+/// # Errors
+/// Those of [`FileDevice::open`] and [`Luks::open`], `BadUse` for no path, and those of `options.key`.
+pub fn open(paths: &[PathBuf], options: &OpenOptions<'_>) -> Result<Opened> {
+    let (device, mut layers) = below(paths, options.writable)?;
+    if !Luks::is_luks(&*device)? {
+        return Ok(Opened { device, layers });
+    }
+    let secret = (options.key)(&device.name())?;
+    let luks = Luks::open_with(device, &secret, options.unlock)?;
+    layers.push(Layer::Luks(Box::new(luks.info().clone())));
+    Ok(Opened { device: Arc::new(luks), layers })
+}
+
+/// What the paths make up, as far as it can be said without a key. Nothing is written.
+///
+/// # Errors
+/// Those of [`open`] but for the key's; a LUKS volume that cannot be opened here is no error.
+pub fn describe(paths: &[PathBuf]) -> Result<Vec<Layer>> {
+    let (device, mut layers) = below(paths, false)?;
+    if Luks::is_luks(&*device)? {
+        layers.push(Layer::Luks(Box::new(Luks::info_of(&*device)?)));
+    }
+    Ok(layers)
+}
+
+/// Files, and what they are members of.
+fn below(paths: &[PathBuf], writable: bool) -> Result<(Arc<dyn BlockDevice>, Vec<Layer>)> {
+    let mut files = Vec::new();
+    let mut layers = Vec::new();
+    for path in paths {
+        let file = FileDevice::open(path, writable)?;
+        layers.push(Layer::File { path: path.clone(), size: file.geometry().size });
+        files.push(Arc::new(file) as Arc<dyn BlockDevice>);
+    }
+    let device = assemble(files, &mut layers)?;
+    Ok((device, layers))
+}
+
+/// The device that members make up; one file is its own.
+fn assemble(files: Vec<Arc<dyn BlockDevice>>, _layers: &mut Vec<Layer>) -> Result<Arc<dyn BlockDevice>> {
+    let mut files = files.into_iter();
+    match (files.next(), files.next()) {
+        (Some(file), None) => Ok(file),
+        (Some(first), Some(_)) => {
+            let detail = "several files are given, and they are not members of one volume";
+            Err(Error::new(ErrorKind::BadUse, first.name(), detail))
+        }
+        (None, _) => Err(Error::new(ErrorKind::BadUse, Path::new("volume").display(), "no file is given")),
+    }
+}
