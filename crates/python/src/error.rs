@@ -3,6 +3,7 @@
 
 use bifolio_cache::{Error as CacheError, ErrorKind as Kind};
 use bifolio_io::{Error as IoError, ErrorKind};
+use bifolio_volume::Error as VolumeError;
 use pyo3::create_exception;
 use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -51,6 +52,27 @@ pub(crate) fn of_cache(error: &CacheError) -> PyErr {
             let system = source.and_then(|source| source.downcast_ref::<std::io::Error>());
             os_error(system.and_then(std::io::Error::raw_os_error).unwrap_or(libc::EIO), sentence)
         }
+        _ => Error::new_err(sentence),
+    }
+}
+
+/// The exception for a failure of a volume, or of an encrypted file.
+pub(crate) fn of_volume(error: &VolumeError) -> PyErr {
+    use bifolio_volume::ErrorKind;
+    let sentence = error.to_string();
+    let source = std::error::Error::source(error);
+    let system = source.and_then(|source| source.downcast_ref::<std::io::Error>());
+    let code = |default| system.and_then(std::io::Error::raw_os_error).unwrap_or(default);
+    match error.kind() {
+        ErrorKind::BadRange | ErrorKind::BadUse => bad(sentence),
+        ErrorKind::NotFound => os_error(code(libc::ENOENT), sentence),
+        // A wrong key is a lack of permission, as it is for zipfile and for keyrings.
+        ErrorKind::Permission | ErrorKind::WrongKey => os_error(code(libc::EACCES), sentence),
+        // What was stored cannot be given out as it was.
+        ErrorKind::Read | ErrorKind::Write | ErrorKind::Damaged => os_error(code(libc::EIO), sentence),
+        ErrorKind::NoSpace => os_error(code(libc::ENOSPC), sentence),
+        ErrorKind::ReadOnly => unsupported(sentence),
+        ErrorKind::Cancelled => CancelledError::new_err(sentence),
         _ => Error::new_err(sentence),
     }
 }

@@ -31,6 +31,7 @@ mod map;
 mod memory;
 mod safetensors;
 mod stream;
+mod volume;
 
 use pyo3::prelude::*;
 
@@ -48,6 +49,7 @@ mod native {
         map::{Acquired, Mapping, Report, cache_stats, map},
         memory::{FencedMemory, Memory, empty},
         safetensors::read_header,
+        volume::{Volume, open_volume},
     };
 
     #[pymodule_init]

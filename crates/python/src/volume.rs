@@ -6,10 +6,63 @@ use crate::count::Count;
 use crate::error::{bad, of_volume};
 use crate::life::{READ, Shared, begin, detached};
 use bifolio_compute::keyed::PerDevice;
-use bifolio_volume::{BlockDevice, Loader};
+use bifolio_volume::{BlockDevice, Error, ErrorKind, Loader, OpenOptions, Unlock};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
+use zeroize::Zeroizing;
+
+/// A passphrase as Python has it: bytes, or text, which is taken as UTF-8.
+#[derive(FromPyObject)]
+pub(crate) enum Secret {
+    Text(PyBackedStr),
+    Bytes(pyo3::pybacked::PyBackedBytes),
+}
+
+impl Secret {
+    /// A copy that is cleared; the object is the program's.
+    pub(crate) fn bytes(&self) -> Zeroizing<Vec<u8>> {
+        Zeroizing::new(match self {
+            Self::Text(text) => text.as_bytes().to_vec(),
+            Self::Bytes(bytes) => bytes.to_vec(),
+        })
+    }
+}
+
+/// Opens a volume for reading: one image file or block device, or the members of an array. A LUKS volume needs its
+/// passphrase as `key`, or the path of a key file, all of whose bytes count.
+#[pyfunction]
+#[pyo3(signature = (*images, key = None, key_file = None))]
+pub(crate) fn open_volume(
+    py: Python<'_>,
+    images: Vec<PathBuf>,
+    key: Option<Secret>,
+    key_file: Option<PathBuf>,
+) -> PyResult<Volume> {
+    begin()?;
+    if key.is_some() && key_file.is_some() {
+        return Err(bad("a passphrase and a key file were given: one opens the volume"));
+    }
+    let key = key.as_ref().map(Secret::bytes);
+    let opened = detached(py, || {
+        let ask = |name: &str| match (&key, &key_file) {
+            (Some(key), _) => Ok(key.clone()),
+            (None, Some(file)) => read_key(file),
+            (None, None) => {
+                Err(Error::new(ErrorKind::WrongKey, name, "it is encrypted: pass its passphrase as key, or key_file"))
+            }
+        };
+        bifolio_volume::open(&images, &OpenOptions { writable: false, unlock: Unlock::default(), key: &ask })
+    });
+    opened.map(|opened| Volume::new(opened.device)).map_err(|error| of_volume(&error))
+}
+
+fn read_key(file: &Path) -> bifolio_volume::Result<Zeroizing<Vec<u8>>> {
+    let read = std::fs::read(file).map_err(|error| Error::system(file.display(), "reading the key", error))?;
+    Ok(Zeroizing::new(read))
+}
 
 /// A volume, or an encrypted file, opened for reading. Any number of threads may use one.
 #[pyclass(frozen, module = "bifolio", weakref)]
@@ -58,7 +111,8 @@ impl Volume {
         let asked = length.map_or(lent.bytes, |length| length.0);
         if asked > lent.bytes {
             let room = lent.bytes;
-            let sentence = format!("{}, offset {offset}: {asked} bytes were asked for, and the buffer has {room}", self.name);
+            let sentence =
+                format!("{}, offset {offset}: {asked} bytes were asked for, and the buffer has {room}", self.name);
             return Err(bad(sentence));
         }
         let bytes = asked.min(self.size.saturating_sub(offset));
