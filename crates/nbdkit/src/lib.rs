@@ -6,8 +6,6 @@
 //! Requests run on nbdkit's threads, many at the same time. A flush, and a write that asks for it, reach the files;
 //! a connection's flush covers what others have written, so clients may use several.
 
-#![allow(unreachable_pub, reason = "nothing is reachable from Rust; nbdkit finds one function")]
-
 mod abi;
 
 use abi::{FLAG_FUA, FUA_NATIVE, Handle, PARALLEL, Plugin};
@@ -102,7 +100,7 @@ any-cost=true   also try keyslots that cost very much"
 
 /// What nbdkit looks for.
 #[unsafe(no_mangle)]
-pub extern "C" fn plugin_init() -> *const Plugin {
+extern "C" fn plugin_init() -> *const Plugin {
     &raw const PLUGIN
 }
 

@@ -1,0 +1,43 @@
+//! `bifolio volume cat`: plain content into a pipe or a file.
+
+use super::{CatArgs, open};
+use crate::exit::Failure;
+use crate::signals;
+use bifolio_io::Cancel;
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::os::fd::AsFd;
+
+/// Bytes of one read, which is shared out over the processors.
+const READ_BYTES: u64 = 4 << 20;
+
+/// Writes the range to standard output.
+pub fn run(options: &CatArgs, cancel: &Cancel) -> Result<(), Failure> {
+    let device = open(&options.images, &options.key, false, false)?.device;
+    let size = device.geometry().size;
+    if options.offset > size {
+        let detail = format!("it has {size} bytes, none at offset {}", options.offset);
+        return Err(Failure::failed(format!("{}: {detail}", device.name())));
+    }
+    let end = options.offset + options.length.unwrap_or(u64::MAX).min(size - options.offset);
+    // Rust's own standard output looks for line ends.
+    let mut out = std::io::stdout()
+        .as_fd()
+        .try_clone_to_owned()
+        .map(File::from)
+        .map_err(|error| Failure::failed(format!("standard output cannot be used: {error}")))?;
+    let mut buffer = vec![0; READ_BYTES.min(end - options.offset) as usize];
+    let mut at = options.offset;
+    while at < end {
+        signals::check(cancel)?;
+        let part = &mut buffer[..READ_BYTES.min(end - at) as usize];
+        device.read(at, part)?;
+        match out.write_all(part) {
+            // Whoever reads has seen enough.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
+            Err(error) => return Err(Failure::failed(format!("writing to standard output failed: {error}"))),
+            Ok(()) => at += part.len() as u64,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! `bifolio volume create`: new volumes. What is there already is overwritten only where that is asked for.
+
+use super::Luks2Args;
+use crate::args::Args;
+use crate::exit::{Code, Failure};
+use crate::{output, secret, size};
+use bifolio_volume::{BlockDevice, FileDevice, FormatOptions, Luks, LuksInfo, Pbkdf};
+use serde::Serialize;
+use std::fs::{File, OpenOptions};
+use std::path::Path;
+use std::sync::Arc;
+
+/// How much of the start is looked at: signatures of volumes, file systems and partitions lie there.
+const LOOK_BYTES: u64 = 1 << 20;
+
+#[derive(Debug, Serialize)]
+struct Created<'a> {
+    image: &'a Path,
+    #[serde(flatten)]
+    volume: &'a LuksInfo,
+}
+
+/// Makes a LUKS2 volume.
+pub fn run(args: &Args, options: &Luks2Args) -> Result<(), Failure> {
+    let is_new = prepare(options)?;
+    let made = make(options);
+    if made.is_err() && is_new {
+        // Nothing of use is in it.
+        let _ = std::fs::remove_file(&options.image);
+    }
+    let info = made?;
+    if args.json {
+        return output::json(&Created { image: &options.image, volume: &info });
+    }
+    let bytes = size::exact(info.payload_bytes.unwrap_or(0));
+    output::text(&format!("{}: LUKS2 volume {} of {bytes}", options.image.display(), info.uuid))
+}
+
+/// Makes the image file, if it is not there; whether it did.
+fn prepare(options: &Luks2Args) -> Result<bool, Failure> {
+    let image = &options.image;
+    let failed = |doing: &str, error| Failure::failed(format!("{}: {doing} failed: {error}", image.display()));
+    let exists = image.try_exists().map_err(|error| failed("looking for it", error))?;
+    match (exists, options.size) {
+        (false, None) => {
+            let detail = "there is no such file; --size makes one";
+            Err(Failure::new(Code::Usage, format!("{}: {detail}", image.display())))
+        }
+        (false, Some(size)) => {
+            let file = File::create_new(image).map_err(|error| failed("creating it", error))?;
+            if let Err(error) = file.set_len(size) {
+                let _ = std::fs::remove_file(image);
+                return Err(failed("giving it its size", error));
+            }
+            Ok(true)
+        }
+        (true, None) => refuse_used(options).map(|()| false),
+        (true, Some(size)) => {
+            refuse_used(options)?;
+            let file = OpenOptions::new().write(true).open(image).map_err(|error| failed("opening it", error))?;
+            file.set_len(size).map_err(|error| failed("giving it its size", error))?;
+            Ok(false)
+        }
+    }
+}
+
+fn refuse_used(options: &Luks2Args) -> Result<(), Failure> {
+    if options.force {
+        return Ok(());
+    }
+    let device = FileDevice::open(&options.image, false)?;
+    let what = if Luks::is_luks(&device).unwrap_or(true) {
+        "it is a LUKS volume already"
+    } else {
+        let mut start = vec![0; device.geometry().size.min(LOOK_BYTES) as usize];
+        device.read(0, &mut start)?;
+        if start.iter().all(|byte| *byte == 0) {
+            return Ok(());
+        }
+        "its first bytes are not all zero, so that something may be in it"
+    };
+    Err(Failure::failed(format!("{}: {what}; --force overwrites it", options.image.display())))
+}
+
+fn make(options: &Luks2Args) -> Result<LuksInfo, Failure> {
+    let device = Arc::new(FileDevice::open(&options.image, true)?);
+    let secret = match &options.key_file {
+        Some(file) => secret::key(Some(file), "")?,
+        None => secret::ask_twice(&format!("New passphrase of {}", options.image.display()))?,
+    };
+    let pbkdf = Pbkdf {
+        time_ms: options.iter_time,
+        iterations: options.pbkdf_force_iterations,
+        memory_kib: options.pbkdf_memory,
+        threads: options.pbkdf_parallel,
+    };
+    let format = FormatOptions {
+        key_bits: options.key_size,
+        sector_bytes: options.sector_size,
+        pbkdf,
+        label: options.label.clone(),
+    };
+    Ok(Luks::format(device, &secret, &format)?.info().clone())
+}

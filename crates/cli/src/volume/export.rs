@@ -1,0 +1,57 @@
+//! `bifolio volume export`: a volume's content for other programs, until interrupted.
+
+use super::{ExportArgs, nbd, open};
+use crate::exit::{Code, Failure, eprintln_quietly};
+use crate::output;
+use bifolio_io::Cancel;
+use bifolio_volume::fuse;
+use std::path::Path;
+use std::time::Duration;
+
+/// How often those who wait look at signals.
+pub const TICK: Duration = Duration::from_millis(20);
+
+/// Exports.
+pub fn run(options: &ExportArgs, cancel: &Cancel) -> Result<(), Failure> {
+    if options.to.ublk {
+        return Err(ublk());
+    }
+    match (&options.to.nbd, &options.to.mount) {
+        (Some(socket), _) => nbd::run(options, socket, cancel),
+        (None, Some(folder)) => mount(options, folder, cancel),
+        (None, None) => Err(Failure::new(Code::Usage, "say where to: --nbd, --mount or --ublk")),
+    }
+}
+
+fn ublk() -> Failure {
+    let why = if Path::new("/dev/ublk-control").exists() {
+        "exports as block devices (ublk) are not implemented"
+    } else {
+        "this kernel has no block devices of user space (/dev/ublk-control is missing; the module is ublk_drv)"
+    };
+    Failure::new(Code::Unavailable, format!("{why}; export with --nbd and attach it with nbd-client, or use --mount"))
+}
+
+fn mount(options: &ExportArgs, folder: &Path, cancel: &Cancel) -> Result<(), Failure> {
+    let device = open(&options.images, &options.key, !options.read_only, options.discard)?.device;
+    let name = options.images[0].file_name().unwrap_or("volume".as_ref());
+    let mounted = fuse::mount(device, name, folder)?;
+    output::text(&folder.join(name).display().to_string())?;
+    while !mounted.is_over() && !cancel.is_cancelled() {
+        std::thread::sleep(TICK);
+    }
+    mounted.unmount()?;
+    wait_for_users(&mounted);
+    Ok(mounted.wait()?)
+}
+
+/// Says so where somebody keeps the file open.
+fn wait_for_users(mounted: &fuse::Mounted) {
+    for _ in 0..25 {
+        if mounted.is_over() {
+            return;
+        }
+        std::thread::sleep(TICK);
+    }
+    eprintln_quietly("bifolio: the folder is unmounted; waiting for those who have the file open");
+}

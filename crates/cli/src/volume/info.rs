@@ -1,0 +1,86 @@
+//! `bifolio volume info`: the layers of a volume, as far as they show without a key.
+
+use super::InfoArgs;
+use crate::args::Args;
+use crate::exit::Failure;
+use crate::{output, size};
+use bifolio_volume::{Keyslot, Layer, LuksInfo};
+use serde::Serialize;
+
+#[derive(Debug, Serialize)]
+struct Info {
+    /// From the files up.
+    layers: Vec<Layer>,
+}
+
+/// Prints them.
+pub fn run(args: &Args, options: &InfoArgs) -> Result<(), Failure> {
+    let info = Info { layers: bifolio_volume::describe(&options.images)? };
+    if args.json {
+        return output::json(&info);
+    }
+    let texts: Vec<String> = info.layers.iter().map(describe).collect();
+    output::text(&texts.concat())
+}
+
+fn describe(layer: &Layer) -> String {
+    match layer {
+        Layer::File { path, size } => format!("{}: {}\n", path.display(), size::exact(*size)),
+        Layer::Luks(info) => luks(info),
+    }
+}
+
+fn luks(info: &LuksInfo) -> String {
+    let mut rows = vec![["UUID".to_owned(), info.uuid.clone()]];
+    let mut row = |name: &str, value: String| rows.push([format!("  {name}"), value]);
+    if !info.label.is_empty() {
+        row("label", info.label.clone());
+    }
+    row("cipher", format!("{}, a key of {} bits", info.cipher, info.key_bits));
+    if let (Some(sector), Some(offset), Some(bytes)) = (info.sector_bytes, info.payload_offset, info.payload_bytes) {
+        row("sectors", format!("{sector} bytes"));
+        row("data", format!("{} from byte {offset} on", size::exact(bytes)));
+    }
+    for slot in &info.keyslots {
+        row(&format!("keyslot {}", slot.number), keyslot(slot));
+    }
+    for (name, value) in [("header", &info.header_note), ("not here", &info.unsupported)] {
+        if let Some(value) = value {
+            row(name, value.clone());
+        }
+    }
+    let rows: Vec<Vec<String>> = rows.into_iter().map(Vec::from).collect();
+    format!("LUKS{}\n  {}", info.version, output::columns(&rows, &[0, 1]))
+}
+
+fn keyslot(slot: &Keyslot) -> String {
+    let costs = if slot.memory_kib > 0 {
+        format!("{} passes over {} KiB, {} threads", slot.iterations, slot.memory_kib, slot.threads)
+    } else {
+        format!("{} iterations of {}", slot.iterations, slot.hash)
+    };
+    let unbound = if slot.is_unbound { "; its key is not the volume's" } else { "" };
+    format!("{}, {costs}{unbound}", slot.pbkdf)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keyslot_is_described_by_its_costs() {
+        let argon2 = Keyslot {
+            number: 0,
+            pbkdf: "argon2id".into(),
+            hash: String::new(),
+            iterations: 4,
+            memory_kib: 1024,
+            threads: 2,
+            is_unbound: false,
+        };
+        assert_eq!(keyslot(&argon2), "argon2id, 4 passes over 1024 KiB, 2 threads");
+        let pbkdf2 =
+            Keyslot { pbkdf: "pbkdf2".into(), hash: "sha256".into(), memory_kib: 0, is_unbound: true, ..argon2 };
+        assert_eq!(keyslot(&pbkdf2), "pbkdf2, 4 iterations of sha256; its key is not the volume's");
+    }
+}
