@@ -1,7 +1,7 @@
 //! Storage services, on the CPU and on a device.
 //!
 //! ```text
-//!   cpu/    AES in XTS, CTR and GCM on the CPU
+//!   cpu/    AES in XTS, CTR and GCM, and P and Q of RAID-6, on the CPU
 //! ```
 
 pub mod cpu;
