@@ -3,6 +3,7 @@
 //! ```text
 //!   block     BlockDevice: bytes at offsets, with flush and discard
 //!   file      a file or a block device of the system's
+//!   md/       md RAID-6
 //!   faults    a device that fails, loses power or tears writes on demand, for tests
 //! ```
 //!
@@ -12,6 +13,7 @@ mod block;
 mod error;
 pub mod faults;
 mod file;
+pub mod md;
 
 pub use block::{BlockDevice, Geometry};
 pub use error::{Error, ErrorKind, Result};
