@@ -140,9 +140,10 @@ impl From<bifolio_io::Error> for Error {
             Io::BadRange | Io::BadDestination => ErrorKind::BadRange,
             Io::Write | Io::Latched => ErrorKind::Write,
             Io::ReadOnly => ErrorKind::ReadOnly,
-            Io::Device | Io::NoEngine => ErrorKind::Device,
+            Io::Read | Io::Truncated | Io::NotAFile => ErrorKind::Read,
             Io::Cancelled => ErrorKind::Cancelled,
-            _ => ErrorKind::Read,
+            // The way to the device, and not what lies on storage.
+            _ => ErrorKind::Device,
         };
         // Its own message leads with the file.
         let text = error.to_string();

@@ -7,6 +7,7 @@
 //!   luks/     LUKS volumes over any device
 //!   open      from paths to a volume, through all layers
 //!   fuse      a volume as a mounted file
+//!   md/       md RAID-6
 //!   faults    a device that fails, loses power or tears writes on demand, for tests
 //! ```
 //!
@@ -20,6 +21,7 @@ mod file;
 pub mod fuse;
 pub mod load;
 mod luks;
+pub mod md;
 mod open;
 
 pub use block::{BlockDevice, Geometry};
@@ -27,4 +29,4 @@ pub use error::{Error, ErrorKind, Result};
 pub use file::FileDevice;
 pub use load::Loader;
 pub use luks::{FormatOptions, Keyslot, Luks, LuksInfo, Pbkdf, Unlock};
-pub use open::{AskKey, Layer, OpenOptions, Opened, describe, open};
+pub use open::{ArrayInfo, AskKey, Layer, OpenOptions, Opened, describe, open};

@@ -1,9 +1,10 @@
 //! From paths to an open volume: files, what several of them are members of, and LUKS in it.
 
+use crate::md::{self, Raid6};
 use crate::{BlockDevice, Error, ErrorKind, FileDevice, Luks, LuksInfo, Result, Unlock};
 use serde::Serialize;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
@@ -46,8 +47,61 @@ pub enum Layer {
         /// Bytes.
         size: u64,
     },
+    /// An array of the files.
+    Raid6(Box<ArrayInfo>),
     /// A LUKS volume.
     Luks(Box<LuksInfo>),
+}
+
+/// An array, and how its members are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ArrayInfo {
+    /// As mdadm writes it.
+    pub uuid: String,
+    /// md's name of the layout.
+    pub layout: &'static str,
+    /// Bytes of a chunk.
+    pub chunk_bytes: u64,
+    /// Members, P and Q included.
+    pub members: usize,
+    /// Bytes of content.
+    pub size: u64,
+    /// Events of the superblocks.
+    pub events: u64,
+    /// `healthy`, `degraded` or `failed`.
+    pub health: &'static str,
+    /// Places without a member that can be read.
+    pub missing: Vec<usize>,
+    /// Members that were given and are not used, each with the reason.
+    pub left_out: Vec<String>,
+    /// Parity may not fit the data: the array was not closed cleanly.
+    pub is_unsynced: bool,
+    /// A log closes the write hole.
+    pub has_log: bool,
+}
+
+impl ArrayInfo {
+    fn of(array: &Raid6) -> Self {
+        let health = match array.health() {
+            md::State::Healthy => "healthy",
+            md::State::Degraded => "degraded",
+            md::State::Failed => "failed",
+        };
+        let layout = array.layout();
+        Self {
+            uuid: array.uuid(),
+            layout: layout.rotation().name(),
+            chunk_bytes: layout.chunk_bytes(),
+            members: layout.members(),
+            size: array.geometry().size,
+            events: array.events(),
+            health,
+            missing: array.missing(),
+            left_out: array.left_out().iter().map(|left| format!("{}: {}", left.member, left.reason)).collect(),
+            is_unsynced: array.unsynced().is_some(),
+            has_log: array.has_log(),
+        }
+    }
 }
 
 /// Opens what the paths make up, down to its plain content.
@@ -86,19 +140,27 @@ fn below(paths: &[PathBuf], writable: bool) -> Result<(Arc<dyn BlockDevice>, Vec
         layers.push(Layer::File { path: path.clone(), size: file.geometry().size });
         files.push(Arc::new(file) as Arc<dyn BlockDevice>);
     }
-    let device = assemble(files, &mut layers)?;
+    let device = assemble(files, writable, &mut layers)?;
     Ok((device, layers))
 }
 
 /// The device that members make up; one file is its own.
-fn assemble(files: Vec<Arc<dyn BlockDevice>>, _layers: &mut Vec<Layer>) -> Result<Arc<dyn BlockDevice>> {
-    let mut files = files.into_iter();
-    match (files.next(), files.next()) {
-        (Some(file), None) => Ok(file),
-        (Some(first), Some(_)) => {
-            let detail = "several files are given, and they are not members of one volume";
-            Err(Error::new(ErrorKind::BadUse, first.name(), detail))
-        }
-        (None, _) => Err(Error::new(ErrorKind::BadUse, Path::new("volume").display(), "no file is given")),
+fn assemble(files: Vec<Arc<dyn BlockDevice>>, writable: bool, layers: &mut Vec<Layer>) -> Result<Arc<dyn BlockDevice>> {
+    let Some(first) = files.first() else {
+        return Err(Error::new(ErrorKind::BadUse, "volume", "no file is given"));
+    };
+    let mut is_member = false;
+    for file in &files {
+        is_member |= Raid6::is_member(&**file)?;
     }
+    if is_member {
+        let array = Raid6::assemble(files, writable)?;
+        layers.push(Layer::Raid6(Box::new(ArrayInfo::of(&array))));
+        return Ok(Arc::new(array));
+    }
+    if files.len() > 1 {
+        let detail = "several files are given, and none of them is a member of an array";
+        return Err(Error::new(ErrorKind::BadUse, first.name(), detail));
+    }
+    Ok(Arc::clone(first))
 }

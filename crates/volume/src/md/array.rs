@@ -1,0 +1,554 @@
+//! An open array.
+
+use super::choose::{self, Choice, LeftOut};
+use super::layout::Layout;
+use super::log::{self, Entry, Log, Shape};
+use super::state::{self, Member};
+use super::superblock::{self, Refusal, Superblock};
+use crate::{BlockDevice, Error, ErrorKind, Geometry, Loader, Result};
+use bifolio_compute::keyed::{DeviceRaid6, PerDevice};
+use bifolio_device::DeviceSlice;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Stripes share so many locks.
+const LOCKS: u64 = 128;
+/// Longer requests are divided among threads: members are read and written at the same time, and so are P and Q
+/// computed.
+const THREAD_BYTES: u64 = 1 << 20;
+const THREADS_MAX: u64 = 8;
+
+/// How to open an array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Options {
+    /// For writing.
+    pub writable: bool,
+    /// Also where parity is in doubt and members are missing, so that parts of it may be wrong.
+    pub force: bool,
+}
+
+/// How many members are missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// None.
+    Healthy,
+    /// One or two.
+    Degraded,
+    /// Three: some of it cannot be read, and nothing can be written.
+    Failed,
+}
+
+/// A member of an open array.
+#[derive(Debug, Clone)]
+pub struct MemberInfo {
+    /// Its place.
+    pub role: usize,
+    /// The device.
+    pub device: Arc<dyn BlockDevice>,
+    /// Where the array's bytes begin on it.
+    pub data_offset: u64,
+    /// It is being rebuilt, and cannot be read yet.
+    pub is_partial: bool,
+}
+
+/// Keeps others from writing a stripe, until it is dropped.
+#[derive(Debug)]
+pub struct StripeGuard<'a>(#[allow(dead_code, reason = "what counts is when it is dropped")] MutexGuard<'a, ()>);
+
+/// An array.
+#[derive(Debug)]
+pub struct Raid6 {
+    pub(super) name: String,
+    pub(super) array: [u8; 16],
+    pub(super) layout: Layout,
+    pub(super) stripes: u64,
+    pub(super) state: RwLock<state::State>,
+    pub(super) log: Option<Log>,
+    locks: Vec<Mutex<()>>,
+    /// For loading into device memory.
+    pub(super) service: PerDevice<DeviceRaid6>,
+    is_writable: bool,
+    left_out: Vec<LeftOut>,
+}
+
+impl Raid6 {
+    /// Whether a device has the superblock of a RAID-6, maybe a damaged one.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn is_member(device: &dyn BlockDevice) -> Result<bool> {
+        Ok(!matches!(superblock::find(device)?, Err(Refusal::NotThere)))
+    }
+
+    /// Opens an array with what there is of its members, in any order.
+    ///
+    /// # Errors
+    /// `BadMembers` for members that do not belong together, `TooFewMembers`, and those of [`Raid6::open`].
+    pub fn assemble(members: Vec<Arc<dyn BlockDevice>>, writable: bool) -> Result<Self> {
+        Self::open(members, Options { writable, force: false })
+    }
+
+    /// The same with options. If the array was not closed cleanly, opening it for writing puts it right; see the
+    /// module's documentation.
+    ///
+    /// # Errors
+    /// As for [`Raid6::assemble`]; `BadUse` where it would need to be forced, or be opened for writing once.
+    pub fn open(members: Vec<Arc<dyn BlockDevice>>, options: Options) -> Result<Self> {
+        let mut given = vec![];
+        for device in &members {
+            let found = superblock::find(&**device).unwrap_or_else(|error| Err(Refusal::Damaged(error.to_string())));
+            given.push((device.name(), found));
+        }
+        let Choice { by_role, freshest, left_out } = choose::choose(&given)?;
+        let superblocks: Vec<Option<Superblock>> = given.into_iter().map(|(_, found)| found.ok()).collect();
+        let Some(newest) = superblocks[freshest].clone() else {
+            unreachable!("the freshest was chosen among the valid")
+        };
+        let stripes = newest.stripes;
+        let member = |given: usize| -> Option<Member> {
+            let superblock = superblocks[given].clone()?;
+            let is_partial = superblock.recovered_bytes.is_some();
+            Some(Member { device: Arc::clone(&members[given]), superblock, is_partial })
+        };
+        let by_role: Vec<Option<Member>> = by_role.into_iter().map(|given| member(given?)).collect();
+        let name = name_of(&newest, by_role.iter().flatten().next());
+        check_enough(&name, &by_role, &left_out)?;
+        if let Some(member) = by_role.iter().flatten().find(|member| options.writable && member.device.is_read_only()) {
+            return Err(Error::new(ErrorKind::ReadOnly, member.device.name(), "it was opened for reading only"));
+        }
+        let mut state = state::State {
+            members: by_role,
+            events: newest.events,
+            updated: newest.updated,
+            is_dirty: newest.in_sync_bytes.is_some(),
+            unsynced: None,
+            broken: None,
+            failed: vec![],
+        };
+        let shape = log_shape(&state, newest.layout, stripes);
+        let left = match shape {
+            Some(shape) if state.is_dirty => log::find(shape, state.session(newest.array), &state.targets())?,
+            _ => None,
+        };
+        let log = shape.map(|shape| Log::new(shape, state.session(newest.array)));
+        if let Some(in_sync) = newest.in_sync_bytes {
+            state.unsynced = match &left {
+                Some(found) => found.unsynced,
+                None => Some(in_sync / newest.layout.chunk_bytes()),
+            };
+        }
+        let array = Self {
+            name,
+            array: newest.array,
+            layout: newest.layout,
+            stripes,
+            state: RwLock::new(state),
+            log,
+            locks: (0..LOCKS).map(|_| Mutex::default()).collect(),
+            service: PerDevice::default(),
+            is_writable: options.writable,
+            left_out,
+        };
+        array.put_right(left, options)?;
+        Ok(array)
+    }
+
+    /// After a loss of power: finishes what the log knows of.
+    fn put_right(&self, left: Option<log::Found>, options: Options) -> Result<()> {
+        let (is_dirty, is_degraded, is_unsynced) = {
+            let state = self.state();
+            (state.is_dirty, state.is_degraded(), state.unsynced.is_some())
+        };
+        if !is_dirty {
+            return Ok(());
+        }
+        let left = left.unwrap_or_default();
+        let is_doubtful = is_degraded && (is_unsynced || !left.stripes.is_empty());
+        if options.writable && is_doubtful && !options.force {
+            let detail = "it was not closed cleanly and members are missing, so that what these held of the stripes that \
+                          were being written may be wrong; give all members, open it for reading only, or force it";
+            return Err(Error::new(ErrorKind::BadUse, &self.name, detail));
+        }
+        if !options.writable {
+            if is_degraded && !left.records.is_empty() {
+                let detail = "it was not closed cleanly, and its log has to be carried out; open it for writing once";
+                return Err(Error::new(ErrorKind::BadUse, &self.name, detail));
+            }
+            return Ok(());
+        }
+        for entry in left.records.into_iter().flatten() {
+            self.carry_out(&entry)?;
+        }
+        if !is_degraded {
+            for stripes in left.stripes {
+                for stripe in stripes.start..stripes.end.min(self.stripes) {
+                    self.resync_stripe(stripe)?;
+                }
+            }
+        }
+        let mut state = self.state_mut();
+        if is_degraded {
+            // Forced, or there was nothing in doubt.
+            state.unsynced = None;
+        }
+        state.is_dirty = state.unsynced.is_some();
+        state.commit(self.layout, self.log.as_ref())
+    }
+
+    /// Writes an entry of the log to its member. A member that is not there any more does without.
+    fn carry_out(&self, entry: &Entry<'_>) -> Result<()> {
+        let failed = {
+            let state = self.state();
+            let end = entry.offset.checked_add(entry.bytes.len() as u64);
+            let fits = end.is_some_and(|end| end <= self.stripes * self.layout.chunk_bytes());
+            match state.members.get(entry.role).and_then(Option::as_ref).filter(|_| fits) {
+                Some(member) => {
+                    let at = member.superblock.data_offset + entry.offset;
+                    member.device.write(at, &entry.bytes).err()
+                }
+                None => None,
+            }
+        };
+        failed.map_or(Ok(()), |error| self.fail(vec![(entry.role, error)]))
+    }
+
+    /// Marks the array clean. Dropping it does the same, and cannot report an error.
+    ///
+    /// # Errors
+    /// Those of flushing and of writing superblocks.
+    pub fn close(self) -> Result<()> {
+        self.mark_clean()
+    }
+
+    fn mark_clean(&self) -> Result<()> {
+        let mut state = self.state_mut();
+        if !self.is_writable || !state.is_dirty || state.broken.is_some() || state.unsynced.is_some() {
+            return Ok(());
+        }
+        state.is_dirty = false;
+        state.commit(self.layout, self.log.as_ref())
+    }
+
+    /// The layout of data, P and Q.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Stripes of the array.
+    pub fn stripes(&self) -> u64 {
+        self.stripes
+    }
+
+    /// The array's identity, as mdadm writes it.
+    pub fn uuid(&self) -> String {
+        choose::uuid(self.array)
+    }
+
+    /// How many members are missing.
+    pub fn health(&self) -> State {
+        let state = self.state();
+        match (&state.broken, state.is_degraded()) {
+            (Some(_), _) => State::Failed,
+            (None, true) => State::Degraded,
+            (None, false) => State::Healthy,
+        }
+    }
+
+    /// The places whose members are missing, or are being rebuilt.
+    pub fn missing(&self) -> Vec<usize> {
+        self.state().missing()
+    }
+
+    /// The member of a place.
+    pub fn member(&self, role: usize) -> Option<MemberInfo> {
+        let state = self.state();
+        let member = state.members.get(role)?.as_ref()?;
+        Some(MemberInfo {
+            role,
+            device: Arc::clone(&member.device),
+            data_offset: member.superblock.data_offset,
+            is_partial: member.is_partial,
+        })
+    }
+
+    /// Members that were given and are not used, or that have failed since.
+    pub fn left_out(&self) -> Vec<LeftOut> {
+        self.left_out.iter().chain(&self.state().failed).cloned().collect()
+    }
+
+    /// The first stripe from which on P and Q may not fit the data; see [`Raid6::resync`].
+    pub fn unsynced(&self) -> Option<u64> {
+        self.state().unsynced
+    }
+
+    /// Whether there is a log, which closes the write hole.
+    pub fn has_log(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// Events of the superblocks.
+    pub fn events(&self) -> u64 {
+        self.state().events
+    }
+
+    /// Keeps writers from a stripe, as is needed to read several of its members by themselves. At most one may
+    /// be held by a thread, and no write may be done under it.
+    pub fn lock_stripe(&self, stripe: u64) -> StripeGuard<'_> {
+        StripeGuard(self.lock(stripe))
+    }
+
+    pub(super) fn lock(&self, stripe: u64) -> MutexGuard<'_, ()> {
+        self.locks[(stripe % LOCKS) as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Every stripe, in the order in which everybody takes several.
+    pub(super) fn lock_all(&self) -> Vec<MutexGuard<'_, ()>> {
+        (0..LOCKS).map(|stripe| self.lock(stripe)).collect()
+    }
+
+    pub(super) fn state(&self) -> RwLockReadGuard<'_, state::State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn state_mut(&self) -> RwLockWriteGuard<'_, state::State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Goes on without members that have failed, once the others' superblocks say so.
+    pub(super) fn fail(&self, failures: Vec<(usize, Error)>) -> Result<()> {
+        let mut state = self.state_mut();
+        let before = state.failed.len();
+        for (role, error) in failures {
+            state.remove(role, &error, self.layout).map_err(|error| self.named(&error))?;
+        }
+        if self.is_writable && state.failed.len() > before {
+            state.commit(self.layout, self.log.as_ref()).map_err(|error| self.named(&error))?;
+        }
+        Ok(())
+    }
+
+    fn named(&self, error: &Error) -> Error {
+        let text = error.to_string();
+        let detail = text.split_once(": ").map_or(&*text, |(_, detail)| detail);
+        Error::new(error.kind(), &self.name, detail)
+    }
+
+    /// Does work on parts of a range, by several threads if it is long. Parts end at stripes.
+    fn divide(&self, offset: u64, len: u64, work: &(dyn Fn(u64, u64) -> Result<()> + Sync)) -> Result<()> {
+        let threads = (len / THREAD_BYTES).min(THREADS_MAX);
+        if threads < 2 {
+            return work(offset, len);
+        }
+        let stripe = self.layout.stripe_bytes();
+        let part = len.div_ceil(threads).next_multiple_of(stripe);
+        let mut cuts = vec![offset];
+        let mut at = offset / stripe * stripe + part;
+        while at < offset + len {
+            cuts.push(at);
+            at += part;
+        }
+        cuts.push(offset + len);
+        std::thread::scope(|scope| {
+            let parts = cuts.windows(2).map(|cut| (cut[0], cut[1] - cut[0]));
+            let threads: Vec<_> = parts.map(|(at, len)| scope.spawn(move || work(at, len))).collect();
+            let ended: Vec<_> = threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+            for end in ended {
+                end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl BlockDevice for Raid6 {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn geometry(&self) -> Geometry {
+        let stripe = self.layout.stripe_bytes();
+        Geometry { size: self.stripes * stripe, block_bytes: stripe, optimal_bytes: stripe }
+    }
+
+    fn is_read_only(&self) -> bool {
+        !self.is_writable
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.check_range(offset, buffer.len() as u64)?;
+        let shared = Shared { start: buffer.as_mut_ptr(), offset };
+        self.divide(offset, buffer.len() as u64, &|at, len| {
+            // SAFETY: parts of a range do not overlap, each is inside the buffer, and all threads end before it
+            // is used again.
+            self.read_part(at, unsafe { shared.part(at, len) })
+        })
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.check_range(offset, data.len() as u64)?;
+        if !self.is_writable {
+            return Err(Error::new(ErrorKind::ReadOnly, &self.name, "it was opened for reading only"));
+        }
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.divide(offset, data.len() as u64, &|at, len| {
+            let from = (at - offset) as usize;
+            self.write_part(at, &data[from..from + len as usize])
+        })
+    }
+
+    fn load(&self, loader: &Loader, offset: u64, destination: DeviceSlice<'_>) -> Result<()> {
+        self.load_range(loader, offset, destination)
+    }
+
+    fn flush(&self) -> Result<()> {
+        if !self.is_writable {
+            return Ok(());
+        }
+        loop {
+            let flushed = {
+                let state = self.state();
+                self.check_broken(&state)?;
+                state.flush()
+            };
+            match flushed {
+                Ok(()) => break,
+                Err(failed) => self.fail(vec![failed])?,
+            }
+        }
+        if self.log.as_ref().is_some_and(Log::is_worth_forgetting) {
+            self.forget_intents()?;
+        }
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        // What members read afterwards is not known, so that P and Q would not fit. Nothing is promised.
+        self.check_range(offset, len)
+    }
+}
+
+impl Raid6 {
+    fn forget_intents(&self) -> Result<()> {
+        // Nobody writes while the state is held.
+        let state = self.state_mut();
+        if state.flush().is_ok()
+            && let Some(log) = &self.log
+        {
+            log.forget();
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_broken(&self, state: &state::State) -> Result<()> {
+        match &state.broken {
+            None => Ok(()),
+            Some(why) => {
+                let detail = format!("{why}; it is read-only until it is opened again");
+                Err(Error::new(ErrorKind::TooFewMembers, &self.name, detail))
+            }
+        }
+    }
+}
+
+impl Drop for Raid6 {
+    fn drop(&mut self) {
+        // What could not be marked clean is put right when it is opened again.
+        let _ = self.mark_clean();
+    }
+}
+
+/// A buffer whose parts are filled by several threads.
+struct Shared {
+    start: *mut u8,
+    offset: u64,
+}
+
+// SAFETY: threads use parts that do not overlap, see `part`.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    /// # Safety
+    /// The range is inside the buffer, no other part overlaps it, and the buffer outlives the part.
+    #[allow(clippy::mut_from_ref, reason = "parts do not overlap")]
+    unsafe fn part(&self, at: u64, len: u64) -> &mut [u8] {
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add((at - self.offset) as usize), len as usize) }
+    }
+}
+
+/// The log that fits into the free space of all members.
+pub(super) fn log_shape(state: &state::State, layout: Layout, stripes: u64) -> Option<Shape> {
+    let free = state.present().map(|(_, member)| member.superblock.reserved().map_or(0, |(_, len)| len)).min()?;
+    Shape::of(free, layout, stripes)
+}
+
+fn name_of(superblock: &Superblock, first: Option<&Member>) -> String {
+    let name: Vec<u8> = superblock.name.iter().copied().take_while(|byte| *byte != 0).collect();
+    match (String::from_utf8(name), first) {
+        (Ok(name), _) if !name.is_empty() && !name.chars().any(char::is_control) => format!("RAID-6 {name}"),
+        (_, Some(member)) => format!("RAID-6 of {}", member.device.name()),
+        _ => "RAID-6".to_owned(),
+    }
+}
+
+fn check_enough(name: &str, by_role: &[Option<Member>], left_out: &[LeftOut]) -> Result<()> {
+    let there = by_role.iter().flatten().filter(|member| !member.is_partial).count();
+    let needed = by_role.len() - 2;
+    if there >= needed {
+        return Ok(());
+    }
+    let why: Vec<String> = left_out.iter().map(|left| format!("{} ({})", left.member, left.reason)).collect();
+    let why = if why.is_empty() { String::new() } else { format!("; left out: {}", why.join(", ")) };
+    let detail = format!("{there} of its {} members are there, and it needs {needed} at least{why}", by_role.len());
+    Err(Error::new(ErrorKind::TooFewMembers, name, detail))
+}
+
+/// Sixteen bytes that nobody else has: from the hash keys that the system's randomness gives every process.
+pub(super) fn random_uuid() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    for half in bytes.chunks_exact_mut(8) {
+        half.copy_from_slice(&RandomState::new().hash_one(state::now()).to_le_bytes());
+    }
+    // As of version 4.
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    bytes
+}
+
+impl Raid6 {
+    /// An array whose superblocks are in memory only.
+    pub(super) fn fresh(
+        newest: &Superblock,
+        members: Vec<Option<Member>>,
+        is_dirty: bool,
+        unsynced: Option<u64>,
+    ) -> Self {
+        let state = state::State {
+            members,
+            events: newest.events,
+            updated: newest.updated,
+            is_dirty,
+            unsynced,
+            broken: None,
+            failed: vec![],
+        };
+        let shape = log_shape(&state, newest.layout, newest.stripes);
+        let log = shape.map(|shape| Log::new(shape, state.session(newest.array)));
+        let name = name_of(newest, state.present().next().map(|(_, member)| member));
+        Self {
+            name,
+            array: newest.array,
+            layout: newest.layout,
+            stripes: newest.stripes,
+            state: RwLock::new(state),
+            log,
+            locks: (0..LOCKS).map(|_| Mutex::default()).collect(),
+            service: PerDevice::default(),
+            is_writable: true,
+            left_out: vec![],
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! An array into device memory. A member that fails on the way is taken out, and the rest goes on without it.
+
+use super::array::Raid6;
+use super::layout::Layout;
+use crate::load::{Failed, Loader, Stripes, load_stripes};
+use crate::{BlockDevice, ErrorKind, Result};
+use bifolio_compute::keyed::DeviceRaid6;
+use bifolio_device::DeviceSlice;
+use bifolio_kernels::raid6::Geometry;
+use std::sync::Arc;
+
+/// The members as they are when a request begins.
+struct Snapshot {
+    name: String,
+    layout: Layout,
+    members: Vec<Option<(Arc<dyn BlockDevice>, u64)>>,
+}
+
+impl Stripes for Snapshot {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn geometry(&self) -> Geometry {
+        Geometry { data: self.layout.data() as u32, chunk_bytes: self.layout.chunk_bytes() }
+    }
+
+    fn slots(&self, stripe: u64) -> Vec<usize> {
+        self.layout.by_slot(stripe)
+    }
+
+    fn slot_of(&self, stripe: u64, number: u32) -> u32 {
+        self.layout.slot(stripe, self.layout.member(stripe, number as usize)) as u32
+    }
+
+    fn member(&self, number: usize) -> Option<(&dyn BlockDevice, u64)> {
+        self.members[number].as_ref().map(|(device, first)| (&**device, *first))
+    }
+}
+
+impl Raid6 {
+    fn snapshot(&self) -> Snapshot {
+        let there = |role| self.member(role).filter(|member| !member.is_partial);
+        let members =
+            (0..self.layout.members()).map(|role| there(role).map(|member| (member.device, member.data_offset)));
+        Snapshot { name: self.name.clone(), layout: self.layout, members: members.collect() }
+    }
+
+    pub(super) fn load_range(&self, loader: &Loader, offset: u64, destination: DeviceSlice<'_>) -> Result<()> {
+        self.check_range(offset, destination.len())?;
+        if destination.is_empty() {
+            return Ok(());
+        }
+        let service = self.service.get(loader.device(), || DeviceRaid6::new(loader.device()));
+        let service = service.map_err(|error| loader.failed(error))?;
+        loop {
+            let snapshot = self.snapshot();
+            // A writer in the middle of a stripe would make a recovery wrong.
+            let is_degraded = snapshot.members.iter().any(Option::is_none);
+            let held = if is_degraded && !self.is_read_only() { self.lock_all() } else { vec![] };
+            let failed = match load_stripes(&snapshot, &service, loader, offset, destination) {
+                Ok(()) => return Ok(()),
+                Err(failed) => failed,
+            };
+            drop(held);
+            match failed {
+                Failed { member: Some(role), error } if error.kind() == ErrorKind::Read => {
+                    self.fail(vec![(role, error)])?;
+                }
+                Failed { error, .. } => return Err(error),
+            }
+        }
+    }
+}

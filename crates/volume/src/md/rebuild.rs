@@ -1,0 +1,193 @@
+//! A new member in the place of a missing one.
+//!
+//! It is a member from the beginning, marked as partial by md's own means (`recovery_offset`): it gets every
+//! write at once, and below the mark it is whole. So a rebuild that was interrupted goes on where it was, here or by
+//! Linux.
+
+use super::array::{Raid6, random_uuid};
+use super::create::check_blank;
+use super::read::Failure;
+use super::state::{self, Member};
+use super::superblock::{self, Role, SECTOR, Superblock, Version};
+use crate::{BlockDevice, Error, ErrorKind, Result};
+use bifolio_io::Cancel;
+use std::sync::Arc;
+
+/// The mark is moved after so many bytes of the member.
+const CHECKPOINT_BYTES: u64 = 64 << 20;
+/// Stripes that are rebuilt at the same time.
+const THREADS: u64 = 4;
+
+impl Raid6 {
+    /// Rebuilds a missing member onto a device that is in no array, or goes on where a rebuild onto this device was
+    /// interrupted. `progress` gets stripes done and in all. The array can be used meanwhile.
+    ///
+    /// # Errors
+    /// `BadUse` if no member is missing; `NoSpace` if the device is too small; `Exists` if it belongs to another
+    /// array; `Cancelled`, after which it can go on; `Write` if the device fails.
+    pub fn rebuild(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        progress: &mut dyn FnMut(u64, u64),
+        cancel: &Cancel,
+    ) -> Result<()> {
+        if self.is_read_only() {
+            return Err(Error::new(ErrorKind::ReadOnly, &self.name, "it was opened for reading only"));
+        }
+        let (role, from) = self.join(device)?;
+        let checkpoint = (CHECKPOINT_BYTES / self.layout.chunk_bytes()).max(1);
+        let mut done = from;
+        while done < self.stripes {
+            progress(done, self.stripes);
+            let end = self.stripes.min(done + checkpoint);
+            let mut batch = done;
+            while batch < end {
+                if cancel.is_cancelled() {
+                    self.checkpoint(role, batch)?;
+                    let detail = format!("the rebuild was interrupted at stripe {batch} of {}", self.stripes);
+                    return Err(Error::new(ErrorKind::Cancelled, &self.name, detail));
+                }
+                let next = end.min(batch + THREADS * 4);
+                self.rebuild_stripes(role, batch, next)?;
+                batch = next;
+            }
+            done = end;
+            self.checkpoint(role, done)?;
+        }
+        progress(done, self.stripes);
+        let mut state = self.state_mut();
+        if let Some(member) = &mut state.members[role] {
+            member.is_partial = false;
+            member.superblock.recovered_bytes = None;
+        }
+        state.commit(self.layout, self.log.as_ref())?;
+        if state.members[role].is_some() { Ok(()) } else { Err(self.lost(role)) }
+    }
+
+    /// Makes the device a partial member; the place, and the stripe to go on from.
+    fn join(&self, device: Arc<dyn BlockDevice>) -> Result<(usize, u64)> {
+        let mut state = self.state_mut();
+        self.check_broken(&state)?;
+        let found = superblock::find(&*device)?;
+        // One that is in the array already, as a partial member: opened from the same superblock.
+        if let Ok(superblock) = &found {
+            let same = |member: &Member| member.superblock.device == superblock.device;
+            if let Some((role, member)) = state.present().find(|(_, member)| same(member)) {
+                let Some(recovered) = member.superblock.recovered_bytes else {
+                    let detail = "it is a member of this array, and in use";
+                    return Err(Error::new(ErrorKind::BadUse, device.name(), detail));
+                };
+                return Ok((role, recovered / self.layout.chunk_bytes()));
+            }
+        }
+        let is_own = matches!(&found, Ok(superblock) if superblock.array == self.array);
+        check_blank(&*device, is_own)?;
+        let Some(role) = (0..state.members.len()).find(|role| state.members[*role].is_none()) else {
+            let detail = "no member is missing, so that there is nothing to rebuild";
+            return Err(Error::new(ErrorKind::BadUse, &self.name, detail));
+        };
+        let superblock = self.superblock_for(&state, &*device)?;
+        state.members[role] = Some(Member { device, superblock, is_partial: true });
+        state.commit(self.layout, self.log.as_ref())?;
+        if state.members[role].is_none() {
+            return Err(self.lost(role));
+        }
+        Ok((role, 0))
+    }
+
+    /// The superblock of a new member, with room for the log that the others have.
+    fn superblock_for(&self, state: &state::State, device: &dyn BlockDevice) -> Result<Superblock> {
+        let Some((_, model)) = state.present().next() else { unreachable!("an open array has members") };
+        if model.superblock.bitmap_sectors != 0 {
+            let detail = "it has a write-intent bitmap, of which a new member would need a copy; remove it first \
+                          (mdadm --grow --bitmap=none), or let Linux rebuild the member";
+            return Err(Error::new(ErrorKind::Unsupported, &self.name, detail));
+        }
+        let taken: Vec<u32> = state.present().map(|(_, member)| member.superblock.number).collect();
+        let devices = state.present().map(|(_, member)| member.superblock.roles.len()).min().unwrap_or(0) as u32;
+        let Some(number) = (0..devices).find(|number| !taken.contains(number)) else {
+            let detail = format!("the superblocks have no room for a device beside the {} there are", taken.len());
+            return Err(Error::new(ErrorKind::Unsupported, &self.name, detail));
+        };
+        let offset = state.present().map(|(_, member)| member.superblock.data_offset).max().unwrap_or(0);
+        // The version of all members is the same in md.
+        let version = model.superblock.version;
+        let end = match version {
+            Version::V1_0 => version.offset(device.geometry().size).unwrap_or(0),
+            _ => device.geometry().size,
+        };
+        let needed = offset + model.superblock.used_bytes;
+        if end < needed {
+            let detail = format!("it has room for {end} bytes of a member, which needs {needed}");
+            return Err(Error::new(ErrorKind::NoSpace, device.name(), detail));
+        }
+        let mut roles = model.superblock.roles.clone();
+        roles[number as usize] = Role::Faulty;
+        Ok(Superblock {
+            data_offset: offset,
+            data_bytes: (end - offset) / SECTOR * SECTOR,
+            recovered_bytes: Some(0),
+            number,
+            device: random_uuid(),
+            corrected: 0,
+            flags: 0,
+            bad_blocks: (0, 0, 0),
+            roles,
+            ..model.superblock.clone()
+        })
+    }
+
+    fn rebuild_stripes(&self, role: usize, from: u64, to: u64) -> Result<()> {
+        let one_in =
+            |first: u64| (first..to).step_by(THREADS as usize).try_for_each(|stripe| self.rebuild_stripe(role, stripe));
+        std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                (from..to.min(from + THREADS)).map(|first| scope.spawn(move || one_in(first))).collect();
+            let ended: Vec<_> = threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+            ended.into_iter().try_for_each(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })
+    }
+
+    fn rebuild_stripe(&self, role: usize, stripe: u64) -> Result<()> {
+        let _lock = self.lock(stripe);
+        loop {
+            let failed = {
+                let state = self.state();
+                self.check_broken(&state)?;
+                let Some(member) = &state.members[role] else { return Err(self.lost(role)) };
+                let slot = self.layout.slot(stripe, role);
+                match self.gather(&state, stripe, 0..self.layout.chunk_bytes(), &[slot]) {
+                    Err(Failure::Final(error)) => return Err(error),
+                    Err(Failure::Member(failed, error)) => (failed, error),
+                    Ok(by_slot) => {
+                        let at = member.superblock.data_offset + self.layout.member_offset(stripe);
+                        match member.device.write(at, &by_slot[slot]) {
+                            Ok(()) => return Ok(()),
+                            Err(error) => (role, error),
+                        }
+                    }
+                }
+            };
+            self.fail(vec![failed])?;
+        }
+    }
+
+    /// Moves the mark: below this stripe the member is whole, and flushed.
+    fn checkpoint(&self, role: usize, stripe: u64) -> Result<()> {
+        let failed = {
+            let mut state = self.state_mut();
+            let chunk = self.layout.chunk_bytes();
+            let Some(member) = &mut state.members[role] else { return Err(self.lost(role)) };
+            member.superblock.recovered_bytes = Some(stripe * chunk);
+            member.device.flush().and_then(|()| state::store(member)).and_then(|()| member.device.flush()).err()
+        };
+        failed.map_or(Ok(()), |error| self.fail(vec![(role, error)]))
+    }
+
+    fn lost(&self, role: usize) -> Error {
+        let state = self.state.try_read().ok();
+        let why = state.and_then(|state| state.failed.last().map(|left| format!("{}: {}", left.member, left.reason)));
+        let detail = format!("the new member {role} is gone: {}", why.as_deref().unwrap_or("it failed"));
+        Error::new(ErrorKind::Write, &self.name, detail)
+    }
+}

@@ -1,0 +1,1 @@
+//! Arrays of Linux, and what mdadm says of ours.
