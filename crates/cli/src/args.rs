@@ -11,12 +11,12 @@ use crate::crypt::CryptCommand;
 use crate::exit::{self, Code, Failure};
 use crate::size;
 use crate::stripe::StripeCommand;
-use crate::volume::VolumeCommand;
+use crate::volume::{KeyArgs, VolumeCommand};
 use crate::write::WriteArgs;
 use bifolio_device::DeviceChoice;
 use bifolio_io::{EngineChoice, Spread};
 use clap::{Args as ClapArgs, Parser, Subcommand};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -141,7 +141,15 @@ pub struct RouterArgs {
 #[derive(Debug, ClapArgs)]
 pub struct ReadArgs {
     /// The file, or block device.
-    pub file: PathBuf,
+    #[arg(required_unless_present = "volume", conflicts_with = "volume")]
+    pub file: Option<PathBuf>,
+    /// Read the plain content of a volume instead: one image file or block device, or the members of an
+    /// array, decrypted or recovered on the device.
+    #[arg(long, num_args = 1.., value_name = "IMG")]
+    pub volume: Vec<PathBuf>,
+    /// The volume's key.
+    #[command(flatten)]
+    pub key: KeyArgs,
     /// First byte.
     #[arg(long, default_value = "0", value_parser = size::parse, value_name = "SIZE")]
     pub offset: u64,
@@ -169,6 +177,13 @@ pub struct ReadArgs {
     /// The router.
     #[command(flatten)]
     pub router: RouterArgs,
+}
+
+impl ReadArgs {
+    /// The file to read, where it is no volume.
+    pub fn file(&self) -> &Path {
+        self.file.as_deref().unwrap_or(Path::new(""))
+    }
 }
 
 /// Choices for `calibrate`.

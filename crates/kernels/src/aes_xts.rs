@@ -74,6 +74,13 @@ impl Sectors {
         Ok(len / u64::from(self.bytes))
     }
 
+    /// Those so many bytes further on, whole sectors.
+    #[must_use]
+    pub fn behind(self, bytes: u64) -> Self {
+        let count = bytes / u64::from(self.bytes);
+        Self { first_iv: self.first_iv.wrapping_add(count.wrapping_mul(u64::from(self.iv_step()))), ..self }
+    }
+
     fn iv_step(self) -> u32 {
         match self.iv_unit {
             IvUnit::Bytes512 => self.bytes / 512,

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What to do, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a failure by itself, and any of them may come together")]
 pub struct Faults {
     /// So many more writes and flushes succeed; then power is gone, and every request fails. None: it stays.
     pub power_for: Option<u64>,
@@ -85,6 +86,7 @@ impl FaultyDevice {
 
     /// The device after a loss of power, all faults gone: of the blocks written since the last flush those stay for
     /// which `survives` says so, which is asked with the number of the write among them.
+    #[must_use]
     pub fn after_power_loss(&self, mut survives: impl FnMut(usize) -> bool) -> Self {
         let state = self.lock();
         let mut content = state.flushed.clone();
@@ -176,7 +178,8 @@ impl BlockDevice for FaultyDevice {
         if !state.spend() || state.faults.flushes_fail {
             return Err(self.failed(ErrorKind::Write, "flushing failed: injected"));
         }
-        state.flushed = state.now.clone();
+        let state = &mut *state;
+        state.flushed.clone_from(&state.now);
         state.pending.clear();
         Ok(())
     }

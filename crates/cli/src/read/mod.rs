@@ -7,6 +7,7 @@
 mod check;
 mod explain;
 mod spread;
+mod volume;
 
 pub use check::Checker;
 use check::{Checked, Wanted, check};
@@ -61,11 +62,14 @@ struct Answer<'a> {
 
 /// Reads, checks, and prints.
 pub fn run(args: &Args, options: &ReadArgs, cancel: &Cancel) -> Result<(), Failure> {
+    if !options.volume.is_empty() {
+        return volume::run(args, options, cancel);
+    }
     if args.devices.len() > 1 {
         return spread::run(args, options, cancel);
     }
     let device = open(args.device()?)?;
-    let file = open_file(&options.file, &device)?;
+    let file = open_file(options.file(), &device)?;
     let router = router(&device, &file, &options.router, cancel)?;
     let length = length_of(&file, options)?;
     let memory =
@@ -173,7 +177,7 @@ fn report(
         cpu_s_per_gb: cpu_s_per_gb(report.bytes, *cpu),
     };
     let answer = Answer {
-        file: options.file.display().to_string(),
+        file: options.file().display().to_string(),
         device: router.device().id(),
         bytes: best.bytes,
         seconds: best.seconds,

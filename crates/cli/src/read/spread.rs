@@ -45,7 +45,7 @@ struct Answer {
 /// Reads, checks, and prints.
 pub(super) fn run(args: &Args, options: &ReadArgs, cancel: &Cancel) -> Result<(), Failure> {
     let devices = devices(args)?;
-    let file = open_file(&options.file, &devices[0])?;
+    let file = open_file(options.file(), &devices[0])?;
     let routers = devices.iter().map(|device| router(device, &file, &options.router, cancel));
     let routers: Vec<Router> = routers.collect::<Result<_, _>>()?;
     let length = length_of(&file, options)?;
@@ -75,7 +75,7 @@ pub(super) fn run(args: &Args, options: &ReadArgs, cancel: &Cancel) -> Result<()
     }
     let bytes: u64 = landed.iter().map(|landed| landed.bytes).sum();
     let answer = Answer {
-        file: options.file.display().to_string(),
+        file: options.file().display().to_string(),
         spread: options.spread,
         exchange: report.exchange,
         bytes,

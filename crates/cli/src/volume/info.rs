@@ -4,7 +4,7 @@ use super::InfoArgs;
 use crate::args::Args;
 use crate::exit::Failure;
 use crate::{output, size};
-use bifolio_volume::{Keyslot, Layer, LuksInfo};
+use bifolio_volume::{ArrayInfo, Keyslot, Layer, LuksInfo};
 use serde::Serialize;
 
 #[derive(Debug, Serialize)]
@@ -23,11 +23,33 @@ pub fn run(args: &Args, options: &InfoArgs) -> Result<(), Failure> {
     output::text(&texts.concat())
 }
 
-fn describe(layer: &Layer) -> String {
+/// A layer for people.
+pub fn describe(layer: &Layer) -> String {
     match layer {
         Layer::File { path, size } => format!("{}: {}\n", path.display(), size::exact(*size)),
+        Layer::Raid6(info) => array(info),
         Layer::Luks(info) => luks(info),
     }
+}
+
+fn array(info: &ArrayInfo) -> String {
+    let mut rows = vec![["UUID".to_owned(), info.uuid.clone()]];
+    let mut row = |name: &str, value: String| rows.push([format!("  {name}"), value]);
+    row("members", format!("{}, chunks of {}, {}", info.members, size::exact(info.chunk_bytes), info.layout));
+    row("data", size::exact(info.size));
+    let missing: Vec<String> = info.missing.iter().map(ToString::to_string).collect();
+    let without = if missing.is_empty() { String::new() } else { format!(", without {}", missing.join(" and ")) };
+    row("health", format!("{}{without}", info.health));
+    for left in &info.left_out {
+        row("left out", left.clone());
+    }
+    if info.is_unsynced {
+        row("parity", "may be behind the data: the array was not closed cleanly".to_owned());
+    }
+    row("events", info.events.to_string());
+    row("log", if info.has_log { "there is room for one" } else { "no room for one before the data" }.to_owned());
+    let rows: Vec<Vec<String>> = rows.into_iter().map(Vec::from).collect();
+    format!("RAID-6\n  {}", output::columns(&rows, &[0, 1]))
 }
 
 fn luks(info: &LuksInfo) -> String {

@@ -6,6 +6,8 @@ mod export;
 mod info;
 mod nbd;
 
+pub use info::describe;
+
 use crate::args::Args;
 use crate::exit::{self, Code, Failure};
 use crate::{secret, size};
@@ -171,7 +173,7 @@ impl From<bifolio_volume::Error> for Failure {
 }
 
 /// Opens a volume with the key of the command line, or of whoever sits at the terminal.
-fn open(images: &[PathBuf], key: &KeyArgs, writable: bool, discard: bool) -> Result<Opened, Failure> {
+pub fn open(images: &[PathBuf], key: &KeyArgs, writable: bool, discard: bool) -> Result<Opened, Failure> {
     let ask = |name: &str| {
         ask(key.key_file.as_deref(), name)
             .map_err(|failure| bifolio_volume::Error::new(ErrorKind::WrongKey, "key", failure.message()))

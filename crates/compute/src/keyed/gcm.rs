@@ -1,6 +1,6 @@
 //! AES-GCM in device memory.
 
-use super::{Cut, Lane, SecretMemory};
+use super::{Cut, Lane, SecretMemory, on_device};
 use crate::cpu;
 use bifolio_device::{Device, DeviceSlice, Error, ErrorKind, Module, Result, Stream};
 use bifolio_kernels::aes::KeySize;
@@ -37,7 +37,7 @@ impl DeviceGcm {
     pub fn new(device: &Device, key: &[u8]) -> Result<Self> {
         let cpu = cpu::Gcm::new(key).map_err(|bad| Error::new(ErrorKind::BadArgument, bad.to_string()))?;
         let schedules = aes_gcm::schedules(key)?;
-        let (module, status) = Service::AesGcm.load(device)?;
+        let (module, status) = on_device(Service::AesGcm.load(device)?);
         let memory = SecretMemory::of(&device.create_stream()?, schedules.bytes())?;
         Ok(Self { module, status, schedules: memory, size: schedules.size(), cpu })
     }

@@ -2,8 +2,8 @@
 //! verified or recovered in place.
 //!
 //! Every call waits for its work; callers that want several at a time have a [`Lane`] for each. Where a
-//! kernel does not work on the device (see [`bifolio_kernels::Service::load`]) the data takes the way
-//! through host memory and back, by the CPU paths, and `status` says so.
+//! kernel does not work on the device (see [`bifolio_kernels::Service::load`]), and on `host`, which has none, the
+//! data takes the way through the caches of the CPU and back, by the CPU paths, and `status` says so.
 
 mod gcm;
 mod per_device;
@@ -17,7 +17,8 @@ pub use per_device::PerDevice;
 pub use raid6::DeviceRaid6;
 pub use xts::DeviceXts;
 
-use bifolio_device::{Allocation, Device, DeviceSlice, Result, Stream};
+use bifolio_device::{Allocation, Device, DeviceSlice, Module, Result, Stream};
+use bifolio_kernels::{KernelPath, KernelStatus};
 use zeroize::Zeroizing;
 
 /// Device memory with secrets, which is cleared before it is freed.
@@ -107,15 +108,28 @@ impl<'a> Cut<'a> {
     }
 }
 
-/// Changes device memory by the CPU.
+/// Bytes that the CPU changes at a time: what stays in a core's cache on the way there and back.
+const BOUNCE_BYTES: usize = 128 << 10;
+
+/// Changes device memory by the CPU, piece by piece; `change` gets a piece and where it begins.
 fn through_host(
     stream: &Stream,
     src: DeviceSlice<'_>,
     dst: DeviceSlice<'_>,
-    change: impl FnOnce(&mut [u8]) -> Result<()>,
+    mut change: impl FnMut(u64, &mut [u8]) -> Result<()>,
 ) -> Result<()> {
-    let mut bytes = Zeroizing::new(vec![0; src.len() as usize]);
-    stream.download(&mut bytes, src)?;
-    change(&mut bytes)?;
-    stream.upload(dst, &bytes)
+    let mut bounce = Zeroizing::new(vec![0; BOUNCE_BYTES.min(src.len() as usize)]);
+    for at in (0..src.len()).step_by(BOUNCE_BYTES) {
+        let len = (src.len() - at).min(BOUNCE_BYTES as u64);
+        let bytes = &mut bounce[..len as usize];
+        stream.download(bytes, src.part(at, len)?)?;
+        change(at, bytes)?;
+        stream.upload(dst.part(at, len)?, bytes)?;
+    }
+    Ok(())
+}
+
+/// The module, where it is the device that runs its kernels.
+fn on_device((module, status): (Option<Module>, KernelStatus)) -> (Option<Module>, KernelStatus) {
+    (module.filter(|_| status.path == KernelPath::Device), status)
 }

@@ -1,10 +1,10 @@
 //! RAID-6 in device memory.
 
-use super::{Cut, Lane};
-use bifolio_device::{Device, Error, ErrorKind, Module, Result, Stream};
+use super::{Cut, Lane, on_device};
+use crate::cpu;
+use bifolio_device::{Device, DevicePtr, DeviceSlice, Error, ErrorKind, Module, Result, Stream};
 use bifolio_kernels::raid6::{self, Geometry, LOSS_BYTES, Loss};
 use bifolio_kernels::{Base, KernelStatus, Service};
-use std::ops::Range;
 
 /// The kernels of one device.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ impl DeviceRaid6 {
     /// # Errors
     /// The device's.
     pub fn new(device: &Device) -> Result<Self> {
-        let (module, status) = Service::Raid6.load(device)?;
+        let (module, status) = on_device(Service::Raid6.load(device)?);
         Ok(Self { module, status })
     }
 
@@ -32,8 +32,7 @@ impl DeviceRaid6 {
     /// [`raid6::encode`] describes; `losses` has an entry for each.
     ///
     /// # Errors
-    /// `BadArgument` for what does not pass [`raid6::check`], `Unsupported` for addresses where the kernels do not
-    /// work on the device, and the device's.
+    /// `BadArgument` for what does not pass [`raid6::check`], and the device's.
     ///
     /// # Safety
     /// The memory is of the lane's device and nobody else uses it until this returns; no two chunks overlap.
@@ -70,18 +69,17 @@ impl DeviceRaid6 {
 }
 
 fn by_cpu(stream: &Stream, geometry: Geometry, base: Base<'_>, stripe: &[u64], loss: Loss) -> Result<()> {
-    let Base::Range(memory) = base else {
-        let detail = "the recovery of stripes by addresses needs its kernels to work on the device";
-        return Err(Error::new(ErrorKind::Unsupported, detail));
+    let chunk = |member: usize| match base {
+        Base::Range(memory) => memory.part(stripe[member], geometry.chunk_bytes),
+        // SAFETY: `recover`'s caller vouches for the chunks.
+        Base::Addresses => Ok(unsafe { DeviceSlice::from_raw(DevicePtr(stripe[member]), geometry.chunk_bytes) }),
     };
-    let chunk = |member: usize| memory.part(stripe[member], geometry.chunk_bytes);
     let mut chunks = vec![vec![0; geometry.chunk_bytes as usize]; stripe.len()];
     let lost: Vec<usize> = loss.members().map(|member| member as usize).collect();
-    let there: Range<usize> = 0..stripe.len();
-    for member in there.filter(|member| !lost.contains(member)) {
+    for member in (0..stripe.len()).filter(|member| !lost.contains(member)) {
         stream.download(&mut chunks[member], chunk(member)?)?;
     }
-    let views: Vec<&[u8]> = chunks.iter().map(Vec::as_slice).collect();
-    let recovered = raid6::oracle_recover(&views, loss);
-    lost.iter().zip(recovered).try_for_each(|(member, bytes)| stream.upload(chunk(*member)?, &bytes))
+    let mut views: Vec<&mut [u8]> = chunks.iter_mut().map(Vec::as_mut_slice).collect();
+    cpu::pq::recover(&mut views, loss);
+    lost.iter().try_for_each(|member| stream.upload(chunk(*member)?, &chunks[*member]))
 }

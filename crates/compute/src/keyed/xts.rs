@@ -1,6 +1,6 @@
 //! AES-XTS in device memory.
 
-use super::{Lane, SecretMemory, through_host};
+use super::{Lane, SecretMemory, on_device, through_host};
 use crate::cpu;
 use bifolio_device::{Device, DeviceSlice, Error, ErrorKind, Module, Result};
 use bifolio_kernels::aes::{Direction, KeySize};
@@ -25,7 +25,7 @@ impl DeviceXts {
     pub fn new(device: &Device, key: &[u8]) -> Result<Self> {
         let cpu = cpu::Xts::new(key).map_err(|bad| Error::new(ErrorKind::BadArgument, bad.to_string()))?;
         let schedules = aes_xts::schedules(key)?;
-        let (module, status) = Service::AesXts.load(device)?;
+        let (module, status) = on_device(Service::AesXts.load(device)?);
         let memory = SecretMemory::of(&device.create_stream()?, schedules.bytes())?;
         Ok(Self { module, status, schedules: memory, size: schedules.size(), cpu })
     }
@@ -53,7 +53,9 @@ impl DeviceXts {
     ) -> Result<()> {
         let tweaks_bytes = sectors.count(src.len())? * TWEAK_BYTES;
         let Some(module) = &self.module else {
-            return through_host(&lane.stream, src, dst, |bytes| self.cpu.run(direction, sectors, bytes));
+            return through_host(&lane.stream, src, dst, |at, bytes| {
+                self.cpu.run(direction, sectors.behind(at), bytes)
+            });
         };
         let (stream, scratch, _) = lane.parts(tweaks_bytes)?;
         let tweaks = scratch.part(0, tweaks_bytes)?;

@@ -5,7 +5,7 @@ use crate::{BlockDevice, Error, Result};
 use bifolio_compute::keyed::{DeviceXts, PerDevice};
 use bifolio_device::{Allocation, DeviceSlice};
 use bifolio_kernels::aes::Direction;
-use bifolio_kernels::aes_xts::{IvUnit, Sectors};
+use bifolio_kernels::aes_xts::Sectors;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -41,12 +41,7 @@ impl Cipher {
 
     /// The sectors from an offset in the data on, which is rounded down to one.
     pub(crate) fn sectors_at(&self, offset: u64) -> Sectors {
-        let sector = u64::from(self.first.bytes);
-        let number = match self.first.iv_unit {
-            IvUnit::Bytes512 => offset / sector * sector / 512,
-            IvUnit::Sector => offset / sector,
-        };
-        Sectors { first_iv: self.first.first_iv.wrapping_add(number), ..self.first }
+        self.first.behind(offset)
     }
 
     /// The key in the memory of a device, which is put there by the first request.

@@ -1,0 +1,148 @@
+//! `bifolio read --volume IMG...`: the plain content of a volume into device memory. What is stored crosses the
+//! link, and is decrypted and recovered where it lands.
+
+use super::check::{Content, Wanted, check_content};
+use super::{Run, open_file, poison, router};
+use crate::args::{Args, ReadArgs};
+use crate::exit::Failure;
+use crate::progress::Progress;
+use crate::resources::{cpu_s_per_gb, cpu_seconds, gb_per_s};
+use crate::{output, signals, size, volume};
+use bifolio_device::{DeviceId, DeviceSlice, open};
+use bifolio_io::{Cancel, ReadOptions, Router};
+use bifolio_volume::{BlockDevice, Layer, Loader};
+use serde::Serialize;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The whole answer, as JSON: the best run, and what was checked after the last.
+#[derive(Debug, Serialize)]
+struct Answer {
+    volume: String,
+    device: DeviceId,
+    bytes: u64,
+    seconds: f64,
+    gb_per_s: f64,
+    cpu_s_per_gb: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sha256: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verified: Option<bool>,
+    layers: Vec<Layer>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    runs: Vec<Run>,
+}
+
+/// What device memory is compared with: the same volume, decrypted by the CPU.
+struct ByCpu<'a>(&'a dyn BlockDevice);
+
+impl Content for ByCpu<'_> {
+    fn name(&self) -> String {
+        self.0.name()
+    }
+
+    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Failure> {
+        self.0.read(offset, buffer)?;
+        Ok(buffer.len())
+    }
+}
+
+/// Reads, checks, and prints.
+pub(super) fn run(args: &Args, options: &ReadArgs, cancel: &Cancel) -> Result<(), Failure> {
+    let device = open(args.device()?)?;
+    let opened = volume::open(&options.volume, &options.key, false, false)?;
+    let content = opened.device;
+    // The costs of one member stand for those of all.
+    let first = open_file(&options.volume[0], &device)?;
+    let router = Arc::new(router(&device, &first, &options.router, cancel)?);
+    let length = length_of(&*content, options)?;
+    let memory = device.alloc(length)?;
+    let mut runs = vec![];
+    for _ in 0..options.repeat {
+        signals::check(cancel)?;
+        poison(&device, memory.slice())?;
+        runs.push(load_once(&router, &*content, options, memory.slice(), cancel)?);
+    }
+    let wanted = Wanted { sha256: options.sha256, compare: options.verify };
+    let checked = check_content(&device, ByCpu(&*content), memory.slice(), options.offset, wanted, cancel)?;
+    let Some(best) = runs.iter().copied().min_by(|one, other| one.seconds.total_cmp(&other.seconds)) else {
+        return Err(Failure::failed("nothing was read"));
+    };
+    let answer = Answer {
+        volume: content.name(),
+        device: device.id(),
+        bytes: length,
+        seconds: best.seconds,
+        gb_per_s: best.gb_per_s,
+        cpu_s_per_gb: best.cpu_s_per_gb,
+        sha256: checked.sha256,
+        verified: options.verify.then_some(true),
+        layers: opened.layers,
+        runs: if runs.len() > 1 { runs } else { vec![] },
+    };
+    if args.json { output::json(&answer) } else { output::text(&describe(&answer, options.explain)) }
+}
+
+/// Bytes that the request means, which is refused if it begins behind the end.
+fn length_of(content: &dyn BlockDevice, options: &ReadArgs) -> Result<u64, Failure> {
+    let size = content.geometry().size;
+    let Some(left) = size.checked_sub(options.offset) else {
+        let detail = format!("its content has {size} bytes, none at offset {}", options.offset);
+        return Err(Failure::failed(format!("{}: {detail}", content.name())));
+    };
+    Ok(options.length.unwrap_or(left).min(left))
+}
+
+fn load_once(
+    router: &Arc<Router>,
+    content: &dyn BlockDevice,
+    options: &ReadArgs,
+    memory: DeviceSlice<'_>,
+    cancel: &Cancel,
+) -> Result<Run, Failure> {
+    let progress = Progress::of_bytes("reading", memory.len());
+    let read = ReadOptions {
+        engine: options.engine,
+        report_residency: false,
+        cancel: cancel.clone(),
+        progress: progress.counter(),
+    };
+    let loader = Loader::new(Arc::clone(router), read);
+    let (before, started) = (cpu_seconds(), Instant::now());
+    content.load(&loader, options.offset, memory)?;
+    let (seconds, cpu) = (started.elapsed().as_secs_f64(), cpu_seconds() - before);
+    let bytes = memory.len();
+    Ok(Run { seconds, gb_per_s: gb_per_s(bytes, seconds), cpu_s_per_gb: cpu_s_per_gb(bytes, cpu) })
+}
+
+fn describe(answer: &Answer, with_layers: bool) -> String {
+    let mut text = String::new();
+    for (number, run) in answer.runs.iter().enumerate() {
+        let ms = run.seconds * 1e3;
+        let number = number + 1;
+        let _ =
+            writeln!(text, "run {number:<3} {ms:10.3} ms  {:7.3} GB/s  {:.3} CPU s/GB", run.gb_per_s, run.cpu_s_per_gb);
+    }
+    let best = if answer.runs.is_empty() { "" } else { ", best run" };
+    let _ = writeln!(
+        text,
+        "{}: {} into {} in {:.3} ms{best}: {:.3} GB/s, {:.3} CPU s/GB",
+        answer.volume,
+        size::human(answer.bytes),
+        answer.device,
+        answer.seconds * 1e3,
+        answer.gb_per_s,
+        answer.cpu_s_per_gb
+    );
+    if let Some(sha256) = &answer.sha256 {
+        let _ = writeln!(text, "sha256 {sha256} (of device memory)");
+    }
+    if answer.verified.is_some() {
+        let _ = writeln!(text, "verified: device memory and what the CPU decrypts are the same");
+    }
+    if with_layers {
+        answer.layers.iter().for_each(|layer| text.push_str(&volume::describe(layer)));
+    }
+    text
+}
