@@ -5,6 +5,7 @@ use crate::bench::disparity::DisparityArgs;
 use crate::bench::plan::PlanArgs;
 use crate::bench::small::SmallArgs;
 use crate::bench::spread::SpreadArgs;
+use crate::bench::volume::VolumeArgs;
 use crate::bench::write::BenchWriteArgs;
 use crate::cache::CacheCommand;
 use crate::crypt::CryptCommand;
@@ -103,6 +104,9 @@ pub enum BenchCommand {
     /// One file into the several devices of --device: shared out, replicated, one after the other.
     #[command(after_help = exit::CODES)]
     Spread(SpreadArgs),
+    /// Encrypted and redundant volumes into device memory, beside the plain file and the CPU.
+    #[command(after_help = exit::CODES)]
+    Volume(VolumeArgs),
     /// Planners on random residencies: how near they come to their optimum, and how long they take.
     #[command(after_help = exit::CODES)]
     Plan(PlanArgs),

@@ -54,6 +54,7 @@ fn run(args: &Args) -> Result<(), exit::Failure> {
         Command::Bench(BenchCommand::Write(options)) => bench::write::run(args, options, &cancel),
         Command::Bench(BenchCommand::Disparity(options)) => bench::disparity::run(args, options, &cancel),
         Command::Bench(BenchCommand::Small(options)) => bench::small::run(args, options, &cancel),
+        Command::Bench(BenchCommand::Volume(options)) => bench::volume::run(args, options, &cancel),
         Command::Bench(BenchCommand::Spread(options)) => bench::spread::run(args, options, &cancel),
         Command::Bench(BenchCommand::Plan(options)) => bench::plan::run(args, options, &cancel),
     }

@@ -27,6 +27,7 @@ pub mod small;
 pub mod spread;
 mod states;
 mod table;
+pub mod volume;
 pub mod write;
 
 use crate::args::{Args, BenchArgs};
