@@ -12,7 +12,7 @@ use crate::resources::{cpu_s_per_gb, cpu_seconds, gb_per_s};
 use crate::{output, signals, size};
 use bifolio_device::{Allocation, Device, Event, PinnedBuffer, Stream, open};
 use bifolio_io::cache_state::{evict, load, write_incompressible};
-use bifolio_io::{Cancel, OpenFile, ReadOptions, Router};
+use bifolio_io::{Cancel, OpenFile, ReadOptions, Router, RouterOptions};
 use bifolio_volume::md::{Content, CreateOptions, Raid6, Rotation};
 use bifolio_volume::{BlockDevice, FileDevice, FormatOptions, Loader, Luks, Pbkdf};
 use clap::Args as ClapArgs;
@@ -137,7 +137,10 @@ pub fn run(args: &Args, options: &VolumeArgs, cancel: &Cancel) -> Result<(), Fai
     let maker = Maker { options, folder: place.path().to_owned(), bytes, cancel };
     let ways = maker.ways()?;
     let plain = read::open_file(&maker.path("plain"), &device)?;
-    let router = Arc::new(read::router(&device, &plain, &options.router, cancel)?);
+    // Ranges that are read again and again would stay pinned: such pages cannot be dropped, and it is a volume's first
+    // pass that is measured.
+    let router = RouterOptions { mapped_bytes: 0, ..read::router_options(&device, &plain, &options.router, cancel)? };
+    let router = Arc::new(Router::new(&device, router));
     let memory = device.alloc(bytes)?;
     let bench = Bench { router: &router, memory: &memory, cancel };
     let steps = ways.len() as u64 * options.states.len() as u64 * u64::from(options.repetitions);
