@@ -31,14 +31,14 @@ trap stop EXIT
 
 printf 'a passphrase' >"$work/key"
 head -c "${mib}M" /dev/urandom >"$work/random"
-new_image() { # new_image NAME TYPE OPTION...
-    truncate -s "$((mib + 16))M" "$work/$1"
-    cryptsetup luksFormat -q --type "$2" "${@:3}" --key-size 512 "$work/$1" "$work/key"
+new_image() { # new_image NAME TYPE HEADER_MIB OPTION... : every volume has as much room
+    truncate -s "$((mib + $3))M" "$work/$1"
+    cryptsetup luksFormat -q --type "$2" "${@:4}" --key-size 512 "$work/$1" "$work/key"
 }
 cheap_argon2=(--pbkdf argon2id --pbkdf-memory 32 --pbkdf-force-iterations 4 --pbkdf-parallel 1)
-new_image luks2-4096 luks2 --sector-size 4096 "${cheap_argon2[@]}"
-new_image luks2-512 luks2 --sector-size 512 "${cheap_argon2[@]}"
-new_image luks1 luks1 --pbkdf-force-iterations 1000
+new_image luks2-4096 luks2 16 --sector-size 4096 "${cheap_argon2[@]}"
+new_image luks2-512 luks2 16 --sector-size 512 "${cheap_argon2[@]}"
+new_image luks1 luks1 2 --pbkdf-force-iterations 1000
 truncate -s "${mib}M" "$work/plain"
 
 names=()
@@ -60,7 +60,6 @@ export_ours() { # export_ours NAME IMAGE
 export_ours bifolio-luks2-4096 luks2-4096
 export_ours bifolio-luks2-512 luks2-512
 export_ours bifolio-luks1 luks1
-# Filters run as many requests at a time as plugins; the filter's key comes from a file.
 start nbdkit-luks-filter-luks1 nbdkit -f --exit-with-parent -U "$work/socket-nbdkit-luks-filter-luks1" \
     --filter=luks file "$work/luks1" passphrase=+"$work/key"
 if command -v qemu-nbd >/dev/null; then

@@ -84,17 +84,24 @@ impl Volumes {
         output.stdout
     }
 
+    /// The command, with the plugin that was built for this test: where cargo puts what it builds for all, there may
+    /// be an older one.
+    fn command(&self, args: &[&str]) -> Command {
+        let folder = Path::new(env!("CARGO_BIN_EXE_bifolio")).parent().unwrap();
+        let mut command = self.place.command(args);
+        command.env("BIFOLIO_NBDKIT_PLUGIN", folder.join("deps/libbifolio_nbdkit.so"));
+        command
+    }
+
     /// Starts an export, and waits until it says where.
     fn export(&self, image: &Path, options: &[&str]) -> Export {
         let image = text(image);
         let args = [&["volume", "export", &image, "--key-file", &self.key], options].concat();
-        let mut command = self.place.command(&args);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = self.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        if line.is_empty() {
-            panic!("{:?}", child.wait_with_output());
-        }
+        let ended = line.is_empty().then(|| child.wait());
+        assert!(ended.is_none(), "{ended:?}: {:?}", child.stderr.take().map(std::io::read_to_string));
         Export { child, place: line.trim_end().to_owned() }
     }
 }
@@ -258,7 +265,7 @@ fn nbd_clients_read_and_write_an_export() {
     assert_eq!(mode & 0o022, 0, "nobody but its owner may connect, for which Linux asks for the right to write");
     let other = format!("unix:{}", text(&socket));
     let second = ["volume", "export", &text(&image), "--key-file", &volumes.key, "--nbd", &other];
-    assert!(sentence(&volumes.place.run(&second), 1).contains("somebody serves"));
+    assert!(sentence(&volumes.command(&second).output().unwrap(), 1).contains("somebody serves"));
 
     run("nbdcopy", &[&uri, &volumes.text("copy")]);
     assert!(std::fs::read(volumes.path("copy")).unwrap() == content);
@@ -367,11 +374,11 @@ fn exports_that_cannot_begin_say_why() {
     let image = text(&volumes.filled("disk.img", b"content"));
     let nbd = format!("unix:{}", volumes.text("socket"));
     let base = ["volume", "export", &image, "--key-file", &volumes.key];
-    let export = |options: &[&str]| volumes.place.command(&[&base[..], options].concat());
+    let export = |options: &[&str]| volumes.command(&[&base[..], options].concat());
 
     std::fs::write(volumes.path("wrong"), "wrong").unwrap();
     let wrong = ["volume", "export", &image, "--key-file", &volumes.text("wrong"), "--nbd", &nbd];
-    let refused = sentence(&volumes.place.run(&wrong), 1);
+    let refused = sentence(&volumes.command(&wrong).output().unwrap(), 1);
     assert!(refused.contains("no keyslot") && refused.contains("disk.img"), "{refused}");
     let no_program = sentence(&export(&["--nbd", &nbd]).env("PATH", "").output().unwrap(), 3);
     assert!(no_program.contains("nbdkit is not installed"), "{no_program}");

@@ -222,11 +222,7 @@ fn plugin() -> Result<PathBuf, Failure> {
     }
     let exe = std::env::current_exe().and_then(|exe| exe.canonicalize()).unwrap_or_default();
     let folder = exe.parent().unwrap_or(Path::new("/"));
-    let places = [
-        folder.join("../lib/bifolio/nbdkit-bifolio-plugin.so"),
-        folder.join("libbifolio_nbdkit.so"),
-        folder.join("deps/libbifolio_nbdkit.so"),
-    ];
+    let places = [folder.join("../lib/bifolio/nbdkit-bifolio-plugin.so"), folder.join("libbifolio_nbdkit.so")];
     places.iter().find(|place| place.exists()).cloned().ok_or_else(|| {
         let detail = format!(
             "the plugin for nbdkit is neither {} nor {}; install it with the command, or name it in {PLUGIN_VARIABLE}",
