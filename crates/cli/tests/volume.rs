@@ -346,6 +346,45 @@ fn what_was_flushed_survives_a_killed_server() {
 }
 
 #[test]
+fn a_killed_command_takes_its_server_along() {
+    if !has(&["cryptsetup", "nbdkit"]) {
+        return;
+    }
+    let volumes = Volumes::new();
+    let image = volumes.filled("disk.img", &draw(MIB));
+    let export = volumes.export(&image, &["--nbd", &format!("unix:{}", volumes.text("socket"))]);
+    let server = export.server();
+    export.signal("KILL");
+    let _ = export.wait();
+    let is_gone = || match std::fs::read_to_string(format!("/proc/{server}/stat")) {
+        // Where nobody waits for orphans they stay as zombies.
+        Ok(stat) => stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')),
+        Err(_) => true,
+    };
+    until("nbdkit ends", is_gone);
+}
+
+#[test]
+fn an_image_has_one_writer_at_a_time() {
+    if !has(&["cryptsetup", "nbdkit"]) {
+        return;
+    }
+    let volumes = Volumes::new();
+    let content = draw(MIB);
+    let image = volumes.filled("disk.img", &content);
+    let socket = |name| format!("unix:{}", volumes.text(name));
+    let first = volumes.export(&image, &["--nbd", &socket("first")]);
+    let second = ["volume", "export", &text(&image), "--key-file", &volumes.key, "--nbd", &socket("second")];
+    assert!(sentence(&volumes.command(&second).output().unwrap(), 1).contains("open for writing"));
+    let anew = ["volume", "create", "luks2", &text(&image), "--key-file", &volumes.key, "--force"];
+    assert!(sentence(&volumes.command(&anew).output().unwrap(), 1).contains("open for writing"));
+    assert!(volumes.content(&image) == content, "readers are not in the way");
+    volumes.export(&image, &["--read-only", "--nbd", &socket("second")]).end();
+    first.end();
+    volumes.export(&image, &["--nbd", &socket("second")]).end();
+}
+
+#[test]
 fn an_export_for_reading_refuses_writes() {
     if !has(&["cryptsetup", "nbdkit", "nbdcopy"]) {
         return;

@@ -24,4 +24,4 @@ pub use block::{BlockDevice, Geometry};
 pub use error::{Error, ErrorKind, Result};
 pub use file::FileDevice;
 pub use luks::{FormatOptions, Keyslot, Luks, LuksInfo, Pbkdf, Unlock};
-pub use open::{AskKey, Layer, OpenOptions, Opened, describe, open};
+pub use open::{AskKey, Layer, OpenOptions, Opened, claim, describe, open};
