@@ -70,6 +70,14 @@ look_for_test() {
         PATH=$PATH:/usr/sbin:/sbin has_command mkfs.xfs || lacks "mkfs.xfs, to test on xfs" xfsprogs
         PATH=$PATH:/usr/sbin:/sbin has_command mkfs.btrfs || lacks "mkfs.btrfs, to test on btrfs" btrfs-progs
     fi
+    # Programs that volumes are tested with; cryptsetup brings the library that reads their headers.
+    PATH=$PATH:/usr/sbin:/sbin has_command cryptsetup || lacks "cryptsetup, to test LUKS volumes with" cryptsetup-bin
+    has_command qemu-img && has_command qemu-io || lacks "qemu-img and qemu-io, to test volumes with" qemu-utils
+    PATH=$PATH:/usr/sbin:/sbin has_command nbdkit || lacks "nbdkit, which serves volumes by NBD" nbdkit
+    [ -e /usr/include/nbdkit-plugin.h ] || lacks "nbdkit's header, which its plugin is compared with" nbdkit-plugin-dev
+    has_command nbdcopy || lacks "nbdcopy, a client of NBD" libnbd-bin
+    has_command fio || lacks "fio, which verifies what it writes" fio
+    has_command fusermount3 || lacks "fusermount3, which mounts volumes for users" fuse3
     if ! has_command python3; then
         lacks "python3 with pip, which runs the tests of the Python package" python3 python3-pip
     elif ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then

@@ -4,6 +4,7 @@ use crate::md::{self, Raid6};
 use crate::{BlockDevice, Error, ErrorKind, FileDevice, Luks, LuksInfo, Result, Unlock};
 use serde::Serialize;
 use std::fmt;
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -137,11 +138,41 @@ fn below(paths: &[PathBuf], writable: bool) -> Result<(Arc<dyn BlockDevice>, Vec
     let mut layers = Vec::new();
     for path in paths {
         let file = FileDevice::open(path, writable)?;
+        if writable {
+            claim(&file)?;
+        }
         layers.push(Layer::File { path: path.clone(), size: file.geometry().size });
         files.push(Arc::new(file) as Arc<dyn BlockDevice>);
     }
     let device = assemble(files, writable, &mut layers)?;
     Ok((device, layers))
+}
+
+/// Makes sure that no other process of ours writes to a file, for as long as it is open: two who keep their own idea of
+/// which sectors are in use would mix them. cryptsetup and QEMU have locks of their own, which this is not.
+///
+/// # Errors
+/// `BadUse` if somebody has claimed it.
+pub fn claim(file: &FileDevice) -> Result<()> {
+    let lock = libc::flock64 {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        // A byte that no file has, so that programs that lock parts of it are not in the way.
+        l_start: i64::MAX - 1,
+        l_len: 1,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open, and the structure is read only.
+    let done = unsafe { libc::fcntl(file.file().as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+    let error = std::io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EACCES) if done != 0 => {
+            let detail = "another bifolio has it open for writing; end that, or open it for reading only";
+            Err(Error::new(ErrorKind::BadUse, file.name(), detail))
+        }
+        // Some file systems have no locks.
+        _ => Ok(()),
+    }
 }
 
 /// The device that members make up; one file is its own.

@@ -596,6 +596,10 @@ fn devices_that_cannot_hold_a_volume_are_refused() {
     assert_eq!(kind(17 * MIB + 512, &options(512, 4096)), ErrorKind::BadUse);
     assert_eq!(kind(17 * MIB, &options(384, 512)), ErrorKind::BadUse);
     assert_eq!(kind(17 * MIB, &options(512, 8192)), ErrorKind::BadUse);
+    let full = Arc::new(FaultyDevice::new("image", vec![7; 17 * MIB]));
+    full.set_faults(Faults { is_full: true, ..Faults::default() });
+    let error = Luks::format(full, SECRET, &options(512, 512)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
     let label = Some("x".repeat(48));
     assert_eq!(kind(17 * MIB, &FormatOptions { label, ..options(512, 512) }), ErrorKind::BadUse);
 }

@@ -84,6 +84,7 @@ fn refuse_used(options: &Luks2Args) -> Result<(), Failure> {
 
 fn make(options: &Luks2Args) -> Result<LuksInfo, Failure> {
     let device = Arc::new(FileDevice::open(&options.image, true)?);
+    bifolio_volume::claim(&device)?;
     let secret = match &options.key_file {
         Some(file) => secret::key(Some(file), "")?,
         None => secret::ask_twice(&format!("New passphrase of {}", options.image.display()))?,

@@ -1,7 +1,7 @@
 //! `bifolio volume export --nbd`: nbdkit with our plugin, from its start to its end.
 //!
 //! The key goes to nbdkit through a file in memory that only it inherits. nbdkit ends with this process, however that
-//! ends, and the socket can be used by its owner only.
+//! ends. The socket gets the mode that nbdkit gives it, by which only its owner can connect.
 
 use super::export::TICK;
 use super::{ExportArgs, ask};
@@ -164,19 +164,14 @@ fn command(
     let fd = key.map(AsRawFd::as_raw_fd);
     if let Some(fd) = fd {
         command.arg(format!("key={fd}"));
+        let inherit = move || {
+            // SAFETY: safe after a fork, takes no memory, and the descriptor is open.
+            unsafe { libc::fcntl(fd, libc::F_SETFD, 0) };
+            Ok(())
+        };
+        // SAFETY: the closure calls nothing that a child may not call after a fork.
+        unsafe { command.pre_exec(inherit) };
     }
-    let before = move || {
-        // SAFETY: both calls are safe after a fork and take no memory.
-        unsafe {
-            libc::umask(0o077);
-            if let Some(fd) = fd {
-                libc::fcntl(fd, libc::F_SETFD, 0);
-            }
-        }
-        Ok(())
-    };
-    // SAFETY: the closure calls nothing that a child may not call after a fork.
-    unsafe { command.pre_exec(before) };
     command
 }
 
@@ -227,11 +222,7 @@ fn plugin() -> Result<PathBuf, Failure> {
     }
     let exe = std::env::current_exe().and_then(|exe| exe.canonicalize()).unwrap_or_default();
     let folder = exe.parent().unwrap_or(Path::new("/"));
-    let places = [
-        folder.join("../lib/bifolio/nbdkit-bifolio-plugin.so"),
-        folder.join("libbifolio_nbdkit.so"),
-        folder.join("deps/libbifolio_nbdkit.so"),
-    ];
+    let places = [folder.join("../lib/bifolio/nbdkit-bifolio-plugin.so"), folder.join("libbifolio_nbdkit.so")];
     places.iter().find(|place| place.exists()).cloned().ok_or_else(|| {
         let detail = format!(
             "the plugin for nbdkit is neither {} nor {}; install it with the command, or name it in {PLUGIN_VARIABLE}",

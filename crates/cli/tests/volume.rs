@@ -1,0 +1,533 @@
+//! The command on volumes: what it makes, prints and exports, with the programs that others use.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use support::{json, sentence};
+
+const MIB: usize = 1 << 20;
+const SECRET: &str = "correct horse battery";
+
+/// Whether programs are there. Without them the test says that it is skipped; `make test` sets
+/// `BIFOLIO_TEST_REQUIRE_ALL`, so there a missing program is a failure.
+fn has(programs: &[&str]) -> bool {
+    let folders: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .collect();
+    let missing = programs.iter().find(|program| !folders.iter().any(|folder| folder.join(program).is_file()));
+    let required = std::env::var_os("BIFOLIO_TEST_REQUIRE_ALL").is_some_and(|value| value == "1");
+    if let Some(program) = missing {
+        assert!(!required, "{program} is missing; scripts/setup.sh test installs it");
+        eprintln!("skipped: {program} is missing; scripts/setup.sh test installs it");
+    }
+    missing.is_none()
+}
+
+/// Content without a pattern, other in every run.
+fn draw(len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    std::fs::File::open("/dev/urandom").unwrap().read_exact(&mut bytes).unwrap();
+    bytes
+}
+
+/// A folder with a key file.
+struct Volumes {
+    place: support::Place,
+    key: String,
+}
+
+impl Volumes {
+    fn new() -> Self {
+        let place = support::Place::new();
+        let key = place.dir.path().join("key");
+        std::fs::write(&key, SECRET).unwrap();
+        Self { key: text(&key), place }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.place.dir.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        text(&self.path(name))
+    }
+
+    /// A volume with cheap keyslots, and room for `bytes`.
+    fn create(&self, name: &str, bytes: usize) -> Output {
+        let size = (bytes.next_multiple_of(4096) + (16 << 20)).to_string();
+        let cheap = ["--pbkdf-memory", "32", "--pbkdf-force-iterations", "4", "--pbkdf-parallel", "1"];
+        let image = self.text(name);
+        let args = ["volume", "create", "luks2", &image, "--size", &size, "--key-file", &self.key];
+        self.place.run(&[&args[..], &cheap].concat())
+    }
+
+    /// A volume with content, written through the library.
+    fn filled(&self, name: &str, content: &[u8]) -> PathBuf {
+        assert!(self.create(name, content.len()).status.success());
+        let file = bifolio_volume::FileDevice::open(self.path(name), true).unwrap();
+        let luks = bifolio_volume::Luks::open(std::sync::Arc::new(file), SECRET.as_bytes()).unwrap();
+        bifolio_volume::BlockDevice::write(&luks, 0, content).unwrap();
+        self.path(name)
+    }
+
+    fn cat(&self, image: &Path, options: &[&str]) -> Output {
+        self.place.run(&[&["volume", "cat", &text(image), "--key-file", &self.key], options].concat())
+    }
+
+    fn content(&self, image: &Path) -> Vec<u8> {
+        let output = self.cat(image, &[]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    }
+
+    /// The command, with the plugin that was built for this test: where cargo puts what it builds for all, there may
+    /// be an older one.
+    fn command(&self, args: &[&str]) -> Command {
+        let folder = Path::new(env!("CARGO_BIN_EXE_bifolio")).parent().unwrap();
+        let mut command = self.place.command(args);
+        command.env("BIFOLIO_NBDKIT_PLUGIN", folder.join("deps/libbifolio_nbdkit.so"));
+        command
+    }
+
+    /// Starts an export, and waits until it says where.
+    fn export(&self, image: &Path, options: &[&str]) -> Export {
+        let image = text(image);
+        let args = [&["volume", "export", &image, "--key-file", &self.key], options].concat();
+        let mut child = self.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let ended = line.is_empty().then(|| child.wait());
+        assert!(ended.is_none(), "{ended:?}: {:?}", child.stderr.take().map(std::io::read_to_string));
+        Export { child, place: line.trim_end().to_owned() }
+    }
+}
+
+struct Export {
+    child: Child,
+    /// A URI, or a path.
+    place: String,
+}
+
+impl Export {
+    /// nbdkit, which the command has started.
+    fn server(&self) -> u32 {
+        let id = self.child.id();
+        let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+        children.split_whitespace().next().unwrap().parse().unwrap()
+    }
+
+    fn signal(&self, name: &str) {
+        signal(self.child.id(), name);
+    }
+
+    fn wait(self) -> Output {
+        self.child.wait_with_output().unwrap()
+    }
+
+    /// Interrupts it; it has to end well.
+    #[track_caller]
+    fn end(self) {
+        self.signal("TERM");
+        let output = self.wait();
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+fn signal(id: u32, name: &str) {
+    assert!(Command::new("kill").args([&format!("-{name}"), &id.to_string()]).status().unwrap().success());
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+#[track_caller]
+fn run(program: &str, args: &[&str]) -> Output {
+    let output = Command::new(program).args(args).output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{program} {args:?}: {out}{err}");
+    output
+}
+
+/// Waits for what has to come; a minute is never.
+#[track_caller]
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_volume_is_made_described_and_not_overwritten_unasked() {
+    if !has(&["cryptsetup"]) {
+        return;
+    }
+    let volumes = Volumes::new();
+    let made = volumes.create("disk.img", 4 * MIB);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let image = volumes.text("disk.img");
+    let info = json(&volumes.place.run(&["volume", "info", "--json", &image]));
+    assert_eq!(info["layers"][0]["layer"], "file");
+    let luks = &info["layers"][1];
+    assert_eq!((&luks["layer"], &luks["version"], &luks["sector_bytes"]), (&"luks".into(), &2.into(), &4096.into()));
+    assert_eq!((&luks["payload_bytes"], &luks["key_bits"]), (&(4 * MIB).into(), &512.into()));
+    assert_eq!(luks["keyslots"][0]["memory_kib"], 32);
+    let output = volumes.place.run(&["volume", "info", &image]);
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(printed.contains("aes-xts-plain64") && printed.contains("argon2id"), "{printed}");
+
+    let again = ["volume", "create", "luks2", &image, "--key-file", &volumes.key];
+    let refused = sentence(&volumes.place.run(&again), 1);
+    assert!(refused.contains("LUKS volume already") && refused.contains("--force"), "{refused}");
+    std::fs::write(volumes.path("used.img"), vec![1; 20 * MIB]).unwrap();
+    let used = ["volume", "create", "luks2", &volumes.text("used.img"), "--key-file", &volumes.key];
+    assert!(sentence(&volumes.place.run(&used), 1).contains("--force"));
+    assert!(std::fs::read(volumes.path("used.img")).unwrap() == vec![1; 20 * MIB]);
+    let force = ["--force", "--pbkdf-memory", "32", "--pbkdf-force-iterations", "4"];
+    assert!(volumes.place.run(&[&used[..], &force].concat()).status.success());
+
+    let none = ["volume", "create", "luks2", &volumes.text("none.img"), "--key-file", &volumes.key];
+    assert!(sentence(&volumes.place.run(&none), 2).contains("--size"));
+    assert!(sentence(&volumes.create("small.img", 0), 1).contains("header"));
+    assert!(!volumes.path("small.img").exists(), "nothing is left behind");
+}
+
+#[test]
+fn content_comes_out_whole_and_in_parts() {
+    if !has(&["cryptsetup"]) {
+        return;
+    }
+    let volumes = Volumes::new();
+    let content = draw(9 * MIB);
+    let image = volumes.filled("disk.img", &content);
+    assert!(volumes.content(&image) == content);
+    for (offset, length) in [(0, 0), (1, 1), (4097, 5 * MIB + 3), (9 * MIB - 1, 100), (9 * MIB, 5)] {
+        let output = volumes.cat(&image, &["--offset", &offset.to_string(), "--length", &length.to_string()]);
+        assert!(output.stdout == content[offset..(offset + length).min(content.len())], "{length} at {offset}");
+    }
+    assert!(sentence(&volumes.cat(&image, &["--offset", "1G"]), 1).contains("offset 1073741824"));
+
+    let command = ["volume", "cat", &text(&image), "--key-file", &volumes.key];
+    let mut piped = volumes.place.command(&command);
+    let mut child = piped.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdout.take().unwrap().read_exact(&mut [0; 10]).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "a reader that has seen enough is no error");
+
+    std::fs::write(volumes.path("wrong"), "wrong").unwrap();
+    let wrong = ["volume", "cat", &text(&image), "--key-file", &volumes.text("wrong")];
+    let refused = sentence(&volumes.place.run(&wrong), 1);
+    assert!(refused.contains("no keyslot"), "{refused}");
+    // Plain files have content too, and need no key.
+    std::fs::write(volumes.path("plain"), "plain").unwrap();
+    assert_eq!(volumes.place.run(&["volume", "cat", &volumes.text("plain")]).stdout, b"plain");
+    let two = ["volume", "info", &text(&image), &volumes.text("plain")];
+    assert!(sentence(&volumes.place.run(&two), 1).contains("not members"));
+}
+
+#[test]
+fn a_passphrase_can_come_through_standard_input() {
+    if !has(&["cryptsetup"]) {
+        return;
+    }
+    let volumes = Volumes::new();
+    let image = volumes.filled("disk.img", b"content");
+    let mut command = volumes.place.command(&["volume", "cat", &text(&image), "--length", "7"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    // Without --key-file it is a line, as typed; with `--key-file -` all bytes would count.
+    child.stdin.take().unwrap().write_all(format!("{SECRET}\n").as_bytes()).unwrap();
+    assert_eq!(child.wait_with_output().unwrap().stdout, b"content");
+}
+
+#[test]
+fn nbd_clients_read_and_write_an_export() {
+    if !has(&["cryptsetup", "nbdkit", "nbdcopy", "qemu-io"]) {
+        return;
+    }
+    let volumes = Volumes::new();
+    let mut content = draw(8 * MIB);
+    let image = volumes.filled("disk.img", &content);
+    let socket = volumes.path("socket");
+    let export = volumes.export(&image, &["--nbd", &format!("unix:{}", text(&socket))]);
+    let uri = export.place.clone();
+    for place in ["cmdline", "environ"] {
+        let of_server = std::fs::read(format!("/proc/{}/{place}", export.server())).unwrap();
+        let secret = SECRET.as_bytes();
+        assert!(!of_server.windows(secret.len()).any(|part| part == secret), "the key is in its {place}");
+    }
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).unwrap().permissions());
+    assert_eq!(mode & 0o022, 0, "nobody but its owner may connect, for which Linux asks for the right to write");
+    let other = format!("unix:{}", text(&socket));
+    let second = ["volume", "export", &text(&image), "--key-file", &volumes.key, "--nbd", &other];
+    assert!(sentence(&volumes.command(&second).output().unwrap(), 1).contains("somebody serves"));
+
+    run("nbdcopy", &[&uri, &volumes.text("copy")]);
+    assert!(std::fs::read(volumes.path("copy")).unwrap() == content);
+    content = draw(8 * MIB);
+    std::fs::write(volumes.path("new"), &content).unwrap();
+    run("nbdcopy", &["--flush", &volumes.text("new"), &uri]);
+    let script =
+        ["-c", "write -P 7 1000 5000", "-c", "flush", "-c", "read -P 7 1000 5000", "-c", "write -f -P 9 8K 4K"];
+    let printed = run("qemu-io", &[&["-f", "raw"], &script[..], &[&uri]].concat());
+    assert!(!String::from_utf8_lossy(&printed.stdout).contains("failed"), "{printed:?}");
+    content[1000..6000].fill(7);
+    content[8192..12288].fill(9);
+    export.end();
+    assert!(!socket.exists());
+    assert!(volumes.content(&image) == content);
+}
+
+#[test]
+fn fio_verifies_what_it_writes_to_an_export() {
+    if !has(&["cryptsetup", "nbdkit", "fio"]) {
+        return;
+    }
+    let engines = run("fio", &["--enghelp"]);
+    if !String::from_utf8_lossy(&engines.stdout).contains("nbd") {
+        eprintln!("skipped: this fio has no engine for NBD");
+        return;
+    }
+    let volumes = Volumes::new();
+    let image = volumes.filled("disk.img", &draw(16 * MIB));
+    let export = volumes.export(&image, &["--nbd", &format!("unix:{}", volumes.text("socket"))]);
+    let job = ["--name=verify", "--ioengine=nbd", "--rw=randrw", "--bsrange=512-128k", "--bs_unaligned", "--iodepth=8"];
+    let check = ["--verify=crc32c", "--size=16M", "--do_verify=1", "--verify_fatal=1", "--randrepeat=0"];
+    run("fio", &[&job[..], &check, &[&format!("--uri={}", export.place)]].concat());
+    export.end();
+}
+
+#[test]
+fn what_was_flushed_survives_a_killed_server() {
+    if !has(&["cryptsetup", "nbdkit", "nbdcopy", "qemu-io"]) {
+        return;
+    }
+    let volumes = Volumes::new();
+    let half = 8 * MIB;
+    let image = volumes.filled("disk.img", &vec![0; 2 * half]);
+    let export = volumes.export(&image, &["--nbd", &format!("unix:{}", volumes.text("socket"))]);
+    let kept = draw(half);
+    std::fs::write(volumes.path("kept"), &kept).unwrap();
+    run("nbdcopy", &["--flush", &volumes.text("kept"), &export.place]);
+    // Load on the other half, without end.
+    let writes = "write -q -P 5 8M 4M\n".repeat(10_000);
+    let mut load = Command::new("qemu-io");
+    load.args(["-f", "raw", &export.place]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut load = load.spawn().unwrap();
+    let mut input = load.stdin.take().unwrap();
+    let feeder = std::thread::spawn(move || {
+        let _ = input.write_all(writes.as_bytes());
+    });
+    let server = export.server();
+    until("the load begins", || {
+        let file = std::fs::File::open(&image).unwrap();
+        let mut now = [0; 4096];
+        file.read_exact_at(&mut now, (16 * MIB + half) as u64).unwrap();
+        std::thread::sleep(Duration::from_millis(30));
+        let mut later = [0; 4096];
+        file.read_exact_at(&mut later, (16 * MIB + half + 2 * MIB) as u64).unwrap();
+        std::fs::read(format!("/proc/{server}/stat")).is_ok() && now != later
+    });
+    signal(server, "KILL");
+    let output = export.wait();
+    assert_eq!(output.status.code(), Some(1), "the command says that its server has gone");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("nbdkit has ended"), "{output:?}");
+    let _ = load.kill();
+    let _ = load.wait();
+    feeder.join().unwrap();
+    assert!(volumes.content(&image)[..half] == kept);
+    // The socket that was left behind is no obstacle.
+    volumes.export(&image, &["--nbd", &format!("unix:{}", volumes.text("socket"))]).end();
+}
+
+#[test]
+fn a_killed_command_takes_its_server_along() {
+    if !has(&["cryptsetup", "nbdkit"]) {
+        return;
+    }
+    let volumes = Volumes::new();
+    let image = volumes.filled("disk.img", &draw(MIB));
+    let export = volumes.export(&image, &["--nbd", &format!("unix:{}", volumes.text("socket"))]);
+    let server = export.server();
+    export.signal("KILL");
+    let _ = export.wait();
+    let is_gone = || match std::fs::read_to_string(format!("/proc/{server}/stat")) {
+        // Where nobody waits for orphans they stay as zombies.
+        Ok(stat) => stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')),
+        Err(_) => true,
+    };
+    until("nbdkit ends", is_gone);
+}
+
+#[test]
+fn an_image_has_one_writer_at_a_time() {
+    if !has(&["cryptsetup", "nbdkit"]) {
+        return;
+    }
+    let volumes = Volumes::new();
+    let content = draw(MIB);
+    let image = volumes.filled("disk.img", &content);
+    let socket = |name| format!("unix:{}", volumes.text(name));
+    let first = volumes.export(&image, &["--nbd", &socket("first")]);
+    let second = ["volume", "export", &text(&image), "--key-file", &volumes.key, "--nbd", &socket("second")];
+    assert!(sentence(&volumes.command(&second).output().unwrap(), 1).contains("open for writing"));
+    let anew = ["volume", "create", "luks2", &text(&image), "--key-file", &volumes.key, "--force"];
+    assert!(sentence(&volumes.command(&anew).output().unwrap(), 1).contains("open for writing"));
+    assert!(volumes.content(&image) == content, "readers are not in the way");
+    volumes.export(&image, &["--read-only", "--nbd", &socket("second")]).end();
+    first.end();
+    volumes.export(&image, &["--nbd", &socket("second")]).end();
+}
+
+#[test]
+fn an_export_for_reading_refuses_writes() {
+    if !has(&["cryptsetup", "nbdkit", "nbdcopy"]) {
+        return;
+    }
+    let volumes = Volumes::new();
+    let content = draw(MIB);
+    let image = volumes.filled("disk.img", &content);
+    let before = std::fs::read(&image).unwrap();
+    let socket = format!("unix:{}", volumes.text("socket"));
+    let export = volumes.export(&image, &["--read-only", "--nbd", &socket]);
+    std::fs::write(volumes.path("new"), draw(MIB)).unwrap();
+    let refused = Command::new("nbdcopy").args([&volumes.text("new"), &export.place]).output().unwrap();
+    assert!(!refused.status.success());
+    run("nbdcopy", &[&export.place, &volumes.text("copy")]);
+    assert!(std::fs::read(volumes.path("copy")).unwrap() == content);
+    export.end();
+    assert!(std::fs::read(&image).unwrap() == before);
+}
+
+#[test]
+fn exports_that_cannot_begin_say_why() {
+    if !has(&["cryptsetup", "nbdkit"]) {
+        return;
+    }
+    let volumes = Volumes::new();
+    let image = text(&volumes.filled("disk.img", b"content"));
+    let nbd = format!("unix:{}", volumes.text("socket"));
+    let base = ["volume", "export", &image, "--key-file", &volumes.key];
+    let export = |options: &[&str]| volumes.command(&[&base[..], options].concat());
+
+    std::fs::write(volumes.path("wrong"), "wrong").unwrap();
+    let wrong = ["volume", "export", &image, "--key-file", &volumes.text("wrong"), "--nbd", &nbd];
+    let refused = sentence(&volumes.command(&wrong).output().unwrap(), 1);
+    assert!(refused.contains("no keyslot") && refused.contains("disk.img"), "{refused}");
+    let no_program = sentence(&export(&["--nbd", &nbd]).env("PATH", "").output().unwrap(), 3);
+    assert!(no_program.contains("nbdkit is not installed"), "{no_program}");
+    let no_plugin = export(&["--nbd", &nbd]).env("BIFOLIO_NBDKIT_PLUGIN", "/none.so").output().unwrap();
+    assert!(sentence(&no_plugin, 1).contains("/none.so"));
+    assert!(sentence(&export(&["--ublk"]).output().unwrap(), 3).contains("--nbd"));
+    assert!(sentence(&export(&["--nbd", "tcp:1"]).output().unwrap(), 2).contains("unix:PATH"));
+    assert_eq!(export(&[]).output().unwrap().status.code(), Some(2), "where to has to be said");
+    std::fs::write(volumes.path("file"), "in the way").unwrap();
+    let taken = format!("unix:{}", volumes.text("file"));
+    assert!(sentence(&export(&["--nbd", &taken]).output().unwrap(), 1).contains("no socket"));
+    assert!(sentence(&export(&["--mount", &volumes.text("none")]).output().unwrap(), 1).contains("none"));
+    if Path::new("/dev/fuse").exists() {
+        let used = text(volumes.place.dir.path());
+        assert!(sentence(&export(&["--mount", &used]).output().unwrap(), 1).contains("not empty"));
+    }
+}
+
+/// Whether folders can be mounted here.
+fn can_mount() -> bool {
+    let can = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
+    if !can {
+        eprintln!("skipped: /dev/fuse cannot be opened here");
+    }
+    can
+}
+
+fn is_mounted(folder: &Path) -> bool {
+    std::fs::read_to_string("/proc/self/mounts").unwrap().contains(&text(&folder.canonicalize().unwrap()))
+}
+
+#[test]
+fn a_mounted_volume_is_a_file_of_fixed_size() {
+    if !has(&["cryptsetup"]) || !can_mount() {
+        return;
+    }
+    let volumes = Volumes::new();
+    let mut content = draw(5 * MIB);
+    let image = volumes.filled("disk.img", &content);
+    let folder = volumes.path("folder");
+    std::fs::create_dir(&folder).unwrap();
+    let export = volumes.export(&image, &["--mount", &text(&folder)]);
+    let file = PathBuf::from(&export.place);
+    assert_eq!(file, folder.join("disk.img"));
+    let names: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["disk.img"]);
+    assert!(std::fs::read(&file).unwrap() == content);
+
+    let open = std::fs::OpenOptions::new().read(true).write(true).open(&file).unwrap();
+    for (at, len) in [(0, 1), (4095, 2), (123_457, 2 * MIB + 5), (5 * MIB - 3, 3)] {
+        let change = draw(len);
+        open.write_all_at(&change, at as u64).unwrap();
+        content[at..at + len].copy_from_slice(&change);
+        let mut back = vec![0; len];
+        open.read_exact_at(&mut back, at as u64).unwrap();
+        assert!(back == change);
+    }
+    open.sync_all().unwrap();
+    assert_eq!(open.read_at(&mut [0; 10], 5 * MIB as u64 + 7).unwrap(), 0, "nothing beyond the end");
+    assert_eq!(open.write_at(&[1; 10], 5 * MIB as u64 - 4).unwrap(), 4, "as much as there is room");
+    content[5 * MIB - 4..].fill(1);
+    let beyond = open.write_at(&[1], 5 * MIB as u64).unwrap_err();
+    assert_eq!(beyond.kind(), std::io::ErrorKind::StorageFull);
+    assert!(open.set_len(6 * MIB as u64).is_err());
+    drop(open);
+    assert!(std::fs::remove_file(&file).is_err() && std::fs::write(folder.join("new"), "x").is_err());
+    export.end();
+    assert!(!is_mounted(&folder));
+    assert!(volumes.content(&image) == content);
+}
+
+#[test]
+fn a_folder_is_unmounted_under_load_and_its_file_lives_on_for_those_who_have_it() {
+    if !has(&["cryptsetup"]) || !can_mount() {
+        return;
+    }
+    let volumes = Volumes::new();
+    let image = volumes.filled("disk.img", &vec![0; 4 * MIB]);
+    let folder = volumes.path("folder");
+    std::fs::create_dir(&folder).unwrap();
+    let export = volumes.export(&image, &["--mount", &text(&folder)]);
+    let open = std::fs::OpenOptions::new().read(true).write(true).open(&export.place).unwrap();
+    let content = draw(4 * MIB);
+    std::thread::scope(|scope| {
+        let (open, content) = (&open, &content);
+        let load = scope.spawn(move || {
+            for part in 0..4 * MIB / 4096 {
+                open.write_all_at(&content[part * 4096..][..4096], part as u64 * 4096).unwrap();
+            }
+        });
+        export.signal("TERM");
+        until("the folder is unmounted", || !is_mounted(&folder));
+        load.join().unwrap();
+    });
+    drop(open);
+    let output = export.wait();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(volumes.content(&image) == content);
+}
+
+#[test]
+fn a_folder_that_somebody_else_unmounts_ends_the_export() {
+    if !has(&["cryptsetup", "umount"]) || !can_mount() {
+        return;
+    }
+    let volumes = Volumes::new();
+    let image = volumes.filled("disk.img", b"content");
+    let folder = volumes.path("folder");
+    std::fs::create_dir(&folder).unwrap();
+    let export = volumes.export(&image, &["--mount", &text(&folder)]);
+    run("umount", &[&text(&folder)]);
+    assert_eq!(export.wait().status.code(), Some(0));
+}
