@@ -106,10 +106,11 @@ impl Raid6 {
             unreachable!("the freshest was chosen among the valid")
         };
         let stripes = newest.stripes;
-        let member = |given: usize| -> Option<Member> {
+        let mut devices: Vec<Option<Arc<dyn BlockDevice>>> = members.into_iter().map(Some).collect();
+        let mut member = |given: usize| -> Option<Member> {
             let superblock = superblocks[given].clone()?;
             let is_partial = superblock.recovered_bytes.is_some();
-            Some(Member { device: Arc::clone(&members[given]), superblock, is_partial })
+            Some(Member { device: devices[given].take()?, superblock, is_partial })
         };
         let by_role: Vec<Option<Member>> = by_role.into_iter().map(|given| member(given?)).collect();
         let name = name_of(&newest, by_role.iter().flatten().next());
@@ -128,7 +129,7 @@ impl Raid6 {
         };
         let shape = log_shape(&state, newest.layout, stripes);
         let left = match shape {
-            Some(shape) if state.is_dirty => log::find(shape, state.session(newest.array), &state.targets())?,
+            Some(shape) if state.is_dirty => log::find(shape, state.session(newest.array), &state.targets()),
             _ => None,
         };
         let log = shape.map(|shape| Log::new(shape, state.session(newest.array)));
@@ -419,7 +420,7 @@ impl BlockDevice for Raid6 {
             }
         }
         if self.log.as_ref().is_some_and(Log::is_worth_forgetting) {
-            self.forget_intents()?;
+            self.forget_intents();
         }
         Ok(())
     }
@@ -431,7 +432,7 @@ impl BlockDevice for Raid6 {
 }
 
 impl Raid6 {
-    fn forget_intents(&self) -> Result<()> {
+    fn forget_intents(&self) {
         // Nobody writes while the state is held.
         let state = self.state_mut();
         if state.flush().is_ok()
@@ -439,7 +440,6 @@ impl Raid6 {
         {
             log.forget();
         }
-        Ok(())
     }
 
     pub(super) fn check_broken(&self, state: &state::State) -> Result<()> {

@@ -116,6 +116,7 @@ fn agree(a: &[Role], b: &[Role]) -> bool {
 
 /// As mdadm writes it.
 pub(super) fn uuid(bytes: [u8; 16]) -> String {
-    let word = |i: usize| bytes[4 * i..4 * i + 4].iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    [0, 1, 2, 3].map(word).join(":")
+    let (words, _) = bytes.as_chunks::<4>();
+    let words: Vec<String> = words.iter().map(|word| format!("{:08x}", u32::from_be_bytes(*word))).collect();
+    words.join(":")
 }

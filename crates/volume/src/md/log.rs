@@ -17,7 +17,7 @@
 //! The log's mutex is the last that is taken.
 
 use super::layout::Layout;
-use crate::{BlockDevice, Error, Result};
+use crate::{BlockDevice, Error};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -358,7 +358,7 @@ fn decode_record(bytes: &[u8], session: Session) -> Option<(u64, u32, u64, Vec<E
 }
 
 /// Looks through the members' logs for what a session left; None if they do not know it.
-pub(super) fn find(shape: Shape, session: Session, targets: &[Target<'_>]) -> Result<Option<Found>> {
+pub(super) fn find(shape: Shape, session: Session, targets: &[Target<'_>]) -> Option<Found> {
     let mut newest: Option<(u64, Option<u64>, Vec<u8>)> = None;
     let mut chains: BTreeMap<(u64, usize), Vec<Vec<Entry<'static>>>> = BTreeMap::new();
     for target in targets {
@@ -376,12 +376,12 @@ pub(super) fn find(shape: Shape, session: Session, targets: &[Target<'_>]) -> Re
         let (epoch, chain) = read_chain(&bytes, session);
         chains.insert((epoch, chain.len()), chain);
     }
-    let Some((_, unsynced, bits)) = newest else { return Ok(None) };
+    let (_, unsynced, bits) = newest?;
     let records = chains.pop_last().map(|(_, chain)| chain).unwrap_or_default();
     let is_set = |region: &u64| bits[(region / 8) as usize] >> (region % 8) & 1 == 1;
     let regions = (0..shape.regions.min(REGIONS_MAX)).filter(is_set);
     let stripes = regions.map(|region| region * shape.region_stripes..(region + 1) * shape.region_stripes).collect();
-    Ok(Some(Found { records, stripes, unsynced }))
+    Some(Found { records, stripes, unsynced })
 }
 
 /// The records of the epoch of the first one, as far as they are whole.
@@ -435,14 +435,14 @@ mod tests {
                 written.clear();
             }
             written.push(entries);
-            let found = find(shape(), SESSION, &[target]).unwrap().unwrap();
+            let found = find(shape(), SESSION, &[target]).unwrap();
             assert_eq!(found.records, written);
         }
         assert!(log.lock().epoch > 1, "the log went round");
         // Another session knows none of them.
-        assert!(find(shape(), Session { updated: 10, ..SESSION }, &[target]).unwrap().is_none());
+        assert!(find(shape(), Session { updated: 10, ..SESSION }, &[target]).is_none());
         log.begin(Session { events: 9, ..SESSION }, Some(7), &[target]).unwrap();
-        let found = find(shape(), Session { events: 9, ..SESSION }, &[target]).unwrap().unwrap();
+        let found = find(shape(), Session { events: 9, ..SESSION }, &[target]).unwrap();
         assert!(found.records.is_empty() && found.unsynced == Some(7));
     }
 
@@ -473,7 +473,7 @@ mod tests {
         let requests = device.requests();
         log.intend(0..64, &[target]).unwrap();
         assert_eq!(device.requests(), requests);
-        let found = find(shape, SESSION, &[target]).unwrap().unwrap();
+        let found = find(shape, SESSION, &[target]).unwrap();
         assert_eq!(found.stripes, [0..32, 32..64]);
     }
 }

@@ -63,6 +63,10 @@ impl Raid6 {
             let detail = "its P and Q are in doubt, as it was not closed cleanly; resynchronise it first";
             return Err(Error::new(ErrorKind::BadUse, &self.name, detail));
         }
+        if self.is_read_only() && self.state().is_dirty {
+            let detail = "it was not closed cleanly, so that some P and Q may be behind; open it for writing once";
+            return Err(Error::new(ErrorKind::BadUse, &self.name, detail));
+        }
         let mut report = ScrubReport::default();
         for stripe in 0..self.stripes {
             self.check_cancel(cancel, "the scrub", stripe)?;

@@ -1,6 +1,7 @@
 //! Which members make up an array, and which are refused or left out.
 
 use crate::support::{CHUNK, blank, content, created, members_of, open, without};
+use bifolio_io::Cancel;
 use bifolio_volume::faults::FaultyDevice;
 use bifolio_volume::md::{Content, CreateOptions, Options, Raid6, Rotation, State};
 use bifolio_volume::{BlockDevice, ErrorKind};
@@ -109,7 +110,7 @@ fn members_are_not_overwritten_unasked() {
     assert!(small.to_string().contains("needed"), "{small}");
     let array = open(&devices).unwrap();
     let other = created(Rotation::LeftSymmetric, 4, 4);
-    let error = array.rebuild(Arc::clone(&other[0]) as _, &mut |_, _| {}, &Default::default()).unwrap_err();
+    let error = array.rebuild(Arc::clone(&other[0]) as _, &mut |_, _| {}, &Cancel::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Exists, "{error}");
 }
 

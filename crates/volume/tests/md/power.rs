@@ -5,8 +5,8 @@ use crate::support::{Devices, content, created, open, range, without};
 use bifolio_io::Cancel;
 use bifolio_kernels::known_answer::Draw;
 use bifolio_volume::faults::{Faults, FaultyDevice};
-use bifolio_volume::md::{Raid6, Rotation};
-use bifolio_volume::{BlockDevice, Geometry, Result};
+use bifolio_volume::md::{Options, Raid6, Rotation};
+use bifolio_volume::{BlockDevice, ErrorKind, Geometry, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -86,14 +86,14 @@ impl Model {
 }
 
 /// Writes, flushes and loses power after `left` requests; what the model expects, and whether power was lost.
-fn run(devices: &Devices, left: i64, draw: &mut Draw, base: &[u8]) -> (Model, bool) {
+fn run(devices: &Devices, left: i64, steps: usize, draw: &mut Draw, base: &[u8]) -> (Model, bool) {
     let left = Arc::new(AtomicI64::new(left));
     let powered = |below: &Arc<FaultyDevice>| -> Arc<dyn BlockDevice> {
         Arc::new(Powered { below: Arc::clone(below), left: Arc::clone(&left) })
     };
     let mut model = Model { flushed: base.to_vec(), since: vec![] };
     let Ok(array) = Raid6::assemble(devices.iter().map(powered).collect(), true) else { return (model, true) };
-    for step in 0..6 {
+    for step in 0..steps {
         let (offset, len) = range(draw, base.len() as u64);
         let data = draw.bytes(len as usize);
         // Also one that fails may have stored some of its blocks.
@@ -119,9 +119,19 @@ fn run(devices: &Devices, left: i64, draw: &mut Draw, base: &[u8]) -> (Model, bo
     (model, closed.is_err())
 }
 
-fn lose_power_everywhere(gone: &[usize]) {
-    let mut draw = Draw::afresh();
-    let whole = created(Rotation::LeftSymmetric, 5, 4);
+/// What a loss of power leaves: nothing of what was not flushed, all of it, or any part.
+fn survivors(devices: &Devices, kind: usize, draw: &mut Draw) -> Devices {
+    let mut survives = |_| match kind {
+        0 => false,
+        1 => true,
+        _ => draw.below(2) == 0,
+    };
+    devices.iter().map(|device| Arc::new(device.after_power_loss(&mut survives))).collect()
+}
+
+/// The members that are left of an array with content, which were written without the others.
+fn start(gone: &[usize], stripes: u64, draw: &mut Draw) -> (Devices, Vec<u8>) {
+    let whole = created(Rotation::LeftSymmetric, 5, stripes);
     let array = open(&whole).unwrap();
     let base = draw.bytes(array.geometry().size as usize);
     array.write(0, &base).unwrap();
@@ -131,24 +141,23 @@ fn lose_power_everywhere(gone: &[usize]) {
     let array = open(&start).unwrap();
     array.write(0, &base).unwrap();
     array.close().unwrap();
+    (start, base)
+}
+
+fn copies(devices: &Devices) -> Devices {
+    devices.iter().map(|device| Arc::new(FaultyDevice::new(device.name(), device.content()))).collect()
+}
+
+fn lose_power_everywhere(gone: &[usize]) {
+    let mut draw = Draw::afresh();
+    let (start, base) = start(gone, 4, &mut draw);
     let seed = draw.next_u64();
     for left in 0.. {
-        let devices: Devices =
-            start.iter().map(|device| Arc::new(FaultyDevice::new(device.name(), device.content()))).collect();
-        let (model, was_lost) = run(&devices, left, &mut Draw::from_seed(seed), &base);
+        let devices = copies(&start);
+        let (model, was_lost) = run(&devices, left, 6, &mut Draw::from_seed(seed), &base);
         let about = format!("without {gone:?}, power for {left} requests, seed {} and {seed}", draw.seed());
-        // Nothing of what was not flushed survives, all of it, or any part.
         for kind in 0..4 {
-            let after: Devices = devices
-                .iter()
-                .map(|device| {
-                    Arc::new(device.after_power_loss(|_| match kind {
-                        0 => false,
-                        1 => true,
-                        _ => draw.below(2) == 0,
-                    }))
-                })
-                .collect();
+            let after = survivors(&devices, kind, &mut draw);
             let array = open(&after).unwrap_or_else(|error| panic!("{error}; {about}"));
             assert_eq!(array.unsynced(), None, "{about}");
             let found = content(&array);
@@ -182,4 +191,70 @@ fn with_one_member_missing() {
 #[test]
 fn with_two_members_missing() {
     lose_power_everywhere(&[0, 3]);
+}
+
+/// What is written while a member is missing is logged twice, so that another one may be lost with the power.
+#[test]
+fn with_one_member_missing_and_another_lost_with_the_power() {
+    let mut draw = Draw::afresh();
+    let (start, base) = start(&[1], 4, &mut draw);
+    let seed = draw.next_u64();
+    for left in 0.. {
+        let devices = copies(&start);
+        let (model, was_lost) = run(&devices, left, 6, &mut Draw::from_seed(seed), &base);
+        for kind in 0..3 {
+            let lost = draw.below(4) as usize;
+            let after = without(&survivors(&devices, kind, &mut draw), &[lost]);
+            let about = format!("and {lost}, power for {left} requests, seed {} and {seed}", draw.seed());
+            let array = open(&after).unwrap_or_else(|error| panic!("{error}; {about}"));
+            model.check(&content(&array), &about);
+        }
+        if !was_lost {
+            return;
+        }
+    }
+}
+
+/// Long enough for the log to begin again several times.
+#[test]
+fn at_any_moment_of_a_long_run() {
+    let mut draw = Draw::afresh();
+    for gone in [&[][..], &[4], &[2, 3]] {
+        let (start, base) = start(gone, 40, &mut draw);
+        for _ in 0..12 {
+            let devices = copies(&start);
+            let left = draw.below(900) as i64;
+            let seed = draw.next_u64();
+            let (model, _) = run(&devices, left, 60, &mut Draw::from_seed(seed), &base);
+            let about = format!("without {gone:?}, power for {left} requests, seed {} and {seed}", draw.seed());
+            let after = survivors(&devices, 2, &mut draw);
+            let array = open(&after).unwrap_or_else(|error| panic!("{error}; {about}"));
+            model.check(&content(&array), &about);
+            if gone.is_empty() {
+                assert_eq!(array.scrub(false, &mut |_, _| {}, &Cancel::default()).unwrap().wrong, 0, "{about}");
+            }
+        }
+    }
+}
+
+/// The one case that a log does not cover is refused, unless forced.
+#[test]
+fn a_member_that_is_lost_with_the_power_of_a_whole_array_is_a_refusal() {
+    let mut draw = Draw::afresh();
+    let (start, base) = start(&[], 4, &mut draw);
+    let array = open(&start).unwrap();
+    array.write(100, &[1; 3000]).unwrap();
+    let after = without(&survivors(&start, 1, &mut draw), &[2]);
+    drop(array);
+    let error = open(&after).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BadUse);
+    assert!(error.to_string().contains("force"), "{error}");
+    let members = || after.iter().map(|device| Arc::clone(device) as Arc<dyn BlockDevice>).collect();
+    let array = Raid6::open(members(), Options { writable: false, force: false }).unwrap();
+    assert!(content(&array)[8192..] == base[8192..]);
+    drop(array);
+    let array = Raid6::open(members(), Options { writable: true, force: true }).unwrap();
+    array.write(0, &[2; 100]).unwrap();
+    array.close().unwrap();
+    assert!(open(&after).is_ok());
 }
