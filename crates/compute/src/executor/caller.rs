@@ -4,7 +4,7 @@ use super::choice::Path;
 use super::cpu::Cpu;
 use super::job::{CallerId, Cut, Job, Order, Part, split};
 use super::kind::Route;
-use super::{Shared, worker};
+use super::{Options, Shared, worker};
 use crate::memory::{HostMemory, Memory, View};
 use crate::pending::{Outcome, Pending, Promise, promise};
 use crate::service::{Output, Step};
@@ -140,7 +140,7 @@ impl Caller {
         let is_small = bytes < 2 * shared.options.cpu_part_bytes;
         let may_compute = is_urgent && is_small && !self.in_order;
         let path = request.path.unwrap_or_else(|| shared.choose(&kind, route, bytes, may_compute));
-        let cuts = match split(&request.steps, bytes, self.part_bytes(path, route)) {
+        let cuts = match split(&request.steps, bytes, self.part_bytes(path, route, (bytes, output))) {
             Ok(cuts) => cuts,
             Err(error) => return Err(Box::new(Refused { request, error })),
         };
@@ -193,12 +193,16 @@ impl Caller {
     }
 
     /// What is cut for a path: what does not travel need not fit into a slot.
-    fn part_bytes(&self, path: Path, route: Route) -> u64 {
-        let options = &self.shared.options;
-        match (path, route) {
-            (Path::Cpu, _) => options.cpu_part_bytes,
-            (Path::Device, Route::DeviceToDevice) => 4 * options.slot_bytes,
-            (Path::Device, _) => options.slot_bytes,
+    fn part_bytes(&self, path: Path, route: Route, (bytes, output): (u64, Output)) -> u64 {
+        let Options { cpu_part_bytes, slot_bytes, .. } = self.shared.options;
+        match (path, route, output) {
+            (Path::Cpu, ..) => cpu_part_bytes,
+            // What is written has to fit as well.
+            (Path::Device, _, Output::Apart(written)) if written > bytes => {
+                (u128::from(slot_bytes) * u128::from(bytes) / u128::from(written)) as u64
+            }
+            (Path::Device, Route::DeviceToDevice, Output::Same | Output::Nothing) => 4 * slot_bytes,
+            (Path::Device, ..) => slot_bytes,
         }
     }
 

@@ -138,7 +138,8 @@ impl LaneMemory {
     fn run(&mut self, parts: &[Part], is_overwritten: &mut bool) -> Result<Vec<Result<Found>>> {
         let needs: Vec<Need> = parts.iter().map(Need::of).collect();
         let slot = self.slot_bytes();
-        let Some((spots, inputs_end)) = lay_out(&needs, slot) else {
+        let reaches_two = self.stream.device().capabilities().virtual_memory.is_yes();
+        let Some((spots, inputs_end)) = lay_out(&needs, slot, reaches_two) else {
             return Err(Error::new(ErrorKind::Unsuited, format!("the batch does not fit into slots of {slot} bytes")));
         };
         let placed = self.placed(parts, &spots)?;

@@ -68,9 +68,11 @@ impl Need {
     }
 }
 
-/// The spot of each part, and the end of what A holds; none if the lane has no room.
-pub(crate) fn lay_out(needs: &[Need], slot_bytes: u64) -> Option<(Vec<Spot>, u64)> {
-    let is_alone = needs.len() == 1;
+/// The spot of each part, and the end of what A holds; none if the lane has no room. Kernels of services that
+/// write elsewhere find both places from one base, which on devices without addresses is one allocation: there
+/// `reaches_two` is false, and everything is gathered.
+pub(crate) fn lay_out(needs: &[Need], slot_bytes: u64, reaches_two: bool) -> Option<(Vec<Spot>, u64)> {
+    let is_alone = needs.len() == 1 && (reaches_two || needs[0].writes != Writes::Apart);
     let (mut a, mut b) = (0_u64, slot_bytes);
     let take = |cursor: &mut u64, len: u64| {
         let at = *cursor;
@@ -117,6 +119,7 @@ mod tests {
         fn ranges_lie_in_their_halves_and_never_overlap(
             sizes in vec((1_u64..5_000, 1_u64..5_000), 1..12), writes in writes(),
             source_on_device in any::<bool>(), target_on_device in any::<bool>(), slot_log in 12_u32..17,
+            reaches_two in any::<bool>(),
         ) {
             let slot = 1_u64 << slot_log;
             let needs: Vec<Need> = sizes.iter().enumerate().map(|(i, (input, apart))| {
@@ -128,7 +131,7 @@ mod tests {
                     writes,
                 }
             }).collect();
-            let Some((spots, end)) = lay_out(&needs, slot) else {
+            let Some((spots, end)) = lay_out(&needs, slot, reaches_two) else {
                 // Only what does not fit is refused.
                 let room = |of: fn(&Need) -> u64| needs.iter().map(|need| of(need).next_multiple_of(BOUNDARY)).sum::<u64>();
                 prop_assert!(room(|need| need.input.0.max(need.output.0)) > slot);

@@ -39,7 +39,8 @@ pub struct Message {
     pub tag: [u8; TAG_BYTES],
 }
 
-/// The messages of a request, in ascending places that do not overlap.
+/// The messages of a request, in ascending places that do not overlap. What lies between them is copied to a
+/// destination or not.
 pub type Messages = Arc<[Message]>;
 
 /// Bytes of a nonce in the device's table.
