@@ -3,7 +3,7 @@
 //! ```text
 //!   executor/  requests of many callers: merged, split, overlapped, by the CPU or the device
 //!   service/   what can be asked for: copies, AES-XTS, AES-CTR, AES-GCM, RAID-6, CRC32C, SHA-256
-//!   cpu/       AES in XTS, CTR and GCM on the CPU
+//!   cpu/       AES in XTS, CTR and GCM, and P and Q of RAID-6, on the CPU
 //!   keyed/     the same in device memory, with the keys there
 //! ```
 

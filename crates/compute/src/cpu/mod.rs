@@ -1,4 +1,5 @@
-//! The services' CPU paths: AES by AWS-LC, which picks the fastest constant-time code for the processor.
+//! The services' CPU paths: AES by AWS-LC, which picks the fastest constant-time code for the processor,
+//! and P and Q of RAID-6.
 //!
 //! Keys are copied into the library's contexts, which it clears when they are freed. Everything here can
 //! be shared by threads.
@@ -6,6 +7,7 @@
 mod ctr;
 mod ffi;
 mod gcm;
+pub mod pq;
 mod xts;
 
 pub use ctr::Ctr;
