@@ -1,6 +1,7 @@
 //! The command line, as data.
 
 use crate::bench::choices::{LoadKind, Pattern, RequestSize, States, parse_cell, parse_seconds};
+use crate::bench::compute::ComputeArgs;
 use crate::bench::disparity::DisparityArgs;
 use crate::bench::plan::PlanArgs;
 use crate::bench::small::SmallArgs;
@@ -110,6 +111,8 @@ pub enum BenchCommand {
     /// Planners on random residencies: how near they come to their optimum, and how long they take.
     #[command(after_help = exit::CODES)]
     Plan(PlanArgs),
+    /// Storage services: the CPU's library, the device and the executor's choice, over request sizes.
+    Compute(ComputeArgs),
 }
 
 /// Choices for `devices`.

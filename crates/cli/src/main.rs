@@ -57,5 +57,6 @@ fn run(args: &Args) -> Result<(), exit::Failure> {
         Command::Bench(BenchCommand::Volume(options)) => bench::volume::run(args, options, &cancel),
         Command::Bench(BenchCommand::Spread(options)) => bench::spread::run(args, options, &cancel),
         Command::Bench(BenchCommand::Plan(options)) => bench::plan::run(args, options, &cancel),
+        Command::Bench(BenchCommand::Compute(options)) => bench::compute::run(args, options, &cancel),
     }
 }

@@ -165,7 +165,8 @@ impl Verdict {
         }
     }
 
-    fn to_word(self) -> u32 {
+    /// How a scrub writes it.
+    pub fn to_word(self) -> u32 {
         match self {
             Self::Clean => NONE,
             Self::Unknown => UNKNOWN,

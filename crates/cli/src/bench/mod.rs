@@ -9,10 +9,11 @@
 //!
 //! What can be asked for is in [`choices`], what it means in [`states`] and [`requests`], the
 //! measuring in [`mod@run`], [`load`] and [`baseline`], the arithmetic in [`results`], the reports in
-//! [`table`] and [`html`]. The other benchmarks have modules of their own: [`plan`], [`small`], [`spread`].
+//! [`table`] and [`html`]. The other benchmarks have modules of their own: [`compute`], [`plan`], [`small`], [`spread`].
 
 mod baseline;
 pub mod choices;
+pub mod compute;
 pub mod disparity;
 mod html;
 mod load;

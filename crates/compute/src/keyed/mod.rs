@@ -26,18 +26,18 @@ use zeroize::Zeroizing;
 pub(crate) struct SecretMemory(Allocation);
 
 impl SecretMemory {
-    fn new(device: &Device, len: u64) -> Result<Self> {
+    pub(crate) fn new(device: &Device, len: u64) -> Result<Self> {
         Ok(Self(device.alloc(len)?))
     }
 
     /// A copy of `bytes`.
-    fn of(stream: &Stream, bytes: &[u8]) -> Result<Self> {
+    pub(crate) fn of(stream: &Stream, bytes: &[u8]) -> Result<Self> {
         let memory = Self::new(stream.device(), bytes.len() as u64)?;
         stream.upload(memory.slice(), bytes)?;
         Ok(memory)
     }
 
-    fn slice(&self) -> DeviceSlice<'_> {
+    pub(crate) fn slice(&self) -> DeviceSlice<'_> {
         self.0.slice()
     }
 }

@@ -1,0 +1,110 @@
+//! The results as text.
+
+use super::timing::Rate;
+use super::{Ends, Figure, KEPT_UP, Results, Row};
+use crate::{output, size};
+use std::fmt::Write;
+
+pub(super) const HEAD: [&str; 9] =
+    ["service", "data", "request", "library, 1 core", "CPU path", "device", "hybrid", "hybrid / better", "hybrid us"];
+
+pub(super) fn head(results: &Results) -> String {
+    let Results { machine, seed, seconds, rounds, lanes, cpu_threads, slot_bytes, .. } = results;
+    let mut text = format!("{machine}\n");
+    let _ = writeln!(
+        text,
+        "random data, seed {seed}; medians in GB/s of {rounds} rounds of all ways in turns, {seconds} s for each way at each \
+         size; {lanes} lanes with slots of {}, {cpu_threads} CPU threads; all results compared",
+        size::exact(*slot_bytes)
+    );
+    for kernel in &results.kernels {
+        let _ = writeln!(text, "kernels: {kernel}");
+    }
+    text
+}
+
+pub(super) fn describe(results: &Results) -> String {
+    let mut text = head(results);
+    for figure in &results.figures {
+        let _ = write!(text, "\n{}\n{}", figure.title, output::columns(&figure_rows(figure), &[]));
+    }
+    let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
+    rows.extend(results.rows.iter().map(cells));
+    let _ = write!(text, "\n{}", output::columns(&rows, &[0, 1]));
+    for line in summary(results) {
+        let _ = writeln!(text, "{line}");
+    }
+    text
+}
+
+/// A row for each size, a column for each way.
+pub(super) fn figure_rows(figure: &Figure) -> Vec<Vec<String>> {
+    let mut ways: Vec<&str> = vec![];
+    let mut sizes: Vec<u64> = vec![];
+    for point in &figure.points {
+        if !ways.contains(&point.way) {
+            ways.push(point.way);
+        }
+        if !sizes.contains(&point.bytes) {
+            sizes.push(point.bytes);
+        }
+    }
+    let mut rows = vec![[vec!["request".to_owned()], ways.iter().map(|way| (*way).to_owned()).collect()].concat()];
+    for bytes in sizes {
+        let mut row = vec![size::exact(bytes)];
+        for way in &ways {
+            let point = figure.points.iter().find(|point| point.way == *way && point.bytes == bytes);
+            row.push(cell(point.and_then(|point| point.rate)));
+        }
+        rows.push(row);
+    }
+    rows
+}
+
+fn cell(rate: Option<Rate>) -> String {
+    rate.map_or_else(|| "-".to_owned(), |rate| format!("{:.3}", rate.gb_per_s))
+}
+
+pub(super) fn cells(row: &Row) -> Vec<String> {
+    vec![
+        row.service.name().to_owned(),
+        row.ends.name().to_owned(),
+        size::exact(row.bytes),
+        cell(row.library),
+        cell(row.cpu),
+        cell(row.device),
+        cell(row.hybrid),
+        row.hybrid_to_better.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}")),
+        row.hybrid.map_or_else(|| "-".to_owned(), |rate| format!("{:.2}", rate.us)),
+    ]
+}
+
+/// How the choice did, and where it did not.
+pub(super) fn summary(results: &Results) -> Vec<String> {
+    let compared = || results.rows.iter().filter_map(|row| row.hybrid_to_better.map(|ratio| (row, ratio)));
+    let kept_up = compared().filter(|(_, ratio)| *ratio >= KEPT_UP).count();
+    let mut lines = vec![format!(
+        "hybrid is at least {KEPT_UP} of the better of CPU and device in {kept_up} of {} rows",
+        compared().count()
+    )];
+    for (row, ratio) in compared().filter(|(_, ratio)| *ratio < KEPT_UP) {
+        let Row { service, ends, bytes, .. } = row;
+        lines.push(format!("  {ratio:.3}: {}, {}, {}", service.name(), ends.name(), size::exact(*bytes)));
+    }
+    // Where the device is slower than the library, the choice is the CPU's path.
+    let by_cpu = results.rows.iter().filter(|row| row.ends == Ends::HostToHost);
+    let ratios = by_cpu.filter_map(|row| {
+        let library = row.library?.gb_per_s;
+        let is_cpu = row.device.is_none_or(|device| device.gb_per_s < library);
+        is_cpu.then(|| row.hybrid.map(|hybrid| hybrid.gb_per_s / library))?
+    });
+    let (count, worst) = ratios.fold((0, f64::INFINITY), |(count, worst), ratio| (count + 1, worst.min(ratio)));
+    if count > 0 {
+        lines.push(format!(
+            "the executor's CPU path is at least {worst:.3} of the library's loop on one core ({count} rows)"
+        ));
+    }
+    lines.extend(results.left_out.iter().map(|what| format!("left out: {what}")));
+    lines.push("-: not measured, or slower than 0.25 s a request".to_owned());
+    lines
+}

@@ -1,0 +1,121 @@
+//! What a kind takes, before its first request: each path on each route, for a few sizes.
+
+use super::caller::Request;
+use super::choice::Path;
+use super::handle::Handle;
+use super::kind::{Kind, Route};
+use super::{Shared, caller::Caller};
+use crate::memory::Memory;
+use crate::service::{Service, Step};
+use bifolio_io::Buffer;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Sizes that are measured, as long as the time for it lasts.
+const SIZES: [u64; 4] = [4 << 10, 64 << 10, 1 << 20, 8 << 20];
+
+/// The best of so many runs counts.
+const RUNS: usize = 3;
+
+/// No size is measured that is expected to take longer.
+const RUN_MAX: Duration = Duration::from_millis(6);
+
+/// Measures a service. What cannot be measured stays unknown: the choice then falls to what is known.
+pub(crate) fn measure<S: Service>(shared: &Arc<Shared>, handle: &Handle<S>) {
+    let caller = Caller::new(shared, false);
+    // A device without kernels computes by their oracles, which are slow on purpose.
+    let has_kernels = shared.device.capabilities().kernels.is_yes();
+    for route in Route::ALL {
+        for path in [Path::Cpu, Path::Device] {
+            if path == Path::Cpu && route == Route::HostToHost || has_kernels {
+                measure_path(shared, &caller, handle, path, route);
+            }
+        }
+    }
+}
+
+fn measure_path<S: Service>(shared: &Arc<Shared>, caller: &Caller, handle: &Handle<S>, path: Path, route: Route) {
+    let mut expected = Duration::ZERO;
+    for bytes in SIZES {
+        if expected > RUN_MAX || path == Path::Device && handle.kind().is_off().is_some() {
+            return;
+        }
+        let (params, input) = handle.service().sample(bytes);
+        let step = handle.step(params);
+        let len = input.len() as u64;
+        let Some(best) = best_of(shared, caller, &step, input, path, route) else { return };
+        handle.kind().curve(path, route).set(len, best.as_nanos() as f32);
+        expected = best * 16;
+    }
+}
+
+/// The best time of a few runs; none where one failed or took another path.
+fn best_of(
+    shared: &Arc<Shared>,
+    caller: &Caller,
+    step: &Step,
+    input: Vec<u8>,
+    path: Path,
+    route: Route,
+) -> Option<Duration> {
+    let written = step.shape(input.len() as u64).ok()?.output.bytes(input.len() as u64);
+    let memory = |bytes: Vec<u8>, on_device: bool| -> Option<Memory> {
+        if !on_device {
+            return Some(bytes.into());
+        }
+        let allocation = Arc::new(shared.device.alloc(bytes.len() as u64).ok()?);
+        shared.device.create_stream().and_then(|stream| stream.upload(allocation.slice(), &bytes)).ok()?;
+        Some(Buffer::new(&allocation).into())
+    };
+    let [from_device, to_device] = match route {
+        Route::HostToHost => [false, false],
+        Route::HostToDevice => [false, true],
+        Route::DeviceToHost => [true, false],
+        Route::DeviceToDevice => [true, true],
+    };
+    if written == 0 && from_device != to_device {
+        return None;
+    }
+    let mut source = Some(memory(input, from_device)?);
+    let mut destination = if written == 0 { None } else { Some(memory(vec![0; written as usize], to_device)?) };
+    let mut best: Option<Duration> = None;
+    for _ in 0..RUNS {
+        let request = Request::new(step.clone(), source.take()?).on(path);
+        let request = match destination.take() {
+            Some(memory) => request.into(memory),
+            None => request,
+        };
+        let begin = Instant::now();
+        let outcome = caller.run(request);
+        let took = begin.elapsed();
+        if outcome.result.ok()?.path != path {
+            return None;
+        }
+        (source, destination) = (outcome.source, outcome.destination);
+        best = Some(best.map_or(took, |best| best.min(took)));
+    }
+    best
+}
+
+/// Begins the curves of a chain with what its steps take: all of the first one, and the others on data that is
+/// there already.
+pub(crate) fn sum(kind: &Kind, steps: &[Step]) {
+    for step in steps {
+        if let Some(reason) = step.kind().is_off() {
+            kind.turn_off(format!("{}: {reason}", step.kind().name()));
+        }
+    }
+    for path in [Path::Cpu, Path::Device] {
+        for route in Route::ALL {
+            let further = if path == Path::Cpu { route } else { Route::DeviceToDevice };
+            for log in 12..=24 {
+                let bytes = 1_u64 << log;
+                let ns =
+                    |(i, step): (usize, &Step)| step.kind().curve(path, if i == 0 { route } else { further }).at(bytes);
+                if let Some(total) = steps.iter().enumerate().map(ns).sum::<Option<f32>>() {
+                    kind.curve(path, route).set(bytes, total);
+                }
+            }
+        }
+    }
+}

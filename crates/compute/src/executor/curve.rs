@@ -1,0 +1,193 @@
+//! What work takes by its size: measured, kept up to date, and read without a lock.
+//!
+//! A curve has a point for each power of two. Between two points it is a straight line, above the last one it
+//! keeps the last rate, and below the first one the first time, as small work is all fixed cost. A completion
+//! moves the points beside its size towards itself, by a fraction (exponentially weighted).
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const SMALLEST_LOG: u32 = 8;
+const POINTS: usize = 24;
+
+/// The weight of a new completion.
+const WEIGHT: f32 = 0.2;
+
+/// A completion counts for at most this many times what was expected, and at least its inverse: a thread that
+/// did not run for a while says nothing about the work.
+const SURPRISE_MAX: f32 = 2.0;
+
+/// A point beside a completion's size moves at least by this share of its correction.
+const SHARE_MIN: f32 = 0.25;
+
+/// Nanoseconds by bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Curve {
+    /// As bits of f32; 0 where nothing is known.
+    points: [AtomicU32; POINTS],
+}
+
+/// The point at or below a size, and how far the size is on the way to the next one.
+fn locate(bytes: u64) -> (usize, f32) {
+    let bytes = bytes.clamp(1 << SMALLEST_LOG, (1 << (SMALLEST_LOG as usize + POINTS - 1)) - 1);
+    let log = bytes.ilog2();
+    ((log - SMALLEST_LOG) as usize, (bytes - (1 << log)) as f32 / (1_u64 << log) as f32)
+}
+
+fn size(point: usize) -> f32 {
+    (1_u64 << (SMALLEST_LOG as usize + point)) as f32
+}
+
+/// What `bytes` take, given what is known of the points; nothing if no point is.
+pub(crate) fn estimate(points: &[f32], bytes: u64) -> Option<f32> {
+    let known = |at: &usize| points[*at] > 0.0;
+    let bytes_f = (bytes as f32).max(1.0);
+    let (at, _) = locate(bytes);
+    let below = (0..=at).rev().find(known);
+    let above = (at + 1..points.len()).find(known);
+    Some(match (below, above) {
+        (None, None) => return None,
+        (None, Some(above)) => points[above],
+        (Some(below), None) => points[below] * (bytes_f / size(below)).max(1.0),
+        (Some(below), Some(above)) => {
+            let way = ((bytes_f - size(below)) / (size(above) - size(below))).clamp(0.0, 1.0);
+            points[below] + way * (points[above] - points[below])
+        }
+    })
+}
+
+/// The factor by which a point moves, given what was expected and seen and the share of the size that is its.
+pub(crate) fn correction(expected: f32, seen: f32, share: f32) -> f32 {
+    let surprise = (seen / expected).clamp(SURPRISE_MAX.recip(), SURPRISE_MAX);
+    1.0 + WEIGHT * share * (surprise - 1.0)
+}
+
+impl Curve {
+    /// What work of so many bytes takes, in nanoseconds.
+    pub(crate) fn at(&self, bytes: u64) -> Option<f32> {
+        let (at, way) = locate(bytes);
+        let low = self.load(at);
+        if low > 0.0 && way == 0.0 {
+            return Some(low);
+        }
+        let high = self.points.get(at + 1).map_or(0.0, |point| f32::from_bits(point.load(Ordering::Relaxed)));
+        if low > 0.0 && high > 0.0 && bytes >= 1 << SMALLEST_LOG {
+            return Some(low + way * (high - low));
+        }
+        estimate(&self.snapshot(), bytes)
+    }
+
+    /// Learns from work that is over.
+    pub(crate) fn observe(&self, bytes: u64, ns: f32) {
+        let ns = ns.max(1.0);
+        let (at, way) = locate(bytes);
+        let Some(expected) = self.at(bytes) else { return self.store(at, ns * size(at) / bytes.max(256) as f32) };
+        for (point, share) in [(at, 1.0 - way), (at + 1, way)] {
+            if point < POINTS && share > 0.0 {
+                // The farther point has to follow as well, or it would stay wrong for long.
+                let share = share.max(SHARE_MIN);
+                // A point that nobody has measured begins where the curve was thought to be.
+                let before = Some(self.load(point)).filter(|ns| *ns > 0.0);
+                let before = before.or_else(|| estimate(&self.snapshot(), size(point) as u64)).unwrap_or(expected);
+                self.store(point, before * correction(expected, ns, share));
+            }
+        }
+    }
+
+    /// Sets a point to what was measured.
+    pub(crate) fn set(&self, bytes: u64, ns: f32) {
+        let (at, _) = locate(bytes);
+        self.store(at, ns.max(1.0) * size(at) / bytes.max(256) as f32);
+    }
+
+    /// Nanoseconds at all points, 0 where nothing is known.
+    pub(crate) fn snapshot(&self) -> [f32; POINTS] {
+        std::array::from_fn(|at| self.load(at))
+    }
+
+    fn load(&self, at: usize) -> f32 {
+        f32::from_bits(self.points[at].load(Ordering::Relaxed))
+    }
+
+    fn store(&self, at: usize, ns: f32) {
+        self.points[at].store(ns.to_bits(), Ordering::Relaxed);
+    }
+}
+
+/// The smallest size that reaches `fraction` of the best rate among sizes up to `most` bytes: from there on
+/// merging gains little. `most` if nothing is known.
+pub(crate) fn knee(points: &[f32], fraction: f32, most: u64) -> u64 {
+    let rates: Vec<(u64, f32)> = (0..points.len())
+        .map(|at| (size(at) as u64, points[at]))
+        .filter(|(bytes, ns)| *bytes <= most && *ns > 0.0)
+        .map(|(bytes, ns)| (bytes, bytes as f32 / ns))
+        .collect();
+    let best = rates.iter().map(|(_, rate)| *rate).fold(0.0, f32::max);
+    rates.iter().find(|(_, rate)| *rate >= fraction * best).map_or(most, |(bytes, _)| *bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn line(fixed: f32, per_byte: f32) -> Vec<f32> {
+        (0..POINTS).map(|at| fixed + per_byte * size(at)).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn a_line_is_read_as_it_was_drawn_from_whatever_points_are_known(
+            fixed in 10.0_f32..1e5, per_byte in 0.01_f32..10.0, bytes in 256_u64..1 << 28, known in any::<u32>(),
+        ) {
+            let mut points = line(fixed, per_byte);
+            for (at, point) in points.iter_mut().enumerate() {
+                if at != 0 && at != POINTS - 1 && known >> at & 1 == 0 {
+                    *point = 0.0;
+                }
+            }
+            let (found, drawn) = (estimate(&points, bytes).unwrap(), fixed + per_byte * bytes as f32);
+            prop_assert!((found / drawn - 1.0).abs() < 0.01, "{found} instead of {drawn}");
+        }
+
+        #[test]
+        fn completions_of_any_size_draw_the_curve_to_them(
+            bytes in 1_u64..1 << 27, start in 100.0_f32..1e6, goal in 100.0_f32..1e6,
+        ) {
+            let curve = Curve::default();
+            prop_assert!(curve.at(bytes).is_none());
+            curve.observe(bytes, start);
+            for _ in 0..400 {
+                curve.observe(bytes, goal);
+            }
+            let found = curve.at(bytes).unwrap();
+            prop_assert!((found / goal - 1.0).abs() < 0.05, "{found} instead of {goal}");
+        }
+
+        #[test]
+        fn one_completion_moves_the_curve_by_a_fraction_only(bytes in 256_u64..1 << 27, seen in 1.0_f32..1e9) {
+            let curve = Curve::default();
+            curve.observe(bytes, 1000.0);
+            let before = curve.at(bytes).unwrap();
+            curve.observe(bytes, seen);
+            let ratio = curve.at(bytes).unwrap() / before;
+            prop_assert!((0.8..1.4).contains(&ratio), "{ratio}");
+        }
+
+        #[test]
+        fn the_knee_reaches_its_fraction_and_nothing_smaller_does(
+            fixed in 10.0_f32..1e6, per_byte in 0.01_f32..10.0, most_log in 12_u32..28,
+        ) {
+            let (points, most) = (line(fixed, per_byte), 1_u64 << most_log);
+            let rate = |bytes: u64| bytes as f32 / estimate(&points, bytes).unwrap();
+            let found = knee(&points, 0.8, most);
+            prop_assert!(found <= most && rate(found) >= 0.799 * rate(most));
+            prop_assert!(found == 256 || rate(found / 2) <= 0.801 * rate(most));
+        }
+    }
+
+    #[test]
+    fn nothing_is_known_of_nothing() {
+        assert_eq!(estimate(&[0.0; POINTS], 4096), None);
+        assert_eq!(knee(&[0.0; POINTS], 0.8, 4096), 4096);
+    }
+}

@@ -1,0 +1,98 @@
+//! A service of an executor: makes steps of requests, and computes small borrowed ones at once.
+
+use super::Shared;
+use super::caller::{Caller, Request, borrowed};
+use super::choice::Path;
+use super::kind::{Kind, Route};
+use crate::memory::{HostMemory, Memory};
+use crate::service::{Data, Service, Step};
+use crate::{Error, Result};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A service that an executor knows. Clones are the same.
+#[derive(Debug)]
+pub struct Handle<S: Service> {
+    shared: Arc<Shared>,
+    service: Arc<S>,
+    kind: Arc<Kind>,
+    caller: Caller,
+}
+
+impl<S: Service> Clone for Handle<S> {
+    fn clone(&self) -> Self {
+        let (shared, service, kind) = (Arc::clone(&self.shared), Arc::clone(&self.service), Arc::clone(&self.kind));
+        Self { shared, service, kind, caller: self.caller.clone() }
+    }
+}
+
+impl<S: Service> Handle<S> {
+    pub(crate) fn new(shared: &Arc<Shared>, service: Arc<S>, kind: Arc<Kind>) -> Self {
+        Self { shared: Arc::clone(shared), service, kind, caller: Caller::new(shared, false) }
+    }
+
+    /// The service.
+    pub fn service(&self) -> &Arc<S> {
+        &self.service
+    }
+
+    /// A step of a request.
+    pub fn step(&self, params: S::Params) -> Step {
+        Step::new(&self.service, &self.kind, params)
+    }
+
+    pub(crate) fn kind(&self) -> &Arc<Kind> {
+        &self.kind
+    }
+
+    /// Computes on borrowed host memory, and waits for it. Where the CPU is the right one for it and it is small,
+    /// this thread computes it, without a queue or an allocation: the way for small requests one at a time.
+    ///
+    /// # Errors
+    /// Those of the request. What is in the output then is of no use, but it is no plaintext of a wrong message.
+    pub fn run(&self, params: &S::Params, data: Data<'_>, results: &mut [u8]) -> Result<()> {
+        let bytes = data.input().len() as u64;
+        let name = |error: Error| error.of(self.kind.name());
+        let shape = self.service.shape(params, bytes).map_err(name)?;
+        let (written, found) = (shape.output.bytes(bytes), shape.results);
+        if data.output_len() as u64 != written && !(written == 0 && matches!(data, Data::InPlace(_))) {
+            let there = data.output_len();
+            return Err(name(Error::bad(format!("{written} bytes are written, and there is room for {there}"))));
+        }
+        if results.len() as u64 != found {
+            let there = results.len();
+            return Err(name(Error::bad(format!("{found} bytes of results are found, and there is room for {there}"))));
+        }
+        let is_small = bytes < 2 * self.shared.options.cpu_part_bytes || self.shared.options.cpu_threads == 1;
+        let path = self.shared.choose(&self.kind, Route::HostToHost, bytes, is_small);
+        if path == Path::Device || !is_small {
+            return self.submit(params, data, results, path);
+        }
+        if !self.kind.count_inline(bytes) {
+            return self.service.on_cpu(params, data, results).map_err(name);
+        }
+        let begin = Instant::now();
+        self.service.on_cpu(params, data, results).map_err(name)?;
+        let ns = begin.elapsed().as_nanos() as f32;
+        self.kind.curve(Path::Cpu, Route::HostToHost).observe(bytes, ns);
+        Ok(())
+    }
+
+    fn submit(&self, params: &S::Params, data: Data<'_>, results: &mut [u8], path: Path) -> Result<()> {
+        let step = self.step(params.clone());
+        // SAFETY: `run` waits until nobody uses the memory any more, and the borrows last until then.
+        let request = unsafe {
+            match data {
+                Data::Read(input) => Request::new(step, borrowed(input)),
+                Data::InPlace(data) => {
+                    Request::new(step, Memory::Host(HostMemory::foreign(data.as_mut_ptr(), data.len())))
+                }
+                Data::Apart(input, output) => Request::new(step, borrowed(input))
+                    .into(Memory::Host(HostMemory::foreign(output.as_mut_ptr(), output.len()))),
+            }
+        };
+        let answers = self.caller.run(request.on(path)).result?;
+        results.copy_from_slice(&answers.results[0]);
+        Ok(())
+    }
+}

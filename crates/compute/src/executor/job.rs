@@ -1,0 +1,274 @@
+//! Requests inside the executor: one job a request, cut into parts that are computed on their own.
+//!
+//! A part owns its share of the job's memory: no two parts write the same byte, and the memory goes back to
+//! the caller when the last part is over. A part that fails leaves the error of its job; the others go on.
+
+use super::choice::Path;
+use super::kind::{Kind, Route};
+use crate::memory::{Memory, View};
+use crate::pending::{Answers, Outcome, Promise};
+use crate::service::{Output, Step};
+use crate::{Error, ErrorKind, Result};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Whose request it is, for turns and order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct CallerId(pub(crate) u64);
+
+/// A request that was taken.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) caller: CallerId,
+    pub(crate) path: Path,
+    pub(crate) kind: Arc<Kind>,
+    pub(crate) route: Route,
+    pub(crate) bytes: u64,
+    /// Somebody waits for it now: it is not held back to be merged.
+    pub(crate) is_urgent: bool,
+    pub(crate) source: View,
+    /// None where the source is written, or nothing.
+    pub(crate) destination: Option<View>,
+    pub(crate) output: Output,
+    /// What it adds to the backlog of its path, in nanoseconds.
+    pub(crate) expected_ns: u64,
+    pub(crate) submitted: Instant,
+    cancelled: Arc<AtomicBool>,
+    /// Nanoseconds from submission to the first part's beginning, plus one; 0 before.
+    began_ns: AtomicU64,
+    parts: usize,
+    left: AtomicUsize,
+    /// Whether a part shared a batch with other jobs: then its time says nothing about it alone.
+    pub(crate) was_merged: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    memory: Option<(Memory, Option<Memory>)>,
+    results: Vec<Vec<u8>>,
+    error: Option<Error>,
+    by_cpu_bytes: u64,
+    promise: Option<Promise>,
+}
+
+/// What a job begins with.
+pub(crate) struct Order {
+    pub(crate) caller: CallerId,
+    pub(crate) path: Path,
+    pub(crate) kind: Arc<Kind>,
+    pub(crate) route: Route,
+    pub(crate) bytes: u64,
+    pub(crate) is_urgent: bool,
+    pub(crate) source: Memory,
+    pub(crate) destination: Option<Memory>,
+    pub(crate) output: Output,
+    pub(crate) results: Vec<u64>,
+    pub(crate) expected_ns: u64,
+    pub(crate) cancelled: Arc<AtomicBool>,
+    pub(crate) promise: Promise,
+}
+
+/// A share of a job that is computed at once.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) job: Arc<Job>,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) input: Range<u64>,
+    pub(crate) output: Range<u64>,
+    /// Of each step.
+    pub(crate) results: Vec<Range<u64>>,
+}
+
+impl Job {
+    pub(crate) fn new(order: Order, parts: usize) -> Arc<Self> {
+        let Order { mut source, mut destination, .. } = order;
+        let (source_view, destination_view) = (source.view(), destination.as_mut().map(Memory::view));
+        let results = order.results.iter().map(|len| vec![0; *len as usize]).collect();
+        let memory = Some((source, destination));
+        let state = State { memory, results, error: None, by_cpu_bytes: 0, promise: Some(order.promise) };
+        Arc::new(Self {
+            caller: order.caller,
+            path: order.path,
+            kind: order.kind,
+            route: order.route,
+            bytes: order.bytes,
+            is_urgent: order.is_urgent,
+            source: source_view,
+            destination: destination_view,
+            output: order.output,
+            expected_ns: order.expected_ns,
+            submitted: Instant::now(),
+            cancelled: order.cancelled,
+            began_ns: AtomicU64::new(0),
+            parts,
+            left: AtomicUsize::new(parts),
+            was_merged: AtomicBool::new(false),
+            state: Mutex::new(state),
+        })
+    }
+
+    /// Where output goes, if there is any.
+    pub(crate) fn target(&self) -> Option<View> {
+        match self.output {
+            Output::Nothing => None,
+            Output::Same => Some(self.destination.unwrap_or(self.source)),
+            Output::Apart(_) => self.destination,
+        }
+    }
+
+    /// Whether output goes over the input.
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.output == Output::Same && self.destination.is_none()
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a part begins; how long it has waited, in nanoseconds.
+    pub(crate) fn begin(&self) -> u64 {
+        let waited = self.submitted.elapsed().as_nanos() as u64;
+        let _ = self.began_ns.compare_exchange(0, waited + 1, Ordering::Relaxed, Ordering::Relaxed);
+        waited
+    }
+
+    /// What it took from its first part's beginning until now, in nanoseconds.
+    pub(crate) fn ran_ns(&self) -> f32 {
+        let began = self.began_ns.load(Ordering::Relaxed).saturating_sub(1);
+        (self.submitted.elapsed().as_nanos() as u64).saturating_sub(began) as f32
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn finish(&self, path: Path) -> Ending {
+        let (outcome, promise) = {
+            let mut state = self.lock();
+            let path = if state.by_cpu_bytes * 2 > self.bytes { Path::Cpu } else { path };
+            let (source, destination) = state.memory.take().map_or((None, None), |(source, to)| (Some(source), to));
+            let results = std::mem::take(&mut state.results);
+            let result = state.error.take().map_or(Ok(Answers { results, path }), Err);
+            (Outcome { source, destination, result }, state.promise.take())
+        };
+        self.kind.count_request(self.parts, outcome.result.as_ref().err().map(Error::kind));
+        Ending { outcome, promise }
+    }
+}
+
+impl Part {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.input.end - self.input.start
+    }
+
+    /// Whether both can be computed by one launch of each of their steps.
+    pub(crate) fn joins(&self, other: &Self) -> bool {
+        self.steps.len() == other.steps.len()
+            && self.job.output == other.job.output
+            && self.job.route == other.job.route
+            && self.steps.iter().zip(&other.steps).all(|(a, b)| a.joins(b))
+    }
+
+    /// Ends the part with its results, step by step, or with why there are none. With the last part the job is
+    /// over, and its promise to be kept.
+    pub(crate) fn finish(self, path: Path, outcome: Result<Vec<Vec<u8>>>) -> Option<Ending> {
+        {
+            let mut state = self.job.lock();
+            if path == Path::Cpu {
+                state.by_cpu_bytes += self.bytes();
+            }
+            match outcome {
+                Ok(found) => {
+                    for ((whole, range), found) in state.results.iter_mut().zip(&self.results).zip(found) {
+                        whole[range.start as usize..range.end as usize].copy_from_slice(&found);
+                    }
+                }
+                Err(error) => _ = state.error.get_or_insert(error),
+            }
+        }
+        (self.job.left.fetch_sub(1, Ordering::AcqRel) == 1).then(|| self.job.finish(path))
+    }
+}
+
+/// The end of a job that its caller does not know of yet.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    outcome: Outcome,
+    promise: Option<Promise>,
+}
+
+impl Ending {
+    /// Tells the caller, who may do anything then.
+    pub(crate) fn keep(self) {
+        if let Some(promise) = self.promise {
+            promise.keep(self.outcome);
+        }
+    }
+}
+
+/// What a cancelled part ends with.
+pub(crate) fn cancelled() -> Error {
+    Error::new(ErrorKind::Cancelled, "the request was cancelled; its destination holds anything")
+}
+
+/// What a request is cut into.
+#[derive(Debug)]
+pub(crate) struct Cut {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) input: Range<u64>,
+    pub(crate) output: Range<u64>,
+    pub(crate) results: Vec<Range<u64>>,
+}
+
+/// Cuts work into parts of at most `part_bytes` where it can be cut there, and of as few more as it must be.
+pub(crate) fn split(steps: &[Step], bytes: u64, part_bytes: u64) -> Result<Vec<Cut>> {
+    let mut cuts = vec![];
+    let mut rest = steps.to_vec();
+    let (mut at, mut written) = (0, 0);
+    let mut found = vec![0; steps.len()];
+    loop {
+        let left = bytes - at;
+        let len = common_cut(&rest, left, part_bytes);
+        let (head, tail): (Vec<Step>, Vec<Step>) =
+            if len == left { (rest, vec![]) } else { rest.iter().map(|step| step.split(len)).unzip() };
+        let mut results = vec![];
+        let before = written;
+        for (step, found) in head.iter().zip(&mut found) {
+            let shape = step.shape(len)?;
+            results.push(*found..*found + shape.results);
+            *found += shape.results;
+            written = written.max(before + shape.output.bytes(len));
+        }
+        cuts.push(Cut { steps: head, input: at..at + len, output: before..written, results });
+        at += len;
+        if at == bytes {
+            return Ok(cuts);
+        }
+        rest = tail;
+    }
+}
+
+/// A place where every step can be cut: the last one that makes a part of at most `part_bytes`, or the first one
+/// found beyond; `bytes` where there is none.
+fn common_cut(steps: &[Step], bytes: u64, part_bytes: u64) -> u64 {
+    let mut limit = part_bytes.max(1);
+    while limit < bytes {
+        let mut at = limit;
+        loop {
+            let agreed = steps.iter().fold(at, |at, step| step.cut(at).min(at));
+            if agreed == at || agreed == 0 {
+                at = agreed;
+                break;
+            }
+            at = agreed;
+        }
+        if at > 0 {
+            return at.min(bytes);
+        }
+        limit = limit.saturating_mul(2);
+    }
+    bytes
+}

@@ -1,0 +1,61 @@
+//! The kernels of one device, compiled and tried once for all services that use them.
+
+use crate::Result;
+use crate::keyed::SecretMemory;
+use bifolio_device::{Device, Module};
+use bifolio_kernels::{KernelStatus, Service};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Kernels of a device. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Kernels {
+    device: Device,
+    tried: Arc<Mutex<Vec<(Service, Option<Module>, KernelStatus)>>>,
+}
+
+/// A module that passed its known-answer test.
+#[derive(Debug, Clone)]
+pub struct Loaded(Module);
+
+impl Loaded {
+    pub(crate) fn module(&self) -> &Module {
+        &self.0
+    }
+}
+
+impl Kernels {
+    pub(crate) fn new(device: &Device) -> Self {
+        Self { device: device.clone(), tried: Arc::default() }
+    }
+
+    /// Compiles (or finds in the cache) and tries a service's kernels, once. The inner error is a sentence that
+    /// says why the device does not do this work.
+    pub(crate) fn load(&self, service: Service) -> Result<Result<Loaded, String>> {
+        let mut tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner);
+        if !tried.iter().any(|(of, ..)| *of == service) {
+            let (module, status) = service.load(&self.device)?;
+            tried.push((service, module, status));
+        }
+        let found = tried.iter().find(|(of, ..)| *of == service);
+        Ok(found.ok_or_else(String::new).and_then(|(_, module, status)| {
+            let reason = || status.reason.clone().unwrap_or_else(|| "its kernels do not work".to_owned());
+            module.clone().map(Loaded).ok_or_else(reason)
+        }))
+    }
+
+    /// The same with a key's schedules in device memory, which is cleared when it is dropped.
+    pub(crate) fn keyed(&self, service: Service, schedules: &[u8]) -> Result<Result<(Loaded, SecretMemory), String>> {
+        let loaded = match self.load(service)? {
+            Ok(loaded) => loaded,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let stream = self.device.create_stream()?;
+        Ok(SecretMemory::of(&stream, schedules).map(|memory| (loaded, memory)).map_err(|error| error.to_string()))
+    }
+
+    /// How the kernels fared that were loaded so far.
+    pub fn report(&self) -> Vec<KernelStatus> {
+        let tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner);
+        tried.iter().map(|(.., status)| status.clone()).collect()
+    }
+}

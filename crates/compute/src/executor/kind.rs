@@ -1,0 +1,222 @@
+//! What is known of one kind of work: its curves, its counts, and whether the device still does it.
+
+use super::choice::Path;
+use super::curve::Curve;
+use serde::Serialize;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Which ends of a request are device memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Route {
+    /// Host memory to host memory.
+    HostToHost,
+    /// Host memory to device memory.
+    HostToDevice,
+    /// Device memory to host memory.
+    DeviceToHost,
+    /// Device memory to device memory.
+    DeviceToDevice,
+}
+
+impl Route {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::HostToHost, Self::HostToDevice, Self::DeviceToHost, Self::DeviceToDevice];
+
+    pub(crate) fn of(source_on_device: bool, destination_on_device: bool) -> Self {
+        match (source_on_device, destination_on_device) {
+            (false, false) => Self::HostToHost,
+            (false, true) => Self::HostToDevice,
+            (true, false) => Self::DeviceToHost,
+            (true, true) => Self::DeviceToDevice,
+        }
+    }
+}
+
+/// One kind of work: services of one name, or chains of the same names.
+#[derive(Debug)]
+pub(crate) struct Kind {
+    name: &'static str,
+    curves: [[Curve; 4]; 2],
+    /// Why the device no longer does it, or never did.
+    off: OnceLock<String>,
+    /// Requests in the upper 24 bits and their bytes in the lower 40: those that their callers' threads computed,
+    /// counted by one addition because the smallest take 50 ns.
+    inline: AtomicU64,
+    counts: Counts,
+}
+
+const INLINE_SHIFT: u32 = 40;
+
+/// One inline request in so many is timed: a clock costs as much as the smallest request may.
+const TIME_EVERY: u64 = 32;
+
+#[derive(Debug, Default)]
+struct Counts {
+    requests: AtomicU64,
+    inline: AtomicU64,
+    split: AtomicU64,
+    parts: AtomicU64,
+    batches: AtomicU64,
+    batched: AtomicU64,
+    merged: AtomicU64,
+    cpu_bytes: AtomicU64,
+    device_bytes: AtomicU64,
+    waiting_ns: AtomicU64,
+    running_ns: AtomicU64,
+    failed: AtomicU64,
+    cancelled: AtomicU64,
+    taken_over: AtomicU64,
+}
+
+/// What happened to the work of a kind since the executor began.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct ServiceStatistics {
+    /// The kind: a service's name, or those of a chain.
+    pub service: String,
+    /// Requests that are over, those below included.
+    pub requests: u64,
+    /// Requests that the CPU computed on their callers' own threads.
+    pub inline: u64,
+    /// Requests that were cut into several parts.
+    pub split: u64,
+    /// Parts that were computed.
+    pub parts: u64,
+    /// Parts that shared a batch with another one.
+    pub merged: u64,
+    /// Batches on the device.
+    pub batches: u64,
+    /// Parts in a batch, on average.
+    pub batch_parts_mean: f64,
+    /// Bytes that the CPU read.
+    pub cpu_bytes: u64,
+    /// Bytes that the device read.
+    pub device_bytes: u64,
+    /// Time that parts waited for a thread, in seconds, without inline requests.
+    pub waiting_s: f64,
+    /// Time that parts were computed, in seconds, without inline requests.
+    pub running_s: f64,
+    /// Requests that failed, without cancelled ones.
+    pub failed: u64,
+    /// Requests that were cancelled in time.
+    pub cancelled: u64,
+    /// Parts that the CPU computed because the device failed or could not take them.
+    pub taken_over: u64,
+    /// Why the device does not do this work, if it does not.
+    pub device_off: Option<String>,
+}
+
+impl Kind {
+    pub(crate) fn new(name: &'static str) -> Self {
+        let (inline, counts) = (AtomicU64::new(0), Counts::default());
+        Self { name, curves: Default::default(), off: OnceLock::new(), inline, counts }
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    pub(crate) fn curve(&self, path: Path, route: Route) -> &Curve {
+        &self.curves[path as usize][route as usize]
+    }
+
+    /// Takes the device path away; the first reason stays.
+    pub(crate) fn turn_off(&self, reason: String) {
+        let _ = self.off.set(reason);
+    }
+
+    pub(crate) fn is_off(&self) -> Option<&str> {
+        self.off.get().map(String::as_str)
+    }
+
+    /// Counts a request on its caller's thread; whether it shall be timed.
+    pub(crate) fn count_inline(&self, bytes: u64) -> bool {
+        let entry = (1 << INLINE_SHIFT) | bytes.min((1 << INLINE_SHIFT) - 1);
+        let before = self.inline.fetch_add(entry, Ordering::Relaxed);
+        let requests = before >> INLINE_SHIFT;
+        if requests >= 1 << 16 || before & ((1 << INLINE_SHIFT) - 1) >= 1 << 38 {
+            self.fold_inline();
+        }
+        requests.is_multiple_of(TIME_EVERY)
+    }
+
+    fn fold_inline(&self) {
+        let packed = self.inline.swap(0, Ordering::Relaxed);
+        self.counts.inline.fetch_add(packed >> INLINE_SHIFT, Ordering::Relaxed);
+        self.counts.cpu_bytes.fetch_add(packed & ((1 << INLINE_SHIFT) - 1), Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_parts(&self, path: Path, bytes: u64, waited_ns: u64, ran_ns: u64) {
+        let of_path = if path == Path::Cpu { &self.counts.cpu_bytes } else { &self.counts.device_bytes };
+        of_path.fetch_add(bytes, Ordering::Relaxed);
+        self.counts.parts.fetch_add(1, Ordering::Relaxed);
+        self.counts.waiting_ns.fetch_add(waited_ns, Ordering::Relaxed);
+        self.counts.running_ns.fetch_add(ran_ns, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_batch(&self, parts: u64) {
+        self.counts.batches.fetch_add(1, Ordering::Relaxed);
+        self.counts.batched.fetch_add(parts, Ordering::Relaxed);
+        if parts > 1 {
+            self.counts.merged.fetch_add(parts, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn count_takeover(&self, parts: u64) {
+        self.counts.taken_over.fetch_add(parts, Ordering::Relaxed);
+    }
+
+    /// Counts a request that is over and had so many parts.
+    pub(crate) fn count_request(&self, parts: usize, error: Option<crate::ErrorKind>) {
+        self.counts.requests.fetch_add(1, Ordering::Relaxed);
+        if parts > 1 {
+            self.counts.split.fetch_add(1, Ordering::Relaxed);
+        }
+        match error {
+            None => 0,
+            Some(crate::ErrorKind::Cancelled) => self.counts.cancelled.fetch_add(1, Ordering::Relaxed),
+            Some(_) => self.counts.failed.fetch_add(1, Ordering::Relaxed),
+        };
+    }
+
+    pub(crate) fn statistics(&self) -> ServiceStatistics {
+        self.fold_inline();
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let counts = &self.counts;
+        let (batches, inline) = (read(&counts.batches), read(&counts.inline));
+        ServiceStatistics {
+            service: self.name.to_owned(),
+            requests: read(&counts.requests) + inline,
+            inline,
+            split: read(&counts.split),
+            parts: read(&counts.parts),
+            merged: read(&counts.merged),
+            batches,
+            batch_parts_mean: read(&counts.batched) as f64 / batches.max(1) as f64,
+            cpu_bytes: read(&counts.cpu_bytes),
+            device_bytes: read(&counts.device_bytes),
+            waiting_s: read(&counts.waiting_ns) as f64 / 1e9,
+            running_s: read(&counts.running_ns) as f64 / 1e9,
+            failed: read(&counts.failed),
+            cancelled: read(&counts.cancelled),
+            taken_over: read(&counts.taken_over),
+            device_off: self.is_off().map(str::to_owned),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inline_requests_are_counted_to_the_last_byte() {
+        let kind = Kind::new("test");
+        let timed = (0..200_000_u64).filter(|i| kind.count_inline(i % 7)).count();
+        let found = kind.statistics();
+        assert_eq!((found.requests, found.inline), (200_000, 200_000));
+        assert_eq!(found.cpu_bytes, (0..200_000_u64).map(|i| i % 7).sum::<u64>());
+        assert!(timed >= 200_000 / TIME_EVERY as usize);
+    }
+}

@@ -1,0 +1,97 @@
+//! AES-CTR: a key stream over a stream of bytes.
+
+use super::{Batch, Data, Job, Launch, Output, Prepared, STEP_BYTES, Service, Shape, place};
+use crate::cpu;
+use crate::executor::{Kernels, Loaded};
+use crate::keyed::SecretMemory;
+use crate::{Error, Result};
+use bifolio_device::Device;
+use bifolio_kernels::Base;
+use bifolio_kernels::aes::KeySize;
+use bifolio_kernels::aes_ctr::{self, Piece};
+use std::sync::Arc;
+
+/// A key; both directions are the same.
+#[derive(Debug)]
+pub struct AesCtr {
+    cpu: cpu::Ctr,
+    size: KeySize,
+    device: Result<(Loaded, SecretMemory), String>,
+}
+
+/// The counter of a request's first block, the most significant byte first.
+pub type Counter = [u8; 16];
+
+impl AesCtr {
+    /// 16 or 32 bytes.
+    ///
+    /// # Errors
+    /// `BadArgument` for a key that is none, and the device's.
+    pub fn new(kernels: &Kernels, key: &[u8]) -> Result<Arc<Self>> {
+        let cpu = cpu::Ctr::new(key).map_err(|bad| Error::bad(bad.to_string()))?;
+        let schedules = aes_ctr::schedules(key)?;
+        let device = kernels.keyed(bifolio_kernels::Service::AesCtr, schedules.bytes())?;
+        Ok(Arc::new(Self { cpu, size: schedules.size(), device }))
+    }
+}
+
+fn counter_at(first: &Counter, bytes: u64) -> Counter {
+    u128::from_be_bytes(*first).wrapping_add(u128::from(bytes / 16)).to_be_bytes()
+}
+
+impl Service for AesCtr {
+    type Params = Counter;
+
+    fn name(&self) -> &'static str {
+        match self.size {
+            KeySize::Aes128 => "aes-128-ctr",
+            KeySize::Aes256 => "aes-256-ctr",
+        }
+    }
+
+    fn shape(&self, _first: &Counter, _input: u64) -> Result<Shape> {
+        Ok(Shape { output: Output::Same, results: 0 })
+    }
+
+    fn cut(&self, _first: &Counter, at_most: u64) -> u64 {
+        at_most / 16 * 16
+    }
+
+    fn split(&self, first: &Counter, at: u64) -> (Counter, Counter) {
+        (*first, counter_at(first, at))
+    }
+
+    fn refusal(&self) -> Option<String> {
+        self.device.as_ref().err().cloned()
+    }
+
+    fn sample(&self, about_bytes: u64) -> (Counter, Vec<u8>) {
+        ([7; 16], vec![0x5a; about_bytes as usize])
+    }
+
+    fn on_cpu(&self, first: &Counter, data: Data<'_>, _results: &mut [u8]) -> Result<()> {
+        data.each(STEP_BYTES, |at, part| {
+            self.cpu.apply(&counter_at(first, at as u64), part);
+            Ok(())
+        })
+    }
+
+    fn prepare(&self, _device: &Device, jobs: &[Job<'_, Counter>], batch: Batch<'_>) -> Result<Prepared> {
+        let pieces = |job: &Job<'_, Counter>| {
+            let (src, dst) = (place(batch.inputs, job.input), place(batch.outputs, job.output));
+            aes_ctr::pieces(Piece::new(src, dst, job.input.len(), *job.params))
+        };
+        let pieces: Vec<Piece> = jobs.iter().flat_map(pieces).collect();
+        Ok(Prepared { table: aes_ctr::encode(&pieces), scratch_bytes: 0 })
+    }
+
+    unsafe fn launch(&self, _jobs: &[Job<'_, Counter>], launch: &Launch<'_>) -> Result<()> {
+        let Ok((loaded, schedules)) = &self.device else { return Err(Error::bad("no kernels were loaded")) };
+        let Batch { inputs, outputs } = launch.batch;
+        let operands = aes_ctr::Operands { src: Base::Range(inputs), dst: Base::Range(outputs) };
+        let (module, schedules) = (loaded.module(), schedules.slice());
+        // SAFETY: the caller's promise; module and schedules are this key's, and the table this batch's.
+        unsafe { aes_ctr::launch(launch.stream, module, self.size, schedules, operands, launch.table) }?;
+        Ok(())
+    }
+}
