@@ -13,6 +13,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -46,7 +47,6 @@ impl Default for InitOptions {
 #[derive(Clone)]
 pub struct CipherDir {
     path: PathBuf,
-    config: Config,
     format: Arc<Format>,
     root: Arc<Folder>,
 }
@@ -89,20 +89,44 @@ impl CipherDir {
         Ok(master)
     }
 
-    /// Opens a directory.
+    /// Opens a directory. With its master key it needs no configuration: without one, what `gocryptfs -init` chooses is
+    /// taken to be the case, see [`open_as`](Self::open_as).
     ///
     /// # Errors
     /// [`ErrorKind::NotACipherDir`] without a configuration, [`ErrorKind::WrongKey`] for another passphrase,
     /// [`ErrorKind::Unsupported`] and [`ErrorKind::Damaged`] for what the configuration says.
     pub fn open(path: &Path, key: &Key<'_>) -> Result<Self> {
         let root = open_root(path)?;
-        let config = read_config(path, &root)?;
-        let master = match key {
-            Key::Master(master) => master.clone(),
-            Key::Passphrase(passphrase) => unwrap(path, &config, passphrase)?,
-        };
-        let format = Arc::new(Format::new(&master, config.features));
-        Ok(Self { path: path.to_owned(), config, format, root: Arc::new(root) })
+        let config = read_config(path, &root);
+        match key {
+            Key::Passphrase(passphrase) => {
+                let config = config?;
+                Ok(Self::new(path, root, &unwrap(path, &config, passphrase)?, config.features))
+            }
+            Key::Master(master) => Self::open_as(path, master, features_or_default(config)?),
+        }
+    }
+
+    /// Opens a directory by its master key, as of a variant of the format; the configuration is not looked at.
+    ///
+    /// # Errors
+    /// [`ErrorKind::WrongKey`] if there are names in its root and none of them decrypts, and errors from the system.
+    pub fn open_as(path: &Path, master: &MasterKey, features: Features) -> Result<Self> {
+        let root = open_root(path)?;
+        let this = Self::new(path, root, master, features);
+        // Nothing else tells a wrong key: what is damaged and what was never meant look alike.
+        let damaged = std::cell::Cell::new(0);
+        let listed = this.root.list(&this.format, &|_| damaged.set(damaged.get() + 1))?;
+        if listed.is_empty() && damaged.get() > 0 {
+            let detail = "no name in it decrypts: the master key is another directory's";
+            return Err(Error::new(ErrorKind::WrongKey, path.display(), detail));
+        }
+        Ok(this)
+    }
+
+    fn new(path: &Path, root: Folder, master: &MasterKey, features: Features) -> Self {
+        let format = Arc::new(Format::new(master, features));
+        Self { path: path.to_owned(), format, root: Arc::new(root) }
     }
 
     /// The master key of a directory.
@@ -114,7 +138,8 @@ impl CipherDir {
         unwrap(path, &config, passphrase)
     }
 
-    /// Wraps the master key by another passphrase, with a new salt and the same cost. Files stay as they are.
+    /// Wraps the master key by another passphrase, with a new salt and the same cost. Files stay as they are. With the
+    /// master key this also makes a configuration that was lost, with the features and the cost of `gocryptfs -init`.
     ///
     /// # Errors
     /// As [`open`](Self::open), and errors from the system. The old configuration stays until the new one is whole.
@@ -123,14 +148,21 @@ impl CipherDir {
             return Err(Error::new(ErrorKind::BadUse, path.display(), "an empty passphrase protects nothing"));
         }
         let root = open_root(path)?;
-        let config = read_config(path, &root)?;
-        let master = match key {
-            Key::Master(master) => master.clone(),
-            Key::Passphrase(old) => unwrap(path, &config, old)?,
+        let config = read_config(path, &root);
+        let (master, cost, features) = match (key, config) {
+            (Key::Passphrase(old), config) => {
+                let config = config?;
+                (unwrap(path, &config, old)?, config.cost, config.features)
+            }
+            (Key::Master(master), Ok(config)) => (master.clone(), config.cost, config.features),
+            (Key::Master(master), missing) => {
+                let features = features_or_default(missing)?;
+                (master.clone(), ScryptCost { n: 1 << InitOptions::default().scrypt_log_n, r: 8, p: 1 }, features)
+            }
         };
-        let new = keys::wrap(&master, passphrase, config.cost, config.features)
+        let config = keys::wrap(&master, passphrase, cost, features)
             .map_err(|error| Error::new(ErrorKind::BadUse, path.display(), error.to_string()))?;
-        write_config(path, &root, &Config { creator: config.creator, ..new })
+        write_config(path, &root, &config)
     }
 
     /// What a directory's configuration says; this needs no key.
@@ -146,9 +178,9 @@ impl CipherDir {
         &self.path
     }
 
-    /// What its configuration says.
-    pub fn config(&self) -> &Config {
-        &self.config
+    /// Which variant of the format it has.
+    pub fn features(&self) -> Features {
+        self.format.features
     }
 
     /// The key that contents are encrypted with, by AES-256-GCM.
@@ -328,21 +360,9 @@ fn names_of(path: &Path) -> Result<Vec<&OsStr>> {
 }
 
 fn open_root(path: &Path) -> Result<Folder> {
-    let opened = std::fs::OpenOptions::new().read(true).custom_flags_for_directory().open(path);
+    let opened = std::fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(path);
     let file = opened.map_err(|error| Error::system(path.display(), "opening the directory", error))?;
     Ok(Folder::new(OwnedFd::from(file), true))
-}
-
-/// A name for what the standard library leaves to numbers.
-trait DirectoryFlags {
-    fn custom_flags_for_directory(&mut self) -> &mut Self;
-}
-
-impl DirectoryFlags for std::fs::OpenOptions {
-    fn custom_flags_for_directory(&mut self) -> &mut Self {
-        use std::os::unix::fs::OpenOptionsExt;
-        self.custom_flags(libc::O_DIRECTORY)
-    }
 }
 
 fn read_config(path: &Path, root: &Folder) -> Result<Config> {
@@ -363,6 +383,15 @@ fn read_config(path: &Path, root: &Folder) -> Result<Config> {
         let kind = if is_unsupported { ErrorKind::Unsupported } else { ErrorKind::Damaged };
         Error::new(kind, file.display(), sentence)
     })
+}
+
+/// What the configuration says; without one, what is most likely.
+fn features_or_default(config: Result<Config>) -> Result<Features> {
+    match config {
+        Ok(config) => Ok(config.features),
+        Err(error) if error.kind() == ErrorKind::NotACipherDir => Ok(Features::DEFAULT),
+        Err(error) => Err(error),
+    }
 }
 
 fn unwrap(path: &Path, config: &Config, passphrase: &[u8]) -> Result<MasterKey> {

@@ -40,10 +40,6 @@ impl Folder {
         self.fd.as_fd()
     }
 
-    pub(crate) fn is_root(&self) -> bool {
-        self.is_root
-    }
-
     /// A directory in this one.
     pub(crate) fn child(&self, entry: &[u8]) -> io::Result<Self> {
         let fd = sys::open(self.fd(), entry, libc::O_PATH | libc::O_DIRECTORY, 0)?;
