@@ -153,14 +153,16 @@ impl Filesystem for Server {
             let _ = config.set_max_readahead(most);
         }
         let _ = config.set_max_background(BACKGROUND_MAX);
+        // Writes are not cached by the kernel (FUSE_WRITEBACK_CACHE): that takes twice the processors' time for large
+        // ones, gives errors to whoever closes the file, and makes sizes the kernel's.
         for capability in [
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_READDIRPLUS_AUTO,
             InitFlags::FUSE_ASYNC_DIO,
-            InitFlags::FUSE_WRITEBACK_CACHE,
+            // With this, what is cached is kept from one open to the next, unless the file below has changed.
+            InitFlags::FUSE_AUTO_INVAL_DATA,
         ] {
-            if std::env::var_os("NO_WRITEBACK").is_some() && capability == InitFlags::FUSE_WRITEBACK_CACHE { continue; }
             let _ = config.add_capabilities(capability);
         }
         Ok(())
