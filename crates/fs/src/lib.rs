@@ -1,1 +1,33 @@
-//! Encrypted directories in gocryptfs's on-disk format.
+//! Encrypted directories in gocryptfs's on-disk format: every file an encrypted file, every name an encrypted name.
+//!
+//! ```text
+//!   CipherDir      a directory, opened by a passphrase or its master key
+//!     Folder       one directory of the tree: its IV and names, by descriptor
+//!     CryptFile    one file, read and written by plain offsets, every block authenticated
+//!   mount          the whole as a file system, through FUSE
+//!
+//!   config  keys  names  content      the format, without effects
+//! ```
+//!
+//! [`content::layout`] and [`CipherDir::content_key`] are for those who decrypt elsewhere, such as on a device.
+
+mod base64;
+pub mod config;
+pub mod content;
+mod dir;
+mod eme;
+mod error;
+mod file;
+mod folder;
+mod format;
+mod fuse;
+mod keys;
+mod names;
+mod random;
+mod sys;
+
+pub use dir::{CipherDir, InitOptions, Key};
+pub use error::{Error, ErrorKind, Result};
+pub use file::CryptFile;
+pub use fuse::{MountOptions, Mounted, Unmounted, Warn, mount};
+pub use keys::{KEY_BYTES, MasterKey};

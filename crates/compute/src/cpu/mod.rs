@@ -7,11 +7,13 @@
 mod ctr;
 mod ffi;
 mod gcm;
+mod kdf;
 pub mod pq;
 mod xts;
 
 pub use ctr::Ctr;
 pub use gcm::{BadTag, Gcm, TAG_BYTES};
+pub use kdf::{BadCost, ScryptCost, hkdf_sha256, scrypt};
 pub use xts::Xts;
 
 /// A key of a length that the mode does not have.

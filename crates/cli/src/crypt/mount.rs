@@ -1,0 +1,208 @@
+//! `bifolio crypt mount`.
+//!
+//! As gocryptfs, it returns when the directory is mounted, and a process in the background serves it. That process
+//! is this program, started once more with the master key on its standard input: a process with threads cannot be
+//! split in two. Errors until then are printed, and later ones go to the system's log.
+
+use super::{Given, KeyArgs, hexadecimal};
+use crate::exit::{Code, Failure, eprintln_quietly};
+use bifolio_fs::{CipherDir, MountOptions, Mounted, Unmounted};
+use bifolio_io::Cancel;
+use clap::Args as ClapArgs;
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the process in the background says when the directory is mounted.
+const READY: &[u8] = b"mounted\n";
+/// How soon the end is noticed.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Choices for `crypt mount`.
+#[derive(Debug, ClapArgs)]
+#[allow(clippy::struct_excessive_bools, reason = "options are independent of each other")]
+pub struct MountArgs {
+    /// The encrypted directory.
+    pub cipherdir: PathBuf,
+    /// An empty directory to mount it on.
+    pub mountpoint: PathBuf,
+    #[command(flatten)]
+    pub key: KeyArgs,
+    /// Stay in the foreground.
+    #[arg(long, short = 'f', alias = "f")]
+    pub fg: bool,
+    /// Mount for reading only.
+    #[arg(long)]
+    pub ro: bool,
+    /// Let other users in, as the files' permissions say; user_allow_other in /etc/fuse.conf has to permit it.
+    #[arg(long = "allow_other")]
+    pub allow_other: bool,
+    /// Let device files work as such.
+    #[arg(long, conflicts_with = "nodev")]
+    pub dev: bool,
+    /// Device files do not work as such, as without this option.
+    #[arg(long)]
+    pub nodev: bool,
+    /// Let executables run as another user where their mode says so.
+    #[arg(long, conflicts_with = "nosuid")]
+    pub suid: bool,
+    /// Executables never run as another user, as without this option.
+    #[arg(long)]
+    pub nosuid: bool,
+    /// Nothing can be executed.
+    #[arg(long)]
+    pub noexec: bool,
+    /// Mount also where there are files, which are not seen meanwhile.
+    #[arg(long)]
+    pub nonempty: bool,
+    /// What mount shows as the source, instead of the encrypted directory.
+    #[arg(long, value_name = "NAME")]
+    pub fsname: Option<String>,
+    /// These options as mount(8) has them, separated by commas: ro, rw, allow_other, dev, nodev, suid, nosuid, exec,
+    /// noexec, nonempty, fsname=NAME.
+    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
+    pub options: Vec<String>,
+    /// Started by another process, which waits until it is mounted.
+    #[arg(long, hide = true)]
+    pub background: bool,
+}
+
+/// Mounts, and serves it here or in the background.
+pub fn run(options: &MountArgs, cancel: &Cancel) -> Result<(), Failure> {
+    let chosen = mount_options(options)?;
+    if options.fg || options.background { serve(options, chosen, cancel) } else { start_in_background(options) }
+}
+
+fn mount_options(args: &MountArgs) -> Result<MountOptions, Failure> {
+    let mut options = MountOptions {
+        is_read_only: args.ro,
+        allows_other: args.allow_other,
+        allows_devices: args.dev,
+        allows_suid: args.suid,
+        allows_exec: !args.noexec,
+        allows_nonempty: args.nonempty,
+        source: args.fsname.clone(),
+        warn: if args.background { Arc::new(log) } else { Arc::new(|text| eprintln_quietly(&format!("bifolio: {text}"))) },
+    };
+    for option in &args.options {
+        match option.as_str() {
+            "ro" => options.is_read_only = true,
+            "rw" => options.is_read_only = false,
+            "allow_other" => options.allows_other = true,
+            "dev" => options.allows_devices = true,
+            "nodev" => options.allows_devices = false,
+            "suid" => options.allows_suid = true,
+            "nosuid" => options.allows_suid = false,
+            "exec" => options.allows_exec = true,
+            "noexec" => options.allows_exec = false,
+            "nonempty" => options.allows_nonempty = true,
+            other => match other.strip_prefix("fsname=") {
+                Some(name) => options.source = Some(name.to_owned()),
+                None => return Err(Failure::new(Code::Usage, format!("-o {other}: there is no such option; see --help"))),
+            },
+        }
+    }
+    Ok(options)
+}
+
+fn serve(args: &MountArgs, options: MountOptions, cancel: &Cancel) -> Result<(), Failure> {
+    let dir = args.key.open(&args.cipherdir)?;
+    let mounted = bifolio_fs::mount(&dir, &args.mountpoint, &options)?;
+    drop(dir);
+    if args.background {
+        leave_terminal()?;
+    }
+    let mut is_asked = false;
+    while !mounted.is_ended() {
+        if cancel.is_cancelled() && !is_asked {
+            is_asked = true;
+            end(&mounted)?;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(mounted.wait()?)
+}
+
+/// Asked to by a signal. A second one ends the process at once, whatever is still open.
+fn end(mounted: &Mounted) -> Result<(), Failure> {
+    if mounted.unmount()? == Unmounted::Detached {
+        let place = mounted.mountpoint().display();
+        eprintln_quietly(&format!("bifolio: {place}: files are still open; it is unmounted, and served until they are closed"));
+    }
+    Ok(())
+}
+
+fn start_in_background(args: &MountArgs) -> Result<(), Failure> {
+    let given = args.key.get()?;
+    let master = match given {
+        Given::Master(master) => master,
+        // Checked here, where its error belongs to the one who typed it.
+        Given::Passphrase(passphrase) => CipherDir::master_key(&args.cipherdir, &passphrase)?,
+    };
+    let failed = |error: std::io::Error| Failure::failed(format!("starting a process in the background failed: {error}"));
+    let program = std::env::current_exe().map_err(failed)?;
+    let mut command = Command::new(program);
+    command.args(["crypt", "mount", "--background", "--masterkey", "stdin"]);
+    let flags = [
+        (args.key.plaintextnames, "--plaintextnames"),
+        (args.ro, "--ro"),
+        (args.allow_other, "--allow_other"),
+        (args.dev, "--dev"),
+        (args.suid, "--suid"),
+        (args.noexec, "--noexec"),
+        (args.nonempty, "--nonempty"),
+    ];
+    command.args(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name));
+    if let Some(name) = &args.fsname {
+        command.arg("--fsname").arg(name);
+    }
+    for option in &args.options {
+        command.arg("-o").arg(option);
+    }
+    command.arg("--").arg(&args.cipherdir).arg(&args.mountpoint);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+    if let Some(mut input) = child.stdin.take() {
+        // If it has ended already, it has said why.
+        let _ = input.write_all(hexadecimal(&master).as_bytes());
+    }
+    let mut said = vec![];
+    if let Some(mut output) = child.stdout.take() {
+        let _ = output.read_to_end(&mut said);
+    }
+    if said == READY {
+        return Ok(());
+    }
+    let status = child.wait().map_err(failed)?;
+    // Its own sentence is on stderr.
+    std::process::exit(status.code().unwrap_or(Code::Failed as i32));
+}
+
+/// Says that it is mounted, and lets go of the terminal, of pipes and of the current directory.
+fn leave_terminal() -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure::failed(format!("going to the background failed: {error}"));
+    // SAFETY: takes nothing; it fails for the leader of a group only, which a child is not.
+    unsafe { libc::setsid() };
+    std::env::set_current_dir("/").map_err(failed)?;
+    let null = File::options().read(true).write(true).open("/dev/null").map_err(failed)?;
+    let mut out = std::io::stdout().lock();
+    out.write_all(READY).and_then(|()| out.flush()).map_err(failed)?;
+    for number in 0..=2 {
+        // SAFETY: both are descriptors of this process; what was open under the number is closed.
+        if unsafe { libc::dup2(null.as_raw_fd(), number) } < 0 {
+            return Err(failed(std::io::Error::last_os_error()));
+        }
+    }
+    Ok(())
+}
+
+/// A sentence for the system's log.
+fn log(text: &str) {
+    let Ok(text) = CString::new(text.replace('\0', " ")) else { return };
+    // SAFETY: the format takes one string, and both end with a zero byte.
+    unsafe { libc::syslog(libc::LOG_DAEMON | libc::LOG_WARNING, c"bifolio: %s".as_ptr(), text.as_ptr()) };
+}
