@@ -5,11 +5,12 @@
 //!     Folder       one directory of the tree: its IV and names, by descriptor
 //!     CryptFile    one file, read and written by plain offsets, every block authenticated
 //!   mount          the whole as a file system, through FUSE
+//!   LoadableFile   one file into device memory, verified and decrypted there
 //!
 //!   config  keys  names  content      the format, without effects
 //! ```
 //!
-//! [`content::layout`] and [`CipherDir::content_key`] are for those who decrypt elsewhere, such as on a device.
+//! [`content::layout`] and [`CipherDir::content_key`] are for those who decrypt elsewhere.
 
 mod base64;
 pub mod config;
@@ -22,6 +23,7 @@ mod folder;
 mod format;
 mod fuse;
 mod keys;
+mod load;
 mod names;
 mod random;
 mod sys;
@@ -31,3 +33,4 @@ pub use error::{Error, ErrorKind, Result};
 pub use file::CryptFile;
 pub use fuse::{MountOptions, Mounted, Unmounted, Warn, mount};
 pub use keys::{KEY_BYTES, MasterKey};
+pub use load::LoadableFile;

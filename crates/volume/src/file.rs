@@ -39,6 +39,15 @@ impl FileDevice {
         let path = path.as_ref();
         let about = |error| Error::system(path.display(), "opening it", error);
         let file = OpenOptions::new().read(true).write(writable).open(path).map_err(about)?;
+        Self::of_file(file, path, writable)
+    }
+
+    /// The same for a file that is open already; the path is for errors.
+    ///
+    /// # Errors
+    /// `NotAVolume` for what has no size.
+    pub fn of_file(file: File, path: &Path, writable: bool) -> Result<Self> {
+        let about = |error| Error::system(path.display(), "asking for its size", error);
         let metadata = file.metadata().map_err(about)?;
         if !metadata.is_file() && !metadata.file_type().is_block_device() {
             let detail = "it is neither a file nor a block device";

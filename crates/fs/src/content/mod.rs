@@ -140,7 +140,7 @@ pub(crate) fn sealed_bytes(plain: usize) -> usize {
 }
 
 /// A block that was never written: a whole one of zeroes.
-fn is_hole(cipher: &[u8]) -> bool {
+pub(crate) fn is_hole(cipher: &[u8]) -> bool {
     cipher.len() == CIPHER && cipher.iter().all(|byte| *byte == 0)
 }
 

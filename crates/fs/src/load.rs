@@ -1,0 +1,235 @@
+//! Encrypted files into device memory: ciphertext crosses the link, and is verified and decrypted there.
+//!
+//! Blocks lie one behind the other with their nonces and tags, so a part of the encrypted file is brought into
+//! scratch memory as it is, and the kernel takes each block from there to its place. What a tag does not fit is
+//! not written. A block of zeroes is a hole, which no tag fits: those that were refused are looked at once more.
+
+use crate::config::CONFIG_NAME;
+use crate::content::layout::{self, NONCE_BYTES, OVERHEAD_BYTES, PLAIN_BLOCK_BYTES, TAG_BYTES};
+use crate::content::{FileId, is_hole};
+use crate::format::Format;
+use crate::{CipherDir, CryptFile, Key};
+use bifolio_compute::keyed::{DeviceGcm, GcmOperands};
+use bifolio_device::DeviceSlice;
+use bifolio_kernels::aes_gcm::{Message, Places};
+use bifolio_volume::load::in_parts;
+use bifolio_volume::{BlockDevice, Error, ErrorKind, FileDevice, Geometry, Loader, Result};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The boundary that kernels want.
+const WORD_BYTES: u64 = 16;
+
+/// An encrypted file as a row of plain bytes, for reading. Its size is that of the moment when it was opened.
+#[derive(Debug)]
+pub struct LoadableFile {
+    name: String,
+    cipher: FileDevice,
+    plain: CryptFile,
+    id: Option<FileId>,
+    size: u64,
+    format: Arc<Format>,
+}
+
+impl LoadableFile {
+    /// Opens a file of a directory by its plain path.
+    ///
+    /// # Errors
+    /// Those of [`CipherDir::open_file`], and those of a header that is none.
+    pub fn open(dir: &CipherDir, plain_path: &Path) -> crate::Result<Self> {
+        let plain = dir.open_file(plain_path, false)?;
+        let id = plain.file_id()?;
+        let name = dir.path().join(plain_path);
+        let failed = |error| crate::Error::system(name.display(), "opening the encrypted file", error);
+        let file = plain.with_file(std::fs::File::try_clone).map_err(failed)?;
+        let cipher = FileDevice::of_file(file, &name, false)
+            .map_err(|error| crate::Error::new(crate::ErrorKind::Read, name.display(), error.to_string()))?;
+        let size = layout::plain_len(cipher.geometry().size);
+        Ok(Self { name: name.display().to_string(), cipher, plain, id, size, format: Arc::clone(dir.format()) })
+    }
+
+    /// Opens a file by a path that leads through an encrypted directory: its part behind the directory is plain.
+    ///
+    /// # Errors
+    /// `NotACipherDir` if no directory on the way has a configuration, and those of [`CipherDir::open`] and
+    /// [`LoadableFile::open`].
+    pub fn open_path(path: &Path, key: &Key<'_>) -> crate::Result<Self> {
+        let root = path.ancestors().skip(1).find(|folder| folder.join(CONFIG_NAME).is_file());
+        let root = root.ok_or_else(|| {
+            let detail = format!("no folder on the way to it is an encrypted directory, which has a {CONFIG_NAME}");
+            crate::Error::new(crate::ErrorKind::NotACipherDir, path.display(), detail)
+        })?;
+        let plain = path.strip_prefix(root).expect("an ancestor is a prefix");
+        // The empty ancestor is the current folder.
+        let root = if root.as_os_str().is_empty() { Path::new(".") } else { root };
+        Self::open(&CipherDir::open(root, key)?, plain)
+    }
+}
+
+impl BlockDevice for LoadableFile {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn geometry(&self) -> Geometry {
+        Geometry { size: self.size, block_bytes: PLAIN_BLOCK_BYTES, optimal_bytes: 1 << 20 }
+    }
+
+    fn is_read_only(&self) -> bool {
+        true
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.check_range(offset, buffer.len() as u64)?;
+        let got = self.plain.read_at(buffer, offset).map_err(|error| of_plain(&self.name, &error))?;
+        if got < buffer.len() {
+            let detail = format!("it was cut while it was open: {} bytes at offset {offset} are gone", buffer.len());
+            return Err(Error::new(ErrorKind::Read, &self.name, detail));
+        }
+        Ok(())
+    }
+
+    fn write(&self, _: u64, _: &[u8]) -> Result<()> {
+        Err(self.read_only())
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, _: u64, _: u64) -> Result<()> {
+        Err(self.read_only())
+    }
+
+    fn load(&self, loader: &Loader, offset: u64, destination: DeviceSlice<'_>) -> Result<()> {
+        self.check_range(offset, destination.len())?;
+        let Some(id) = self.id.filter(|_| !destination.is_empty()) else { return Ok(()) };
+        let made = self
+            .format
+            .on_devices
+            .get(loader.device(), || DeviceGcm::new(loader.device(), &self.format.content_key[..]));
+        let gcm = made.map_err(|error| loader.failed(error))?;
+        let run = Run { file: self, id, gcm: &gcm, loader };
+        in_parts(&(offset..offset + destination.len()), PLAIN_BLOCK_BYTES, &|part| {
+            loader.check_cancel(&self.name)?;
+            let place = destination.part(part.start - offset, part.end - part.start);
+            run.part(&part, place.map_err(|error| loader.failed(error))?)
+        })
+    }
+}
+
+impl LoadableFile {
+    fn read_only(&self) -> Error {
+        Error::new(ErrorKind::ReadOnly, &self.name, "it was opened for reading only")
+    }
+}
+
+/// The same failure, as those of volumes are.
+fn of_plain(name: &str, error: &crate::Error) -> Error {
+    let kind = match error.kind() {
+        crate::ErrorKind::Corrupt | crate::ErrorKind::Damaged => ErrorKind::Damaged,
+        _ => ErrorKind::Read,
+    };
+    let text = error.to_string();
+    let detail = text.split_once(": ").map_or(&*text, |(_, detail)| detail);
+    Error::new(kind, name, detail)
+}
+
+struct Run<'a> {
+    file: &'a LoadableFile,
+    id: FileId,
+    gcm: &'a DeviceGcm,
+    loader: &'a Loader,
+}
+
+impl Run<'_> {
+    /// One part: its whole blocks in place, the others by way of scratch memory.
+    fn part(&self, part: &Range<u64>, place: DeviceSlice<'_>) -> Result<()> {
+        let blocks = layout::blocks(part.start, part.end - part.start);
+        let cipher_end = layout::cipher_offset(blocks.end).min(self.file.cipher.geometry().size);
+        let cipher = layout::cipher_offset(blocks.start)..cipher_end;
+        let plain_end = layout::plain_offset(blocks.end).min(self.file.size);
+        let plain = layout::plain_offset(blocks.start)..plain_end;
+        let in_place = *part == plain && place.ptr().0.is_multiple_of(WORD_BYTES);
+        self.loader.with_scratch(cipher.end - cipher.start, |scratch| {
+            let sealed = scratch.part(0, cipher.end - cipher.start).map_err(|error| self.failed(error))?;
+            self.file.cipher.load(self.loader, cipher.start, sealed)?;
+            if in_place {
+                return self.decrypt(&blocks, sealed, place);
+            }
+            let memory = self.loader.device().alloc(plain.end - plain.start).map_err(|error| self.failed(error))?;
+            let opened = self.decrypt(&blocks, sealed, memory.slice());
+            self.loader.with_lane(|lane| {
+                let wanted = memory.slice().part(part.start - plain.start, part.end - part.start);
+                let copied = wanted.and_then(|wanted| {
+                    // SAFETY: both are there until the stream has been waited for; the memory is new, so apart.
+                    unsafe {
+                        if opened.is_ok() {
+                            lane.stream().copy_on_device(place, wanted)?;
+                        }
+                        // What was decrypted beyond the range is nobody's.
+                        lane.stream().fill(memory.slice(), 0)
+                    }
+                });
+                copied.and(lane.stream().synchronize()).map_err(|error| self.failed(error))
+            })?;
+            opened
+        })
+    }
+
+    fn decrypt(&self, blocks: &Range<u64>, sealed: DeviceSlice<'_>, place: DeviceSlice<'_>) -> Result<()> {
+        let messages: Vec<Message> =
+            blocks.clone().map(|block| self.message(block, blocks.start, place.len())).collect::<Result<_>>()?;
+        let operands = GcmOperands { src: sealed, dst: place, meta: sealed };
+        let rights = self.loader.with_lane(|lane| {
+            // SAFETY: the caller lent the destination to this request, the scratch is its own, and both wait here; each
+            // block has a place of its own.
+            unsafe { self.gcm.decrypt(lane, &messages, operands) }.map_err(|error| self.failed(error))
+        })?;
+        let refused = blocks.clone().zip(&rights).zip(&messages).filter(|((_, right), _)| !**right);
+        refused.into_iter().try_for_each(|((block, _), message)| self.hole(block, message, sealed, place))
+    }
+
+    /// A block behind the first of a part, whose plain bytes have `room`.
+    fn message(&self, block: u64, first: u64, room: u64) -> Result<Message> {
+        let dst = layout::plain_offset(block - first);
+        let len = PLAIN_BLOCK_BYTES.min(room - dst);
+        let nonce = layout::cipher_offset(block) - layout::cipher_offset(first);
+        let src = nonce + NONCE_BYTES;
+        let places = Places { src, dst, nonce, tag: src + len };
+        let aad = layout::associated_data(block, &self.id);
+        Message::new(places, len, NONCE_BYTES as u32, &aad).map_err(|error| self.failed(error))
+    }
+
+    /// What was refused is a hole, or an error.
+    fn hole(&self, block: u64, message: &Message, sealed: DeviceSlice<'_>, place: DeviceSlice<'_>) -> Result<()> {
+        let mut bytes = vec![0xff; (message.len + OVERHEAD_BYTES) as usize];
+        let read = sealed.part(message.nonce, bytes.len() as u64);
+        self.loader.with_lane(|lane| {
+            let read = read.and_then(|from| lane.stream().download(&mut bytes, from));
+            read.map_err(|error| self.failed(error))?;
+            if !is_hole(&bytes) {
+                let (offset, at) = (layout::plain_offset(block), layout::cipher_offset(block));
+                let detail = format!(
+                    "block {block} (offset {offset}, byte {at} of the encrypted file) is not what was encrypted for this \
+                     place; nothing of it was given out"
+                );
+                return Err(Error::new(ErrorKind::Damaged, &self.file.name, detail));
+            }
+            let zeroes = place.part(message.dst, message.len).and_then(|to| {
+                // SAFETY: the caller lent the destination to this request, which waits here.
+                unsafe { lane.stream().fill(to, 0) }?;
+                lane.stream().synchronize()
+            });
+            zeroes.map_err(|error| self.failed(error))
+        })
+    }
+
+    fn failed(&self, error: bifolio_device::Error) -> Error {
+        self.loader.failed(error)
+    }
+}
+
+const _: () =
+    assert!(NONCE_BYTES == WORD_BYTES && layout::CIPHER_BLOCK_BYTES.is_multiple_of(WORD_BYTES) && TAG_BYTES == 16);
