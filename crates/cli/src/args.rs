@@ -147,14 +147,15 @@ pub struct RouterArgs {
 /// Choices for `read`.
 #[derive(Debug, ClapArgs)]
 pub struct ReadArgs {
-    /// The file, or block device.
+    /// The file, or block device. With --key-file, a plain path that leads through an encrypted directory: the file is
+    /// verified and decrypted on the device.
     #[arg(required_unless_present = "volume", conflicts_with = "volume")]
     pub file: Option<PathBuf>,
     /// Read the plain content of a volume instead: one image file or block device, or the members of an
     /// array, decrypted or recovered on the device.
     #[arg(long, num_args = 1.., value_name = "IMG")]
     pub volume: Vec<PathBuf>,
-    /// The volume's key.
+    /// The volume's key; of a directory its passphrase, the file's first line.
     #[command(flatten)]
     pub key: KeyArgs,
     /// First byte.

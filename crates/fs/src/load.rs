@@ -15,7 +15,7 @@ use bifolio_kernels::aes_gcm::{Message, Places};
 use bifolio_volume::load::in_parts;
 use bifolio_volume::{BlockDevice, Error, ErrorKind, FileDevice, Geometry, Loader, Result};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The boundary that kernels want.
@@ -25,6 +25,8 @@ const WORD_BYTES: u64 = 16;
 #[derive(Debug)]
 pub struct LoadableFile {
     name: String,
+    /// Of the encrypted file.
+    stored: PathBuf,
     cipher: FileDevice,
     plain: CryptFile,
     id: Option<FileId>,
@@ -46,7 +48,8 @@ impl LoadableFile {
         let cipher = FileDevice::of_file(file, &name, false)
             .map_err(|error| crate::Error::new(crate::ErrorKind::Read, name.display(), error.to_string()))?;
         let size = layout::plain_len(cipher.geometry().size);
-        Ok(Self { name: name.display().to_string(), cipher, plain, id, size, format: Arc::clone(dir.format()) })
+        let stored = dir.lookup(plain_path)?;
+        Ok(Self { name: name.display().to_string(), stored, cipher, plain, id, size, format: Arc::clone(dir.format()) })
     }
 
     /// Opens a file by a path that leads through an encrypted directory: its part behind the directory is plain.
@@ -64,6 +67,13 @@ impl LoadableFile {
         // The empty ancestor is the current folder.
         let root = if root.as_os_str().is_empty() { Path::new(".") } else { root };
         Self::open(&CipherDir::open(root, key)?, plain)
+    }
+}
+
+impl LoadableFile {
+    /// Where the encrypted file lies.
+    pub fn stored_at(&self) -> &Path {
+        &self.stored
     }
 }
 

@@ -2,6 +2,7 @@
 //! is `bifolio.Error`. The sentences are those of the crates below.
 
 use bifolio_cache::{Error as CacheError, ErrorKind as Kind};
+use bifolio_fs::Error as DirectoryError;
 use bifolio_io::{Error as IoError, ErrorKind};
 use bifolio_volume::Error as VolumeError;
 use pyo3::create_exception;
@@ -73,6 +74,22 @@ pub(crate) fn of_volume(error: &VolumeError) -> PyErr {
         ErrorKind::NoSpace => os_error(code(libc::ENOSPC), sentence),
         ErrorKind::ReadOnly => unsupported(sentence),
         ErrorKind::Cancelled => CancelledError::new_err(sentence),
+        _ => Error::new_err(sentence),
+    }
+}
+
+/// The exception for a failure of an encrypted directory.
+pub(crate) fn of_directory(error: &DirectoryError) -> PyErr {
+    use bifolio_fs::ErrorKind;
+    let sentence = error.to_string();
+    let source = std::error::Error::source(error);
+    let system = source.and_then(|source| source.downcast_ref::<std::io::Error>());
+    let code = |default| system.and_then(std::io::Error::raw_os_error).unwrap_or(default);
+    match error.kind() {
+        ErrorKind::BadName | ErrorKind::BadUse => bad(sentence),
+        ErrorKind::NotFound => os_error(code(libc::ENOENT), sentence),
+        ErrorKind::Permission | ErrorKind::WrongKey => os_error(code(libc::EACCES), sentence),
+        ErrorKind::Read | ErrorKind::Damaged | ErrorKind::Corrupt => os_error(code(libc::EIO), sentence),
         _ => Error::new_err(sentence),
     }
 }

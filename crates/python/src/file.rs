@@ -7,6 +7,7 @@ use crate::explain::plan;
 use crate::future::{Future, Running};
 use crate::life::{Owner, READ, Shared, begin, detached, write_options};
 use crate::stream::RawStream;
+use crate::volume::{Secret, open_encrypted};
 use bifolio_device::BackendKind;
 use bifolio_io::{Advice, Buffer, Cancel, ErrorKind, OpenFile, PendingOnStream, ReadExtent, ReadOptions, process};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -31,10 +32,27 @@ pub(crate) struct File {
 /// Opens a file: "r" for reading, "r+" for reading and writing, "w" for both with an empty file, which is
 /// created where there is none. "stripe:SET.toml" and "stripe:512K:A,B,..." name striped sets, which "w"
 /// neither creates nor empties.
+///
+/// With a key, the passphrase of an encrypted directory (gocryptfs's format), the path leads through that directory: its
+/// part behind the directory is plain. The file is opened for reading, as a `Volume`; its blocks are verified and
+/// decrypted where they land.
 #[pyfunction]
-#[pyo3(signature = (path, mode = "r"))]
-pub(crate) fn open(py: Python<'_>, path: PathBuf, mode: &str) -> PyResult<File> {
+#[pyo3(signature = (path, mode = "r", *, key = None))]
+pub(crate) fn open<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    mode: &str,
+    key: Option<Secret>,
+) -> PyResult<Bound<'py, PyAny>> {
     begin()?;
+    let Some(key) = key else { return Ok(Bound::new(py, open_plain(py, path, mode)?)?.into_any()) };
+    if !matches!(mode, "r" | "rb") {
+        return Err(unsupported(format!("{}: encrypted files are opened for reading here: use \"r\"", path.display())));
+    }
+    Ok(Bound::new(py, open_encrypted(py, &path, &key)?)?.into_any())
+}
+
+fn open_plain(py: Python<'_>, path: PathBuf, mode: &str) -> PyResult<File> {
     let (writable, anew) = match mode {
         "r" | "rb" => (false, false),
         "r+" | "rb+" | "r+b" => (true, false),
@@ -136,7 +154,7 @@ fn submit_on(
 }
 
 /// Extents as Python has them: an (n, 3) array of 64-bit integers, or a sequence of (offset, length, place).
-fn extents_of(object: &Bound<'_, PyAny>) -> PyResult<Vec<ReadExtent>> {
+pub(crate) fn extents_of(object: &Bound<'_, PyAny>) -> PyResult<Vec<ReadExtent>> {
     if let Some(extents) = extents_of_array(object)? {
         return Ok(extents);
     }

@@ -3,9 +3,12 @@
 
 use crate::buffer::{Lent, Role};
 use crate::count::Count;
-use crate::error::{bad, of_volume};
+use crate::error::{bad, of_directory, of_volume};
+use crate::file::extents_of;
 use crate::life::{READ, Shared, begin, detached};
 use bifolio_compute::keyed::PerDevice;
+use bifolio_fs::{Key, LoadableFile};
+use bifolio_io::Router;
 use bifolio_volume::{BlockDevice, Error, ErrorKind, Loader, OpenOptions, Unlock};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -59,6 +62,13 @@ pub(crate) fn open_volume(
     opened.map(|opened| Volume::new(opened.device)).map_err(|error| of_volume(&error))
 }
 
+/// Opens a file of an encrypted directory for reading.
+pub(crate) fn open_encrypted(py: Python<'_>, path: &Path, key: &Secret) -> PyResult<Volume> {
+    let key = key.bytes();
+    let opened = detached(py, || LoadableFile::open_path(path, &Key::Passphrase(&key)));
+    opened.map(|file| Volume::new(Arc::new(file))).map_err(|error| of_directory(&error))
+}
+
 fn read_key(file: &Path) -> bifolio_volume::Result<Zeroizing<Vec<u8>>> {
     let read = std::fs::read(file).map_err(|error| Error::system(file.display(), "reading the key", error))?;
     Ok(Zeroizing::new(read))
@@ -82,7 +92,12 @@ impl Volume {
         Self { open: RwLock::new(Some(Shared::new(device))), loaders: PerDevice::default(), name, size }
     }
 
-    fn device(&self) -> PyResult<Shared<Arc<dyn BlockDevice>>> {
+    fn loader(&self, router: &Arc<Router>) -> Arc<Loader> {
+        let made = self.loaders.get(router.device(), || Ok(Loader::new(Arc::clone(router), READ.clone())));
+        made.expect("making a loader asks nothing of the device")
+    }
+
+    pub(crate) fn device(&self) -> PyResult<Shared<Arc<dyn BlockDevice>>> {
         begin()?;
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         open.clone().ok_or_else(|| PyValueError::new_err(format!("{}: it is closed", self.name)))
@@ -121,11 +136,27 @@ impl Volume {
         }
         let (router, slice, producer) = (&lent.router, lent.first(bytes), lent.producer);
         let outcome = detached(buffer.py(), || {
-            let made = self.loaders.get(router.device(), || Ok(Loader::new(Arc::clone(router), READ.clone())));
-            let loader = made.expect("making a loader asks nothing of the device");
+            let loader = self.loader(router);
             Lent::settle(router, producer).map_err(|error| loader.failed(error))?;
             device.load(&loader, offset, slice)
         });
+        outcome.map(|()| bytes).map_err(|error| of_volume(&error))
+    }
+
+    /// Reads many extents by one call, and waits: each is (offset, length, place), where the place counts from the start
+    /// of the buffer. None may reach beyond the end, and they may not overlap in the buffer. Returns how many bytes
+    /// were read.
+    fn read_batch(&self, buffer: &Bound<'_, PyAny>, extents: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let device = self.device()?;
+        let extents = extents_of(extents)?;
+        let lent = Lent::by(buffer, Role::Destination)?;
+        let (router, slice, producer) = (&lent.router, lent.first(lent.bytes), lent.producer);
+        let outcome = detached(buffer.py(), || {
+            let loader = self.loader(router);
+            Lent::settle(router, producer).map_err(|error| loader.failed(error))?;
+            device.load_extents(&loader, &extents, slice)
+        });
+        let bytes = extents.iter().map(|extent| extent.length).sum();
         outcome.map(|()| bytes).map_err(|error| of_volume(&error))
     }
 
@@ -161,8 +192,9 @@ impl Volume {
         slf
     }
 
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, pyo3::types::PyTuple>) {
+    #[pyo3(signature = (*exception))]
+    fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, pyo3::types::PyTuple>) {
+        let _ = exception;
         self.close(py);
     }
 

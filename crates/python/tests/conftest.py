@@ -4,6 +4,7 @@ import ctypes
 import importlib
 import mmap
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -64,6 +65,31 @@ def need_module(name: str) -> Any:
     if name in REQUIRED and os.environ.get("BIFOLIO_TEST_REQUIRE_ALL") == "1":
         return importlib.import_module(name)
     return pytest.importorskip(name, reason=f"{name} is not installed", exc_type=ImportError)
+
+
+def need_program(name: str) -> str:
+    """The path of a program that the set-up of the tests installs."""
+    found = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+    if found is None:
+        assert os.environ.get("BIFOLIO_TEST_REQUIRE_ALL") != "1", f"{name} is missing: scripts/setup.sh test installs it"
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+def encrypt_folder(plain: Path, vault: Path, passphrase: str) -> None:
+    """Makes an encrypted directory of the files of a folder, by gocryptfs itself."""
+    gocryptfs, unmount = need_program("gocryptfs"), need_program("fusermount3")
+    vault.mkdir()
+    mounted = vault.with_name(vault.name + "-mounted")
+    mounted.mkdir()
+    say = {"input": passphrase + "\n", "text": True, "check": True, "capture_output": True}
+    subprocess.run([gocryptfs, "-q", "-init", "-scryptn", "10", vault], **say)
+    subprocess.run([gocryptfs, "-q", vault, mounted], **say)
+    try:
+        shutil.copytree(plain, mounted, dirs_exist_ok=True)
+    finally:
+        subprocess.run([unmount, "-u", mounted], check=True)
+    mounted.rmdir()
 
 
 class OnlyDlpack:

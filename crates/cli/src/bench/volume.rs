@@ -1,8 +1,8 @@
 //! `bifolio bench volume`: encrypted and redundant volumes into device memory, beside the plain file with the same
 //! content, and beside decryption by the CPU.
 //!
-//! Everything is made in a folder and removed afterwards: the plain file, a LUKS2 image, the members of an array. Ways
-//! take turns within a repetition, and every state is set up before every run.
+//! Everything is made in a folder and removed afterwards: the plain file, a LUKS2 image, an encrypted directory, the
+//! members of an array. Ways take turns within a repetition, and every state is set up before every run.
 
 use crate::args::{Args, RouterArgs};
 use crate::exit::{Code, Failure};
@@ -11,6 +11,7 @@ use crate::read::{self, Checker, poison};
 use crate::resources::{cpu_s_per_gb, cpu_seconds, gb_per_s};
 use crate::{output, signals, size};
 use bifolio_device::{Allocation, Device, Event, PinnedBuffer, Stream, open};
+use bifolio_fs::{CipherDir, InitOptions, Key, LoadableFile};
 use bifolio_io::cache_state::{evict, load, write_incompressible};
 use bifolio_io::{Cancel, OpenFile, ReadOptions, Router, RouterOptions};
 use bifolio_volume::md::{Content, CreateOptions, Raid6, Rotation};
@@ -18,7 +19,7 @@ use bifolio_volume::{BlockDevice, FileDevice, FormatOptions, Loader, Luks, Pbkdf
 use clap::Args as ClapArgs;
 use serde::Serialize;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -36,7 +37,7 @@ const SECRET: &[u8] = b"of a benchmark";
 /// Choices for `bench volume`.
 #[derive(Debug, ClapArgs)]
 pub struct VolumeArgs {
-    /// Where the files are made, with room for three and a half times the size.
+    /// Where the files are made, with room for four and a half times the size.
     pub folder: PathBuf,
     /// Bytes of content.
     #[arg(long, default_value = "4G", value_parser = size::parse, value_name = "SIZE")]
@@ -207,7 +208,7 @@ impl Maker<'_> {
 
     /// All ways, the plain file first.
     fn ways(&self) -> Result<Vec<Way>, Failure> {
-        let progress = Progress::of_bytes("making volumes", self.bytes * 3);
+        let progress = Progress::of_bytes("making volumes", self.bytes * 4);
         let path = self.make("plain", 0)?;
         let file = File::options().write(true).open(&path);
         let file = file.map_err(|error| Failure::failed(format!("{}: opening it failed: {error}", path.display())))?;
@@ -233,6 +234,7 @@ impl Maker<'_> {
         for &threads in &self.options.cpu_threads {
             ways.push(by(By::Cpu(threads), &format!("LUKS2, by {threads} CPU threads and a copy"))?);
         }
+        ways.push(self.file_of_directory(&*plain, &progress)?);
         let members = self.array(&*plain, &progress)?;
         let healthy = ways.len();
         for gone in 0..=2 {
@@ -257,6 +259,30 @@ impl Maker<'_> {
         self.copy(plain, &luks, progress)?;
         drop(luks);
         Ok(Luks::open(Arc::new(FileDevice::open(&path, false)?), SECRET)?)
+    }
+
+    /// A file of an encrypted directory.
+    fn file_of_directory(&self, plain: &dyn BlockDevice, progress: &Progress) -> Result<Way, Failure> {
+        let folder = self.path("directory");
+        std::fs::create_dir(&folder)
+            .map_err(|error| Failure::failed(format!("{}: making it failed: {error}", folder.display())))?;
+        let master = CipherDir::init(&folder, SECRET, InitOptions { scrypt_log_n: 10, ..InitOptions::default() })?;
+        let dir = CipherDir::open(&folder, &Key::Master(master))?;
+        let name = Path::new("content");
+        let file = dir.create_file(name)?;
+        let mut buffer = vec![0; COPY_BYTES as usize];
+        for at in (0..self.bytes).step_by(COPY_BYTES as usize) {
+            signals::check(self.cancel)?;
+            let part = &mut buffer[..COPY_BYTES.min(self.bytes - at) as usize];
+            plain.read(at, part)?;
+            file.write_at(part, at)?;
+            progress.advance(part.len() as u64);
+        }
+        file.sync(true)?;
+        let content = LoadableFile::open(&dir, name)?;
+        let files = vec![OpenFile::open(content.stored_at())?];
+        let name = "file of gocryptfs, verified and decrypted on the device".to_owned();
+        Ok(Way { name, content: Arc::new(content), by: By::Device, files, rival: 0 })
     }
 
     fn array(&self, plain: &dyn BlockDevice, progress: &Progress) -> Result<Vec<PathBuf>, Failure> {

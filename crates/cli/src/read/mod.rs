@@ -62,7 +62,7 @@ struct Answer<'a> {
 
 /// Reads, checks, and prints.
 pub fn run(args: &Args, options: &ReadArgs, cancel: &Cancel) -> Result<(), Failure> {
-    if !options.volume.is_empty() {
+    if !options.volume.is_empty() || options.key.key_file.is_some() {
         return volume::run(args, options, cancel);
     }
     if args.devices.len() > 1 {

@@ -1,15 +1,16 @@
 //! `bifolio read --volume IMG...`: the plain content of a volume into device memory. What is stored crosses the
-//! link, and is decrypted and recovered where it lands.
+//! link, and is decrypted and recovered where it lands. So are files of encrypted directories.
 
 use super::check::{Content, Wanted, check_content};
-use super::{Run, open_file, poison, router};
+use super::{Run, poison, router};
 use crate::args::{Args, ReadArgs};
 use crate::exit::Failure;
 use crate::progress::Progress;
 use crate::resources::{cpu_s_per_gb, cpu_seconds, gb_per_s};
-use crate::{output, signals, size, volume};
+use crate::{output, secret, signals, size, volume};
 use bifolio_device::{DeviceId, DeviceSlice, open};
-use bifolio_io::{Cancel, ReadOptions, Router};
+use bifolio_fs::{Key, LoadableFile};
+use bifolio_io::{Cancel, OpenFile, ReadOptions, Router};
 use bifolio_volume::{BlockDevice, Layer, Loader};
 use serde::Serialize;
 use std::fmt::Write;
@@ -51,11 +52,8 @@ impl Content for ByCpu<'_> {
 /// Reads, checks, and prints.
 pub(super) fn run(args: &Args, options: &ReadArgs, cancel: &Cancel) -> Result<(), Failure> {
     let device = open(args.device()?)?;
-    let opened = volume::open(&options.volume, &options.key, false, false)?;
-    let content = opened.device;
-    // The costs of one member stand for those of all.
-    let first = open_file(&options.volume[0], &device)?;
-    let router = Arc::new(router(&device, &first, &options.router, cancel)?);
+    let (content, layers, costs_of) = open_content(options)?;
+    let router = Arc::new(router(&device, &costs_of, &options.router, cancel)?);
     let length = length_of(&*content, options)?;
     let memory = device.alloc(length)?;
     let mut runs = vec![];
@@ -78,10 +76,25 @@ pub(super) fn run(args: &Args, options: &ReadArgs, cancel: &Cancel) -> Result<()
         cpu_s_per_gb: best.cpu_s_per_gb,
         sha256: checked.sha256,
         verified: options.verify.then_some(true),
-        layers: opened.layers,
+        layers,
         runs: if runs.len() > 1 { runs } else { vec![] },
     };
     if args.json { output::json(&answer) } else { output::text(&describe(&answer, options.explain)) }
+}
+
+/// What is read, the layers below it, and a file whose costs stand for those of all that it lies in.
+fn open_content(options: &ReadArgs) -> Result<(Arc<dyn BlockDevice>, Vec<Layer>, OpenFile), Failure> {
+    if let Some(first) = options.volume.first() {
+        let opened = volume::open(&options.volume, &options.key, false, false)?;
+        return Ok((opened.device, opened.layers, OpenFile::open(first)?));
+    }
+    let passphrase = match &options.key.key_file {
+        Some(file) => secret::first_line(file)?,
+        None => secret::ask("Passphrase")?,
+    };
+    let file = LoadableFile::open_path(options.file(), &Key::Passphrase(&passphrase))?;
+    let stored = OpenFile::open(file.stored_at())?;
+    Ok((Arc::new(file), vec![], stored))
 }
 
 /// Bytes that the request means, which is refused if it begins behind the end.

@@ -17,6 +17,12 @@ process's devices share, and that CPU processes' writes to the file are seen by.
             cupy.asarray(part)[:] += 1
         mapping.sync()
 
+What is encrypted or redundant on storage is read, too: `bifolio.open_volume` opens LUKS volumes and RAID-6 arrays, and
+`bifolio.open(path, key=...)` a file of a directory in gocryptfs's format. On a GPU plaintext exists in the tensor only.
+
+    with bifolio.open_volume("weights.img", key_file="key") as volume:
+        volume.read_into(tensor)
+
 A request keeps the memory of its buffer until it is over. A tensor may be given other memory meanwhile, but
 `storage.resize_()` of PyTorch frees bytes whoever keeps them: call it when the request is over.
 
@@ -35,6 +41,7 @@ from ._native import (
     Mapping,
     Memory,
     Report,
+    Volume,
     __version__,
     backends,
     cache_stats,
@@ -45,6 +52,7 @@ from ._native import (
     explain,
     map,
     open,
+    open_volume,
 )
 
 __all__ = [
@@ -56,6 +64,7 @@ __all__ = [
     "Mapping",
     "Memory",
     "Report",
+    "Volume",
     "__version__",
     "backends",
     "cache_stats",
@@ -66,5 +75,6 @@ __all__ = [
     "explain",
     "map",
     "open",
+    "open_volume",
     "safetensors",
 ]

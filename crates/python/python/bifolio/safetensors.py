@@ -3,6 +3,7 @@
     from bifolio.safetensors import load_file, safe_open
     tensors = load_file("model.safetensors")                  # the first GPU with PyTorch or CuPy, else NumPy
     tensors = load_file("checkpoint/", device="cuda:1")       # a folder with model.safetensors.index.json
+    tensors = load_file("vault/model.safetensors", key="...") # in a directory encrypted by gocryptfs, or by bifolio
 
 Tensors are views of the allocation, which is freed with the last of them. One that the file does not align to
 its type, as other writers than the reference may leave them, is copied to a place of its own.
@@ -42,6 +43,7 @@ _BITS = {
 
 _Index: TypeAlias = int | slice | EllipsisType
 StrPath: TypeAlias = str | os.PathLike[str]
+Key: TypeAlias = str | bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +64,20 @@ class _Entry:
 class _Shard:
     """One file: its header, and its tensors in the order of their data."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, key: Key | None) -> None:
         self.path = path
-        self.metadata, self.data_start, entries = _native.read_header(path)
+        self._key = key
+        if key is None:
+            self.metadata, self.data_start, entries = _native.read_header(path)
+        else:
+            with _native.open(path, key=key) as volume:
+                self.metadata, self.data_start, entries = _native.read_header(volume)
         self.entries = {entry[0]: _Entry(*entry) for entry in entries}
         self.data_bytes = entries[-1][4] if entries else 0
+
+    def open(self) -> _native.File | _native.Volume:
+        """The file; one of an encrypted directory as a volume."""
+        return _native.open(self.path) if self._key is None else _native.open(self.path, key=self._key)
 
     def shift(self) -> int:
         """How far from an aligned address the data begin best: most bytes are then aligned to their type."""
@@ -81,14 +92,15 @@ class _Shard:
 class _Checkpoint:
     """A file, or the shards that an index names."""
 
-    def __init__(self, path: StrPath) -> None:
+    def __init__(self, path: StrPath, key: Key | None) -> None:
         name = os.fspath(path)
-        if os.path.isdir(name):
+        # The names of an encrypted directory say nothing to the system.
+        if os.path.isdir(name) if key is None else not name.endswith((".json", ".safetensors")):
             name = os.path.join(name, _INDEX)
         if name.endswith(".json"):
-            self.shards, self.places = _shards_of(name)
+            self.shards, self.places = _shards_of(name, key)
         else:
-            self.shards = [_Shard(name)]
+            self.shards = [_Shard(name, key)]
             self.places = {tensor: self.shards[0] for tensor in self.shards[0].entries}
         self.name = name
 
@@ -100,14 +112,24 @@ class _Checkpoint:
         return shard, shard.entries[name]
 
 
-def _shards_of(index: str) -> tuple[list[_Shard], dict[str, _Shard]]:
+def _bytes_of(path: str, key: Key | None) -> bytes | bytearray:
+    if key is None:
+        with open(path, "rb") as file:
+            return file.read()
+    with _native.open(path, key=key) as volume:
+        content = bytearray(volume.size)
+        volume.read_into(content)
+        return content
+
+
+def _shards_of(index: str, key: Key | None) -> tuple[list[_Shard], dict[str, _Shard]]:
     """The shards of an index, each tensor with the one that has it."""
-    with open(index, encoding="utf-8") as file:
-        try:
-            weight_map = json.load(file)["weight_map"]
-            names = {str(tensor): str(shard) for tensor, shard in weight_map.items()}
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise SafetensorError(f"{index}: this is no index of a checkpoint, which has a weight_map") from error
+    content = _bytes_of(index, key)
+    try:
+        weight_map = json.loads(content.decode("utf-8"))["weight_map"]
+        names = {str(tensor): str(shard) for tensor, shard in weight_map.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise SafetensorError(f"{index}: this is no index of a checkpoint, which has a weight_map") from error
     folder = os.path.dirname(index)
     shards: dict[str, _Shard] = {}
     for name in sorted(set(names.values())):
@@ -116,7 +138,7 @@ def _shards_of(index: str) -> tuple[list[_Shard], dict[str, _Shard]]:
             raise SafetensorError(f"{index}: the shard {name!r} does not lie beside the index")
         if not _is_file_name(name):
             raise SafetensorError(f"{index}: the shard {name!r} has characters that no file's name has")
-        shards[name] = _Shard(os.path.join(folder, name))
+        shards[name] = _Shard(os.path.join(folder, name), key)
     for tensor, name in names.items():
         if tensor not in shards[name].entries:
             raise SafetensorError(f"{index}: the tensor {tensor!r} should be in {name}, and is not")
@@ -337,14 +359,19 @@ def _gpu_of(device: Any, framework: str | None) -> int | None:
     raise ValueError(f'{text!r} is no device for tensors: use "host" (or "cpu") or "cuda:N"')
 
 
-def load_file(path: StrPath, device: Any = None, framework: str | None = None) -> dict[str, Any]:
+def load_file(
+    path: StrPath, device: Any = None, framework: str | None = None, *, key: Key | None = None
+) -> dict[str, Any]:
     """All tensors of a file, of an index (`*.index.json`), or of the folder that has one.
 
     `framework` is "pt", "cupy" or "np". Without one it is NumPy for host memory, and PyTorch or CuPy,
     whichever can be imported, for a GPU. Without a device it is that of the variable BIFOLIO_DEVICE, else the
     first GPU, else host memory.
+
+    With a key, the passphrase of an encrypted directory in gocryptfs's format, the path leads through that directory. A
+    folder is then one whose name ends neither in .json nor in .safetensors.
     """
-    checkpoint = _Checkpoint(path)
+    checkpoint = _Checkpoint(path, key)
     owner = _framework_of(framework, device)
     # Before anything is read: what cannot be shown needs no bytes.
     dtypes = {name: owner.dtype(shard.entries[name]) for name, shard in checkpoint.places.items()}
@@ -371,8 +398,12 @@ def _read_all(shards: list[_Shard], starts: dict[str, int], memory: Any) -> None
         for shard in shards:
             if len(running) == _READS_AT_ONCE:
                 _finish(*running.pop(0))
-            with _native.open(shard.path) as file:
+            with shard.open() as file:
                 start = starts[shard.path]
+                if isinstance(file, _native.Volume):
+                    # Its parts are on their way at once already.
+                    _check_length(shard, _read_from(file, shard, memory, start), shard.data_bytes)
+                    continue
                 pending = file.pread(memory, shard.data_start, shard.data_bytes, buffer_offset=start)
             running.append((shard, pending))
         while running:
@@ -387,9 +418,13 @@ def _finish(shard: _Shard, pending: _native.Future) -> None:
 
 
 def _read(shard: _Shard, memory: Any, start: int) -> None:
-    with _native.open(shard.path) as file:
-        got = file.read_into(memory, shard.data_start, shard.data_bytes, buffer_offset=start)
+    with shard.open() as file:
+        got = _read_from(file, shard, memory, start)
     _check_length(shard, got, shard.data_bytes)
+
+
+def _read_from(file: _native.File | _native.Volume, shard: _Shard, memory: Any, start: int) -> int:
+    return file.read_into(memory, shard.data_start, shard.data_bytes, buffer_offset=start)
 
 
 def _check_length(shard: _Shard, got: int, wanted: int) -> None:
@@ -426,12 +461,14 @@ def _in_shape(owner: _Framework, entry: _Entry, shape: tuple[int, ...], make: Ca
 
 
 class safe_open:
-    """One file or checkpoint, tensor by tensor. `framework` and `device` are those of `load_file`."""
+    """One file or checkpoint, tensor by tensor. `framework`, `device` and `key` are those of `load_file`."""
 
-    def __init__(self, path: StrPath, framework: str | None = None, device: Any = None) -> None:
-        self._checkpoint = _Checkpoint(path)
+    def __init__(
+        self, path: StrPath, framework: str | None = None, device: Any = None, *, key: Key | None = None
+    ) -> None:
+        self._checkpoint = _Checkpoint(path, key)
         self._owner = _framework_of(framework, device)
-        self._files: dict[str, _native.File] | None = {}
+        self._files: dict[str, _native.File | _native.Volume] | None = {}
 
     def __enter__(self) -> "safe_open":
         self._open_files()
@@ -465,15 +502,15 @@ class safe_open:
         shard, entry = self._checkpoint.entry(name)
         return _Slice(self, shard, entry)
 
-    def _open_files(self) -> dict[str, _native.File]:
+    def _open_files(self) -> dict[str, _native.File | _native.Volume]:
         if self._files is None:
             raise ValueError(f"{self._checkpoint.name}: the file is closed")
         return self._files
 
-    def _file(self, shard: _Shard) -> _native.File:
+    def _file(self, shard: _Shard) -> _native.File | _native.Volume:
         files = self._open_files()
         if shard.path not in files:
-            files[shard.path] = _native.open(shard.path)
+            files[shard.path] = shard.open()
         return files[shard.path]
 
 
@@ -516,7 +553,7 @@ class _Slice:
         return _tensor(owner, memory, 0, entry, dtype, shape)
 
     def _cut_in_memory(
-        self, file: _native.File, ranges: list[tuple[int, int]], is_kept: list[bool], dtype: Any
+        self, file: _native.File | _native.Volume, ranges: list[tuple[int, int]], is_kept: list[bool], dtype: Any
     ) -> Any:
         """Many short runs: the rows that have them are read whole, and cut by the framework."""
         entry, owner = self._entry, self._opened._owner
