@@ -4,6 +4,7 @@
 //! are best given in parts of 64 KiB or so, which can be cut between them.
 
 use super::{Batch, Data, Job, Launch, Output, Prepared, Service, Shape, place};
+use crate::cpu::pq;
 use crate::executor::{Kernels, Loaded};
 use crate::{Error, ErrorKind, Result};
 use bifolio_device::{Device, DeviceSlice};
@@ -172,9 +173,7 @@ impl Service for Generate {
         let chunk = self.geometry.chunk_bytes as usize;
         for (data, parity) in input.chunks_exact(stripe).zip(output.chunks_exact_mut(2 * chunk)) {
             let (p, q) = parity.split_at_mut(chunk);
-            let [found_p, found_q] = raid6::oracle_generate(&chunks(data, self.geometry));
-            p.copy_from_slice(&found_p);
-            q.copy_from_slice(&found_q);
+            pq::generate(&chunks(data, self.geometry), p, q);
         }
         Ok(())
     }
@@ -251,10 +250,9 @@ impl Service for Recover {
         let stripe = stripe_bytes(self.geometry, self.geometry.members()) as usize;
         let mut places = output.chunks_exact_mut(self.geometry.chunk_bytes as usize);
         for (members, loss) in input.chunks_exact(stripe).zip(losses.iter()) {
-            for (found, place) in raid6::oracle_recover(&chunks(members, self.geometry), *loss).iter().zip(&mut places)
-            {
-                place.copy_from_slice(found);
-            }
+            let count = loss.members().count();
+            let mut lost: Vec<&mut [u8]> = places.by_ref().take(count).collect();
+            pq::recover_apart(&chunks(members, self.geometry), *loss, &mut lost);
         }
         Ok(())
     }
@@ -324,7 +322,7 @@ impl Service for Scrub {
         let stripe = stripe_bytes(self.geometry, self.geometry.members()) as usize;
         let words = results.chunks_exact_mut(self.geometry.pieces() as usize * 4);
         for (members, words) in data.input().chunks_exact(stripe).zip(words) {
-            let verdicts = raid6::oracle_scrub(&chunks(members, self.geometry));
+            let verdicts = pq::scrub(&chunks(members, self.geometry));
             for (verdict, word) in verdicts.iter().zip(words.chunks_exact_mut(4)) {
                 word.copy_from_slice(&verdict.to_word().to_ne_bytes());
             }
