@@ -36,7 +36,7 @@ fn main() {
     let mut works: Vec<(String, Work<'_>)> = vec![];
     match isal {
         Some(isal) => {
-            works.push(("ISA-L pq_gen".to_owned(), Box::new(move |members| generate_by_isal(*isal, members))))
+            works.push(("ISA-L pq_gen".to_owned(), Box::new(move |members| generate_by_isal(*isal, members))));
         }
         None => println!("skipped: ISA-L, as libisal.so.2 cannot be loaded"),
     }
