@@ -7,7 +7,9 @@ use bifolio_compute::service::{
     AesCtr, AesGcm, Batch, Completed, Counter, Data, Digests, Job, Launch, Message, Messages, Output, Prepared,
     Service, Shape,
 };
-use bifolio_compute::{ErrorKind, Executor, Handle, Memory, Options, Outcome, Path, Request, Result, WhenFull};
+use bifolio_compute::{
+    ErrorKind, Executor, Handle, Memory, Options, Outcome, Path, Pending, Request, Result, WhenFull,
+};
 use bifolio_device::backend::fault::{FaultBackend, Faults};
 use bifolio_device::{Device, HostOptions};
 use bifolio_kernels::aes::Direction;
@@ -255,7 +257,7 @@ fn an_error_of_one_request_is_no_other_ones() {
         let mut sealed = plain.clone();
         let mut tag = aes_gcm::oracle_encrypt(&key, &nonce, &[], &mut sealed);
         tag[3] ^= u8::from(i == bad);
-        let messages: Messages = [Message { at: 0, len: 1000, nonce, aad: vec![], tag }].into();
+        let messages: Messages = vec![Message { at: 0, len: 1000, nonce, aad: vec![], tag }].into();
         let request = Request::new(decrypt.step(messages), sealed).on(Path::Device);
         pending.push((caller.submit(request).unwrap(), plain));
     }
@@ -275,6 +277,9 @@ fn an_error_of_one_request_is_no_other_ones() {
     assert_eq!((of.failed, of.taken_over, &of.device_off), (1, 0, &None), "{of:?}");
 }
 
+/// A counter of an operation that fails.
+type Chosen = fn(&Faults) -> &AtomicI64;
+
 /// Every operation of the device fails once so many have succeeded.
 #[test]
 fn a_device_that_fails_at_any_moment_leaves_right_bytes_or_an_error() {
@@ -282,7 +287,6 @@ fn a_device_that_fails_at_any_moment_leaves_right_bytes_or_an_error() {
     let mut draw = Draw::afresh();
     let inner = host();
     let (mut errors, mut overs) = (0, 0);
-    type Chosen = fn(&Faults) -> &AtomicI64;
     let operations: [Chosen; 6] = [
         |faults| &faults.copies,
         |faults| &faults.downloads,
@@ -334,7 +338,7 @@ fn a_device_that_fails_at_any_moment_leaves_right_bytes_or_an_error() {
     assert!(errors > 0 && overs > 0, "{errors} errors and {overs} parts taken over: nothing was tried");
 }
 
-/// What on_cpu does: takes notes, and waits while the gate is closed.
+/// What the CPU's path does: takes notes, and waits while the gate is closed.
 #[derive(Debug, Default)]
 struct Notes {
     gate: Mutex<bool>,
@@ -398,6 +402,12 @@ impl Service for Notes {
     }
 }
 
+fn finish(pending: Vec<Pending>) {
+    for pending in pending {
+        pending.wait().result.unwrap();
+    }
+}
+
 fn notes(executor: &Executor) -> Handle<Notes> {
     executor.register(Arc::new(Notes::default()))
 }
@@ -409,7 +419,7 @@ fn a_caller_in_order_is_served_in_order_by_many_threads() {
     notes.service().open();
     let caller = executor.caller_in_order();
     let pending: Vec<_> = (0..200).map(|i| caller.submit(Request::new(notes.step(i), vec![0; 100])).unwrap()).collect();
-    pending.into_iter().for_each(|pending| _ = pending.wait().result.unwrap());
+    finish(pending);
     assert_eq!(notes.service().seen(), (0..200).collect::<Vec<_>>());
 }
 
@@ -424,7 +434,7 @@ fn a_full_caller_is_refused_and_others_are_not() {
     pending.push(other.submit(Request::new(notes.step(4), vec![3; 10])).unwrap());
     assert!(pending.iter().all(|pending| !pending.is_done()));
     notes.service().open();
-    pending.into_iter().for_each(|pending| _ = pending.wait().result.unwrap());
+    finish(pending);
     // The refused request is whole, and there is room for it now.
     let outcome = one.run(refused.request);
     assert_eq!(outcome.source.unwrap().into_vec().unwrap(), [2; 10]);
@@ -474,7 +484,7 @@ fn a_caller_with_much_work_does_not_hold_up_one_with_little() {
     let mut pending: Vec<_> = (0..100).map(|i| submit(&greedy, i)).collect();
     pending.extend((1000..1010).map(|i| submit(&modest, i)));
     notes.service().open();
-    pending.into_iter().for_each(|pending| _ = pending.wait().result.unwrap());
+    finish(pending);
     let last = notes.service().seen().iter().position(|i| *i == 1009).unwrap();
     assert!(last <= 24, "the last of ten was number {last}");
 }
@@ -486,12 +496,12 @@ fn an_executor_that_is_dropped_ends_what_was_submitted() {
     let ctr = executor.register(AesCtr::new(executor.kernels(), &key).unwrap());
     let caller = executor.caller_in_order();
     let step = |i: u8| Request::new(ctr.step([i; 16]), vec![5; 30_000]);
-    let path = |i: u8| if i % 2 == 0 { Path::Cpu } else { Path::Device };
+    let path = |i: u8| if i.is_multiple_of(2) { Path::Cpu } else { Path::Device };
     let pending: Vec<_> = (0..20).map(|i| caller.submit(step(i).on(path(i))).unwrap()).collect();
     drop(executor);
     for (i, pending) in pending.into_iter().enumerate() {
         assert!(pending.is_done());
-        assert!(written(pending.wait()) == answer(&key, [i as u8; 16], &[5; 30_000]));
+        assert!(written(pending.wait()) == answer(&key, [i as u8; 16], &vec![5; 30_000]));
     }
     let refused = caller.submit(step(0)).unwrap_err();
     assert_eq!(refused.error.kind(), ErrorKind::Closed);

@@ -158,8 +158,8 @@ fn gcm_of_many_messages() {
                 (decrypt.step(Messages::clone(&messages)), &sealed, &plain, flags),
             ] {
                 let (input, output) = (input.clone(), Some(output.clone()));
-                let ends = messages.iter().map(|message| (message.at + message.len) as usize);
-                let starts = messages.iter().skip(1).map(|message| message.at as usize);
+                let ends = messages.items().iter().map(|message| (message.at + message.len) as usize);
+                let starts = messages.items().iter().skip(1).map(|message| message.at as usize);
                 let gaps = ends.zip(starts).map(|(end, start)| end..start).collect();
                 let case = Case { steps: vec![step], input, output, results: vec![results], in_place: true, gaps };
                 check(&device, &executor, &case);
@@ -180,7 +180,7 @@ fn a_changed_message_is_never_released() {
         let key = draw.bytes(32);
         let (messages, plain, mut sealed, _) = messages(&mut draw, &key, &[4096; 40]);
         let bad = draw.below(40) as usize;
-        sealed[messages[bad].at as usize + draw.below(4096) as usize] ^= 1 << draw.below(8);
+        sealed[messages.items()[bad].at as usize + draw.below(4096) as usize] ^= 1 << draw.below(8);
         let decrypt = executor.register(AesGcm::new(executor.kernels(), &key, Direction::Decrypt).unwrap());
         let step = decrypt.step(Messages::clone(&messages));
         for path in [Path::Cpu, Path::Device] {
@@ -195,7 +195,7 @@ fn a_changed_message_is_never_released() {
                     assert_eq!(error.kind(), ErrorKind::BadTag, "{error}");
                     let written: Memory = outcome.destination.or(outcome.source).unwrap();
                     let found = content(&device, &written);
-                    for (i, message) in messages.iter().enumerate() {
+                    for (i, message) in messages.items().iter().enumerate() {
                         let range = message.at as usize..(message.at + message.len) as usize;
                         let is_right = if i == bad {
                             found[range].iter().all(|byte| *byte == 0)
@@ -225,7 +225,7 @@ fn digests_of_blocks() {
                 let (input, blocks) = (draw.bytes(len as usize), Digests::blocks(len, block_bytes));
                 let of =
                     |block: &digest::Block| digest::oracle(digest, &input[block.at as usize..][..block.len as usize]);
-                let results = vec![blocks.iter().flat_map(of).collect()];
+                let results = vec![blocks.items().iter().flat_map(of).collect()];
                 let steps = vec![service.step(Blocks::clone(&blocks))];
                 check(&device, &executor, &Case { steps, input, output: None, results, in_place: false, gaps: vec![] });
             }
@@ -269,7 +269,7 @@ fn raid6_generates_recovers_and_scrubs() {
             let first = draw.below(8) as usize;
             let losses: Stripes = (0..stripes).map(|i| kinds[(first + i) % 8]).collect();
             let (mut holey, mut lost) = (whole.clone(), vec![]);
-            for (stripe, loss) in losses.iter().enumerate() {
+            for (stripe, loss) in losses.items().iter().enumerate() {
                 for member in loss.members() {
                     let at = (stripe * geometry.members() as usize + member as usize) * chunk;
                     lost.extend(&whole[at..at + chunk]);

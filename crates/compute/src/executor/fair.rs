@@ -44,7 +44,7 @@ impl<C: PartialEq, T> Fair<C, T> {
     pub(crate) fn pop(&mut self) -> Option<T> {
         loop {
             let caller = self.turns.front_mut()?;
-            let (bytes, _) = *caller.waiting.front().map(|(bytes, _)| (*bytes, ())).as_ref()?;
+            let bytes = caller.waiting.front().map(|(bytes, _)| *bytes)?;
             if caller.given_bytes >= bytes {
                 return self.take(0);
             }

@@ -10,8 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug, Clone)]
 pub struct Kernels {
     device: Device,
-    tried: Arc<Mutex<Vec<(Service, Option<Module>, KernelStatus)>>>,
+    tried: Arc<Mutex<Vec<Tried>>>,
 }
+
+type Tried = (Service, Option<Module>, KernelStatus);
 
 /// A module that passed its known-answer test.
 #[derive(Debug, Clone)]

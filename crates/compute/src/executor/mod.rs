@@ -52,7 +52,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// What an executor may use.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
     /// Batches on the device at a time, each with a stream and a thread; at least 1.
     pub lanes: usize,
@@ -285,7 +285,9 @@ impl Shared {
 
     /// Who computes a request.
     fn choose(&self, kind: &Kind, route: Route, bytes: u64, by_caller: bool) -> Path {
-        if kind.is_off().is_some() {
+        // Where nothing is known of the device, the smallest requests wait for nothing else.
+        let device_ns = kind.curve(Path::Device, route).at(bytes);
+        if device_ns.is_none() || kind.is_off().is_some() {
             return Path::Cpu;
         }
         let Load { expected_ns: cpu_load, .. } = &self.load[Path::Cpu as usize];
@@ -294,7 +296,7 @@ impl Shared {
         let cpus = self.options.cpu_threads;
         choose(Outlook {
             cpu_ns: kind.curve(Path::Cpu, route).at(bytes),
-            device_ns: kind.curve(Path::Device, route).at(bytes),
+            device_ns,
             // A caller that computes itself waits for nobody.
             cpu_backlog_ns: if by_caller { 0.0 } else { backlog(cpu_load, cpus) },
             // Copies in, kernels and copies out of different lanes overlap.

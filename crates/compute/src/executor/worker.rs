@@ -24,7 +24,9 @@ pub(crate) fn lane(shared: &Shared) {
     let mut lane = Lane::new(&shared.device, shared.options.slot_bytes);
     while let Some(batch) = shared.next_batch() {
         let (batch, over): (Vec<Part>, Vec<Part>) = batch.into_iter().partition(|part| !part.job.is_cancelled());
-        over.into_iter().for_each(|part| end(shared, part, Path::Device, Err(cancelled())));
+        for part in over {
+            end(shared, part, Path::Device, Err(cancelled()));
+        }
         if !batch.is_empty() {
             launch(shared, &mut lane, &mut cpu, batch);
         }

@@ -1,5 +1,6 @@
 //! CRC32C and SHA-256 of many blocks.
 
+use super::List;
 use super::{Batch, Data, Job, Launch, Output, Prepared, Service, Shape, place};
 use crate::executor::{Kernels, Loaded};
 use crate::{Error, Result};
@@ -17,7 +18,7 @@ pub struct Digests {
 }
 
 /// The blocks of a request: ascending places in its input, multiples of 16, that do not overlap.
-pub type Blocks = Arc<[Block]>;
+pub type Blocks = List<Block>;
 
 impl Digests {
     /// The service of a digest.
@@ -54,8 +55,9 @@ impl Service for Digests {
 
     fn shape(&self, blocks: &Blocks, input: u64) -> Result<Shape> {
         let mut end = 0;
-        for block in blocks.iter() {
-            let fits = block.at.checked_add(block.len).is_some_and(|end| end <= input);
+        for block in blocks.items() {
+            let at = block.at.checked_sub(blocks.origin());
+            let fits = at.and_then(|at| at.checked_add(block.len)).is_some_and(|end| end <= input);
             if block.at < end || !block.at.is_multiple_of(16) || !fits {
                 let detail = format!(
                     "the block of {} bytes at {} overlaps, lies between 16-byte boundaries",
@@ -65,17 +67,17 @@ impl Service for Digests {
             }
             end = block.at + block.len;
         }
-        Ok(Shape { output: Output::Nothing, results: blocks.len() as u64 * self.digest.bytes() })
+        Ok(Shape { output: Output::Nothing, results: blocks.items().len() as u64 * self.digest.bytes() })
     }
 
     fn cut(&self, blocks: &Blocks, at_most: u64) -> u64 {
-        let before = blocks.partition_point(|block| block.at <= at_most);
-        blocks[..before].last().map_or(0, |block| block.at)
+        let (items, origin) = (blocks.items(), blocks.origin());
+        let before = items.partition_point(|block| block.at - origin <= at_most);
+        items[..before].last().map_or(0, |block| block.at - origin)
     }
 
     fn split(&self, blocks: &Blocks, at: u64) -> (Blocks, Blocks) {
-        let (head, tail) = blocks.split_at(blocks.partition_point(|block| block.at < at));
-        (head.into(), tail.iter().map(|block| Block { at: block.at - at, len: block.len }).collect())
+        blocks.split(blocks.items().partition_point(|block| block.at - blocks.origin() < at), at)
     }
 
     fn refusal(&self) -> Option<String> {
@@ -89,8 +91,8 @@ impl Service for Digests {
     fn on_cpu(&self, blocks: &Blocks, data: Data<'_>, results: &mut [u8]) -> Result<()> {
         let input = data.input();
         let found = results.chunks_exact_mut(self.digest.bytes() as usize);
-        for (block, found) in blocks.iter().zip(found) {
-            let bytes = &input[block.at as usize..][..block.len as usize];
+        for (block, found) in blocks.items().iter().zip(found) {
+            let bytes = &input[(block.at - blocks.origin()) as usize..][..block.len as usize];
             match self.digest {
                 Digest::Crc32c => found.copy_from_slice(&crc32c::crc32c(bytes).to_ne_bytes()),
                 Digest::Sha256 => found.copy_from_slice(&sha2::Sha256::digest(bytes)),
@@ -100,12 +102,12 @@ impl Service for Digests {
     }
 
     fn prepare(&self, _device: &Device, jobs: &[Job<'_, Blocks>], batch: Batch<'_>) -> Result<Prepared> {
-        let of_batch = |job: &Job<'_, Blocks>| {
-            let start = place(batch.inputs, job.input);
-            let blocks = Arc::clone(job.params);
-            (0..blocks.len()).map(move |i| Block { at: blocks[i].at + start, len: blocks[i].len })
-        };
-        let blocks: Vec<Block> = jobs.iter().flat_map(of_batch).collect();
+        let mut blocks = vec![];
+        for job in jobs {
+            let (start, origin) = (place(batch.inputs, job.input), job.params.origin());
+            let moved = |block: &Block| Block { at: block.at - origin + start, len: block.len };
+            blocks.extend(job.params.items().iter().map(moved));
+        }
         Ok(Prepared { table: digest::encode(&blocks), scratch_bytes: 0 })
     }
 

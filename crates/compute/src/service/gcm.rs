@@ -1,5 +1,6 @@
 //! AES-GCM of many messages.
 
+use super::List;
 use super::{Batch, Completed, Data, Job, Launch, Output, Prepared, Service, Shape, place};
 use crate::cpu::{self, TAG_BYTES};
 use crate::executor::{Kernels, Loaded};
@@ -41,7 +42,7 @@ pub struct Message {
 
 /// The messages of a request, in ascending places that do not overlap. What lies between them is copied to a
 /// destination or not.
-pub type Messages = Arc<[Message]>;
+pub type Messages = List<Message>;
 
 /// Bytes of a nonce in the device's table.
 const NONCE_STRIDE: u64 = 16;
@@ -97,8 +98,9 @@ impl Service for AesGcm {
 
     fn shape(&self, messages: &Messages, input: u64) -> Result<Shape> {
         let mut end = 0;
-        for (i, message) in messages.iter().enumerate() {
-            let fits = message.at.checked_add(message.len).is_some_and(|end| end <= input);
+        for (i, message) in messages.items().iter().enumerate() {
+            let at = message.at.checked_sub(messages.origin());
+            let fits = at.and_then(|at| at.checked_add(message.len)).is_some_and(|end| end <= input);
             let detail = if message.at < end || !message.at.is_multiple_of(16) || !fits {
                 format!("overlaps, lies between 16-byte boundaries, or beyond the {input} bytes of the request")
             } else if !matches!(message.nonce.len(), 12 | 16) {
@@ -111,17 +113,17 @@ impl Service for AesGcm {
             };
             return Err(Error::bad(format!("message {i}, {} bytes at {}, {detail}", message.len, message.at)));
         }
-        Ok(Shape { output: Output::Same, results: messages.len() as u64 * self.result_bytes() })
+        Ok(Shape { output: Output::Same, results: messages.items().len() as u64 * self.result_bytes() })
     }
 
     fn cut(&self, messages: &Messages, at_most: u64) -> u64 {
-        let before = messages.partition_point(|message| message.at <= at_most);
-        messages[..before].last().map_or(0, |message| message.at)
+        let (items, origin) = (messages.items(), messages.origin());
+        let before = items.partition_point(|message| message.at - origin <= at_most);
+        items[..before].last().map_or(0, |message| message.at - origin)
     }
 
     fn split(&self, messages: &Messages, at: u64) -> (Messages, Messages) {
-        let (head, tail) = messages.split_at(messages.partition_point(|message| message.at < at));
-        (head.into(), tail.iter().map(|message| Message { at: message.at - at, ..message.clone() }).collect())
+        messages.split(messages.items().partition_point(|message| message.at - messages.origin() < at), at)
     }
 
     fn refusal(&self) -> Option<String> {
@@ -154,8 +156,8 @@ impl Service for AesGcm {
         };
         let mut wrong = None;
         let found = results.chunks_exact_mut(self.result_bytes() as usize);
-        for (i, (message, found)) in messages.iter().zip(found).enumerate() {
-            let text = &mut text[message.at as usize..][..message.len as usize];
+        for (i, (message, found)) in messages.items().iter().zip(found).enumerate() {
+            let text = &mut text[(message.at - messages.origin()) as usize..][..message.len as usize];
             match self.direction {
                 Direction::Encrypt => found.copy_from_slice(&self.cpu.encrypt(&message.nonce, &message.aad, text)),
                 Direction::Decrypt => {
@@ -171,18 +173,19 @@ impl Service for AesGcm {
     }
 
     fn prepare(&self, _device: &Device, jobs: &[Job<'_, Messages>], batch: Batch<'_>) -> Result<Prepared> {
-        let count = jobs.iter().map(|job| job.params.len() as u64).sum();
+        let count = jobs.iter().map(|job| job.params.items().len() as u64).sum();
         let [_, nonces, tags] = Self::layout(count);
         let mut rows = Vec::with_capacity(count as usize);
         let mut table = vec![0; tags.end as usize];
         for job in jobs {
             let (src, dst) = (place(batch.inputs, job.input), place(batch.outputs, job.output));
-            for message in job.params.iter() {
+            for message in job.params.items() {
+                let at = message.at - job.params.origin();
                 let i = rows.len() as u64;
                 let (nonce, tag) = (nonces.start + i * NONCE_STRIDE, tags.start + i * TAG_BYTES as u64);
                 table[nonce as usize..][..message.nonce.len()].copy_from_slice(&message.nonce);
                 table[tag as usize..][..TAG_BYTES].copy_from_slice(&message.tag);
-                let places = Places { src: src + message.at, dst: dst + message.at, nonce, tag };
+                let places = Places { src: src + at, dst: dst + at, nonce, tag };
                 rows.push(aes_gcm::Message::new(places, message.len, message.nonce.len() as u32, &message.aad)?);
             }
         }
@@ -193,7 +196,7 @@ impl Service for AesGcm {
 
     unsafe fn launch(&self, jobs: &[Job<'_, Messages>], launch: &Launch<'_>) -> Result<()> {
         let Ok((loaded, schedules)) = &self.device else { return Err(Error::bad("no kernels were loaded")) };
-        let count = jobs.iter().map(|job| job.params.len() as u64).sum();
+        let count = jobs.iter().map(|job| job.params.items().len() as u64).sum();
         let [rows, _, tags] = Self::layout(count);
         let (stream, module) = (launch.stream, loaded.module());
         let keyed = Keyed { size: self.size, schedules: schedules.slice(), starts: launch.scratch };
@@ -224,9 +227,10 @@ impl Service for AesGcm {
         }
         let flags = results.as_chunks::<4>().0.iter().map(|flag| u32::from_ne_bytes(*flag));
         let mut completed = Completed::default();
-        for (i, (message, _)) in messages.iter().zip(flags).enumerate().filter(|(_, (_, flag))| *flag != 1) {
+        for (i, (message, _)) in messages.items().iter().zip(flags).enumerate().filter(|(_, (_, flag))| *flag != 1) {
             completed.error.get_or_insert_with(|| Self::wrong(i, message));
-            completed.unverified.push(message.at..message.at + message.len);
+            let at = message.at - messages.origin();
+            completed.unverified.push(at..at + message.len);
         }
         completed
     }

@@ -3,7 +3,9 @@
 //! RAID-6 is computed byte by byte, so that a stripe here may be any part of an array's stripe: large chunks
 //! are best given in parts of 64 KiB or so, which can be cut between them.
 
+use super::List;
 use super::{Batch, Data, Job, Launch, Output, Prepared, Service, Shape, place};
+use crate::cpu::pq;
 use crate::executor::{Kernels, Loaded};
 use crate::{Error, ErrorKind, Result};
 use bifolio_device::{Device, DeviceSlice};
@@ -35,7 +37,7 @@ pub struct Scrub {
 }
 
 /// What each stripe of a request has lost.
-pub type Stripes = Arc<[Loss]>;
+pub type Stripes = List<Loss>;
 
 /// How results of a [`Scrub`] are read.
 #[derive(Debug)]
@@ -92,6 +94,11 @@ fn load(kernels: &Kernels, geometry: Geometry) -> Result<Result<Loaded, String>>
     kernels.load(bifolio_kernels::Service::Raid6)
 }
 
+/// Small chunks take longer by far, and are measured by themselves.
+fn named(geometry: Geometry, [usual, small]: [&'static str; 2]) -> &'static str {
+    if geometry.chunk_bytes < 4096 { small } else { usual }
+}
+
 /// Bytes of a stripe of which `members` travel.
 fn stripe_bytes(geometry: Geometry, members: u32) -> u64 {
     u64::from(members) * geometry.chunk_bytes
@@ -142,7 +149,7 @@ impl Service for Generate {
     type Params = ();
 
     fn name(&self) -> &'static str {
-        "raid6-generate"
+        named(self.geometry, ["raid6-generate", "raid6-generate of small chunks"])
     }
 
     fn shape(&self, (): &(), input: u64) -> Result<Shape> {
@@ -172,9 +179,7 @@ impl Service for Generate {
         let chunk = self.geometry.chunk_bytes as usize;
         for (data, parity) in input.chunks_exact(stripe).zip(output.chunks_exact_mut(2 * chunk)) {
             let (p, q) = parity.split_at_mut(chunk);
-            let [found_p, found_q] = raid6::oracle_generate(&chunks(data, self.geometry));
-            p.copy_from_slice(&found_p);
-            q.copy_from_slice(&found_q);
+            pq::generate(&chunks(data, self.geometry), p, q);
         }
         Ok(())
     }
@@ -206,16 +211,16 @@ impl Service for Recover {
     type Params = Stripes;
 
     fn name(&self) -> &'static str {
-        "raid6-recover"
+        named(self.geometry, ["raid6-recover", "raid6-recover of small chunks"])
     }
 
     fn shape(&self, losses: &Stripes, input: u64) -> Result<Shape> {
         let members = self.geometry.members();
         let stripes = stripes(self.geometry, members, input)?;
-        if stripes != losses.len() as u64 {
-            return Err(Error::bad(format!("{} losses for {stripes} stripes", losses.len())));
+        if stripes != losses.items().len() as u64 {
+            return Err(Error::bad(format!("{} losses for {stripes} stripes", losses.items().len())));
         }
-        let lost: Vec<u32> = losses.iter().flat_map(|loss| loss.members()).collect();
+        let lost: Vec<u32> = losses.items().iter().flat_map(|loss| loss.members()).collect();
         if let Some(member) = lost.iter().find(|member| **member >= members) {
             return Err(Error::bad(format!("member {member} is beyond the {members} of a stripe")));
         }
@@ -227,8 +232,7 @@ impl Service for Recover {
     }
 
     fn split(&self, losses: &Stripes, at: u64) -> (Stripes, Stripes) {
-        let (head, tail) = losses.split_at((at / stripe_bytes(self.geometry, self.geometry.members())) as usize);
-        (head.into(), tail.into())
+        losses.split((at / stripe_bytes(self.geometry, self.geometry.members())) as usize, at)
     }
 
     fn refusal(&self) -> Option<String> {
@@ -250,11 +254,10 @@ impl Service for Recover {
         };
         let stripe = stripe_bytes(self.geometry, self.geometry.members()) as usize;
         let mut places = output.chunks_exact_mut(self.geometry.chunk_bytes as usize);
-        for (members, loss) in input.chunks_exact(stripe).zip(losses.iter()) {
-            for (found, place) in raid6::oracle_recover(&chunks(members, self.geometry), *loss).iter().zip(&mut places)
-            {
-                place.copy_from_slice(found);
-            }
+        for (members, loss) in input.chunks_exact(stripe).zip(losses.items()) {
+            let count = loss.members().count();
+            let mut lost: Vec<&mut [u8]> = places.by_ref().take(count).collect();
+            pq::recover_apart(&chunks(members, self.geometry), *loss, &mut lost);
         }
         Ok(())
     }
@@ -266,13 +269,13 @@ impl Service for Recover {
         for job in jobs {
             let mut members: Vec<u64> = chunk_places(geometry, job.input, origin).collect();
             let mut found = chunk_places(geometry, job.output, origin);
-            for (stripe, loss) in members.chunks_exact_mut(geometry.members() as usize).zip(job.params.iter()) {
+            for (stripe, loss) in members.chunks_exact_mut(geometry.members() as usize).zip(job.params.items()) {
                 for (lost, place) in loss.members().zip(&mut found) {
                     stripe[lost as usize] = place;
                 }
             }
             places.extend(members);
-            losses.extend(job.params.iter());
+            losses.extend(job.params.items());
         }
         let mut table = encode(places.into_iter());
         table.resize(table.len().next_multiple_of(256), 0);
@@ -283,7 +286,7 @@ impl Service for Recover {
     unsafe fn launch(&self, jobs: &[Job<'_, Stripes>], launch: &Launch<'_>) -> Result<()> {
         let Ok(loaded) = &self.device else { return Err(Error::bad("no kernels were loaded")) };
         let (base, _) = base(launch.stream.device(), launch.batch, true)?;
-        let stripes: u64 = jobs.iter().map(|job| job.params.len() as u64).sum();
+        let stripes: u64 = jobs.iter().map(|job| job.params.items().len() as u64).sum();
         let table = launch.table.part(0, stripes * u64::from(self.geometry.members()) * 8)?;
         let losses = launch.table.part(table.len().next_multiple_of(256), stripes * LOSS_BYTES)?;
         // SAFETY: the caller's promise; the tables are this batch's.
@@ -296,7 +299,7 @@ impl Service for Scrub {
     type Params = ();
 
     fn name(&self) -> &'static str {
-        "raid6-scrub"
+        named(self.geometry, ["raid6-scrub", "raid6-scrub of small chunks"])
     }
 
     fn shape(&self, (): &(), input: u64) -> Result<Shape> {
@@ -324,7 +327,7 @@ impl Service for Scrub {
         let stripe = stripe_bytes(self.geometry, self.geometry.members()) as usize;
         let words = results.chunks_exact_mut(self.geometry.pieces() as usize * 4);
         for (members, words) in data.input().chunks_exact(stripe).zip(words) {
-            let verdicts = raid6::oracle_scrub(&chunks(members, self.geometry));
+            let verdicts = pq::scrub(&chunks(members, self.geometry));
             for (verdict, word) in verdicts.iter().zip(words.chunks_exact_mut(4)) {
                 word.copy_from_slice(&verdict.to_word().to_ne_bytes());
             }

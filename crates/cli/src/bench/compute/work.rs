@@ -2,6 +2,7 @@
 
 use crate::bench::random::Random;
 use crate::exit::{Code, Failure};
+use bifolio_compute::cpu::pq;
 use bifolio_compute::service::{
     AesCtr, AesGcm, AesXts, Data, Digests, Generate, Message, Output, Recover, Scrub, Service, Step,
 };
@@ -213,7 +214,7 @@ pub(super) fn prepare(executor: &Executor, kind: Kind, bytes: u64, seed: u64) ->
             let (losses, input) = service.sample(bytes / u64::from(DATA) * u64::from(geometry.members()));
             let input = random_bytes(&mut random, input.len() as u64);
             let oracle = move |input: &[u8], losses: &bifolio_compute::service::Stripes| {
-                let lost = stripes(input, geometry, geometry.members()).zip(losses.iter());
+                let lost = stripes(input, geometry, geometry.members()).zip(losses.items());
                 let found = lost.flat_map(|(stripe, loss)| raid6::oracle_recover(&chunks(stripe, geometry), *loss));
                 (found.flatten().collect(), vec![])
             };
@@ -223,7 +224,16 @@ pub(super) fn prepare(executor: &Executor, kind: Kind, bytes: u64, seed: u64) ->
             let geometry = geometry(bytes);
             let service = Scrub::new(kernels, geometry).map_err(failed)?;
             let (params, input) = service.sample(bytes / u64::from(DATA) * u64::from(geometry.members()));
-            let input = random_bytes(&mut random, input.len() as u64);
+            // A scrub mostly finds nothing.
+            let mut input = random_bytes(&mut random, input.len() as u64);
+            let chunk = geometry.chunk_bytes as usize;
+            for stripe in input.chunks_exact_mut(chunk * geometry.members() as usize) {
+                let (data, parity) = stripe.split_at_mut(chunk * DATA as usize);
+                let (p, q) = parity.split_at_mut(chunk);
+                pq::generate(&data.chunks_exact(chunk).collect::<Vec<_>>(), p, q);
+            }
+            let damaged = random.below(input.len() as u64) as usize;
+            input[damaged] ^= 1;
             let oracle = move |input: &[u8], (): &()| {
                 let verdicts = |stripe: &[u8]| raid6::oracle_scrub(&chunks(stripe, geometry));
                 let words = stripes(input, geometry, geometry.members()).flat_map(verdicts);
@@ -265,7 +275,7 @@ fn gcm(executor: &Executor, key: &[u8], plain: Vec<u8>) -> Result<Box<dyn Work>,
     let messages: Vec<Message> = sealed.chunks_mut(4096).enumerate().map(seal).collect();
     let service = AesGcm::new(executor.kernels(), key, Direction::Decrypt).map_err(failed)?;
     let oracle = move |_: &[u8], messages: &bifolio_compute::service::Messages| {
-        (plain.clone(), 1_u32.to_ne_bytes().repeat(messages.len()))
+        (plain.clone(), 1_u32.to_ne_bytes().repeat(messages.items().len()))
     };
     Of::boxed(executor.register(service), messages.into(), sealed, Box::new(oracle))
 }

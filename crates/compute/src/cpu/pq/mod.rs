@@ -107,6 +107,14 @@ pub fn recover(members: &mut [&mut [u8]], loss: Loss) {
     best().recover(members, loss);
 }
 
+/// Writes the lost members of a stripe elsewhere, in their order. What lies in their places is not read.
+///
+/// # Panics
+/// As [`recover`], and if there are not as many places as the loss names members.
+pub fn recover_apart(members: &[&[u8]], loss: Loss, places: &mut [&mut [u8]]) {
+    best().recover_apart(members, loss, places);
+}
+
 /// What is wrong with each piece of [`PIECE_BYTES`] of a stripe: data first, then P, then Q.
 ///
 /// # Panics
@@ -140,16 +148,39 @@ impl Pq {
         assert!(members.len() > 2, "a stripe has data, P and Q");
         let len = members[0].len();
         assert!(members.iter().all(|member| member.len() == len), "members are of one length");
-        let (p, q) = (members.len() - 2, members.len() - 1);
         let lost: Vec<usize> = loss.members().map(|member| member as usize).collect();
         // Taken out of the row, so that the others can be read while they are written.
         let mut taken: Vec<&mut [u8]> = lost.iter().map(|member| std::mem::take(&mut members[*member])).collect();
-        match (&lost[..], &mut taken[..]) {
+        let row: Vec<&[u8]> = members.iter().map(|member| &**member).collect();
+        self.fill(&row, &lost, &mut taken);
+        for (member, chunk) in lost.into_iter().zip(taken) {
+            members[member] = chunk;
+        }
+    }
+
+    /// Writes the lost members of a stripe elsewhere, in their order. What lies in their places is not read.
+    ///
+    /// # Panics
+    /// As [`recover`], and if there are not as many places as the loss names members.
+    pub fn recover_apart(self, members: &[&[u8]], loss: Loss, places: &mut [&mut [u8]]) {
+        assert!(members.len() > 2, "a stripe has data, P and Q");
+        let len = members[0].len();
+        let lens = members.iter().map(|member| member.len()).chain(places.iter().map(|place| place.len()));
+        assert!(lens.into_iter().all(|other| other == len), "members are of one length");
+        let lost: Vec<usize> = loss.members().map(|member| member as usize).collect();
+        assert_eq!(lost.len(), places.len(), "there is a place for each lost member");
+        self.fill(members, &lost, places);
+    }
+
+    /// Computes the lost members of a row into places of theirs.
+    fn fill(self, members: &[&[u8]], lost: &[usize], places: &mut [&mut [u8]]) {
+        let (p, q) = (members.len() - 2, members.len() - 1);
+        match (lost, places) {
             ([], _) => {}
-            ([a], [chunk]) if *a == q => self.q_alone(&known(members, &lost), chunk),
-            ([_], [chunk]) => self.0.sum(&others(members, &lost), chunk),
+            ([a], [chunk]) if *a == q => self.q_alone(&known(members, lost), chunk),
+            ([_], [chunk]) => self.0.sum(&others(members, lost), chunk),
             ([a, b], [first, second]) => {
-                self.0.horner(&known(members, &lost), first, second);
+                self.0.horner(&known(members, lost), first, second);
                 let (a, b) = (*a, *b);
                 if b < p {
                     let (of_p, of_q) = factors(a as u32, b as u32);
@@ -171,9 +202,6 @@ impl Pq {
                 }
             }
             _ => unreachable!("a loss is of two members at most"),
-        }
-        for (member, chunk) in lost.into_iter().zip(taken) {
-            members[member] = chunk;
         }
     }
 
@@ -231,14 +259,14 @@ impl Pq {
 }
 
 /// The data chunks, the lost ones as zeroes.
-fn known<'a>(members: &'a [&mut [u8]], lost: &[usize]) -> Vec<Option<&'a [u8]>> {
+fn known<'a>(members: &[&'a [u8]], lost: &[usize]) -> Vec<Option<&'a [u8]>> {
     let data = members.len() - 2;
-    (0..data).map(|i| (!lost.contains(&i)).then(|| &*members[i])).collect()
+    (0..data).map(|i| (!lost.contains(&i)).then(|| members[i])).collect()
 }
 
 /// Data and P but for the lost one of them, of which they are the sum.
-fn others<'a>(members: &'a [&mut [u8]], lost: &[usize]) -> Vec<&'a [u8]> {
-    (0..members.len() - 1).filter(|i| !lost.contains(i)).map(|i| &*members[i]).collect()
+fn others<'a>(members: &[&'a [u8]], lost: &[usize]) -> Vec<&'a [u8]> {
+    (0..members.len() - 1).filter(|i| !lost.contains(i)).map(|i| members[i]).collect()
 }
 
 /// What the sums of two lost chunks `a < b` are multiplied by to give chunk `a`.
