@@ -4,6 +4,7 @@
 //!   block     BlockDevice: bytes at offsets, with flush and discard
 //!   file      a file or a block device of the system's
 //!   md/       md RAID-6
+//!   stripe    RAID-0
 //!   faults    a device that fails, loses power or tears writes on demand, for tests
 //! ```
 //!
@@ -14,7 +15,9 @@ mod error;
 pub mod faults;
 mod file;
 pub mod md;
+mod stripe;
 
 pub use block::{BlockDevice, Geometry};
 pub use error::{Error, ErrorKind, Result};
 pub use file::FileDevice;
+pub use stripe::Stripe;
