@@ -64,6 +64,7 @@ look_for_test() {
     first_file ${BIFOLIO_OCLGRIND_LIBRARY:-} /usr/lib/oclgrind/liboclgrind-rt.so \
         /usr/lib/*/oclgrind/liboclgrind-rt.so /usr/local/lib/oclgrind/liboclgrind-rt.so >/dev/null ||
         lacks "Oclgrind, which finds data races in kernels" oclgrind
+    PATH=$PATH:/usr/sbin:/sbin has_command mdadm || lacks "mdadm, which examines arrays that the tests make" mdadm
     # File systems are mounted from images to test consistency on each; that takes root.
     if [ "$(id -u)" = 0 ]; then
         PATH=$PATH:/usr/sbin:/sbin has_command mkfs.ext4 || lacks "mkfs.ext4, to test on ext4" e2fsprogs

@@ -1,5 +1,5 @@
 //! Makes arrays for Linux to assemble: `md_members FOLDER` writes a folder for each, with `member-N` and the
-//! SHA-256 of the content. Used by `tests/fixtures/make-md.sh`.
+//! SHA-256 of the content. Arrays that are there already are written to. Used by `tests/fixtures/make-md.sh`.
 
 use bifolio_io::Cancel;
 use bifolio_kernels::digest::{Digest, oracle};
@@ -30,6 +30,9 @@ enum Story {
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = PathBuf::from(std::env::args().nth(1).ok_or("usage: md_members FOLDER")?);
     let mut draw = Draw::afresh();
+    for entry in std::fs::read_dir(&folder)? {
+        write_to_another(&entry?.path(), &mut draw)?;
+    }
     for rotation in Rotation::ALL {
         make(&folder.join(rotation.name()), rotation, (5, 4096, 21), Story::Closed, &mut draw)?;
     }
@@ -79,13 +82,7 @@ fn make(
         }
         _ => {}
     }
-    let mut content = vec![0; array.geometry().size as usize];
-    array.read(0, &mut content)?;
-    let sum = oracle(Digest::Sha256, &content).iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    });
-    std::fs::write(folder.join("sha256"), sum)?;
+    note_content(folder, &array)?;
     match story {
         Story::Unclean => {
             array.flush()?;
@@ -94,6 +91,27 @@ fn make(
         _ => array.close()?,
     }
     Ok(())
+}
+
+/// An array that is there.
+fn write_to_another(folder: &Path, draw: &mut Draw) -> Result<(), Box<dyn Error>> {
+    let members = std::fs::read_dir(folder)?.map(|entry| -> Result<Arc<dyn BlockDevice>, Box<dyn Error>> {
+        Ok(Arc::new(FileDevice::open(entry?.path(), true)?))
+    });
+    let array = Raid6::assemble(members.collect::<Result<_, _>>()?, true)?;
+    write_some(&array, draw, 20)?;
+    note_content(folder, &array)?;
+    Ok(array.close()?)
+}
+
+fn note_content(folder: &Path, array: &Raid6) -> Result<(), Box<dyn Error>> {
+    let mut content = vec![0; array.geometry().size as usize];
+    array.read(0, &mut content)?;
+    let sum = oracle(Digest::Sha256, &content).iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    });
+    Ok(std::fs::write(folder.join("sha256"), sum)?)
 }
 
 fn write_some(array: &Raid6, draw: &mut Draw, times: usize) -> bifolio_volume::Result<()> {

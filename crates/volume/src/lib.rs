@@ -8,6 +8,7 @@
 //!   open      from paths to a volume, through all layers
 //!   fuse      a volume as a mounted file
 //!   md/       md RAID-6
+//!   stripe    RAID-0
 //!   faults    a device that fails, loses power or tears writes on demand, for tests
 //! ```
 //!
@@ -23,6 +24,7 @@ pub mod load;
 mod luks;
 pub mod md;
 mod open;
+mod stripe;
 
 pub use block::{BlockDevice, Geometry};
 pub use error::{Error, ErrorKind, Result};
@@ -30,3 +32,4 @@ pub use file::FileDevice;
 pub use load::Loader;
 pub use luks::{FormatOptions, Keyslot, Luks, LuksInfo, Pbkdf, Unlock};
 pub use open::{ArrayInfo, AskKey, Layer, OpenOptions, Opened, claim, describe, open};
+pub use stripe::Stripe;

@@ -5,6 +5,7 @@ mod create;
 mod export;
 mod info;
 mod nbd;
+mod raid;
 
 pub use info::describe;
 
@@ -32,6 +33,12 @@ pub enum VolumeCommand {
     /// Offer a volume's plain content to other programs until interrupted.
     #[command(after_help = exit::CODES)]
     Export(ExportArgs),
+    /// Check that P and Q of a RAID-6 fit its data, and name the members that are wrong.
+    #[command(after_help = exit::CODES)]
+    Scrub(raid::ScrubArgs),
+    /// Rebuild a missing member of a RAID-6 onto a new one.
+    #[command(after_help = exit::CODES)]
+    Rebuild(raid::RebuildArgs),
 }
 
 /// What to make.
@@ -40,6 +47,9 @@ pub enum CreateCommand {
     /// A LUKS2 volume in a file or on a block device, as cryptsetup makes them.
     #[command(after_help = exit::CODES)]
     Luks2(Box<Luks2Args>),
+    /// A RAID-6 over files or block devices, as Linux's md has them.
+    #[command(after_help = exit::CODES)]
+    Raid6(raid::Raid6Args),
 }
 
 /// Choices for `volume info`.
@@ -157,7 +167,10 @@ pub fn run(args: &Args, command: &VolumeCommand, cancel: &Cancel) -> Result<(), 
         VolumeCommand::Info(options) => info::run(args, options),
         VolumeCommand::Cat(options) => cat::run(options, cancel),
         VolumeCommand::Create(CreateCommand::Luks2(options)) => create::run(args, options),
+        VolumeCommand::Create(CreateCommand::Raid6(options)) => raid::create(args, options, cancel),
         VolumeCommand::Export(options) => export::run(options, cancel),
+        VolumeCommand::Scrub(options) => raid::scrub(args, options, cancel),
+        VolumeCommand::Rebuild(options) => raid::rebuild(args, options, cancel),
     }
 }
 

@@ -5,6 +5,7 @@ use super::layout::Layout;
 use super::log::{self, Entry, Log, Shape};
 use super::state::{self, Member};
 use super::superblock::{self, Refusal, Superblock};
+use super::threads::{Shared, divide, each_stripe};
 use crate::{BlockDevice, Error, ErrorKind, Geometry, Loader, Result};
 use bifolio_compute::keyed::{DeviceRaid6, PerDevice};
 use bifolio_device::DeviceSlice;
@@ -14,10 +15,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 /// Stripes share so many locks.
 const LOCKS: u64 = 128;
-/// Longer requests are divided among threads: members are read and written at the same time, and so are P and Q
-/// computed.
-const THREAD_BYTES: u64 = 1 << 20;
-const THREADS_MAX: u64 = 8;
 
 /// How to open an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -178,40 +175,32 @@ impl Raid6 {
             }
             return Ok(());
         }
-        for entry in left.records.into_iter().flatten() {
-            self.carry_out(&entry)?;
-        }
-        if !is_degraded {
-            for stripes in left.stripes {
-                for stripe in stripes.start..stripes.end.min(self.stripes) {
-                    self.resync_stripe(stripe)?;
-                }
+        // All of them before a member's failure begins a new session, of which the rest would be no part.
+        let failures = left.records.iter().flatten().filter_map(|entry| self.carry_out(entry)).collect();
+        self.fail(failures)?;
+        if !is_degraded && let Some(first) = left.stripes.first() {
+            // Until it is done, whatever happens.
+            self.state_mut().unsynced = Some(left.unsynced.map_or(first.start, |from| from.min(first.start)));
+            for stripes in &left.stripes {
+                each_stripe(stripes.start..stripes.end.min(self.stripes), &|stripe| self.resync_stripe(stripe))?;
             }
         }
         let mut state = self.state_mut();
-        if is_degraded {
-            // Forced, or there was nothing in doubt.
-            state.unsynced = None;
-        }
+        // Forced, or nothing was in doubt.
+        state.unsynced = if is_degraded { None } else { left.unsynced.or(state.unsynced.filter(|_| is_unsynced)) };
         state.is_dirty = state.unsynced.is_some();
         state.commit(self.layout, self.log.as_ref())
     }
 
-    /// Writes an entry of the log to its member. A member that is not there any more does without.
-    fn carry_out(&self, entry: &Entry<'_>) -> Result<()> {
-        let failed = {
-            let state = self.state();
-            let end = entry.offset.checked_add(entry.bytes.len() as u64);
-            let fits = end.is_some_and(|end| end <= self.stripes * self.layout.chunk_bytes());
-            match state.members.get(entry.role).and_then(Option::as_ref).filter(|_| fits) {
-                Some(member) => {
-                    let at = member.superblock.data_offset + entry.offset;
-                    member.device.write(at, &entry.bytes).err()
-                }
-                None => None,
-            }
-        };
-        failed.map_or(Ok(()), |error| self.fail(vec![(entry.role, error)]))
+    /// Writes an entry of the log to its member; the failure of that member, if it fails. One that is not there any
+    /// more does without.
+    fn carry_out(&self, entry: &Entry<'_>) -> Option<(usize, Error)> {
+        let state = self.state();
+        let end = entry.offset.checked_add(entry.bytes.len() as u64)?;
+        let fits = end <= self.stripes * self.layout.chunk_bytes();
+        let member = state.members.get(entry.role)?.as_ref().filter(|_| fits)?;
+        let at = member.superblock.data_offset + entry.offset;
+        member.device.write(at, &entry.bytes).err().map(|error| (entry.role, error))
     }
 
     /// Marks the array clean. Dropping it does the same, and cannot report an error.
@@ -334,32 +323,6 @@ impl Raid6 {
         let detail = text.split_once(": ").map_or(&*text, |(_, detail)| detail);
         Error::new(error.kind(), &self.name, detail)
     }
-
-    /// Does work on parts of a range, by several threads if it is long. Parts end at stripes.
-    fn divide(&self, offset: u64, len: u64, work: &(dyn Fn(u64, u64) -> Result<()> + Sync)) -> Result<()> {
-        let threads = (len / THREAD_BYTES).min(THREADS_MAX);
-        if threads < 2 {
-            return work(offset, len);
-        }
-        let stripe = self.layout.stripe_bytes();
-        let part = len.div_ceil(threads).next_multiple_of(stripe);
-        let mut cuts = vec![offset];
-        let mut at = offset / stripe * stripe + part;
-        while at < offset + len {
-            cuts.push(at);
-            at += part;
-        }
-        cuts.push(offset + len);
-        std::thread::scope(|scope| {
-            let parts = cuts.windows(2).map(|cut| (cut[0], cut[1] - cut[0]));
-            let threads: Vec<_> = parts.map(|(at, len)| scope.spawn(move || work(at, len))).collect();
-            let ended: Vec<_> = threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
-            for end in ended {
-                end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-            }
-            Ok(())
-        })
-    }
 }
 
 impl BlockDevice for Raid6 {
@@ -378,8 +341,9 @@ impl BlockDevice for Raid6 {
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.check_range(offset, buffer.len() as u64)?;
-        let shared = Shared { start: buffer.as_mut_ptr(), offset };
-        self.divide(offset, buffer.len() as u64, &|at, len| {
+        let len = buffer.len() as u64;
+        let shared = Shared::new(buffer, offset);
+        divide(self.layout.stripe_bytes(), offset, len, &|at, len| {
             // SAFETY: parts of a range do not overlap, each is inside the buffer, and all threads end before it
             // is used again.
             self.read_part(at, unsafe { shared.part(at, len) })
@@ -394,7 +358,7 @@ impl BlockDevice for Raid6 {
         if data.is_empty() {
             return Ok(());
         }
-        self.divide(offset, data.len() as u64, &|at, len| {
+        divide(self.layout.stripe_bytes(), offset, data.len() as u64, &|at, len| {
             let from = (at - offset) as usize;
             self.write_part(at, &data[from..from + len as usize])
         })
@@ -457,25 +421,6 @@ impl Drop for Raid6 {
     fn drop(&mut self) {
         // What could not be marked clean is put right when it is opened again.
         let _ = self.mark_clean();
-    }
-}
-
-/// A buffer whose parts are filled by several threads.
-struct Shared {
-    start: *mut u8,
-    offset: u64,
-}
-
-// SAFETY: threads use parts that do not overlap, see `part`.
-unsafe impl Sync for Shared {}
-
-impl Shared {
-    /// # Safety
-    /// The range is inside the buffer, no other part overlaps it, and the buffer outlives the part.
-    #[allow(clippy::mut_from_ref, reason = "parts do not overlap")]
-    unsafe fn part(&self, at: u64, len: u64) -> &mut [u8] {
-        // SAFETY: the caller's promise.
-        unsafe { std::slice::from_raw_parts_mut(self.start.add((at - self.offset) as usize), len as usize) }
     }
 }
 

@@ -10,6 +10,7 @@
 //!   read, write  stripes; which chunks a write reads first is decided by pure functions
 //!   log          what closes the write hole
 //!   create, rebuild, scrub
+//!   threads      long work divided
 //! ```
 //!
 //! # What a loss of power leaves
@@ -53,6 +54,7 @@ mod rebuild;
 mod scrub;
 mod state;
 pub mod superblock;
+mod threads;
 mod write;
 
 pub use array::{MemberInfo, Options, Raid6, State, StripeGuard};

@@ -9,14 +9,15 @@ use super::create::check_blank;
 use super::read::Failure;
 use super::state::{self, Member};
 use super::superblock::{self, Role, SECTOR, Superblock, Version};
+use super::threads::each_stripe;
 use crate::{BlockDevice, Error, ErrorKind, Result};
 use bifolio_io::Cancel;
 use std::sync::Arc;
 
 /// The mark is moved after so many bytes of the member.
 const CHECKPOINT_BYTES: u64 = 64 << 20;
-/// Stripes that are rebuilt at the same time.
-const THREADS: u64 = 4;
+/// Whether to stop is asked after so many stripes.
+const BATCH_STRIPES: u64 = 16;
 
 impl Raid6 {
     /// Rebuilds a missing member onto a device that is in no array, or goes on where a rebuild onto this device was
@@ -47,8 +48,8 @@ impl Raid6 {
                     let detail = format!("the rebuild was interrupted at stripe {batch} of {}", self.stripes);
                     return Err(Error::new(ErrorKind::Cancelled, &self.name, detail));
                 }
-                let next = end.min(batch + THREADS * 4);
-                self.rebuild_stripes(role, batch, next)?;
+                let next = end.min(batch + BATCH_STRIPES);
+                each_stripe(batch..next, &|stripe| self.rebuild_stripe(role, stripe))?;
                 batch = next;
             }
             done = end;
@@ -134,17 +135,6 @@ impl Raid6 {
             bad_blocks: (0, 0, 0),
             roles,
             ..model.superblock.clone()
-        })
-    }
-
-    fn rebuild_stripes(&self, role: usize, from: u64, to: u64) -> Result<()> {
-        let one_in =
-            |first: u64| (first..to).step_by(THREADS as usize).try_for_each(|stripe| self.rebuild_stripe(role, stripe));
-        std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                (from..to.min(from + THREADS)).map(|first| scope.spawn(move || one_in(first))).collect();
-            let ended: Vec<_> = threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
-            ended.into_iter().try_for_each(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         })
     }
 

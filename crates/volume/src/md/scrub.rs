@@ -3,13 +3,17 @@
 use super::array::Raid6;
 use super::read::Failure;
 use super::state::State;
+use super::threads::each_stripe;
 use crate::{BlockDevice, Error, ErrorKind, Result};
 use bifolio_compute::cpu::pq;
 use bifolio_io::Cancel;
 use bifolio_kernels::raid6::{Loss, PIECE_BYTES, Verdict};
+use std::sync::{Mutex, PoisonError};
 
 /// Findings beyond so many are counted only.
 const FINDINGS_MAX: usize = 1000;
+/// Whether to stop is asked after so many stripes.
+const BATCH_STRIPES: u64 = 16;
 
 /// What is wrong with a piece of a stripe.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +51,16 @@ pub struct ScrubReport {
     pub findings: Vec<Finding>,
 }
 
+impl ScrubReport {
+    fn add(&mut self, findings: Vec<Finding>) {
+        self.wrong += findings.len() as u64;
+        self.repaired += findings.iter().filter(|finding| finding.is_repaired).count() as u64;
+        self.unknown += findings.iter().filter(|finding| finding.member.is_none()).count() as u64;
+        let room = FINDINGS_MAX - self.findings.len();
+        self.findings.extend(findings.into_iter().take(room));
+    }
+}
+
 impl Raid6 {
     /// Reads all and compares, naming for each piece of 4 KiB the member that is wrong. With `repair` that member is
     /// corrected; where several are wrong nothing is changed, as it cannot be told what was right.
@@ -68,18 +82,20 @@ impl Raid6 {
             return Err(Error::new(ErrorKind::BadUse, &self.name, detail));
         }
         let mut report = ScrubReport::default();
-        for stripe in 0..self.stripes {
-            self.check_cancel(cancel, "the scrub", stripe)?;
-            progress(stripe, self.stripes);
-            for finding in self.scrub_stripe(stripe, repair)? {
-                report.wrong += 1;
-                report.repaired += u64::from(finding.is_repaired);
-                report.unknown += u64::from(finding.member.is_none());
-                if report.findings.len() < FINDINGS_MAX {
-                    report.findings.push(finding);
-                }
-            }
-            report.stripes += 1;
+        while report.stripes < self.stripes {
+            self.check_cancel(cancel, "the scrub", report.stripes)?;
+            progress(report.stripes, self.stripes);
+            let next = self.stripes.min(report.stripes + BATCH_STRIPES);
+            let found = Mutex::new(vec![]);
+            each_stripe(report.stripes..next, &|stripe| {
+                let findings = self.scrub_stripe(stripe, repair)?;
+                found.lock().unwrap_or_else(PoisonError::into_inner).extend(findings);
+                Ok(())
+            })?;
+            let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+            found.sort_by_key(|finding| (finding.stripe, finding.inside));
+            report.add(found);
+            report.stripes = next;
         }
         progress(self.stripes, self.stripes);
         Ok(report)
@@ -94,11 +110,14 @@ impl Raid6 {
             return Err(Error::new(ErrorKind::ReadOnly, &self.name, "it was opened for reading only"));
         }
         let Some(from) = self.unsynced() else { return Ok(()) };
-        for stripe in from..self.stripes {
-            self.check_cancel(cancel, "the resynchronisation", stripe)?;
-            progress(stripe, self.stripes);
-            self.resync_stripe(stripe)?;
-            self.state_mut().unsynced = Some(stripe + 1);
+        let mut done = from;
+        while done < self.stripes {
+            self.check_cancel(cancel, "the resynchronisation", done)?;
+            progress(done, self.stripes);
+            let next = self.stripes.min(done + BATCH_STRIPES);
+            each_stripe(done..next, &|stripe| self.resync_stripe(stripe))?;
+            done = next;
+            self.state_mut().unsynced = Some(done);
         }
         progress(self.stripes, self.stripes);
         let mut state = self.state_mut();

@@ -1,7 +1,7 @@
 //! Power lost at every boundary between two writes, in arrays with and without all members: what was flushed
 //! is read afterwards, blocks of writes under way are old or new, and P and Q fit.
 
-use crate::support::{Devices, content, created, open, range, without};
+use crate::support::{DATA_OFFSET, Devices, content, created, open, range, without};
 use bifolio_io::Cancel;
 use bifolio_kernels::known_answer::Draw;
 use bifolio_volume::faults::{Faults, FaultyDevice};
@@ -257,4 +257,26 @@ fn a_member_that_is_lost_with_the_power_of_a_whole_array_is_a_refusal() {
     array.write(0, &[2; 100]).unwrap();
     array.close().unwrap();
     assert!(open(&after).is_ok());
+}
+
+/// A member that fails while an array is put right leaves the rest in doubt, and that is not forgotten.
+#[test]
+fn a_member_that_fails_while_it_is_put_right_is_a_refusal() {
+    let mut draw = Draw::afresh();
+    let (start, _) = start(&[], 4, &mut draw);
+    let array = open(&start).unwrap();
+    array.write(100, &[1; 3000]).unwrap();
+    let (first, second) = (survivors(&start, 1, &mut draw), survivors(&start, 1, &mut draw));
+    drop(array);
+    // Its superblock cannot be read either, so that it is missing from the beginning.
+    first[1].set_faults(Faults { reads_fail: true, ..Faults::default() });
+    assert_eq!(open(&first).unwrap_err().kind(), ErrorKind::BadUse);
+    // P of the first stripe has to be written again, and cannot be.
+    second[2].corrupt(DATA_OFFSET, |bytes| bytes.fill(0x11), 4096);
+    second[4].set_faults(Faults { writes_fail: true, ..Faults::default() });
+    let error = open(&second).unwrap_err();
+    assert!(error.to_string().contains("missing"), "{error}");
+    second[4].set_faults(Faults::default());
+    let error = open(&second).unwrap_err();
+    assert!(error.to_string().contains("not closed cleanly"), "{error}");
 }

@@ -1,0 +1,336 @@
+//! `bifolio volume create raid6`, `scrub` and `rebuild`: md RAID-6 over files and block devices.
+
+use crate::args::Args;
+use crate::exit::{Code, Failure};
+use crate::progress::Progress;
+use crate::{output, size};
+use bifolio_io::Cancel;
+use bifolio_volume::md::{Content, CreateOptions, LeftOut, Raid6, Rotation, ScrubReport, State};
+use bifolio_volume::{BlockDevice, ErrorKind, FileDevice};
+use clap::Args as ClapArgs;
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Choices for `volume create raid6`.
+#[derive(Debug, ClapArgs)]
+pub struct Raid6Args {
+    /// Files or block devices, four at least; their order is that of the array.
+    #[arg(required = true, num_args = 4.., value_name = "MEMBER")]
+    pub members: Vec<PathBuf>,
+    /// Bytes of each member in a stripe: a power of 2 from 4K to 256M.
+    #[arg(long, default_value = "512K", value_parser = size::parse, value_name = "SIZE")]
+    pub chunk: u64,
+    /// Where P and Q lie; mdadm's names.
+    #[arg(long, default_value = "left-symmetric", value_name = "NAME")]
+    pub layout: Rotation,
+    /// A name, at most 32 bytes.
+    #[arg(long, default_value = "", value_name = "TEXT")]
+    pub name: String,
+    /// Make the members, as new files of so many bytes.
+    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
+    pub size: Option<u64>,
+    /// Also of members of other arrays, which these lose.
+    #[arg(long, conflicts_with = "size")]
+    pub force: bool,
+}
+
+/// Choices for `volume scrub`.
+#[derive(Debug, ClapArgs)]
+pub struct ScrubArgs {
+    /// All members of a RAID-6, in any order.
+    #[arg(required = true, value_name = "MEMBER")]
+    pub members: Vec<PathBuf>,
+    /// Correct what is wrong where one member is; without it nothing is written.
+    #[arg(long)]
+    pub repair: bool,
+}
+
+/// Choices for `volume rebuild`.
+#[derive(Debug, ClapArgs)]
+pub struct RebuildArgs {
+    /// The members that are left of a RAID-6, in any order.
+    #[arg(required = true, value_name = "MEMBER")]
+    pub members: Vec<PathBuf>,
+    /// The new member; a file is created if there is none. One whose rebuild was interrupted goes on where it was.
+    #[arg(long, value_name = "NEW")]
+    pub onto: PathBuf,
+}
+
+#[derive(Debug, Serialize)]
+struct Created {
+    array: String,
+    members: usize,
+    layout: &'static str,
+    chunk_bytes: u64,
+    bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Scrubbed {
+    array: String,
+    resynchronised: bool,
+    stripes: u64,
+    wrong: u64,
+    repaired: u64,
+    unknown: u64,
+    findings: Vec<Found>,
+}
+
+#[derive(Debug, Serialize)]
+struct Found {
+    stripe: u64,
+    /// In the member's chunk.
+    inside: u64,
+    bytes: u64,
+    member: Option<String>,
+    what: &'static str,
+    /// In the array.
+    offset: Option<u64>,
+    repaired: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Rebuilt {
+    array: String,
+    onto: String,
+    role: usize,
+    bytes: u64,
+    state: &'static str,
+    missing: Vec<usize>,
+    left_out: Vec<Left>,
+}
+
+#[derive(Debug, Serialize)]
+struct Left {
+    member: String,
+    reason: String,
+}
+
+/// A volume's error, with the exit code that fits.
+fn failure(error: bifolio_volume::Error) -> Failure {
+    let code = match error.kind() {
+        ErrorKind::BadUse => Code::Usage,
+        ErrorKind::Missing => Code::Unavailable,
+        ErrorKind::Cancelled => Code::Interrupted,
+        _ => Code::Failed,
+    };
+    Failure::new(code, error)
+}
+
+fn open(paths: &[PathBuf], writable: bool) -> Result<Vec<Arc<dyn BlockDevice>>, Failure> {
+    let open =
+        |path: &PathBuf| Ok(Arc::new(FileDevice::open(path, writable).map_err(failure)?) as Arc<dyn BlockDevice>);
+    paths.iter().map(open).collect()
+}
+
+/// A new file of zeroes, which must not be there.
+fn make(path: &Path, bytes: u64) -> Result<(), Failure> {
+    let file = std::fs::File::options().write(true).create_new(true).open(path);
+    file.and_then(|file| file.set_len(bytes))
+        .map_err(|error| Failure::failed(format!("{}: it cannot be made: {error}", path.display())))
+}
+
+/// A bar over stripes.
+struct Stripes {
+    progress: Progress,
+    doing: &'static str,
+}
+
+impl Stripes {
+    fn of(doing: &'static str, array: &Raid6) -> Self {
+        Self { progress: Progress::of_steps(doing, array.stripes()), doing }
+    }
+
+    fn set(&self, done: u64) {
+        self.progress.set(self.doing, done);
+    }
+}
+
+/// Makes an array.
+pub fn create(args: &Args, options: &Raid6Args, cancel: &Cancel) -> Result<(), Failure> {
+    let mut made = vec![];
+    let created = make_members(options, &mut made).and_then(|()| create_of(options, cancel));
+    if created.is_err() {
+        // Files of ours only, which hold nothing yet.
+        for path in made {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+    let created = created?;
+    if args.json {
+        return output::json(&created);
+    }
+    output::text(&format!(
+        "RAID-6 {}: {} of {} members, {}, chunks of {}\n",
+        created.array,
+        size::human(created.bytes),
+        created.members,
+        created.layout,
+        size::human(created.chunk_bytes)
+    ))
+}
+
+fn make_members<'a>(options: &'a Raid6Args, made: &mut Vec<&'a Path>) -> Result<(), Failure> {
+    let Some(bytes) = options.size else { return Ok(()) };
+    for path in &options.members {
+        make(path, bytes)?;
+        made.push(path);
+    }
+    Ok(())
+}
+
+fn create_of(options: &Raid6Args, cancel: &Cancel) -> Result<Created, Failure> {
+    let content = if options.size.is_some() { Content::Zeroes } else { Content::Unknown };
+    let choices = CreateOptions { name: options.name.clone(), content, overwrite: options.force };
+    let members = open(&options.members, true)?;
+    let array = Raid6::create(members, options.chunk, options.layout, &choices).map_err(failure)?;
+    let stripes = Stripes::of("computing parity", &array);
+    array.resync(&mut |done, _| stripes.set(done), cancel).map_err(failure)?;
+    let created = Created {
+        array: array.uuid(),
+        members: array.layout().members(),
+        layout: array.layout().rotation().name(),
+        chunk_bytes: array.layout().chunk_bytes(),
+        bytes: array.geometry().size,
+    };
+    array.close().map_err(failure)?;
+    Ok(created)
+}
+
+/// Compares data, P and Q of all stripes.
+pub fn scrub(args: &Args, options: &ScrubArgs, cancel: &Cancel) -> Result<(), Failure> {
+    let array = Raid6::assemble(open(&options.members, options.repair)?, options.repair).map_err(failure)?;
+    let resynchronised = options.repair && array.unsynced().is_some();
+    if resynchronised {
+        let stripes = Stripes::of("computing parity", &array);
+        array.resync(&mut |done, _| stripes.set(done), cancel).map_err(failure)?;
+    }
+    let stripes = Stripes::of("scrubbing", &array);
+    let report = array.scrub(options.repair, &mut |done, _| stripes.set(done), cancel).map_err(failure)?;
+    drop(stripes);
+    let answer = scrubbed(&array, resynchronised, report);
+    array.close().map_err(failure)?;
+    let printed = if args.json { output::json(&answer) } else { output::text(&describe(&answer)) };
+    printed?;
+    match answer.wrong - answer.repaired {
+        0 => Ok(()),
+        left if options.repair => {
+            let detail = format!("{left} pieces are wrong in several members, and nothing there was changed");
+            Err(Failure::new(Code::Wrong, format!("RAID-6 {}: {detail}", answer.array)))
+        }
+        left => {
+            let detail = format!("{left} pieces are wrong; --repair corrects those where one member is");
+            Err(Failure::new(Code::Wrong, format!("RAID-6 {}: {detail}", answer.array)))
+        }
+    }
+}
+
+fn scrubbed(array: &Raid6, resynchronised: bool, report: ScrubReport) -> Scrubbed {
+    let ScrubReport { stripes, wrong, repaired, unknown, findings } = report;
+    let found = |finding: bifolio_volume::md::Finding| Found {
+        stripe: finding.stripe,
+        inside: finding.inside,
+        bytes: finding.len,
+        member: finding.name,
+        what: finding.what,
+        offset: finding.offset,
+        repaired: finding.is_repaired,
+    };
+    let findings = findings.into_iter().map(found).collect();
+    Scrubbed { array: array.uuid(), resynchronised, stripes, wrong, repaired, unknown, findings }
+}
+
+fn describe(answer: &Scrubbed) -> String {
+    let mut text = String::new();
+    for found in &answer.findings {
+        let place = format!("stripe {}, {} bytes at {} of the chunk", found.stripe, found.bytes, found.inside);
+        let whose = match (&found.member, found.offset) {
+            (None, _) => "several members are wrong".to_owned(),
+            (Some(member), Some(offset)) => format!("data of {member} is wrong, byte {offset} of the array"),
+            (Some(member), None) => format!("{} of {member} is wrong", found.what),
+        };
+        let _ = writeln!(text, "{place}: {whose}{}", if found.repaired { ", corrected" } else { "" });
+    }
+    if answer.wrong > answer.findings.len() as u64 {
+        let _ = writeln!(text, "and {} more", answer.wrong - answer.findings.len() as u64);
+    }
+    let resynchronised = if answer.resynchronised { "parity was computed again; " } else { "" };
+    let _ = writeln!(
+        text,
+        "RAID-6 {}: {resynchronised}{} stripes, {} pieces wrong, {} corrected",
+        answer.array, answer.stripes, answer.wrong, answer.repaired
+    );
+    text
+}
+
+/// Rebuilds a missing member.
+pub fn rebuild(args: &Args, options: &RebuildArgs, cancel: &Cancel) -> Result<(), Failure> {
+    let mut members = open(&options.members, true)?;
+    let is_new = !options.onto.exists();
+    if is_new {
+        let bytes = members.iter().map(|member| member.geometry().size).min().unwrap_or(0);
+        make(&options.onto, bytes)?;
+    }
+    let rebuilt = rebuild_onto(options, &mut members, cancel);
+    if is_new && rebuilt.as_ref().is_err_and(|failed| failed.code() != Code::Interrupted) {
+        let _ = std::fs::remove_file(&options.onto);
+    }
+    let rebuilt = rebuilt?;
+    if args.json {
+        return output::json(&rebuilt);
+    }
+    let mut text = format!(
+        "RAID-6 {}: {} is member {}, {} rebuilt; {}\n",
+        rebuilt.array,
+        rebuilt.onto,
+        rebuilt.role,
+        size::human(rebuilt.bytes),
+        rebuilt.state
+    );
+    for left in &rebuilt.left_out {
+        let _ = writeln!(text, "left out: {}: {}", left.member, left.reason);
+    }
+    output::text(&text)
+}
+
+fn rebuild_onto(
+    options: &RebuildArgs,
+    members: &mut Vec<Arc<dyn BlockDevice>>,
+    cancel: &Cancel,
+) -> Result<Rebuilt, Failure> {
+    let onto: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(&options.onto, true).map_err(failure)?);
+    // Half rebuilt, it is a member to go on with; a stranger is refused by the rebuild itself.
+    if is_partial(&*onto).map_err(failure)? {
+        members.push(Arc::clone(&onto));
+    }
+    let array = Raid6::assemble(std::mem::take(members), true).map_err(failure)?;
+    let before = array.missing();
+    let stripes = Stripes::of("rebuilding", &array);
+    array.rebuild(onto, &mut |done, _| stripes.set(done), cancel).map_err(failure)?;
+    drop(stripes);
+    let missing = array.missing();
+    let role = before.into_iter().find(|role| !missing.contains(role)).unwrap_or_default();
+    let left = |LeftOut { member, reason }| Left { member, reason };
+    let rebuilt = Rebuilt {
+        array: array.uuid(),
+        onto: options.onto.display().to_string(),
+        role,
+        bytes: array.stripes() * array.layout().chunk_bytes(),
+        state: match array.health() {
+            State::Healthy => "healthy",
+            State::Degraded => "degraded",
+            State::Failed => "failed",
+        },
+        missing,
+        left_out: array.left_out().into_iter().map(left).collect(),
+    };
+    array.close().map_err(failure)?;
+    Ok(rebuilt)
+}
+
+fn is_partial(device: &dyn BlockDevice) -> bifolio_volume::Result<bool> {
+    use bifolio_volume::md::superblock;
+    Ok(superblock::find(device)?.is_ok_and(|superblock| superblock.recovered_bytes.is_some()))
+}

@@ -1,0 +1,92 @@
+//! `bifolio volume create raid6`, `scrub` and `rebuild`: what they do to members, and what they say.
+
+mod support;
+
+use bifolio_volume::md::Raid6;
+use bifolio_volume::{BlockDevice, FileDevice};
+use std::path::PathBuf;
+use std::process::Output;
+use std::sync::Arc;
+use support::{Place, json, sentence};
+
+const CREATE: &str = "volume create raid6 m0 m1 m2 m3 m4 --size 2M --chunk 16K --name cli";
+
+fn run_in(place: &Place, line: &str) -> Output {
+    let args: Vec<_> = line.split_whitespace().collect();
+    place.command(&args).current_dir(place.dir.path()).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn path(place: &Place, name: &str) -> PathBuf {
+    place.dir.path().join(name)
+}
+
+fn open(place: &Place, names: &[&str]) -> Raid6 {
+    let open = |name: &&str| Arc::new(FileDevice::open(path(place, name), true).unwrap()) as Arc<dyn BlockDevice>;
+    Raid6::assemble(names.iter().map(open).collect(), true).unwrap()
+}
+
+/// Changes a byte of the data of a member.
+fn damage(place: &Place, name: &str, at: usize) {
+    let mut bytes = std::fs::read(path(place, name)).unwrap();
+    bytes[(1 << 20) + at] ^= 0x40;
+    std::fs::write(path(place, name), bytes).unwrap();
+}
+
+#[test]
+fn an_array_is_made_scrubbed_repaired_and_rebuilt() {
+    let place = Place::new();
+    let made = json(&run_in(&place, &format!("{CREATE} --json")));
+    assert_eq!((made["members"].as_u64(), made["chunk_bytes"].as_u64()), (Some(5), Some(16384)));
+    assert_eq!(made["bytes"].as_u64(), Some(3 << 20));
+    let content: Vec<u8> = (0..3_u32 << 20).map(|i| (i / 7 % 251) as u8).collect();
+    let array = open(&place, &["m0", "m1", "m2", "m3", "m4"]);
+    array.write(0, &content).unwrap();
+    array.close().unwrap();
+    assert!(text(&run_in(&place, "volume scrub m4 m1 m0 m3 m2")).contains("64 stripes, 0 pieces wrong"));
+
+    damage(&place, "m2", 50_000);
+    let found = run_in(&place, "volume scrub m0 m1 m2 m3 m4 --json");
+    assert_eq!(found.status.code(), Some(4));
+    let answer: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();
+    assert_eq!((answer["wrong"].as_u64(), answer["findings"][0]["member"].as_str()), (Some(1), Some("m2")));
+    assert!(String::from_utf8_lossy(&found.stderr).contains("--repair"));
+    assert!(text(&run_in(&place, "volume scrub m0 m1 m2 m3 m4 --repair")).contains("corrected"));
+    assert!(text(&run_in(&place, "volume scrub m0 m1 m2 m3 m4")).contains("0 pieces wrong"));
+
+    // A file that is not there is made; two are missing.
+    for (onto, left, state) in [("new1", "m0 m2 m4", "degraded"), ("new3", "m0 m2 m4 new1", "healthy")] {
+        let rebuilt = json(&run_in(&place, &format!("volume rebuild {left} --onto {onto} --json")));
+        assert_eq!(rebuilt["state"].as_str(), Some(state), "{rebuilt}");
+    }
+    let array = open(&place, &["new1", "new3", "m4"]);
+    let mut found = vec![0xa5; content.len()];
+    array.read(0, &mut found).unwrap();
+    assert!(found == content);
+}
+
+#[test]
+fn refusals_are_sentences_and_leave_nothing_behind() {
+    let place = Place::new();
+    assert!(sentence(&run_in(&place, "volume create raid6 a b c --size 2M"), 2).contains("4 values required"));
+    assert!(
+        sentence(&run_in(&place, "volume create raid6 a b c d --size 2M --layout left"), 2).contains("left-symmetric")
+    );
+    assert!(sentence(&run_in(&place, "volume create raid6 a b c d --size 2M --chunk 5000"), 2).contains("power of 2"));
+    assert!(sentence(&run_in(&place, "volume create raid6 a b c d --size 1M"), 2).contains("needed"));
+    assert!(!path(&place, "a").exists(), "files that were made for nothing are removed");
+    text(&run_in(&place, CREATE));
+    assert!(sentence(&run_in(&place, CREATE), 1).contains("m0"));
+    assert!(sentence(&run_in(&place, "volume create raid6 m0 m1 m2 m3 m4"), 1).contains("member of an md array"));
+    assert!(sentence(&run_in(&place, "volume scrub m0 m1"), 1).contains("2 of its 5 members"));
+    assert!(sentence(&run_in(&place, "volume scrub m0 m1 m2"), 2).contains("rebuild them first"));
+    assert!(sentence(&run_in(&place, "volume rebuild m0 m1 m2 m3 m4 --onto x"), 2).contains("nothing to rebuild"));
+    assert!(!path(&place, "x").exists());
+    text(&run_in(&place, "volume create raid6 o0 o1 o2 o3 --size 2M"));
+    assert!(sentence(&run_in(&place, "volume rebuild m0 m1 m2 m3 --onto o1"), 1).contains("o1"));
+    assert!(sentence(&run_in(&place, "volume rebuild m0 m1 m2 o3 --onto x"), 1).contains("o3"));
+}
