@@ -213,7 +213,7 @@ fn run_parts<P: Send>(parts: Vec<P>, run: impl Fn(P) -> Result<()> + Sync) -> Re
         return work();
     }
     std::thread::scope(|scope| {
-        let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, &work).ok();
+        let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
         let others: Vec<_> = (0..others).filter_map(spawn).collect();
         let done = work();
         others
