@@ -102,30 +102,46 @@ impl Volumes {
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         let ended = line.is_empty().then(|| child.wait());
         assert!(ended.is_none(), "{ended:?}: {:?}", child.stderr.take().map(std::io::read_to_string));
-        Export { child, place: line.trim_end().to_owned() }
+        Export { child: Some(child), place: line.trim_end().to_owned() }
     }
 }
 
 struct Export {
-    child: Child,
+    /// Until it is waited for.
+    child: Option<Child>,
     /// A URI, or a path.
     place: String,
 }
 
+/// A test that failed leaves nothing running.
+impl Drop for Export {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
 impl Export {
+    fn id(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
     /// nbdkit, which the command has started.
     fn server(&self) -> u32 {
-        let id = self.child.id();
+        let id = self.id();
         let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
         children.split_whitespace().next().unwrap().parse().unwrap()
     }
 
     fn signal(&self, name: &str) {
-        signal(self.child.id(), name);
+        signal(self.id(), name);
     }
 
-    fn wait(self) -> Output {
-        self.child.wait_with_output().unwrap()
+    fn wait(mut self) -> Output {
+        let child = self.child.take().unwrap();
+        child.wait_with_output().unwrap()
     }
 
     /// Interrupts it; it has to end well.
