@@ -313,7 +313,14 @@ fn fio_verifies_what_it_writes_to_an_export() {
     let image = volumes.filled("disk.img", &draw(16 * MIB));
     let export = volumes.export(&image, &["--nbd", &format!("unix:{}", volumes.text("socket"))]);
     let job = ["--name=verify", "--ioengine=nbd", "--rw=randrw", "--bsrange=512-128k", "--bs_unaligned", "--iodepth=8"];
-    let check = ["--verify=crc32c", "--size=16M", "--do_verify=1", "--verify_fatal=1", "--randrepeat=0"];
+    let check = [
+        "--verify=crc32c",
+        "--size=16M",
+        "--randrepeat=0",
+        "--do_verify=1",
+        "--verify_fatal=1",
+        "--verify_state_save=0",
+    ];
     run("fio", &[&job[..], &check, &[&format!("--uri={}", export.place)]].concat());
     export.end();
 }
