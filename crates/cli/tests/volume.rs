@@ -102,30 +102,46 @@ impl Volumes {
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         let ended = line.is_empty().then(|| child.wait());
         assert!(ended.is_none(), "{ended:?}: {:?}", child.stderr.take().map(std::io::read_to_string));
-        Export { child, place: line.trim_end().to_owned() }
+        Export { child: Some(child), place: line.trim_end().to_owned() }
     }
 }
 
 struct Export {
-    child: Child,
+    /// Until it is waited for.
+    child: Option<Child>,
     /// A URI, or a path.
     place: String,
 }
 
+/// A test that failed leaves nothing running.
+impl Drop for Export {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
 impl Export {
+    fn id(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
     /// nbdkit, which the command has started.
     fn server(&self) -> u32 {
-        let id = self.child.id();
+        let id = self.id();
         let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
         children.split_whitespace().next().unwrap().parse().unwrap()
     }
 
     fn signal(&self, name: &str) {
-        signal(self.child.id(), name);
+        signal(self.id(), name);
     }
 
-    fn wait(self) -> Output {
-        self.child.wait_with_output().unwrap()
+    fn wait(mut self) -> Output {
+        let child = self.child.take().unwrap();
+        child.wait_with_output().unwrap()
     }
 
     /// Interrupts it; it has to end well.
@@ -297,7 +313,14 @@ fn fio_verifies_what_it_writes_to_an_export() {
     let image = volumes.filled("disk.img", &draw(16 * MIB));
     let export = volumes.export(&image, &["--nbd", &format!("unix:{}", volumes.text("socket"))]);
     let job = ["--name=verify", "--ioengine=nbd", "--rw=randrw", "--bsrange=512-128k", "--bs_unaligned", "--iodepth=8"];
-    let check = ["--verify=crc32c", "--size=16M", "--do_verify=1", "--verify_fatal=1", "--randrepeat=0"];
+    let check = [
+        "--verify=crc32c",
+        "--size=16M",
+        "--randrepeat=0",
+        "--do_verify=1",
+        "--verify_fatal=1",
+        "--verify_state_save=0",
+    ];
     run("fio", &[&job[..], &check, &[&format!("--uri={}", export.place)]].concat());
     export.end();
 }

@@ -104,10 +104,15 @@ impl Mounted {
     /// Waits until it is over, and flushes.
     ///
     /// # Errors
-    /// `Read` where the kernel ended the connection, and those of a flush.
+    /// `Read` where requests could not be taken from the kernel, and those of a flush.
     pub fn wait(self) -> Result<()> {
         let ended = self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let flushed = self.device.flush();
+        let ended = match ended {
+            // The last file was closed while a thread was about to take a request, such as that file's release.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ECONNABORTED | libc::ENODEV)) => Ok(()),
+            other => other,
+        };
         ended.map_err(|error| Error::system(self.at.display(), "serving the mounted volume", error))?;
         flushed
     }

@@ -9,6 +9,7 @@ use crate::exit::{Code, Failure, eprintln_quietly};
 use crate::output;
 use bifolio_io::Cancel;
 use bifolio_volume::Layer;
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -41,12 +42,9 @@ pub fn run(options: &ExportArgs, socket: &Path, cancel: &Cancel) -> Result<(), F
     free(socket)?;
     let needs_key = layers.iter().any(|layer| matches!(layer, Layer::Luks(_)));
     let key = if needs_key { Some(key_file(options)?) } else { None };
-    let scratch = scratch_folder()?;
-    let pid_file = scratch.join("pid");
-    let command = command(options, &plugin, &images, socket, &pid_file, key.as_ref());
-    let served = start(command).and_then(|server| serve(server, socket, &pid_file, cancel));
-    let _ = std::fs::remove_dir_all(&scratch);
-    served
+    let ready = file_in_memory(c"bifolio-ready")?;
+    let command = command(options, &plugin, &images, socket, &ready, key.as_ref());
+    serve(start(command)?, socket, &ready, cancel)
 }
 
 /// nbdkit while it runs, and what it says.
@@ -88,7 +86,7 @@ fn sentence(line: &str) -> &str {
     }
 }
 
-fn serve(mut server: Server, socket: &Path, pid_file: &Path, cancel: &Cancel) -> Result<(), Failure> {
+fn serve(mut server: Server, socket: &Path, ready: &File, cancel: &Cancel) -> Result<(), Failure> {
     let mut is_ready = false;
     let status = loop {
         if let Some(status) = ended(&mut server.child)? {
@@ -97,7 +95,7 @@ fn serve(mut server: Server, socket: &Path, pid_file: &Path, cancel: &Cancel) ->
         if cancel.is_cancelled() {
             break end(&mut server.child)?;
         }
-        if !is_ready && std::fs::metadata(pid_file).is_ok_and(|file| file.len() > 0) {
+        if !is_ready && ready.metadata().is_ok_and(|file| file.len() > 0) {
             is_ready = true;
             if let Err(failure) = output::text(&format!("nbd+unix:///?socket={}", socket.display())) {
                 let _ = end(&mut server.child);
@@ -143,7 +141,7 @@ fn command(
     plugin: &Path,
     images: &[PathBuf],
     socket: &Path,
-    pid_file: &Path,
+    ready: &File,
     key: Option<&File>,
 ) -> Command {
     let pair = |name: &str, value: &Path| {
@@ -152,7 +150,9 @@ fn command(
         pair
     };
     let mut command = Command::new("nbdkit");
-    command.args(["-f", "--exit-with-parent", "-U"]).arg(socket).arg("-P").arg(pid_file);
+    // It writes its number there when it accepts connections; a file with a name would be left behind by a kill.
+    let pid_file = format!("/proc/{}/fd/{}", std::process::id(), ready.as_raw_fd());
+    command.args(["-f", "--exit-with-parent", "-P", &pid_file, "-U"]).arg(socket);
     if options.read_only {
         command.arg("-r");
     }
@@ -180,15 +180,20 @@ fn key_file(options: &ExportArgs) -> Result<File, Failure> {
     let name = options.images[0].display().to_string();
     let key = ask(options.key.key_file.as_deref(), &name)?;
     let failed = |error| Failure::failed(format!("the key cannot be handed to nbdkit: {error}"));
-    // SAFETY: the name is a string that the call copies.
-    let fd = unsafe { libc::memfd_create(c"bifolio-key".as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(failed(std::io::Error::last_os_error()));
-    }
-    // SAFETY: the descriptor is new and nobody else's.
-    let mut file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    let mut file = file_in_memory(c"bifolio-key")?;
     file.write_all(&key).and_then(|()| file.rewind()).map_err(failed)?;
     Ok(file)
+}
+
+fn file_in_memory(name: &CStr) -> Result<File, Failure> {
+    // SAFETY: the call copies the name.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        let error = std::io::Error::last_os_error();
+        return Err(Failure::failed(format!("a file in memory cannot be made: {error}")));
+    }
+    // SAFETY: the descriptor is new and nobody else's.
+    Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
 /// Removes a socket that nobody listens on; refuses one that somebody does, and what is no socket.
@@ -202,17 +207,6 @@ fn free(socket: &Path) -> Result<(), Failure> {
         Ok(_) => std::fs::remove_file(socket)
             .map_err(|error| Failure::failed(format!("{}: removing an old socket failed: {error}", socket.display()))),
     }
-}
-
-fn scratch_folder() -> Result<PathBuf, Failure> {
-    use std::os::unix::fs::DirBuilderExt;
-    let folder = std::env::temp_dir().join(format!("bifolio-nbd-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::DirBuilder::new()
-        .mode(0o700)
-        .create(&folder)
-        .map_err(|error| Failure::failed(format!("{}: creating it failed: {error}", folder.display())))?;
-    Ok(folder)
 }
 
 /// The plugin: as named, beside the command (where cargo builds it), or where it is installed.

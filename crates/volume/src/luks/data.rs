@@ -199,23 +199,27 @@ fn part_bytes(len: u64, threads: u64, requests: u64) -> u64 {
     len.div_ceil(parts).next_multiple_of(CHUNK_BYTES)
 }
 
-/// Runs the parts of a request, the first one on this thread. The first error counts.
-fn run_parts<P: Send>(mut parts: Vec<P>, run: impl Fn(P) -> Result<()> + Sync) -> Result<()> {
-    if parts.is_empty() {
-        return Ok(());
-    }
-    let first = parts.remove(0);
-    if parts.is_empty() {
-        return run(first);
+/// Runs the parts of a request, on this thread and on as many others as the system gives. The first error counts.
+fn run_parts<P: Send>(parts: Vec<P>, run: impl Fn(P) -> Result<()> + Sync) -> Result<()> {
+    let others = parts.len().saturating_sub(1);
+    let parts = Mutex::new(parts.into_iter());
+    let work = || {
+        let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+        while let Some(part) = next() {
+            run(part)?;
+        }
+        Ok(())
+    };
+    if others == 0 {
+        return work();
     }
     std::thread::scope(|scope| {
-        let run = &run;
-        let others: Vec<_> = parts.into_iter().map(|part| scope.spawn(move || run(part))).collect();
-        let mut done = run(first);
-        for other in others {
-            done = done.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        }
-        done
+        let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
+        let others: Vec<_> = (0..others).filter_map(spawn).collect();
+        let done = work();
+        others
+            .into_iter()
+            .fold(done, |done, other| done.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))))
     })
 }
 
