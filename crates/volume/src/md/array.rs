@@ -7,13 +7,12 @@ use super::state::{self, Member};
 use super::superblock::{self, Refusal, Superblock};
 use super::threads::{Shared, divide, each_stripe};
 use crate::{BlockDevice, Error, ErrorKind, Geometry, Result};
-use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Stripes share so many locks.
-const LOCKS: u64 = 128;
+pub(super) const LOCKS: u64 = 128;
 
 /// How to open an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -286,12 +285,6 @@ impl Raid6 {
 
     pub(super) fn lock(&self, stripe: u64) -> MutexGuard<'_, ()> {
         self.locks[(stripe % LOCKS) as usize].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The locks of several stripes, in the order in which everybody takes several.
-    pub(super) fn lock_several(&self, stripes: impl Iterator<Item = u64>) -> Vec<MutexGuard<'_, ()>> {
-        let locks: BTreeSet<u64> = stripes.map(|stripe| stripe % LOCKS).collect();
-        locks.into_iter().map(|lock| self.lock(lock)).collect()
     }
 
     pub(super) fn state(&self) -> RwLockReadGuard<'_, state::State> {

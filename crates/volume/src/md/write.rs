@@ -7,7 +7,7 @@
 //! Once the first member of a stripe has been written, all others are, whatever fails: then those that are left fit
 //! together, and the ones that failed are marked before the write returns.
 
-use super::array::Raid6;
+use super::array::{LOCKS, Raid6};
 use super::layout::Layout;
 use super::log::{Entry, Failed, Log};
 use super::read::{Failure, gathering};
@@ -15,7 +15,9 @@ use super::state::State;
 use crate::{Error, Result};
 use bifolio_compute::cpu::pq;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::MutexGuard;
 
 /// More stripes at a time gain little.
 const GROUP_STRIPES_MAX: u64 = 64;
@@ -147,6 +149,12 @@ impl Raid6 {
             Some(log) if state.is_degraded() => log.shape().column_bytes(self.layout),
             _ => self.layout.chunk_bytes(),
         }
+    }
+
+    /// The locks of several stripes, in the order in which everybody takes several.
+    fn lock_several(&self, stripes: impl Iterator<Item = u64>) -> Vec<MutexGuard<'_, ()>> {
+        let locks: BTreeSet<u64> = stripes.map(|stripe| stripe % LOCKS).collect();
+        locks.into_iter().map(|lock| self.lock(lock)).collect()
     }
 
     fn parts<'a>(&self, offset: u64, data: &'a [u8]) -> Vec<Part<'a>> {
