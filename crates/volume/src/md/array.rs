@@ -14,7 +14,7 @@ use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Stripes share so many locks.
-const LOCKS: u64 = 128;
+pub(super) const LOCKS: u64 = 128;
 
 /// How to open an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

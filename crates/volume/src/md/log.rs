@@ -17,6 +17,7 @@
 //! The log's mutex is the last that is taken.
 
 use super::layout::Layout;
+use super::threads::flush_all;
 use crate::{BlockDevice, Error};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -134,6 +135,19 @@ impl Shape {
         let head = (RECORD_HEAD + layout.members() * ENTRY_BYTES) as u64;
         let room = self.bytes.saturating_sub(2 * INTENTS_BYTES).saturating_sub(head + 2 * RECORD_ALIGN);
         (room / layout.members() as u64 / 512 * 512).min(layout.chunk_bytes())
+    }
+
+    /// Whether a record of so many bytes of every chunk of a stripe, for several stripes, has room.
+    pub(super) fn fits(self, layout: Layout, stripes: u64, width: u64) -> bool {
+        let members = layout.members() as u64 * stripes;
+        let bytes = RECORD_HEAD as u64 + members * (ENTRY_BYTES as u64 + width) + RECORD_ALIGN;
+        bytes <= self.bytes - 2 * INTENTS_BYTES
+    }
+
+    /// Whole stripes that one record may have, so that the log has room for two.
+    pub(super) fn stripes_of_record(self, layout: Layout) -> u64 {
+        let stripe = layout.members() as u64 * (ENTRY_BYTES as u64 + layout.chunk_bytes());
+        (self.bytes - 2 * INTENTS_BYTES).saturating_sub(4096) / 2 / stripe
     }
 
     fn start(self, target: Target<'_>) -> u64 {
@@ -259,7 +273,8 @@ fn write(targets: &[Target<'_>], at: impl Fn(Target<'_>) -> u64, bytes: &[u8]) -
 }
 
 fn flush(targets: &[Target<'_>]) -> Result<(), Failed> {
-    targets.iter().try_for_each(|target| target.device.flush().map_err(|error| Failed { role: target.role, error }))
+    let devices: Vec<_> = targets.iter().map(|target| (target.role, target.device)).collect();
+    flush_all(&devices).map_err(|(role, error)| Failed { role, error })
 }
 
 fn encode_intents(state: &State, shape: Shape) -> Vec<u8> {

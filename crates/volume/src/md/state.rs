@@ -7,6 +7,7 @@
 use super::layout::Layout;
 use super::log::{Log, Session, Target};
 use super::superblock::{Role, Superblock};
+use super::threads::flush_all;
 use crate::{BlockDevice, Error, ErrorKind, Result};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -122,20 +123,8 @@ impl State {
 
     /// Flushes every member.
     pub(super) fn flush(&self) -> Result<(), (usize, Error)> {
-        let members: Vec<_> = self.present().collect();
-        // A device whose large requests are the cheapest is a disk, and disks flush at the same time.
-        if members.iter().any(|(_, member)| member.device.geometry().optimal_bytes < 65536) {
-            return members.iter().try_for_each(|(role, member)| member.device.flush().map_err(|error| (*role, error)));
-        }
-        std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                members.iter().map(|(role, member)| (*role, scope.spawn(|| member.device.flush()))).collect();
-            let ended = threads.into_iter().map(|(role, thread)| {
-                let panicked = || Error::new(ErrorKind::Write, "RAID-6", "a flush did not end as it should");
-                thread.join().unwrap_or_else(|_| Err(panicked())).map_err(|error| (role, error))
-            });
-            ended.collect::<Vec<_>>().into_iter().collect()
-        })
+        let members: Vec<_> = self.present().map(|(role, member)| (role, &*member.device)).collect();
+        flush_all(&members)
     }
 
     /// Brings the superblocks in memory up to this state.

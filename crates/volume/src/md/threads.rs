@@ -1,8 +1,9 @@
 //! Long work divided among threads: members are read and written at the same time, and so are P and Q computed.
 
-use crate::Result;
+use crate::{BlockDevice, Error, Result};
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::sync::OnceLock;
 use std::thread::ScopedJoinHandle;
 
 /// A thread has so many bytes of a request at least.
@@ -29,6 +30,23 @@ pub(super) fn divide(
     })
 }
 
+/// Flushes devices, at the same time where they are disks, whose large requests are the cheapest. The number of
+/// one that failed, with its error.
+pub(super) fn flush_all(devices: &[(usize, &dyn BlockDevice)]) -> Result<(), (usize, Error)> {
+    let is_disk = |device: &dyn BlockDevice| device.geometry().optimal_bytes >= 65536;
+    if devices.len() < 2 || !devices.iter().all(|(_, device)| is_disk(*device)) {
+        return devices.iter().try_for_each(|(number, device)| device.flush().map_err(|error| (*number, error)));
+    }
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            devices.iter().map(|(number, device)| (*number, scope.spawn(|| device.flush()))).collect();
+        let ended: Vec<_> = threads.into_iter().map(|(number, thread)| (number, thread.join())).collect();
+        ended.into_iter().try_for_each(|(number, end)| {
+            end.unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map_err(|error| (number, error))
+        })
+    })
+}
+
 /// Does work on stripes, several at a time.
 pub(super) fn each_stripe(stripes: Range<u64>, work: &(dyn Fn(u64) -> Result<()> + Sync)) -> Result<()> {
     let end = stripes.end;
@@ -46,7 +64,7 @@ fn join(threads: Vec<ScopedJoinHandle<'_, Result<()>>>) -> Result<()> {
 }
 
 fn parts(stripe_bytes: u64, offset: u64, len: u64) -> Vec<(u64, u64)> {
-    let count = (len / PART_BYTES).clamp(1, PARTS_MAX);
+    let count = (len / PART_BYTES).clamp(1, PARTS_MAX.min(processors()));
     let part = len.div_ceil(count).next_multiple_of(stripe_bytes);
     let (mut at, end) = (offset, offset + len);
     let mut parts = vec![];
@@ -58,6 +76,12 @@ fn parts(stripe_bytes: u64, offset: u64, len: u64) -> Vec<(u64, u64)> {
             return parts;
         }
     }
+}
+
+/// Asked once, as the answer takes 40 us where there are control groups.
+fn processors() -> u64 {
+    static COUNT: OnceLock<u64> = OnceLock::new();
+    *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, |count| count.get() as u64))
 }
 
 /// A buffer whose parts are filled by several threads.

@@ -1,4 +1,4 @@
-//! Writing: a stripe at a time, under its lock.
+//! Writing: a stripe at a time, under its lock; or a few, where they share a record of the log.
 //!
 //! A stripe that is written as a whole needs nothing of what was there. For a part of it there are two ways to
 //! new P and Q: from the difference to the old data and the old P and Q, or from all data of the columns. The
@@ -7,7 +7,7 @@
 //! Once the first member of a stripe has been written, all others are, whatever fails: then those that are left fit
 //! together, and the ones that failed are marked before the write returns.
 
-use super::array::Raid6;
+use super::array::{LOCKS, Raid6};
 use super::layout::Layout;
 use super::log::{Entry, Failed, Log};
 use super::read::{Failure, gathering};
@@ -15,7 +15,12 @@ use super::state::State;
 use crate::{Error, Result};
 use bifolio_compute::cpu::pq;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::MutexGuard;
+
+/// More stripes at a time gain little.
+const GROUP_STRIPES_MAX: u64 = 64;
 
 /// New bytes for a part of a chunk.
 #[derive(Debug, Clone, Copy)]
@@ -90,26 +95,49 @@ impl Raid6 {
         let all = offset / stripe_bytes..last + 1;
         let (mut at, mut rest) = (offset, data);
         while !rest.is_empty() {
-            let len = (stripe_bytes - at % stripe_bytes).min(rest.len() as u64);
+            let group = self.group(&self.state()) * stripe_bytes;
+            let len = (group - at % stripe_bytes).min(rest.len() as u64);
             let (part, behind) = rest.split_at(len as usize);
-            self.write_stripe(at, part, &all)?;
+            self.write_group(at, part, &all)?;
             (at, rest) = (at + len, behind);
         }
         Ok(())
     }
 
-    /// Stores a range inside one stripe. `all` are the stripes that are going to be written.
-    fn write_stripe(&self, offset: u64, data: &[u8], all: &Range<u64>) -> Result<()> {
-        let stripe = offset / self.layout.stripe_bytes();
-        let parts = self.parts(offset, data);
-        let _lock = self.lock(stripe);
-        let mut start = 0;
+    /// Stripes that are written together: one, but where they share a record of the log and its flush.
+    fn group(&self, state: &State) -> u64 {
+        match &self.log {
+            Some(log) if state.is_degraded() => log.shape().stripes_of_record(self.layout).clamp(1, GROUP_STRIPES_MAX),
+            _ => 1,
+        }
+    }
+
+    /// Stores a range of a few stripes. `all` are the stripes that are going to be written.
+    fn write_group(&self, offset: u64, data: &[u8], all: &Range<u64>) -> Result<()> {
+        let stripe_bytes = self.layout.stripe_bytes();
+        let last = (offset + data.len() as u64 - 1) / stripe_bytes;
+        let mut stripes = vec![];
+        let (mut at, mut rest) = (offset, data);
+        for stripe in offset / stripe_bytes..=last {
+            let len = (stripe_bytes - at % stripe_bytes).min(rest.len() as u64);
+            let (part, behind) = rest.split_at(len as usize);
+            stripes.push((stripe, self.parts(at, part)));
+            (at, rest) = (at + len, behind);
+        }
+        let _locks = self.lock_several(stripes.iter().map(|(stripe, _)| *stripe));
         let chunk = self.layout.chunk_bytes();
-        while start < chunk {
-            let end = chunk.min(start + self.width(&self.state()));
-            let clipped: Vec<Part<'_>> = parts.iter().filter_map(|part| clip(*part, start..end)).collect();
-            if clipped.is_empty() || self.write_columns(stripe, &clipped, all, end - start)? {
-                start = end;
+        if self.write_columns(&stripes, all, chunk)? {
+            return Ok(());
+        }
+        // A record of the log has no room for them together, or not for a whole one.
+        for (stripe, parts) in &stripes {
+            let mut start = 0;
+            while start < chunk {
+                let end = chunk.min(start + self.width(&self.state()));
+                let clipped: Vec<Part<'_>> = parts.iter().filter_map(|part| clip(*part, start..end)).collect();
+                if clipped.is_empty() || self.write_columns(&[(*stripe, clipped)], all, end - start)? {
+                    start = end;
+                }
             }
         }
         Ok(())
@@ -121,6 +149,12 @@ impl Raid6 {
             Some(log) if state.is_degraded() => log.shape().column_bytes(self.layout),
             _ => self.layout.chunk_bytes(),
         }
+    }
+
+    /// The locks of several stripes, in the order in which everybody takes several.
+    fn lock_several(&self, stripes: impl Iterator<Item = u64>) -> Vec<MutexGuard<'_, ()>> {
+        let locks: BTreeSet<u64> = stripes.map(|stripe| stripe % LOCKS).collect();
+        locks.into_iter().map(|lock| self.lock(lock)).collect()
     }
 
     fn parts<'a>(&self, offset: u64, data: &'a [u8]) -> Vec<Part<'a>> {
@@ -136,9 +170,9 @@ impl Raid6 {
         parts
     }
 
-    /// Stores parts in columns of one width. False, and nothing is done, if a member has gone and they are too
-    /// wide now.
-    fn write_columns(&self, stripe: u64, parts: &[Part<'_>], all: &Range<u64>, width: u64) -> Result<bool> {
+    /// Stores parts of stripes, in columns of one width. False, and nothing is done, if that is too much for a
+    /// record of the log, and one is needed.
+    fn write_columns(&self, stripes: &[(u64, Vec<Part<'_>>)], all: &Range<u64>, width: u64) -> Result<bool> {
         loop {
             self.make_dirty()?;
             let state = self.state();
@@ -146,10 +180,12 @@ impl Raid6 {
             if !state.is_dirty {
                 continue;
             }
-            if width > self.width(&state) {
+            let count = stripes.len() as u64;
+            let is_logged = self.log.as_ref().filter(|_| state.is_degraded());
+            if is_logged.is_some_and(|log| !log.shape().fits(self.layout, count, width)) {
                 return Ok(false);
             }
-            let failures = match self.update(&state, stripe, parts, all) {
+            let failures = match self.update(&state, stripes, all) {
                 Ok(failures) if failures.is_empty() => return Ok(true),
                 Ok(failures) => failures,
                 Err(failure) => {
@@ -189,11 +225,13 @@ impl Raid6 {
     fn update(
         &self,
         state: &State,
-        stripe: u64,
-        parts: &[Part<'_>],
+        stripes: &[(u64, Vec<Part<'_>>)],
         all: &Range<u64>,
     ) -> Result<Vec<(usize, Error)>, Failure> {
-        let entries = self.prepare(state, stripe, parts)?;
+        let mut entries = vec![];
+        for (stripe, parts) in stripes {
+            entries.extend(self.prepare(state, *stripe, parts)?);
+        }
         let logged = self.secure(state, &entries, all).map_err(|failed| Failure::Member(failed.role, failed.error))?;
         let mut failures: Vec<(usize, Error)> = vec![];
         for entry in &entries {

@@ -119,7 +119,8 @@ fn threads_that_write_one_stripe_leave_p_and_q_right() {
                 // Each has bytes of its own: every fourth run of 500.
                 scope.spawn(move || {
                     let mut draw = Draw::from_seed(thread);
-                    for _ in 0..60 {
+                    // So many that the log begins again while others are writing.
+                    for _ in 0..250 {
                         let at = (draw.below(size / 2000) * 4 + thread) * 500;
                         array.write(at, &vec![thread as u8 + 1; 500]).unwrap();
                         let mut back = vec![0; 500];
@@ -144,6 +145,73 @@ fn threads_that_write_one_stripe_leave_p_and_q_right() {
             array.rebuild(Arc::clone(&devices[role]) as _, &mut |_, _| {}, &Cancel::default()).unwrap();
         }
     }
+}
+
+#[test]
+fn members_may_fail_while_threads_write() {
+    let mut draw = Draw::afresh();
+    for _ in 0..6 {
+        let devices = created(Rotation::RightSymmetric, 6, 12);
+        let array = open(&devices).unwrap();
+        let size = array.geometry().size;
+        let share = size / 4;
+        let seed = draw.next_u64();
+        let written: Vec<Vec<u8>> = std::thread::scope(|scope| {
+            let writer = |thread: u64| {
+                let array = &array;
+                scope.spawn(move || {
+                    let mut draw = Draw::from_seed(seed ^ thread);
+                    let mut own = vec![0; share as usize];
+                    for _ in 0..80 {
+                        let (offset, len) = range(&mut draw, share);
+                        let data = draw.bytes(len as usize);
+                        array.write(thread * share + offset, &data).unwrap();
+                        own[offset as usize..][..data.len()].copy_from_slice(&data);
+                        let (offset, len) = range(&mut draw, share);
+                        let mut back = vec![0xa5; len as usize];
+                        array.read(thread * share + offset, &mut back).unwrap();
+                        assert!(back == own[offset as usize..][..back.len()], "thread {thread}, seed {seed}");
+                    }
+                    own
+                })
+            };
+            let threads: Vec<_> = (0..4).map(writer).collect();
+            for member in [1, 4] {
+                std::thread::sleep(std::time::Duration::from_millis(3));
+                break_down(&devices[member]);
+            }
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        array.flush().unwrap();
+        assert!(content(&array) == written.concat(), "seed {seed}");
+        array.close().unwrap();
+        for device in &devices {
+            device.set_faults(Faults::default());
+        }
+        let array = open(&devices).unwrap();
+        assert_eq!(array.missing(), [1, 4]);
+        for role in [1, 4] {
+            array.rebuild(Arc::clone(&devices[role]) as _, &mut |_, _| {}, &Cancel::default()).unwrap();
+        }
+        assert_eq!(array.scrub(false, &mut |_, _| {}, &Cancel::default()).unwrap().wrong, 0);
+        assert!(content(&array) == written.concat(), "seed {seed}");
+    }
+}
+
+#[test]
+fn an_array_is_written_while_a_member_is_rebuilt() {
+    let mut draw = Draw::afresh();
+    let devices = created(Rotation::LeftAsymmetric, 5, 120);
+    let array = open(&without(&devices, &[0])).unwrap();
+    let mut expected = vec![0; array.geometry().size as usize];
+    std::thread::scope(|scope| {
+        let rebuild = scope.spawn(|| array.rebuild(Arc::clone(&devices[0]) as _, &mut |_, _| {}, &Cancel::default()));
+        exercise(&array, &mut expected, &mut draw, 60);
+        rebuild.join().unwrap().unwrap();
+    });
+    assert_eq!(array.health(), State::Healthy);
+    exercise(&array, &mut expected, &mut draw, 20);
+    assert_eq!(array.scrub(false, &mut |_, _| {}, &Cancel::default()).unwrap().wrong, 0, "seed {}", draw.seed());
 }
 
 #[test]
