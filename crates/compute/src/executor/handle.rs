@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::caller::{Caller, Request, borrowed};
-use super::choice::Path;
+use super::choice::{Choice, Path};
 use super::kind::{Kind, Route};
 use crate::memory::{HostMemory, Memory};
 use crate::service::{Data, Service, Step};
@@ -64,9 +64,14 @@ impl<S: Service> Handle<S> {
             return Err(name(Error::bad(format!("{found} bytes of results are found, and there is room for {there}"))));
         }
         let is_small = bytes < 2 * self.shared.options.cpu_part_bytes || self.shared.options.cpu_threads == 1;
-        let path = self.shared.choose(&self.kind, Route::HostToHost, bytes, is_small);
+        let Choice { path, is_trial } = self.shared.choose(&self.kind, Route::HostToHost, bytes, (true, is_small));
         if path == Path::Device || !is_small {
-            return self.submit(params, data, results, path);
+            let begin = Instant::now();
+            let outcome = self.submit(params, data, results, path);
+            if is_trial {
+                self.kind.tried(begin.elapsed().as_nanos() as f32);
+            }
+            return outcome;
         }
         if !self.kind.count_inline(bytes) {
             return self.service.on_cpu(params, data, results).map_err(name);

@@ -1,10 +1,11 @@
 //! What is known of one kind of work: its curves, its counts, and whether the device still does it.
 
-use super::choice::Path;
+use super::choice::{Path, TRIAL_PAUSE};
 use super::curve::Curve;
 use serde::Serialize;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 /// Which ends of a request are device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -45,6 +46,11 @@ pub(crate) struct Kind {
     /// counted by one addition because the smallest take 50 ns.
     inline: AtomicU64,
     counts: Counts,
+    born: Instant,
+    /// Nanoseconds after its birth before which no path is tried.
+    next_trial_ns: AtomicU64,
+    /// Bytes of whole small requests that wait for a lane, by route: who comes can share their batch.
+    waiting_bytes: [AtomicU64; 4],
 }
 
 const INLINE_SHIFT: u32 = 40;
@@ -110,7 +116,9 @@ pub struct ServiceStatistics {
 impl Kind {
     pub(crate) fn new(name: &'static str) -> Self {
         let (inline, counts) = (AtomicU64::new(0), Counts::default());
-        Self { name, curves: Default::default(), off: OnceLock::new(), inline, counts }
+        let (curves, waiting_bytes) = Default::default();
+        let (born, next_trial_ns) = (Instant::now(), AtomicU64::new(0));
+        Self { name, curves, off: OnceLock::new(), inline, counts, born, next_trial_ns, waiting_bytes }
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -119,6 +127,34 @@ impl Kind {
 
     pub(crate) fn curve(&self, path: Path, route: Route) -> &Curve {
         &self.curves[path as usize][route as usize]
+    }
+
+    /// What a request takes on a path, in nanoseconds. One that may wait a moment joins what waits for the device.
+    pub(crate) fn expect(&self, path: Path, route: Route, bytes: u64, may_join: bool) -> Option<f32> {
+        let waiting = match path {
+            Path::Device if may_join => self.waiting_bytes[route as usize].load(Ordering::Relaxed),
+            _ => 0,
+        };
+        self.curve(path, route).joining(waiting, bytes)
+    }
+
+    /// Whether the path that is thought to be slower may be tried: not soon after the last time.
+    pub(crate) fn may_try(&self) -> bool {
+        self.born.elapsed().as_nanos() as u64 >= self.next_trial_ns.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a trial is over and took so long.
+    pub(crate) fn tried(&self, ns: f32) {
+        let pause = (ns * TRIAL_PAUSE) as u64;
+        self.next_trial_ns.store(self.born.elapsed().as_nanos() as u64 + pause, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_waiting(&self, route: Route, bytes: u64) {
+        self.waiting_bytes[route as usize].fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn take_waiting(&self, route: Route, bytes: u64) {
+        self.waiting_bytes[route as usize].fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Takes the device path away; the first reason stays.

@@ -44,7 +44,8 @@ use crate::service::{Service, Step, chain_name};
 use crate::{Error, ErrorKind, Result};
 use bifolio_device::Device;
 use bifolio_device::fork::Birth;
-use choice::{Outlook, choose};
+use choice::{Choice, Outlook, choose, trial_ratio};
+use cpu::Cpu;
 use queue::Queues;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -121,6 +122,8 @@ pub(crate) struct Shared {
     /// A request is over, so that its caller may have another one.
     for_callers: Condvar,
     load: [Load; 2],
+    /// What callers compute with on their own threads, while none does.
+    idle: Mutex<Vec<Cpu>>,
     ticks: AtomicU64,
     callers: AtomicU64,
     birth: Birth,
@@ -157,6 +160,7 @@ impl Executor {
             for_cpus: Condvar::new(),
             for_callers: Condvar::new(),
             load: Default::default(),
+            idle: Mutex::default(),
             ticks: AtomicU64::new(0),
             callers: AtomicU64::new(0),
             birth: Birth::here(),
@@ -253,6 +257,10 @@ impl Shared {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn lock_idle(&self) -> MutexGuard<'_, Vec<Cpu>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock_kinds(&self) -> MutexGuard<'_, Vec<Arc<Kind>>> {
         self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -283,12 +291,12 @@ impl Shared {
         })
     }
 
-    /// Who computes a request.
-    fn choose(&self, kind: &Kind, route: Route, bytes: u64, by_caller: bool) -> Path {
+    /// Who computes a request; whether somebody waits for it, and computes it if that is the CPU.
+    fn choose(&self, kind: &Kind, route: Route, bytes: u64, (is_urgent, by_caller): (bool, bool)) -> Choice {
         // Where nothing is known of the device, the smallest requests wait for nothing else.
-        let device_ns = kind.curve(Path::Device, route).at(bytes);
+        let device_ns = kind.expect(Path::Device, route, bytes, !is_urgent);
         if device_ns.is_none() || kind.is_off().is_some() {
-            return Path::Cpu;
+            return Choice { path: Path::Cpu, is_trial: false };
         }
         let Load { expected_ns: cpu_load, .. } = &self.load[Path::Cpu as usize];
         let Load { expected_ns: device_load, .. } = &self.load[Path::Device as usize];
@@ -302,7 +310,7 @@ impl Shared {
             // Copies in, kernels and copies out of different lanes overlap.
             device_backlog_ns: backlog(device_load, self.options.lanes.min(2)),
             has_device: true,
-            tick: self.ticks.fetch_add(1, Ordering::Relaxed),
+            trial_ratio: trial_ratio(self.ticks.fetch_add(1, Ordering::Relaxed)).filter(|_| kind.may_try()),
         })
     }
 }
