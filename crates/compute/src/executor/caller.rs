@@ -137,8 +137,7 @@ impl Caller {
         };
         let Checked { output, results, bytes, route } = checked;
         let kind = shared.kind_of(&request.steps);
-        let is_small = bytes < 2 * shared.options.cpu_part_bytes;
-        let may_compute = is_urgent && is_small && !self.in_order;
+        let may_compute = is_urgent && !self.in_order && shared.is_small(&kind, route, bytes);
         let chosen = request.path.map(|path| Choice { path, is_trial: false });
         let Choice { path, is_trial } =
             chosen.unwrap_or_else(|| shared.choose(&kind, route, bytes, (is_urgent, may_compute)));
@@ -182,17 +181,21 @@ impl Caller {
     fn compute(&self, job: &Job, parts: Vec<Part>) {
         let idle = self.shared.lock_idle().pop();
         let mut cpu = idle.unwrap_or_else(|| Cpu::new(&self.shared.device, self.shared.options.cpu_part_bytes));
+        let mut are_good = true;
         for part in parts {
             let _ = part.job.begin();
             let outcome = worker::by_cpu(&mut cpu, &part);
             job.kind.count_parts(Path::Cpu, part.bytes(), 0, 0);
-            if outcome.is_ok() && job.bytes == part.bytes() {
+            are_good &= outcome.is_ok();
+            let Some(ending) = part.finish(Path::Cpu, outcome) else { continue };
+            if are_good {
                 job.kind.curve(Path::Cpu, job.route).observe(job.bytes, job.ran_ns());
             }
-            if let Some(ending) = part.finish(Path::Cpu, outcome) {
-                self.shared.leave(self.id);
-                ending.keep();
+            if job.is_trial {
+                job.kind.tried(job.ran_ns());
             }
+            self.shared.leave(self.id);
+            ending.keep();
         }
         self.shared.lock_idle().push(cpu);
     }

@@ -46,6 +46,8 @@ pub(crate) struct Kind {
     /// counted by one addition because the smallest take 50 ns.
     inline: AtomicU64,
     counts: Counts,
+    /// Inline requests of this size need no new choice for a while.
+    settled_bytes: AtomicU64,
     born: Instant,
     /// Nanoseconds after its birth before which no path is tried.
     next_trial_ns: AtomicU64,
@@ -55,7 +57,8 @@ pub(crate) struct Kind {
 
 const INLINE_SHIFT: u32 = 40;
 
-/// One inline request in so many is timed: a clock costs as much as the smallest request may.
+/// One inline request in so many is timed, and the next one chosen for anew: a clock and a choice cost as much as
+/// the smallest request may. The turn is such that trials, which have theirs at the end of 64, are not missed.
 const TIME_EVERY: u64 = 32;
 
 #[derive(Debug, Default)]
@@ -117,8 +120,9 @@ impl Kind {
     pub(crate) fn new(name: &'static str) -> Self {
         let (inline, counts) = (AtomicU64::new(0), Counts::default());
         let (curves, waiting_bytes) = Default::default();
-        let (born, next_trial_ns) = (Instant::now(), AtomicU64::new(0));
-        Self { name, curves, off: OnceLock::new(), inline, counts, born, next_trial_ns, waiting_bytes }
+        let [settled_bytes, next_trial_ns] = [u64::MAX, 0].map(AtomicU64::new);
+        let (off, born) = (OnceLock::new(), Instant::now());
+        Self { name, curves, off, inline, counts, settled_bytes, born, next_trial_ns, waiting_bytes }
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -174,7 +178,22 @@ impl Kind {
         if requests >= 1 << 16 || before & ((1 << INLINE_SHIFT) - 1) >= 1 << 38 {
             self.fold_inline();
         }
-        requests.is_multiple_of(TIME_EVERY)
+        requests % TIME_EVERY == TIME_EVERY - 2
+    }
+
+    /// Whether requests of so many bytes are for their callers' threads, as it was chosen a moment ago.
+    pub(crate) fn is_settled(&self, bytes: u64) -> bool {
+        self.settled_bytes.load(Ordering::Relaxed) == bytes
+    }
+
+    /// Notes that they are, or with none that it has to be chosen anew.
+    pub(crate) fn settle(&self, bytes: Option<u64>) {
+        self.settled_bytes.store(bytes.unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Requests counted inline, modulo something: it only has to go on.
+    pub(crate) fn inline_count(&self) -> u64 {
+        self.inline.load(Ordering::Relaxed) >> INLINE_SHIFT
     }
 
     fn fold_inline(&self) {
@@ -253,6 +272,6 @@ mod tests {
         let found = kind.statistics();
         assert_eq!((found.requests, found.inline), (200_000, 200_000));
         assert_eq!(found.cpu_bytes, (0..200_000_u64).map(|i| i % 7).sum::<u64>());
-        assert!(timed >= 200_000 / TIME_EVERY as usize);
+        assert!(timed >= 199_000 / TIME_EVERY as usize);
     }
 }

@@ -52,6 +52,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+/// Work of one thread that others are woken for, in nanoseconds.
+const SHARED_NS_MIN: f32 = 400e3;
+
 /// What an executor may use.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
@@ -291,6 +294,17 @@ impl Shared {
         })
     }
 
+    /// Whether a caller who waits computes a request itself, if that is for the CPU: it is a single part, or others
+    /// would hardly have begun before it is over.
+    fn is_small(&self, kind: &Kind, route: Route, bytes: u64) -> bool {
+        let part_bytes = self.options.cpu_part_bytes;
+        if bytes < 2 * part_bytes || self.options.cpu_threads == 1 {
+            return true;
+        }
+        let part_ns = kind.curve(Path::Cpu, route).at(part_bytes);
+        part_ns.is_some_and(|ns| ns * (bytes as f32 / part_bytes as f32) < SHARED_NS_MIN)
+    }
+
     /// Who computes a request; whether somebody waits for it, and computes it if that is the CPU.
     fn choose(&self, kind: &Kind, route: Route, bytes: u64, (is_urgent, by_caller): (bool, bool)) -> Choice {
         // Where nothing is known of the device, the smallest requests wait for nothing else.
@@ -302,15 +316,19 @@ impl Shared {
         let Load { expected_ns: device_load, .. } = &self.load[Path::Device as usize];
         let backlog = |load: &AtomicI64, share: usize| load.load(Ordering::Relaxed).max(0) as f32 / share as f32;
         let cpus = self.options.cpu_threads;
+        let cpu_ns = kind.curve(Path::Cpu, route).at(bytes);
+        // What its caller computes is counted by its kind anyway, and small: one counter has to do.
+        let is_counted = by_caller && cpu_ns.is_some_and(|cpu_ns| Some(cpu_ns) <= device_ns);
+        let tick = if is_counted { kind.inline_count() } else { self.ticks.fetch_add(1, Ordering::Relaxed) };
         choose(Outlook {
-            cpu_ns: kind.curve(Path::Cpu, route).at(bytes),
+            cpu_ns,
             device_ns,
             // A caller that computes itself waits for nobody.
             cpu_backlog_ns: if by_caller { 0.0 } else { backlog(cpu_load, cpus) },
             // Copies in, kernels and copies out of different lanes overlap.
             device_backlog_ns: backlog(device_load, self.options.lanes.min(2)),
             has_device: true,
-            trial_ratio: trial_ratio(self.ticks.fetch_add(1, Ordering::Relaxed)).filter(|_| kind.may_try()),
+            trial_ratio: trial_ratio(tick).filter(|_| kind.may_try()),
         })
     }
 }
