@@ -18,7 +18,7 @@ const WEIGHTS: [f32; 2] = [0.15, 0.3];
 const SURPRISE: [f32; 2] = [2.0, 0.1];
 
 /// A point beside a completion's size moves at least by this share of its correction.
-const SHARE_MIN: f32 = 0.25;
+const SHARE_MIN: f32 = 0.5;
 
 /// Nanoseconds by bytes.
 #[derive(Debug, Default)]

@@ -92,7 +92,8 @@ impl Default for Options {
         let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self {
             lanes: 4,
-            cpu_threads: cpus.clamp(1, 8),
+            // One is left to callers, and on the smallest machines two threads would only be in each other's way.
+            cpu_threads: (cpus - 1).clamp(1, 8),
             slot_bytes: 4 << 20,
             cpu_part_bytes: 1 << 20,
             depth: 256,
