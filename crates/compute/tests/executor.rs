@@ -241,6 +241,36 @@ fn a_stage_that_fails_loses_nothing_and_does_nothing_twice() {
     }
 }
 
+/// A kernel that may have written over the only copy of its source is not followed by the CPU, which would take what
+/// is there for the source.
+#[test]
+fn a_source_on_the_device_that_was_written_over_is_an_error() {
+    let device = host();
+    let executor = executor(&device, options());
+    let key = Draw::afresh().bytes(16);
+    let inner = AesCtr::new(executor.kernels(), &key).unwrap();
+    let (stage, left) = (Stage::Launch, AtomicI64::new(1));
+    let faulty = executor.register(Arc::new(Faulty { inner, stage, left, panics: false }));
+    let input = Draw::afresh().bytes(5_000);
+    let expected = answer(&key, [3; 16], &input);
+    let caller = executor.caller();
+    let request = || Request::new(faulty.step([3; 16]), memory(&device, &input, true, Host::Heap)).on(Path::Device);
+    for is_good in [true, false] {
+        let outcome = caller.run(request());
+        assert_eq!(
+            outcome.result.as_ref().err().map(bifolio_compute::Error::kind),
+            (!is_good).then_some(ErrorKind::Device)
+        );
+        // What the kernel wrote is there once, and not undone by a second time.
+        assert!(content(&device, &outcome.source.unwrap()) == expected);
+    }
+    assert_eq!(executor.statistics()[0].taken_over, 0);
+    // The next one is the CPU's from the beginning.
+    let outcome = caller.run(request());
+    outcome.result.unwrap();
+    assert!(content(&device, &outcome.source.unwrap()) == expected);
+}
+
 /// A verdict on one request is its own, and no failure of the device.
 #[test]
 fn an_error_of_one_request_is_no_other_ones() {

@@ -1,6 +1,6 @@
 //! What users hold: requests, and callers that make them.
 
-use super::choice::Path;
+use super::choice::{Choice, Path};
 use super::cpu::Cpu;
 use super::job::{CallerId, Cut, Job, Order, Part, split};
 use super::kind::Route;
@@ -137,9 +137,10 @@ impl Caller {
         };
         let Checked { output, results, bytes, route } = checked;
         let kind = shared.kind_of(&request.steps);
-        let is_small = bytes < 2 * shared.options.cpu_part_bytes;
-        let may_compute = is_urgent && is_small && !self.in_order;
-        let path = request.path.unwrap_or_else(|| shared.choose(&kind, route, bytes, may_compute));
+        let may_compute = is_urgent && !self.in_order && shared.is_small(&kind, route, bytes);
+        let chosen = request.path.map(|path| Choice { path, is_trial: false });
+        let Choice { path, is_trial } =
+            chosen.unwrap_or_else(|| shared.choose(&kind, route, bytes, (is_urgent, may_compute)));
         let cuts = match split(&request.steps, bytes, self.part_bytes(path, route, (bytes, output))) {
             Ok(cuts) => cuts,
             Err(error) => return Err(Box::new(Refused { request, error })),
@@ -147,7 +148,7 @@ impl Caller {
         if let Err(error) = shared.admit(self.id) {
             return Err(Box::new(Refused { request, error }));
         }
-        let expected_ns = kind.curve(path, route).at(bytes).unwrap_or(0.0) as u64;
+        let expected_ns = kind.expect(path, route, bytes, !is_urgent).unwrap_or(0.0) as u64;
         let order = Order {
             caller: self.id,
             path,
@@ -155,6 +156,7 @@ impl Caller {
             route,
             bytes,
             is_urgent,
+            is_trial,
             source: request.source,
             destination: request.destination,
             output,
@@ -177,19 +179,25 @@ impl Caller {
 
     /// Computes a job's parts on this thread.
     fn compute(&self, job: &Job, parts: Vec<Part>) {
-        let mut cpu = Cpu::new(&self.shared.device);
+        let idle = self.shared.lock_idle().pop();
+        let mut cpu = idle.unwrap_or_else(|| Cpu::new(&self.shared.device, self.shared.options.cpu_part_bytes));
+        let mut are_good = true;
         for part in parts {
             let _ = part.job.begin();
             let outcome = worker::by_cpu(&mut cpu, &part);
             job.kind.count_parts(Path::Cpu, part.bytes(), 0, 0);
-            if outcome.is_ok() && job.bytes == part.bytes() {
+            are_good &= outcome.is_ok();
+            let Some(ending) = part.finish(Path::Cpu, outcome) else { continue };
+            if are_good {
                 job.kind.curve(Path::Cpu, job.route).observe(job.bytes, job.ran_ns());
             }
-            if let Some(ending) = part.finish(Path::Cpu, outcome) {
-                self.shared.leave(self.id);
-                ending.keep();
+            if job.is_trial {
+                job.kind.tried(job.ran_ns());
             }
+            self.shared.leave(self.id);
+            ending.keep();
         }
+        self.shared.lock_idle().push(cpu);
     }
 
     /// What is cut for a path: what does not travel need not fit into a slot.

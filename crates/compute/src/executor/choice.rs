@@ -25,29 +25,47 @@ pub(crate) struct Outlook {
     pub(crate) device_backlog_ns: f32,
     /// Whether the device path is there at all.
     pub(crate) has_device: bool,
-    /// Counts requests: now and then one tries the path that is thought to be a little slower, so that the
-    /// curves of both stay true.
-    pub(crate) tick: u64,
+    /// So many times as long as the better path the other one may take to be tried now.
+    pub(crate) trial_ratio: Option<f32>,
+}
+
+/// What was chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub(crate) path: Path,
+    /// It is not the one that is thought to be over first.
+    pub(crate) is_trial: bool,
 }
 
 /// One request in so many tries the other path, while that is thought to take at most so many times as long: often
 /// where the two are near each other, and seldom where one is far off, perhaps by mistake. Either costs 0.8 %.
-const TRIALS: [(u64, f32); 2] = [(64, 1.5), (2048, 16.0)];
+const TRIALS: [(u64, f32); 2] = [(2048, 16.0), (64, 1.5)];
 
-/// Takes the path on which the request is over first. Without a device or any measurement of it, the CPU.
-pub(crate) fn choose(outlook: Outlook) -> Path {
-    let Outlook { cpu_ns, device_ns, cpu_backlog_ns, device_backlog_ns, has_device, tick } = outlook;
+/// After a trial no other one begins for so many times its duration: whatever a trial takes in truth, trials take
+/// one part in a hundred of the time.
+pub(crate) const TRIAL_PAUSE: f32 = 100.0;
+
+/// Whether it is the turn of a request for a trial, and how far off the other path may be.
+pub(crate) fn trial_ratio(tick: u64) -> Option<f32> {
+    TRIALS.iter().find(|(every, _)| tick % every == every - 1).map(|(_, ratio)| *ratio)
+}
+
+/// Takes the path on which the request is over first, or tries the other one. Without a device or any measurement
+/// of it, the CPU.
+pub(crate) fn choose(outlook: Outlook) -> Choice {
+    let Outlook { cpu_ns, device_ns, cpu_backlog_ns, device_backlog_ns, has_device, trial_ratio } = outlook;
+    let sure = |path| Choice { path, is_trial: false };
     if !has_device {
-        return Path::Cpu;
+        return sure(Path::Cpu);
     }
     let (Some(cpu), Some(device)) = (cpu_ns, device_ns) else {
-        return if device_ns.is_some() { Path::Device } else { Path::Cpu };
+        return sure(if device_ns.is_some() { Path::Device } else { Path::Cpu });
     };
     let (cpu, device) = (cpu + cpu_backlog_ns, device + device_backlog_ns);
     let (best, other, worse, better) =
         if cpu <= device { (Path::Cpu, Path::Device, device, cpu) } else { (Path::Device, Path::Cpu, cpu, device) };
-    let is_trial = TRIALS.iter().any(|(every, ratio)| tick % every == every - 1 && worse <= ratio * better);
-    if is_trial { other } else { best }
+    let is_trial = trial_ratio.is_some_and(|ratio| worse <= ratio * better);
+    Choice { path: if is_trial { other } else { best }, is_trial }
 }
 
 #[cfg(test)]
@@ -62,20 +80,28 @@ mod tests {
             device_backlog_ns in 0.0_f32..1e9, tick in any::<u64>(),
         ) {
             let outlook = Outlook {
-                cpu_ns: Some(cpu), device_ns: Some(device), cpu_backlog_ns, device_backlog_ns, has_device: true, tick,
+                cpu_ns: Some(cpu),
+                device_ns: Some(device),
+                cpu_backlog_ns,
+                device_backlog_ns,
+                has_device: true,
+                trial_ratio: trial_ratio(tick),
             };
             let ends = |path| if path == Path::Cpu { cpu + cpu_backlog_ns } else { device + device_backlog_ns };
             let best = ends(Path::Cpu).min(ends(Path::Device));
-            let trials = TRIALS.iter().filter(|(every, _)| tick % every == every - 1);
-            let limit = trials.map(|(_, ratio)| *ratio).fold(1.0, f32::max);
-            prop_assert!(ends(choose(outlook)) <= best * limit);
-            prop_assert_eq!(choose(Outlook { has_device: false, ..outlook }), Path::Cpu);
+            let chosen = choose(outlook);
+            let limit = if chosen.is_trial { trial_ratio(tick).unwrap() } else { 1.0 };
+            prop_assert!(ends(chosen.path) <= best * limit);
+            prop_assert_eq!(choose(Outlook { has_device: false, ..outlook }).path, Path::Cpu);
         }
 
         #[test]
         fn trials_cost_little(cpu in 1.0_f32..1e9, device in 1.0_f32..1e9) {
             let outlook = Outlook { cpu_ns: Some(cpu), device_ns: Some(device), has_device: true, ..Outlook::default() };
-            let taken = |tick| if choose(Outlook { tick, ..outlook }) == Path::Cpu { cpu } else { device };
+            let taken = |tick| {
+                let chosen = choose(Outlook { trial_ratio: trial_ratio(tick), ..outlook });
+                if chosen.path == Path::Cpu { cpu } else { device }
+            };
             let total: f32 = (0..2048).map(taken).sum();
             prop_assert!(total <= 1.02 * 2048.0 * cpu.min(device));
         }
@@ -84,8 +110,8 @@ mod tests {
     #[test]
     fn what_was_never_measured_is_left_to_the_cpu() {
         let outlook = Outlook { has_device: true, ..Outlook::default() };
-        assert_eq!(choose(outlook), Path::Cpu);
-        assert_eq!(choose(Outlook { cpu_ns: Some(1e9), ..outlook }), Path::Cpu);
-        assert_eq!(choose(Outlook { device_ns: Some(1e9), ..outlook }), Path::Device);
+        assert_eq!(choose(outlook).path, Path::Cpu);
+        assert_eq!(choose(Outlook { cpu_ns: Some(1e9), ..outlook }).path, Path::Cpu);
+        assert_eq!(choose(Outlook { device_ns: Some(1e9), ..outlook }).path, Path::Device);
     }
 }

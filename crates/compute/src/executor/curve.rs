@@ -18,7 +18,7 @@ const WEIGHTS: [f32; 2] = [0.15, 0.3];
 const SURPRISE: [f32; 2] = [2.0, 0.1];
 
 /// A point beside a completion's size moves at least by this share of its correction.
-const SHARE_MIN: f32 = 0.25;
+const SHARE_MIN: f32 = 0.5;
 
 /// Nanoseconds by bytes.
 #[derive(Debug, Default)]
@@ -77,6 +77,14 @@ impl Curve {
             return Some(low + way * (high - low));
         }
         estimate(&self.snapshot(), bytes)
+    }
+
+    /// What work of so many bytes adds to a batch of `waiting` bytes, in nanoseconds.
+    pub(crate) fn joining(&self, waiting: u64, bytes: u64) -> Option<f32> {
+        if waiting == 0 {
+            return self.at(bytes);
+        }
+        Some((self.at(waiting + bytes)? - self.at(waiting)?).max(1.0))
     }
 
     /// Learns from work that is over.
@@ -174,6 +182,17 @@ mod tests {
             curve.observe(bytes, seen);
             let ratio = curve.at(bytes).unwrap() / before;
             prop_assert!((0.45..1.4).contains(&ratio), "{ratio}");
+        }
+
+        #[test]
+        fn work_that_joins_a_batch_adds_its_bytes_and_no_fixed_cost(
+            fixed in 1000.0_f32..1e6, waiting in 4096_u64..1 << 20, bytes in 4096_u64..1 << 20,
+        ) {
+            let curve = Curve::default();
+            (0..POINTS).for_each(|at| curve.set(size(at) as u64, fixed + size(at)));
+            let (joins, drawn) = (curve.joining(waiting, bytes).unwrap(), bytes as f32);
+            prop_assert!((joins / drawn - 1.0).abs() < 0.1, "{joins} instead of {drawn}");
+            prop_assert!(curve.joining(0, bytes).unwrap() >= fixed);
         }
 
         #[test]

@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::caller::{Caller, Request, borrowed};
-use super::choice::Path;
+use super::choice::{Choice, Path};
 use super::kind::{Kind, Route};
 use crate::memory::{HostMemory, Memory};
 use crate::service::{Data, Service, Step};
@@ -63,14 +63,15 @@ impl<S: Service> Handle<S> {
             let there = results.len();
             return Err(name(Error::bad(format!("{found} bytes of results are found, and there is room for {there}"))));
         }
-        let is_small = bytes < 2 * self.shared.options.cpu_part_bytes || self.shared.options.cpu_threads == 1;
-        let path = self.shared.choose(&self.kind, Route::HostToHost, bytes, is_small);
-        if path == Path::Device || !is_small {
+        if !self.kind.is_settled(bytes)
+            && let Some(path) = self.leave(bytes)
+        {
             return self.submit(params, data, results, path);
         }
         if !self.kind.count_inline(bytes) {
             return self.service.on_cpu(params, data, results).map_err(name);
         }
+        self.kind.settle(None);
         let begin = Instant::now();
         self.service.on_cpu(params, data, results).map_err(name)?;
         let ns = begin.elapsed().as_nanos() as f32;
@@ -78,7 +79,19 @@ impl<S: Service> Handle<S> {
         Ok(())
     }
 
-    fn submit(&self, params: &S::Params, data: Data<'_>, results: &mut [u8], path: Path) -> Result<()> {
+    /// The path on which a request leaves this thread; none if it stays.
+    fn leave(&self, bytes: u64) -> Option<Choice> {
+        let is_small = self.shared.is_small(&self.kind, Route::HostToHost, bytes);
+        let chosen = self.shared.choose(&self.kind, Route::HostToHost, bytes, (true, is_small));
+        let stays = chosen.path == Path::Cpu && is_small;
+        if stays && !chosen.is_trial {
+            self.kind.settle(Some(bytes));
+        }
+        (!stays).then_some(chosen)
+    }
+
+    fn submit(&self, params: &S::Params, data: Data<'_>, results: &mut [u8], chosen: Choice) -> Result<()> {
+        let begin = Instant::now();
         let step = self.step(params.clone());
         // SAFETY: `run` waits until nobody uses the memory any more, and the borrows last until then.
         let request = unsafe {
@@ -91,7 +104,11 @@ impl<S: Service> Handle<S> {
                     .into(Memory::Host(HostMemory::foreign(output.as_mut_ptr(), output.len()))),
             }
         };
-        let answers = self.caller.run(request.on(path)).result?;
+        let outcome = self.caller.run(request.on(chosen.path));
+        if chosen.is_trial {
+            self.kind.tried(begin.elapsed().as_nanos() as f32);
+        }
+        let answers = outcome.result?;
         results.copy_from_slice(&answers.results[0]);
         Ok(())
     }

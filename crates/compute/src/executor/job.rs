@@ -28,6 +28,8 @@ pub(crate) struct Job {
     pub(crate) bytes: u64,
     /// Somebody waits for it now: it is not held back to be merged.
     pub(crate) is_urgent: bool,
+    /// It takes the path that is thought to be slower.
+    pub(crate) is_trial: bool,
     pub(crate) source: View,
     /// None where the source is written, or nothing.
     pub(crate) destination: Option<View>,
@@ -62,6 +64,7 @@ pub(crate) struct Order {
     pub(crate) route: Route,
     pub(crate) bytes: u64,
     pub(crate) is_urgent: bool,
+    pub(crate) is_trial: bool,
     pub(crate) source: Memory,
     pub(crate) destination: Option<Memory>,
     pub(crate) output: Output,
@@ -96,6 +99,7 @@ impl Job {
             route: order.route,
             bytes: order.bytes,
             is_urgent: order.is_urgent,
+            is_trial: order.is_trial,
             source: source_view,
             destination: destination_view,
             output: order.output,
@@ -122,6 +126,11 @@ impl Job {
     /// Whether output goes over the input.
     pub(crate) fn is_in_place(&self) -> bool {
         self.output == Output::Same && self.destination.is_none()
+    }
+
+    /// Whether it was not cut.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.parts == 1
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {

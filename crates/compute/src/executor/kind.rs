@@ -1,10 +1,11 @@
 //! What is known of one kind of work: its curves, its counts, and whether the device still does it.
 
-use super::choice::Path;
+use super::choice::{Path, TRIAL_PAUSE};
 use super::curve::Curve;
 use serde::Serialize;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 /// Which ends of a request are device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -45,11 +46,19 @@ pub(crate) struct Kind {
     /// counted by one addition because the smallest take 50 ns.
     inline: AtomicU64,
     counts: Counts,
+    /// Inline requests of this size need no new choice for a while.
+    settled_bytes: AtomicU64,
+    born: Instant,
+    /// Nanoseconds after its birth before which no path is tried.
+    next_trial_ns: AtomicU64,
+    /// Bytes of whole small requests that wait for a lane, by route: who comes can share their batch.
+    waiting_bytes: [AtomicU64; 4],
 }
 
 const INLINE_SHIFT: u32 = 40;
 
-/// One inline request in so many is timed: a clock costs as much as the smallest request may.
+/// One inline request in so many is timed, and the next one chosen for anew: a clock and a choice cost as much as
+/// the smallest request may. The turn is such that trials, which have theirs at the end of 64, are not missed.
 const TIME_EVERY: u64 = 32;
 
 #[derive(Debug, Default)]
@@ -110,7 +119,10 @@ pub struct ServiceStatistics {
 impl Kind {
     pub(crate) fn new(name: &'static str) -> Self {
         let (inline, counts) = (AtomicU64::new(0), Counts::default());
-        Self { name, curves: Default::default(), off: OnceLock::new(), inline, counts }
+        let (curves, waiting_bytes) = Default::default();
+        let [settled_bytes, next_trial_ns] = [u64::MAX, 0].map(AtomicU64::new);
+        let (off, born) = (OnceLock::new(), Instant::now());
+        Self { name, curves, off, inline, counts, settled_bytes, born, next_trial_ns, waiting_bytes }
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -119,6 +131,34 @@ impl Kind {
 
     pub(crate) fn curve(&self, path: Path, route: Route) -> &Curve {
         &self.curves[path as usize][route as usize]
+    }
+
+    /// What a request takes on a path, in nanoseconds. One that may wait a moment joins what waits for the device.
+    pub(crate) fn expect(&self, path: Path, route: Route, bytes: u64, may_join: bool) -> Option<f32> {
+        let waiting = match path {
+            Path::Device if may_join => self.waiting_bytes[route as usize].load(Ordering::Relaxed),
+            _ => 0,
+        };
+        self.curve(path, route).joining(waiting, bytes)
+    }
+
+    /// Whether the path that is thought to be slower may be tried: not soon after the last time.
+    pub(crate) fn may_try(&self) -> bool {
+        self.born.elapsed().as_nanos() as u64 >= self.next_trial_ns.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a trial is over and took so long.
+    pub(crate) fn tried(&self, ns: f32) {
+        let pause = (ns * TRIAL_PAUSE) as u64;
+        self.next_trial_ns.store(self.born.elapsed().as_nanos() as u64 + pause, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_waiting(&self, route: Route, bytes: u64) {
+        self.waiting_bytes[route as usize].fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn take_waiting(&self, route: Route, bytes: u64) {
+        self.waiting_bytes[route as usize].fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Takes the device path away; the first reason stays.
@@ -138,7 +178,22 @@ impl Kind {
         if requests >= 1 << 16 || before & ((1 << INLINE_SHIFT) - 1) >= 1 << 38 {
             self.fold_inline();
         }
-        requests.is_multiple_of(TIME_EVERY)
+        requests % TIME_EVERY == TIME_EVERY - 2
+    }
+
+    /// Whether requests of so many bytes are for their callers' threads, as it was chosen a moment ago.
+    pub(crate) fn is_settled(&self, bytes: u64) -> bool {
+        self.settled_bytes.load(Ordering::Relaxed) == bytes
+    }
+
+    /// Notes that they are, or with none that it has to be chosen anew.
+    pub(crate) fn settle(&self, bytes: Option<u64>) {
+        self.settled_bytes.store(bytes.unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Requests counted inline, modulo something: it only has to go on.
+    pub(crate) fn inline_count(&self) -> u64 {
+        self.inline.load(Ordering::Relaxed) >> INLINE_SHIFT
     }
 
     fn fold_inline(&self) {
@@ -217,6 +272,6 @@ mod tests {
         let found = kind.statistics();
         assert_eq!((found.requests, found.inline), (200_000, 200_000));
         assert_eq!(found.cpu_bytes, (0..200_000_u64).map(|i| i % 7).sum::<u64>());
-        assert!(timed >= 200_000 / TIME_EVERY as usize);
+        assert!(timed >= 199_000 / TIME_EVERY as usize);
     }
 }

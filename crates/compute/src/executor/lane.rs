@@ -21,9 +21,8 @@ use crate::keyed::SecretMemory;
 use crate::memory::View;
 use crate::service::{Batch, Launch, Output, Placed, Prepared};
 use crate::{Error, ErrorKind, Result};
-use bifolio_device::{Device, DeviceSlice, Event, PinnedBuffer, Stream};
+use bifolio_device::{Device, DeviceSlice, PinnedBuffer, Stream};
 use std::ops::Range;
-use std::time::{Duration, Instant};
 
 /// A stream's memory, allocated when its first batch comes.
 #[derive(Debug)]
@@ -78,9 +77,6 @@ struct Places {
     scratch_at: u64,
     results: Range<u64>,
 }
-
-/// For so long a thread looks for the end of a batch before it goes to sleep, which costs more to wake from.
-const LOOK: Duration = Duration::from_micros(30);
 
 impl Lane {
     pub(crate) fn new(device: &Device, slot_bytes: u64) -> Self {
@@ -342,15 +338,7 @@ impl LaneMemory {
     }
 
     fn wait(&self) -> Result<()> {
-        let event: Event = self.stream.record()?;
-        let begin = Instant::now();
-        while begin.elapsed() < LOOK {
-            if event.query()? {
-                return Ok(());
-            }
-            std::thread::yield_now();
-        }
-        Ok(event.wait()?)
+        Ok(self.stream.record()?.wait()?)
     }
 
     /// What each part found; places of wrong messages are cleared, wherever they are now.

@@ -44,12 +44,16 @@ use crate::service::{Service, Step, chain_name};
 use crate::{Error, ErrorKind, Result};
 use bifolio_device::Device;
 use bifolio_device::fork::Birth;
-use choice::{Outlook, choose};
+use choice::{Choice, Outlook, choose, trial_ratio};
+use cpu::Cpu;
 use queue::Queues;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+/// Work of one thread that others are woken for, in nanoseconds.
+const SHARED_NS_MIN: f32 = 400e3;
 
 /// What an executor may use.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -88,7 +92,8 @@ impl Default for Options {
         let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self {
             lanes: 4,
-            cpu_threads: cpus.clamp(1, 8),
+            // One is left to callers, and on the smallest machines two threads would only be in each other's way.
+            cpu_threads: (cpus - 1).clamp(1, 8),
             slot_bytes: 4 << 20,
             cpu_part_bytes: 1 << 20,
             depth: 256,
@@ -121,6 +126,8 @@ pub(crate) struct Shared {
     /// A request is over, so that its caller may have another one.
     for_callers: Condvar,
     load: [Load; 2],
+    /// What callers compute with on their own threads, while none does.
+    idle: Mutex<Vec<Cpu>>,
     ticks: AtomicU64,
     callers: AtomicU64,
     birth: Birth,
@@ -157,6 +164,7 @@ impl Executor {
             for_cpus: Condvar::new(),
             for_callers: Condvar::new(),
             load: Default::default(),
+            idle: Mutex::default(),
             ticks: AtomicU64::new(0),
             callers: AtomicU64::new(0),
             birth: Birth::here(),
@@ -253,6 +261,10 @@ impl Shared {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn lock_idle(&self) -> MutexGuard<'_, Vec<Cpu>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock_kinds(&self) -> MutexGuard<'_, Vec<Arc<Kind>>> {
         self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -283,26 +295,41 @@ impl Shared {
         })
     }
 
-    /// Who computes a request.
-    fn choose(&self, kind: &Kind, route: Route, bytes: u64, by_caller: bool) -> Path {
+    /// Whether a caller who waits computes a request itself, if that is for the CPU: it is a single part, or others
+    /// would hardly have begun before it is over.
+    fn is_small(&self, kind: &Kind, route: Route, bytes: u64) -> bool {
+        let part_bytes = self.options.cpu_part_bytes;
+        if bytes < 2 * part_bytes || self.options.cpu_threads == 1 {
+            return true;
+        }
+        let part_ns = kind.curve(Path::Cpu, route).at(part_bytes);
+        part_ns.is_some_and(|ns| ns * (bytes as f32 / part_bytes as f32) < SHARED_NS_MIN)
+    }
+
+    /// Who computes a request; whether somebody waits for it, and computes it if that is the CPU.
+    fn choose(&self, kind: &Kind, route: Route, bytes: u64, (is_urgent, by_caller): (bool, bool)) -> Choice {
         // Where nothing is known of the device, the smallest requests wait for nothing else.
-        let device_ns = kind.curve(Path::Device, route).at(bytes);
+        let device_ns = kind.expect(Path::Device, route, bytes, !is_urgent);
         if device_ns.is_none() || kind.is_off().is_some() {
-            return Path::Cpu;
+            return Choice { path: Path::Cpu, is_trial: false };
         }
         let Load { expected_ns: cpu_load, .. } = &self.load[Path::Cpu as usize];
         let Load { expected_ns: device_load, .. } = &self.load[Path::Device as usize];
         let backlog = |load: &AtomicI64, share: usize| load.load(Ordering::Relaxed).max(0) as f32 / share as f32;
         let cpus = self.options.cpu_threads;
+        let cpu_ns = kind.curve(Path::Cpu, route).at(bytes);
+        // What its caller computes is counted by its kind anyway, and small: one counter has to do.
+        let is_counted = by_caller && cpu_ns.is_some_and(|cpu_ns| Some(cpu_ns) <= device_ns);
+        let tick = if is_counted { kind.inline_count() } else { self.ticks.fetch_add(1, Ordering::Relaxed) };
         choose(Outlook {
-            cpu_ns: kind.curve(Path::Cpu, route).at(bytes),
+            cpu_ns,
             device_ns,
             // A caller that computes itself waits for nobody.
             cpu_backlog_ns: if by_caller { 0.0 } else { backlog(cpu_load, cpus) },
             // Copies in, kernels and copies out of different lanes overlap.
             device_backlog_ns: backlog(device_load, self.options.lanes.min(2)),
             has_device: true,
-            tick: self.ticks.fetch_add(1, Ordering::Relaxed),
+            trial_ratio: trial_ratio(tick).filter(|_| kind.may_try()),
         })
     }
 }

@@ -51,9 +51,17 @@ impl Queues {
     fn push(&mut self, parts: Vec<Part>) {
         for part in parts {
             let (caller, bytes, path) = (part.job.caller, part.bytes(), part.job.path);
+            if is_joinable(&part) {
+                part.job.kind.add_waiting(part.job.route, bytes);
+            }
             self.waiting[path as usize].push(caller, bytes, part);
         }
     }
+}
+
+/// Whether others may come to share a batch with it.
+fn is_joinable(part: &Part) -> bool {
+    part.job.path == Path::Device && part.job.is_whole()
 }
 
 /// How many bytes of a kind on a route make a good batch.
@@ -205,6 +213,9 @@ impl Shared {
             let waited = self.for_lanes.wait_timeout(queues, deadline - now);
             queues = waited.unwrap_or_else(PoisonError::into_inner).0;
             queues.is_gathering = false;
+        }
+        for part in batch.iter().filter(|part| is_joinable(part)) {
+            part.job.kind.take_waiting(part.job.route, part.bytes());
         }
         // Lanes that were kept from taking work while this one gathered.
         let is_more = !queues.waiting[Path::Device as usize].is_empty();

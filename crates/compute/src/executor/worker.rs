@@ -12,7 +12,7 @@ use std::time::Instant;
 
 /// Computes parts on the CPU until the executor has ended.
 pub(crate) fn cpu(shared: &Shared) {
-    let mut cpu = Cpu::new(&shared.device);
+    let mut cpu = Cpu::new(&shared.device, shared.options.cpu_part_bytes);
     while let Some(part) = shared.next_part() {
         compute(shared, &mut cpu, part);
     }
@@ -20,7 +20,7 @@ pub(crate) fn cpu(shared: &Shared) {
 
 /// Computes batches on the device until the executor has ended.
 pub(crate) fn lane(shared: &Shared) {
-    let mut cpu = Cpu::new(&shared.device);
+    let mut cpu = Cpu::new(&shared.device, shared.options.cpu_part_bytes);
     let mut lane = Lane::new(&shared.device, shared.options.slot_bytes);
     while let Some(batch) = shared.next_batch() {
         let (batch, over): (Vec<Part>, Vec<Part>) = batch.into_iter().partition(|part| !part.job.is_cancelled());
@@ -109,6 +109,9 @@ pub(crate) fn end(shared: &Shared, part: Part, path: Path, outcome: Result<Found
     let is_alone = shared.load[job.path as usize].jobs.load(Ordering::Relaxed) <= 1;
     if is_good && path == job.path && is_alone && !job.was_merged.load(Ordering::Relaxed) {
         job.kind.curve(job.path, job.route).observe(job.bytes, ran_ns);
+    }
+    if job.is_trial {
+        job.kind.tried(job.submitted.elapsed().as_nanos() as f32);
     }
     shared.release(job.caller, job.path, job.expected_ns);
     ending.keep();

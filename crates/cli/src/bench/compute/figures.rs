@@ -78,13 +78,12 @@ impl Several {
 
     /// Ends the oldest request, if there are enough, and submits another one.
     fn step(&mut self, caller: &Caller, step: &Step) -> Result<(), Failure> {
-        let mut ends = match self.idle.pop() {
-            Some(ends) => ends,
-            None => {
-                let (mut ends, pending) = self.under_way.pop_front().ok_or_else(|| Failure::failed("no request"))?;
-                ends.finish(pending)?;
-                ends
-            }
+        let mut ends = if let Some(ends) = self.idle.pop() {
+            ends
+        } else {
+            let (mut ends, pending) = self.under_way.pop_front().ok_or_else(|| Failure::failed("no request"))?;
+            ends.finish(pending)?;
+            ends
         };
         let pending = ends.submit(caller, step)?;
         self.under_way.push_back((ends, pending));

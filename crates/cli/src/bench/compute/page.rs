@@ -48,6 +48,8 @@ pub(super) fn page(results: &Results) -> Result<String, Failed> {
     Ok(page)
 }
 
+type RateOf = fn(&Row) -> Option<super::Rate>;
+
 /// A way's name, and its rates by size.
 type Line = (String, Vec<(u64, f64)>);
 
@@ -62,10 +64,10 @@ fn series_of(figure: &Figure) -> Vec<Line> {
 }
 
 fn series_of_rows(rows: &[&Row]) -> Vec<Line> {
-    let line = |name: &str, rate: fn(&Row) -> Option<super::Rate>| {
+    let line = |name: &str, rate: RateOf| {
         (name.to_owned(), rows.iter().filter_map(|row| rate(row).map(|rate| (row.bytes, rate.gb_per_s))).collect())
     };
-    let ways: [(&str, fn(&Row) -> Option<super::Rate>); 3] =
+    let ways: [(&str, RateOf); 3] =
         [("CPU", |row| row.library.or(row.cpu)), ("device", |row| row.device), ("hybrid", |row| row.hybrid)];
     ways.iter().map(|(name, rate)| line(name, *rate)).collect()
 }

@@ -5,8 +5,18 @@ use super::{Ends, Figure, KEPT_UP, Results, Row};
 use crate::{output, size};
 use std::fmt::Write;
 
-pub(super) const HEAD: [&str; 9] =
-    ["service", "data", "request", "library, 1 core", "CPU path", "device", "hybrid", "hybrid / better", "hybrid us"];
+pub(super) const HEAD: [&str; 10] = [
+    "service",
+    "data",
+    "request",
+    "library, 1 core",
+    "CPU path",
+    "device",
+    "hybrid",
+    "hybrid / better",
+    "by best rounds",
+    "hybrid us",
+];
 
 pub(super) fn head(results: &Results) -> String {
     let Results { machine, seed, seconds, rounds, lanes, cpu_threads, slot_bytes, .. } = results;
@@ -65,6 +75,10 @@ fn cell(rate: Option<Rate>) -> String {
     rate.map_or_else(|| "-".to_owned(), |rate| format!("{:.3}", rate.gb_per_s))
 }
 
+fn ratio(ratio: Option<f64>) -> String {
+    ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"))
+}
+
 pub(super) fn cells(row: &Row) -> Vec<String> {
     vec![
         row.service.name().to_owned(),
@@ -74,7 +88,8 @@ pub(super) fn cells(row: &Row) -> Vec<String> {
         cell(row.cpu),
         cell(row.device),
         cell(row.hybrid),
-        row.hybrid_to_better.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}")),
+        ratio(row.hybrid_to_better),
+        ratio(row.hybrid_to_better_best),
         row.hybrid.map_or_else(|| "-".to_owned(), |rate| format!("{:.2}", rate.us)),
     ]
 }
@@ -83,13 +98,18 @@ pub(super) fn cells(row: &Row) -> Vec<String> {
 pub(super) fn summary(results: &Results) -> Vec<String> {
     let compared = || results.rows.iter().filter_map(|row| row.hybrid_to_better.map(|ratio| (row, ratio)));
     let kept_up = compared().filter(|(_, ratio)| *ratio >= KEPT_UP).count();
+    let best =
+        results.rows.iter().filter_map(|row| row.hybrid_to_better_best).filter(|ratio| *ratio >= KEPT_UP).count();
     let mut lines = vec![format!(
-        "hybrid is at least {KEPT_UP} of the better of CPU and device in {kept_up} of {} rows",
+        "hybrid is at least {KEPT_UP} of the better of CPU and device in {kept_up} of {} rows by medians, in {best} by \
+         best rounds",
         compared().count()
     )];
     for (row, ratio) in compared().filter(|(_, ratio)| *ratio < KEPT_UP) {
         let Row { service, ends, bytes, .. } = row;
-        lines.push(format!("  {ratio:.3}: {}, {}, {}", service.name(), ends.name(), size::exact(*bytes)));
+        let by_best = self::ratio(row.hybrid_to_better_best);
+        let what = format!("{}, {}, {}", service.name(), ends.name(), size::exact(*bytes));
+        lines.push(format!("  {ratio:.3} ({by_best} by best rounds): {what}"));
     }
     // Where the device is slower than the library, the choice is the CPU's path.
     let by_cpu = results.rows.iter().filter(|row| row.ends == Ends::HostToHost);
