@@ -146,7 +146,9 @@ impl CryptFile {
         let mut done = 0;
         while done < data.len() {
             let at = offset + done as u64;
-            let room = WRITE_BYTES_MAX - (at % PLAIN_BLOCK_BYTES) as usize;
+            // Many threads need much at a time, and one is quickest with what stays in the processor's cache.
+            let at_once = if threads_for(data.len()) < 2 { PIECE_BYTES } else { WRITE_BYTES_MAX };
+            let room = at_once - (at % PLAIN_BLOCK_BYTES) as usize;
             let part = &data[done..data.len().min(done + room)];
             self.write_part(part, at)?;
             done += part.len();
