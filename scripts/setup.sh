@@ -70,6 +70,8 @@ look_for_test() {
         PATH=$PATH:/usr/sbin:/sbin has_command mkfs.xfs || lacks "mkfs.xfs, to test on xfs" xfsprogs
         PATH=$PATH:/usr/sbin:/sbin has_command mkfs.btrfs || lacks "mkfs.btrfs, to test on btrfs" btrfs-progs
     fi
+    has_command gocryptfs || lacks "gocryptfs, to read what ours wrote and the other way round" gocryptfs
+    has_command fusermount3 || lacks "fusermount3, to mount encrypted directories" fuse3
     if ! has_command python3; then
         lacks "python3 with pip, which runs the tests of the Python package" python3 python3-pip
     elif ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
