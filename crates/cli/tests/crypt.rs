@@ -95,14 +95,18 @@ impl Drop for Served {
 #[test]
 fn a_directory_is_made_looked_at_and_its_passphrase_changed() {
     let place = initialised();
-    assert!(done(&run(&place, "info cipher")).contains("FeatureFlags:      HKDF GCMIV128 DirIV EMENames LongNames Raw64"));
+    assert!(
+        done(&run(&place, "info cipher")).contains("FeatureFlags:      HKDF GCMIV128 DirIV EMENames LongNames Raw64")
+    );
     let info = json(&run(&place, "info cipher --json"));
     assert_eq!((info["scrypt_n"].as_u64(), info["encrypted_key_bytes"].as_u64()), (Some(1024), Some(64)));
     assert!(sentence(&run(&place, "init cipher --passfile pass"), 1).contains("not empty"));
     let key = done(&run(&place, "info cipher --masterkey --passfile pass"));
     assert_eq!(key.trim().len(), 64);
     fs::write(place.dir.path().join("new"), "new\n").unwrap();
-    assert!(sentence(&run(&place, "passwd cipher --passfile new --newpassfile pass"), 1).contains("passphrase is wrong"));
+    assert!(
+        sentence(&run(&place, "passwd cipher --passfile new --newpassfile pass"), 1).contains("passphrase is wrong")
+    );
     done(&run(&place, "passwd cipher --passfile pass --newpassfile new"));
     assert!(sentence(&run(&place, "info cipher --masterkey --passfile pass"), 1).contains("passphrase is wrong"));
     assert_eq!(done(&run(&place, "info cipher --masterkey --passfile new")), key);

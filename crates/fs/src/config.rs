@@ -73,7 +73,9 @@ impl Features {
                 "LongNameMax" => limited = true,
                 "Raw64" => features.raw64 = true,
                 "AESSIV" => return Err(unsupported("AES-SIV (flag AESSIV, -aessiv and -reverse)")),
-                "XChaCha20Poly1305" => return Err(unsupported("XChaCha20-Poly1305 (flag XChaCha20Poly1305, -xchacha)")),
+                "XChaCha20Poly1305" => {
+                    return Err(unsupported("XChaCha20-Poly1305 (flag XChaCha20Poly1305, -xchacha)"));
+                }
                 "FIDO2" => return Err(unsupported("a FIDO2 token for the key (flag FIDO2, -fido2)")),
                 other => return Err(format!("the feature flag {other:?} is not known; a newer version may know it")),
             }
@@ -82,23 +84,30 @@ impl Features {
             return Err(unsupported("a FIDO2 token for the key (-fido2)"));
         }
         if !gcm_iv_128 {
-            return Err("the flag GCMIV128 is missing: the directory is of gocryptfs before version 0.7, copy it with \
+            return Err(
+                "the flag GCMIV128 is missing: the directory is of gocryptfs before version 0.7, copy it with \
                         that version into a new one"
-                .to_owned());
+                    .to_owned(),
+            );
         }
         let of_names = features.dir_iv || eme_names || features.long_names || features.raw64 || limited;
         if features.plaintext_names && of_names {
             return Err("the flag PlaintextNames and one of those for encrypted names contradict each other".to_owned());
         }
         if !features.plaintext_names && !eme_names {
-            return Err("the flag EMENames is missing: the directory is of gocryptfs before version 0.7, copy it with \
+            return Err(
+                "the flag EMENames is missing: the directory is of gocryptfs before version 0.7, copy it with \
                         that version into a new one"
-                .to_owned());
+                    .to_owned(),
+            );
         }
         if limited {
             let max = file.long_name_max.unwrap_or(0);
             if max < LONG_NAME_MAX_MIN || !features.long_names {
-                return Err(format!("LongNameMax is {max} with LongNames {}; from 62 on it is possible", features.long_names));
+                return Err(format!(
+                    "LongNameMax is {max} with LongNames {}; from 62 on it is possible",
+                    features.long_names
+                ));
             }
             features.long_name_max = max;
         }

@@ -212,12 +212,17 @@ impl CipherDir {
         let names = names_of(relative)?;
         for (index, entry) in names.iter().enumerate() {
             let name = folder.plain_name(&self.format, entry.as_bytes())?.ok_or_else(|| {
-                Error::new(ErrorKind::BadUse, cipher.display(), "this file belongs to the format, and has no plain name")
+                Error::new(
+                    ErrorKind::BadUse,
+                    cipher.display(),
+                    "this file belongs to the format, and has no plain name",
+                )
             })?;
             plain.push(OsString::from_vec(name));
             if index + 1 < names.len() {
                 let child = folder.child(entry.as_bytes());
-                folder = Arc::new(child.map_err(|error| Error::system(cipher.display(), "opening a directory", error))?);
+                folder =
+                    Arc::new(child.map_err(|error| Error::system(cipher.display(), "opening a directory", error))?);
             }
         }
         Ok(plain)
@@ -322,7 +327,8 @@ impl CipherDir {
         for name in parents {
             let entry = found.folder.cipher_name(&self.format, name.as_bytes())?.entry;
             let child = found.folder.child(&entry);
-            let child = child.map_err(|error| Error::system(plain.display(), "opening a directory on the way", error))?;
+            let child =
+                child.map_err(|error| Error::system(plain.display(), "opening a directory on the way", error))?;
             found.folder = Arc::new(child);
             found.path.push(OsStr::from_bytes(&entry));
         }

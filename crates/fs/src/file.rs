@@ -116,9 +116,9 @@ impl CryptFile {
                 .map(|(at, part)| (part.len(), scope.spawn(move || self.read_part(part, at))))
                 .collect();
             let own = (first, self.read_part(head, offset));
-            let joined = others.into_iter().map(|(len, thread)| {
-                (len, thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            });
+            let joined = others
+                .into_iter()
+                .map(|(len, thread)| (len, thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))));
             std::iter::once(own).chain(joined).collect()
         });
         let mut done = 0;
@@ -376,8 +376,7 @@ impl CryptFile {
         }
         let mut cipher = [0; CIPHER];
         let at = layout::cipher_offset(number);
-        let read =
-            read_fully(&backing.file, &mut cipher, at).map_err(|error| self.failed_at("reading", at, error))?;
+        let read = read_fully(&backing.file, &mut cipher, at).map_err(|error| self.failed_at("reading", at, error))?;
         let mut plain = vec![0; read.saturating_sub(sealed_bytes(1) - 1)];
         self.open(id, number, &cipher[..read], &mut plain)?;
         Ok(plain)
@@ -410,7 +409,11 @@ impl CryptFile {
             return self.truncate(backing, layout::cipher_len(len));
         }
         // A hole is a whole block, so that a partial one has to be written. If it is the one that was padded, it was.
-        if layout::plain_offset(last) >= old { self.write_sealed(backing, &id, last, &vec![0; in_last]) } else { Ok(()) }
+        if layout::plain_offset(last) >= old {
+            self.write_sealed(backing, &id, last, &vec![0; in_last])
+        } else {
+            Ok(())
+        }
     }
 
     fn cut(&self, backing: &Backing, len: u64) -> Result<()> {

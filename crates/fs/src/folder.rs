@@ -5,9 +5,7 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Format;
-use crate::names::{
-    BadName, CipherName, DIR_IV_BYTES, DIR_IV_NAME, DirIv, EntryKind, LONG_BYTES_MAX, LONG_SUFFIX,
-};
+use crate::names::{BadName, CipherName, DIR_IV_BYTES, DIR_IV_NAME, DirIv, EntryKind, LONG_BYTES_MAX, LONG_SUFFIX};
 use crate::{random, sys};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -115,8 +113,7 @@ impl Folder {
 
     /// All names, and a sentence to `warn` for each entry that has none.
     pub(crate) fn list(&self, format: &Format, warn: &dyn Fn(&str)) -> Result<Vec<Listed>> {
-        let entries =
-            sys::entries(self.fd()).map_err(|error| Error::system("the directory", "listing it", error))?;
+        let entries = sys::entries(self.fd()).map_err(|error| Error::system("the directory", "listing it", error))?;
         // Without an IV nothing can be read, and one sentence is enough.
         if !format.features.plaintext_names {
             self.iv(format)?;

@@ -73,11 +73,7 @@ pub(crate) fn unlink(at: BorrowedFd<'_>, entry: &[u8], is_dir: bool) -> io::Resu
 }
 
 /// Renames an entry, with the flags of `renameat2`.
-pub(crate) fn rename(
-    from: (BorrowedFd<'_>, &[u8]),
-    to: (BorrowedFd<'_>, &[u8]),
-    flags: u32,
-) -> io::Result<()> {
+pub(crate) fn rename(from: (BorrowedFd<'_>, &[u8]), to: (BorrowedFd<'_>, &[u8]), flags: u32) -> io::Result<()> {
     let (from_name, to_name) = (name(from.1)?, name(to.1)?);
     let (from, to) = (from.0.as_raw_fd(), to.0.as_raw_fd());
     // SAFETY: the names end with zero bytes.
@@ -104,9 +100,7 @@ pub(crate) fn readlink(at: BorrowedFd<'_>, entry: &[u8]) -> io::Result<Vec<u8>> 
     let entry = name(entry)?;
     let mut target = vec![0_u8; libc::PATH_MAX as usize];
     // SAFETY: the name ends with a zero byte, and the room is given with its length.
-    let len = unsafe {
-        libc::readlinkat(at.as_raw_fd(), entry.as_ptr(), target.as_mut_ptr().cast(), target.len())
-    };
+    let len = unsafe { libc::readlinkat(at.as_raw_fd(), entry.as_ptr(), target.as_mut_ptr().cast(), target.len()) };
     target.truncate(usize::try_from(len).map_err(|_| io::Error::last_os_error())?);
     Ok(target)
 }

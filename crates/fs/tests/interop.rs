@@ -13,8 +13,7 @@ use std::path::Path;
 use support::{PASSPHRASE, Place, can_mount, has, noise};
 
 /// Sizes around the bounds of blocks, of pieces and of requests.
-const SIZES: [usize; 12] =
-    [0, 1, 15, 4095, 4096, 4097, 8191, 8192, 65_536 + 17, 262_144, 1_048_576 + 1, 3_000_001];
+const SIZES: [usize; 12] = [0, 1, 15, 4095, 4096, 4097, 8191, 8192, 65_536 + 17, 262_144, 1_048_576 + 1, 3_000_001];
 
 /// What a tree holds: for each path its kind, mode, and content or target.
 type Content = BTreeMap<Vec<u8>, (char, u32, Vec<u8>)>;
@@ -53,7 +52,8 @@ fn build(root: &Path, name_bytes_max: usize) -> Content {
     for (index, size) in SIZES.into_iter().enumerate() {
         fs::write(root.join(format!("size-{size}")), noise(size, index as u64)).unwrap();
     }
-    for name in [" ", "-", "gocryptfs.diriv", "gocryptfs.longname.x", "Grüße-日本-🦀", "new\nline", "a.name", "."] {
+    for name in [" ", "-", "gocryptfs.diriv", "gocryptfs.longname.x", "Grüße-日本-🦀", "new\nline", "a.name", "."]
+    {
         if name != "." {
             fs::write(root.join("x").with_file_name(name), name).unwrap();
         }

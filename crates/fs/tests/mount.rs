@@ -253,7 +253,8 @@ fn what_somebody_put_into_the_encrypted_directory_is_neither_followed_nor_fatal(
     fs::write(outside.join("secret"), "secret").unwrap();
     // Names: noise, another directory's, and what belongs to the format.
     let folder = cipher("a");
-    for name in ["noise", "AAAA", "gocryptfs.longname.AAAA", "gocryptfs.longname.AAAA.name", "gocryptfs.diriv.rmdir.1"] {
+    for name in ["noise", "AAAA", "gocryptfs.longname.AAAA", "gocryptfs.longname.AAAA.name", "gocryptfs.diriv.rmdir.1"]
+    {
         fs::write(folder.join(name), "x").unwrap();
     }
     fs::copy(cipher("b/one"), folder.join(cipher("b/one").file_name().unwrap())).unwrap();
@@ -469,7 +470,8 @@ fn unmounting_from_outside_ends_it_and_unmounting_in_use_detaches_it() {
 #[test]
 fn mount_points_that_cannot_be_are_refused_with_a_sentence() {
     let place = Place::new(Features::DEFAULT);
-    let refused = |path: &Path| bifolio_fs::mount(&place.open(), path, &MountOptions::default()).unwrap_err().to_string();
+    let refused =
+        |path: &Path| bifolio_fs::mount(&place.open(), path, &MountOptions::default()).unwrap_err().to_string();
     assert!(refused(&place.cipher()).contains("itself"));
     assert!(refused(&place.dir.path().join("passphrase")).contains("no directory"));
     assert!(refused(&place.dir.path().join("none")).contains("none"));

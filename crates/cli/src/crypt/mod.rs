@@ -275,8 +275,8 @@ fn first_line_of(command: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let mut words = command.split_whitespace();
     let program = words.next().ok_or_else(|| Failure::new(Code::Usage, "--extpass names no program"))?;
     let output = Command::new(program).args(words).stderr(Stdio::inherit()).output();
-    let mut output =
-        output.map_err(|error| Failure::failed(format!("{program}: starting it for the passphrase failed: {error}")))?;
+    let mut output = output
+        .map_err(|error| Failure::failed(format!("{program}: starting it for the passphrase failed: {error}")))?;
     let line = output.stdout.split(|byte| *byte == b'\n').next().unwrap_or_default().to_vec();
     output.stdout.zeroize();
     if !output.status.success() || line.is_empty() {

@@ -87,7 +87,11 @@ fn mount_options(args: &MountArgs) -> Result<MountOptions, Failure> {
         allows_exec: !args.noexec,
         allows_nonempty: args.nonempty,
         source: args.fsname.clone(),
-        warn: if args.background { Arc::new(log) } else { Arc::new(|text| eprintln_quietly(&format!("bifolio: {text}"))) },
+        warn: if args.background {
+            Arc::new(log)
+        } else {
+            Arc::new(|text| eprintln_quietly(&format!("bifolio: {text}")))
+        },
     };
     for option in &args.options {
         match option.as_str() {
@@ -103,7 +107,9 @@ fn mount_options(args: &MountArgs) -> Result<MountOptions, Failure> {
             "nonempty" => options.allows_nonempty = true,
             other => match other.strip_prefix("fsname=") {
                 Some(name) => options.source = Some(name.to_owned()),
-                None => return Err(Failure::new(Code::Usage, format!("-o {other}: there is no such option; see --help"))),
+                None => {
+                    return Err(Failure::new(Code::Usage, format!("-o {other}: there is no such option; see --help")));
+                }
             },
         }
     }
@@ -132,7 +138,9 @@ fn serve(args: &MountArgs, options: MountOptions, cancel: &Cancel) -> Result<(),
 fn end(mounted: &Mounted) -> Result<(), Failure> {
     if mounted.unmount()? == Unmounted::Detached {
         let place = mounted.mountpoint().display();
-        eprintln_quietly(&format!("bifolio: {place}: files are still open; it is unmounted, and served until they are closed"));
+        eprintln_quietly(&format!(
+            "bifolio: {place}: files are still open; it is unmounted, and served until they are closed"
+        ));
     }
     Ok(())
 }
@@ -144,7 +152,8 @@ fn start_in_background(args: &MountArgs) -> Result<(), Failure> {
         // Checked here, where its error belongs to the one who typed it.
         Given::Passphrase(passphrase) => CipherDir::master_key(&args.cipherdir, &passphrase)?,
     };
-    let failed = |error: std::io::Error| Failure::failed(format!("starting a process in the background failed: {error}"));
+    let failed =
+        |error: std::io::Error| Failure::failed(format!("starting a process in the background failed: {error}"));
     let program = std::env::current_exe().map_err(failed)?;
     let mut command = Command::new(program);
     command.args(["crypt", "mount", "--background", "--masterkey", "stdin"]);

@@ -87,14 +87,9 @@ mod tests {
 
     #[test]
     fn sizes_around_the_bounds_of_blocks() {
-        for (plain, cipher) in [
-            (0, 0),
-            (1, 18 + 33),
-            (4095, 18 + 4127),
-            (4096, 18 + 4128),
-            (4097, 18 + 4128 + 33),
-            (8192, 18 + 2 * 4128),
-        ] {
+        for (plain, cipher) in
+            [(0, 0), (1, 18 + 33), (4095, 18 + 4127), (4096, 18 + 4128), (4097, 18 + 4128 + 33), (8192, 18 + 2 * 4128)]
+        {
             assert_eq!(cipher_len(plain), cipher);
             assert_eq!(plain_len(cipher), plain);
         }

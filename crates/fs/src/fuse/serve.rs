@@ -218,19 +218,11 @@ impl Filesystem for Server {
         }
     }
 
-    fn mknod(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        _: u32,
-        rdev: u32,
-        reply: ReplyEntry,
-    ) {
-        let entered = self.tree.node(parent.0).and_then(|parent| {
-            self.tree.mknod(&parent, name.as_bytes(), mode, decode_device(rdev), caller(request))
-        });
+    fn mknod(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, rdev: u32, reply: ReplyEntry) {
+        let entered = self
+            .tree
+            .node(parent.0)
+            .and_then(|parent| self.tree.mknod(&parent, name.as_bytes(), mode, decode_device(rdev), caller(request)));
         self.answer_entry(entered, reply);
     }
 
@@ -289,16 +281,7 @@ impl Filesystem for Server {
         }
     }
 
-    fn create(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        _: u32,
-        _: i32,
-        reply: ReplyCreate,
-    ) {
+    fn create(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, _: i32, reply: ReplyCreate) {
         let parent = self.tree.node(parent.0);
         match parent.and_then(|parent| self.tree.create(&parent, name.as_bytes(), mode, caller(request))) {
             Ok((entered, file)) => {

@@ -191,13 +191,7 @@ impl Tree {
         self.make(parent, name, caller, |folder, entry| sys::mknod(folder.fd(), entry, mode, device))
     }
 
-    pub(super) fn symlink(
-        &self,
-        parent: &Arc<Node>,
-        name: &[u8],
-        target: &[u8],
-        caller: Caller,
-    ) -> Outcome<Entered> {
+    pub(super) fn symlink(&self, parent: &Arc<Node>, name: &[u8], target: &[u8], caller: Caller) -> Outcome<Entered> {
         let stored = self.format.seal_target(target);
         self.make(parent, name, caller, |folder, entry| sys::symlink(&stored, folder.fd(), entry))
     }
@@ -276,10 +270,8 @@ impl Tree {
             }
             done => done,
         })?;
-        let place = |parent: &Arc<Node>, name: &CipherName| Place {
-            parent: Arc::clone(parent),
-            entry: name.entry.clone(),
-        };
+        let place =
+            |parent: &Arc<Node>, name: &CipherName| Place { parent: Arc::clone(parent), entry: name.entry.clone() };
         if let Some(target) = &target {
             let key = Key::of(target);
             if is_exchange {
