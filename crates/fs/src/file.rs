@@ -195,7 +195,7 @@ impl CryptFile {
             std::cmp::Ordering::Greater => {
                 let undo = self.undo(&backing, old)?;
                 let grown = self.grow(&backing, old, len);
-                self.settle(&backing, &undo, grown)
+                undo.settle(&backing, grown)
             }
         }
     }
@@ -298,7 +298,7 @@ impl CryptFile {
             let undo = if end > old { Some(self.undo(&backing, old)?) } else { None };
             let written = self.write_locked(&backing, data, offset, old, sealed, scratch);
             let outcome = match &undo {
-                Some(undo) => self.settle(&backing, undo, written),
+                Some(undo) => undo.settle(&backing, written),
                 None => written,
             };
             if outcome.is_err() && old == 0 {
@@ -512,19 +512,6 @@ impl CryptFile {
         Ok(Undo { cipher_len, at, tail })
     }
 
-    /// After a failure, brings back the length and the last block.
-    fn settle(&self, backing: &Backing, undo: &Undo, outcome: Result<()>) -> Result<()> {
-        if outcome.is_err() {
-            // The first failure is the one to report; a second one changes nothing about it.
-            let _ = backing.file.set_len(undo.cipher_len);
-            let _ = backing.file.write_all_at(&undo.tail, undo.at);
-            if undo.cipher_len == 0 {
-                *lock(&backing.id) = None;
-            }
-        }
-        outcome
-    }
-
     fn truncate(&self, backing: &Backing, cipher_len: u64) -> Result<()> {
         let cut = backing.file.set_len(cipher_len);
         cut.map_err(|error| self.failed(&format!("making it {cipher_len} bytes long"), error))
@@ -561,6 +548,21 @@ struct Undo {
     cipher_len: u64,
     at: u64,
     tail: Vec<u8>,
+}
+
+impl Undo {
+    /// After a failure, brings back the length and the last block.
+    fn settle(&self, backing: &Backing, outcome: Result<()>) -> Result<()> {
+        if outcome.is_err() {
+            // The first failure is the one to report; a second one changes nothing about it.
+            let _ = backing.file.set_len(self.cipher_len);
+            let _ = backing.file.write_all_at(&self.tail, self.at);
+            if self.cipher_len == 0 {
+                *lock(&backing.id) = None;
+            }
+        }
+        outcome
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
