@@ -69,6 +69,12 @@ fn is_mounted(at: &Path) -> bool {
     mounts.lines().any(|line| line.split(' ').nth(1) == at.to_str())
 }
 
+/// Unmounts it. Whatever watches mounts may look at it for a moment.
+fn unmount(at: &Path) {
+    let unmount = || Command::new("fusermount3").arg("-u").arg(at).stderr(Stdio::null()).status().unwrap().success();
+    until("it is unmounted", unmount);
+}
+
 /// A mount that a process in the foreground serves.
 struct Served {
     child: Child,
@@ -165,13 +171,13 @@ fn a_mount_in_the_background_returns_when_it_is_there_and_ends_when_it_is_unmoun
     let output = run(&place, "cat --passfile pass cipher file");
     assert!(output.stdout == content);
     assert!(sentence(&run(&place, "mount --passfile pass cipher mount"), 1).contains("not empty"));
-    assert!(Command::new("fusermount3").arg("-u").arg(&at).status().unwrap().success());
+    unmount(&at);
     assert!(!is_mounted(&at));
     let key = done(&run(&place, "info cipher --masterkey --passfile pass"));
     done(&run(&place, &format!("mount --ro --masterkey {} cipher mount", key.trim())));
     assert!(fs::read(at.join("file")).unwrap() == content);
     assert!(fs::write(at.join("other"), "").is_err());
-    assert!(Command::new("fusermount3").arg("-u").arg(&at).status().unwrap().success());
+    unmount(&at);
 }
 
 #[test]
@@ -208,7 +214,7 @@ fn an_unreadable_block_is_named_on_stderr() {
     drop(served);
     served = Served::start(&place);
     assert!(fs::read(served.at.join("file")).is_err());
-    assert!(Command::new("fusermount3").arg("-u").arg(&served.at).status().unwrap().success());
+    unmount(&served.at);
     assert!(served.child.wait().unwrap().success());
     let mut said = String::new();
     served.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();

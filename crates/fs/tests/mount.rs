@@ -427,7 +427,13 @@ fn unmounting_from_outside_ends_it_and_unmounting_in_use_detaches_it() {
     let place = Place::new(Features::DEFAULT);
     let mounted = bifolio_fs::mount(&place.open(), &place.ours(), &MountOptions::default()).unwrap();
     fs::write(place.ours().join("f"), "content").unwrap();
-    assert!(Command::new("fusermount3").arg("-u").arg(place.ours()).status().unwrap().success());
+    // Whatever watches mounts may look at it for a moment.
+    let unmount = || Command::new("fusermount3").arg("-u").arg(place.ours()).status().unwrap().success();
+    let begin = Instant::now();
+    while !unmount() {
+        assert!(begin.elapsed() < Duration::from_secs(10), "it stays mounted");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     mounted.wait().unwrap();
     assert!(!place.ours().join("f").exists());
 
