@@ -78,7 +78,8 @@ look_for_test() {
     [ -e /usr/include/nbdkit-plugin.h ] || lacks "nbdkit's header, which its plugin is compared with" nbdkit-plugin-dev
     has_command nbdcopy || lacks "nbdcopy, a client of NBD" libnbd-bin
     has_command fio || lacks "fio, which verifies what it writes" fio
-    has_command fusermount3 || lacks "fusermount3, which mounts volumes for users" fuse3
+    has_command fusermount3 || lacks "fusermount3, which mounts volumes and encrypted directories" fuse3
+    has_command gocryptfs || lacks "gocryptfs, to read what ours wrote and the other way round" gocryptfs
     if ! has_command python3; then
         lacks "python3 with pip, which runs the tests of the Python package" python3 python3-pip
     elif ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then

@@ -8,9 +8,9 @@
 //!   write  encrypt        [ lock: check, join partial blocks, pwrite ]
 //! ```
 //!
-//! Only the first and the last block of a write are read before, where they are partial. A write that fails leaves
-//! the file's length as it was, and the last block that it had; what it overwrote in the middle is in the state that
-//! the file system left it in. A process that ends amid a write can leave a block that is half old and half new,
+//! Only the first and the last block of a write are read before, where they are partial. A write is done in parts. One
+//! that fails leaves the file's length as it was before it, and the last block that it had; what it overwrote in the
+//! middle is in the state that the file system left it in. A process that ends amid a write can leave a block that is half old and half new,
 //! and reads of that block then fail.
 
 use crate::content::layout::{self, CIPHER_BLOCK_BYTES, HEADER_BYTES, PLAIN_BLOCK_BYTES, PLAIN_BYTES_MAX};
@@ -136,22 +136,39 @@ impl CryptFile {
     /// take no room. Large requests are encrypted by several threads.
     ///
     /// # Errors
+    /// A part from the beginning on may have been written then.
     /// [`ErrorKind::ReadOnly`] if it was opened for reading, [`ErrorKind::NoSpace`] and others from the system, and
     /// [`ErrorKind::Corrupt`] if a block of which only a part is written is not what was encrypted.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        self.write_until(data, offset).1
+    }
+
+    /// Writes as much as it can, and says how much that was.
+    pub(crate) fn write_some(&self, data: &[u8], offset: u64) -> Result<usize> {
+        match self.write_until(data, offset) {
+            (0, Err(error)) => Err(error),
+            (done, _) => Ok(done),
+        }
+    }
+
+    fn write_until(&self, data: &[u8], offset: u64) -> (usize, Result<()>) {
         if offset.checked_add(data.len() as u64).is_none_or(|end| end > PLAIN_BYTES_MAX) {
             let error = io::Error::from_raw_os_error(libc::EFBIG);
-            return Err(Error::writing(&self.subject, format!("writing at offset {offset}"), error));
+            return (0, Err(Error::writing(&self.subject, format!("writing at offset {offset}"), error)));
         }
         let mut done = 0;
         while done < data.len() {
             let at = offset + done as u64;
-            let room = WRITE_BYTES_MAX - (at % PLAIN_BLOCK_BYTES) as usize;
+            // Many threads need much at a time, and one is quickest with what stays in the processor's cache.
+            let at_once = if threads_for(data.len()) < 2 { PIECE_BYTES } else { WRITE_BYTES_MAX };
+            let room = at_once - (at % PLAIN_BLOCK_BYTES) as usize;
             let part = &data[done..data.len().min(done + room)];
-            self.write_part(part, at)?;
+            if let Err(error) = self.write_part(part, at) {
+                return (done, Err(error));
+            }
             done += part.len();
         }
-        Ok(())
+        (done, Ok(()))
     }
 
     /// Cuts the file, or makes it longer by zeroes that take no room.
@@ -178,7 +195,7 @@ impl CryptFile {
             std::cmp::Ordering::Greater => {
                 let undo = self.undo(&backing, old)?;
                 let grown = self.grow(&backing, old, len);
-                self.settle(&backing, &undo, grown)
+                undo.settle(&backing, grown)
             }
         }
     }
@@ -281,7 +298,7 @@ impl CryptFile {
             let undo = if end > old { Some(self.undo(&backing, old)?) } else { None };
             let written = self.write_locked(&backing, data, offset, old, sealed, scratch);
             let outcome = match &undo {
-                Some(undo) => self.settle(&backing, undo, written),
+                Some(undo) => undo.settle(&backing, written),
                 None => written,
             };
             if outcome.is_err() && old == 0 {
@@ -495,19 +512,6 @@ impl CryptFile {
         Ok(Undo { cipher_len, at, tail })
     }
 
-    /// After a failure, brings back the length and the last block.
-    fn settle(&self, backing: &Backing, undo: &Undo, outcome: Result<()>) -> Result<()> {
-        if outcome.is_err() {
-            // The first failure is the one to report; a second one changes nothing about it.
-            let _ = backing.file.set_len(undo.cipher_len);
-            let _ = backing.file.write_all_at(&undo.tail, undo.at);
-            if undo.cipher_len == 0 {
-                *lock(&backing.id) = None;
-            }
-        }
-        outcome
-    }
-
     fn truncate(&self, backing: &Backing, cipher_len: u64) -> Result<()> {
         let cut = backing.file.set_len(cipher_len);
         cut.map_err(|error| self.failed(&format!("making it {cipher_len} bytes long"), error))
@@ -544,6 +548,21 @@ struct Undo {
     cipher_len: u64,
     at: u64,
     tail: Vec<u8>,
+}
+
+impl Undo {
+    /// After a failure, brings back the length and the last block.
+    fn settle(&self, backing: &Backing, outcome: Result<()>) -> Result<()> {
+        if outcome.is_err() {
+            // The first failure is the one to report; a second one changes nothing about it.
+            let _ = backing.file.set_len(self.cipher_len);
+            let _ = backing.file.write_all_at(&self.tail, self.at);
+            if self.cipher_len == 0 {
+                *lock(&backing.id) = None;
+            }
+        }
+        outcome
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -312,7 +312,7 @@ impl Drop for Small {
 }
 
 #[test]
-fn a_full_disk_leaves_the_file_as_it_was() {
+fn a_full_disk_fails_the_write_and_no_block() {
     let folder = tempfile::tempdir().unwrap();
     let Some(_small) = Small::mount(folder.path()) else { return };
     let options = bifolio_fs::InitOptions { features: Features::DEFAULT, scrypt_log_n: 10 };
@@ -325,17 +325,30 @@ fn a_full_disk_leaves_the_file_as_it_was() {
         let error = file.write_at(&data, offset).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
         assert_eq!(error.errno(), libc::ENOSPC);
-        if offset >= 100_001 {
-            assert!(whole(&file) == content, "what was there before is as it was");
-        } else {
-            // It was overwritten from byte 50 on: every block is an old or a new one.
-            let now = whole(&file);
-            assert_eq!(now.len(), content.len());
-            file.write_at(&content, 0).unwrap();
-        }
+        // A part from the beginning on was written, and every block is an old or a new one.
+        let now = whole(&file);
+        assert!(now.len() >= content.len());
+        let mut expected = content.clone();
+        expected.resize((offset as usize).max(content.len()), 0);
+        expected.splice(offset as usize.., data.iter().copied());
+        let kept = content.len().min(offset as usize);
+        assert!(now[..kept] == content[..kept], "what was there before is as it was");
+        let differs = now.iter().zip(&expected).position(|(one, other)| one != other).unwrap_or(now.len());
+        assert!(now[differs..] == *content.get(differs..).unwrap_or_default(), "{offset}: from {differs} on");
+        file.set_len(0).unwrap();
+        file.write_at(&content, 0).unwrap();
     }
+    // Not even a page is left.
+    let rest = fs::File::create(folder.path().join("rest")).unwrap();
+    while rest.write_at(&[1; 4096], rest.metadata().unwrap().len()).is_ok() {}
+    let (empty, _) = self::file(&dir, "empty", b"");
+    assert_eq!(empty.write_at(b"x", 0).unwrap_err().kind(), ErrorKind::NoSpace);
+    assert_eq!((empty.len().unwrap(), empty.file_id().unwrap()), (0, None));
+    drop(rest);
+    fs::remove_file(folder.path().join("rest")).unwrap();
     assert_eq!(other.write_at(&noise(1_000_000, 1), 0).unwrap_err().kind(), ErrorKind::NoSpace);
-    assert_eq!((other.len().unwrap(), other.file_id().unwrap()), (0, None));
+    let len = other.len().unwrap() as usize;
+    assert!(whole(&other) == noise(1_000_000, 1)[..len]);
     assert!(whole(&file) == content);
     assert_eq!(fs::metadata(cipher).unwrap().len(), layout::cipher_len(100_001));
 }

@@ -26,6 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Choices for `crypt mount`.
 #[derive(Debug, ClapArgs)]
 #[allow(clippy::struct_excessive_bools, reason = "options are independent of each other")]
+#[allow(clippy::doc_markdown, reason = "these comments are shown as help")]
 pub struct MountArgs {
     /// The encrypted directory.
     pub cipherdir: PathBuf,
@@ -75,7 +76,7 @@ pub struct MountArgs {
 /// Mounts, and serves it here or in the background.
 pub fn run(options: &MountArgs, cancel: &Cancel) -> Result<(), Failure> {
     let chosen = mount_options(options)?;
-    if options.fg || options.background { serve(options, chosen, cancel) } else { start_in_background(options) }
+    if options.fg || options.background { serve(options, &chosen, cancel) } else { start_in_background(options) }
 }
 
 fn mount_options(args: &MountArgs) -> Result<MountOptions, Failure> {
@@ -116,9 +117,9 @@ fn mount_options(args: &MountArgs) -> Result<MountOptions, Failure> {
     Ok(options)
 }
 
-fn serve(args: &MountArgs, options: MountOptions, cancel: &Cancel) -> Result<(), Failure> {
+fn serve(args: &MountArgs, options: &MountOptions, cancel: &Cancel) -> Result<(), Failure> {
     let dir = args.key.open(&args.cipherdir)?;
-    let mounted = bifolio_fs::mount(&dir, &args.mountpoint, &options)?;
+    let mounted = bifolio_fs::mount(&dir, &args.mountpoint, options)?;
     drop(dir);
     if args.background {
         leave_terminal()?;

@@ -23,6 +23,7 @@ const READ_AHEAD_KIB: u32 = 1024;
 
 /// How a directory is mounted.
 #[derive(Clone)]
+#[allow(clippy::struct_excessive_bools, reason = "options are independent of each other")]
 pub struct MountOptions {
     /// Nothing can be changed.
     pub is_read_only: bool,

@@ -326,8 +326,8 @@ impl Filesystem for Server {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.file(fh).and_then(|file| Ok(file.write_at(data, offset)?)) {
-            Ok(()) => reply.written(data.len() as u32),
+        match self.file(fh).and_then(|file| Ok(file.write_some(data, offset)?)) {
+            Ok(written) => reply.written(written as u32),
             Err(failure) => reply.error(self.errno(failure)),
         }
     }

@@ -146,7 +146,7 @@ impl Tree {
         let folder = self.folder(parent)?;
         let name = self.name(&folder, name)?;
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
-        let fd = self.with_whole(&folder, &name, || sys::open(folder.fd(), &name.entry, flags, mode & 0o7777))?;
+        let fd = with_whole(&folder, &name, || sys::open(folder.fd(), &name.entry, flags, mode & 0o7777))?;
         if let Some((owner, group)) = self.new_owner(&folder, caller)? {
             sys::chown(fd.as_fd(), Some(owner), group)?;
         }
@@ -160,7 +160,7 @@ impl Tree {
         let name = self.name(&folder, name)?;
         let mode = mode & 0o7777;
         // The IV has to be written into it.
-        self.with_whole(&folder, &name, || sys::mkdir(folder.fd(), &name.entry, mode | 0o700))?;
+        with_whole(&folder, &name, || sys::mkdir(folder.fd(), &name.entry, mode | 0o700))?;
         let child = folder.child(&name.entry)?;
         child.create_iv(&self.format).inspect_err(|_| {
             let _ = sys::unlink(folder.fd(), &name.entry, true);
@@ -210,7 +210,7 @@ impl Tree {
         let (from, entry, _) = self.find(node)?;
         let folder = self.folder(parent)?;
         let name = self.name(&folder, name)?;
-        self.with_whole(&folder, &name, || sys::link((from.fd(), &entry), (folder.fd(), &name.entry)))?;
+        with_whole(&folder, &name, || sys::link((from.fd(), &entry), (folder.fd(), &name.entry)))?;
         self.enter(parent, &folder, &name.entry, false)
     }
 
@@ -258,7 +258,7 @@ impl Tree {
             sys::rename(from, to, flags)
         };
         let is_dir = |state: &libc::stat| state.st_mode & libc::S_IFMT == libc::S_IFDIR;
-        self.with_whole(&new_folder, &new_name, || match rename() {
+        with_whole(&new_folder, &new_name, || match rename() {
             Err(error)
                 if flags == 0
                     && matches!(error.raw_os_error(), Some(libc::ENOTEMPTY | libc::EEXIST))
@@ -382,26 +382,11 @@ impl Tree {
     ) -> Outcome<Entered> {
         let folder = self.folder(parent)?;
         let name = self.name(&folder, name)?;
-        self.with_whole(&folder, &name, || make(&folder, &name.entry))?;
+        with_whole(&folder, &name, || make(&folder, &name.entry))?;
         if let Some((owner, group)) = self.new_owner(&folder, caller)? {
             sys::chown_entry(folder.fd(), &name.entry, owner, group)?;
         }
         self.enter(parent, &folder, &name.entry, true)
-    }
-
-    /// Makes an entry. The file with the whole of its name comes first, and goes if the entry did not come.
-    fn with_whole<T>(
-        &self,
-        folder: &Folder,
-        name: &CipherName,
-        make: impl FnOnce() -> std::io::Result<T>,
-    ) -> Outcome<T> {
-        let is_new = folder.write_whole(name)?;
-        Ok(make().inspect_err(|_| {
-            if is_new {
-                folder.remove_whole(name);
-            }
-        })?)
     }
 
     fn enter(&self, parent: &Arc<Node>, folder: &Arc<Folder>, entry: &[u8], is_new: bool) -> Outcome<Entered> {
@@ -440,4 +425,14 @@ impl Tree {
         let subject = String::from_utf8_lossy(entry).into_owned();
         CryptFile::new(Arc::clone(&self.format.content), File::from(fd), is_writable, subject)
     }
+}
+
+/// Makes an entry. The file with the whole of its name comes first, and goes if the entry did not come.
+fn with_whole<T>(folder: &Folder, name: &CipherName, make: impl FnOnce() -> std::io::Result<T>) -> Outcome<T> {
+    let is_new = folder.write_whole(name)?;
+    Ok(make().inspect_err(|_| {
+        if is_new {
+            folder.remove_whole(name);
+        }
+    })?)
 }

@@ -46,6 +46,11 @@ impl Raid6 {
         Snapshot { name: self.name.clone(), layout: self.layout, members: members.collect() }
     }
 
+    fn has_lost_some_of(&self, snapshot: &Snapshot) -> bool {
+        let now = self.snapshot();
+        snapshot.members.iter().zip(&now.members).any(|(then, now)| then.is_some() && now.is_none())
+    }
+
     pub(super) fn load_range(&self, loader: &Loader, offset: u64, destination: DeviceSlice<'_>) -> Result<()> {
         self.check_range(offset, destination.len())?;
         if destination.is_empty() {
@@ -54,12 +59,17 @@ impl Raid6 {
         let service = self.service.get(loader.device(), || DeviceRaid6::new(loader.device()));
         let service = service.map_err(|error| loader.failed(error))?;
         loop {
-            let snapshot = self.snapshot();
             // A writer in the middle of a stripe would make a recovery wrong.
-            let is_degraded = snapshot.members.iter().any(Option::is_none);
-            let held = if is_degraded && !self.is_read_only() { self.lock_all() } else { vec![] };
+            let held = if self.is_read_only() || self.missing().is_empty() { vec![] } else { self.lock_all() };
+            let snapshot = self.snapshot();
+            if held.is_empty() && !self.is_read_only() && snapshot.members.iter().any(Option::is_none) {
+                // One went in between.
+                continue;
+            }
             let failed = match load_stripes(&snapshot, &service, loader, offset, destination) {
-                Ok(()) => return Ok(()),
+                // What was read of a member that failed meanwhile, by a write of somebody else's, may be older than that.
+                Ok(()) if !self.has_lost_some_of(&snapshot) => return Ok(()),
+                Ok(()) => continue,
                 Err(failed) => failed,
             };
             drop(held);
