@@ -52,7 +52,7 @@ impl Content for ByCpu<'_> {
 /// Reads, checks, and prints.
 pub(super) fn run(args: &Args, options: &ReadArgs, cancel: &Cancel) -> Result<(), Failure> {
     let device = open(args.device()?)?;
-    let (content, layers, costs_of) = open_content(options)?;
+    let Source { content, layers, costs_of } = open_content(options)?;
     let router = Arc::new(router(&device, &costs_of, &options.router, cancel)?);
     let length = length_of(&*content, options)?;
     let memory = device.alloc(length)?;
@@ -82,19 +82,27 @@ pub(super) fn run(args: &Args, options: &ReadArgs, cancel: &Cancel) -> Result<()
     if args.json { output::json(&answer) } else { output::text(&describe(&answer, options.explain)) }
 }
 
-/// What is read, the layers below it, and a file whose costs stand for those of all that it lies in.
-fn open_content(options: &ReadArgs) -> Result<(Arc<dyn BlockDevice>, Vec<Layer>, OpenFile), Failure> {
+/// What is read.
+struct Source {
+    content: Arc<dyn BlockDevice>,
+    layers: Vec<Layer>,
+    /// A file whose costs stand for those of all that the content lies in.
+    costs_of: OpenFile,
+}
+
+fn open_content(options: &ReadArgs) -> Result<Source, Failure> {
     if let Some(first) = options.volume.first() {
         let opened = volume::open(&options.volume, &options.key, false, false)?;
-        return Ok((opened.device, opened.layers, OpenFile::open(first)?));
+        let costs_of = OpenFile::open(first)?;
+        return Ok(Source { content: opened.device, layers: opened.layers, costs_of });
     }
     let passphrase = match &options.key.key_file {
         Some(file) => secret::first_line(file)?,
         None => secret::ask("Passphrase")?,
     };
     let file = LoadableFile::open_path(options.file(), &Key::Passphrase(&passphrase))?;
-    let stored = OpenFile::open(file.stored_at())?;
-    Ok((Arc::new(file), vec![], stored))
+    let costs_of = OpenFile::open(file.stored_at())?;
+    Ok(Source { content: Arc::new(file), layers: vec![], costs_of })
 }
 
 /// Bytes that the request means, which is refused if it begins behind the end.

@@ -34,8 +34,8 @@ pub struct Luks {
     xts: Xts,
     unlock: Unlock,
     ranges: Ranges,
-    /// Of [`CHUNK_BYTES`] each.
-    buffers: Mutex<Vec<Box<[u8]>>>,
+    /// Of [`CHUNK_BYTES`] each; plaintext passes through them, so that they are cleared in the end.
+    buffers: Mutex<Vec<Zeroizing<Vec<u8>>>>,
     threads: u64,
 }
 
@@ -165,12 +165,12 @@ impl Luks {
         Ok(())
     }
 
-    fn bounce(&self) -> Box<[u8]> {
+    fn bounce(&self) -> Zeroizing<Vec<u8>> {
         let kept = self.buffers.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        kept.unwrap_or_else(|| vec![0; CHUNK_BYTES as usize].into_boxed_slice())
+        kept.unwrap_or_else(|| Zeroizing::new(vec![0; CHUNK_BYTES as usize]))
     }
 
-    fn give_back(&self, buffer: Box<[u8]>) {
+    fn give_back(&self, buffer: Zeroizing<Vec<u8>>) {
         let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
         if buffers.len() < BUFFERS_MAX {
             buffers.push(buffer);
