@@ -64,8 +64,9 @@ impl Router {
         if !self.is_short(range) {
             return self.read_by_plan(file, *stamp, range, destination, options, started);
         }
+        let watch = self.crowd.watch();
         let report = self.read_short(file, range, destination, options, started)?;
-        self.learn(file, &report, stamp.size);
+        self.learn(file, &report, stamp.size, watch);
         Ok(report)
     }
 

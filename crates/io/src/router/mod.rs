@@ -178,8 +178,17 @@ impl Router {
 #[derive(Debug, Default)]
 struct Crowd {
     running: AtomicUsize,
+    /// Requests so far.
+    joined: AtomicUsize,
     /// In sixteenths; goes down by one of sixteen with each request that ends.
     lately: AtomicUsize,
+}
+
+/// How it was when a request began.
+#[derive(Debug, Clone, Copy)]
+struct Watch {
+    nobody_ran: bool,
+    joined: usize,
 }
 
 /// One request among those that run.
@@ -188,9 +197,23 @@ struct Counted<'a>(&'a Crowd);
 impl Crowd {
     /// Counts a request whose engines run, as long as the guard lives.
     fn join(&self) -> Counted<'_> {
+        self.joined.fetch_add(1, Ordering::Relaxed);
         let running = self.running.fetch_add(1, Ordering::Relaxed) + 1;
         self.lately.fetch_max(running * 16, Ordering::Relaxed);
         Counted(self)
+    }
+
+    /// Called before a request joins.
+    fn watch(&self) -> Watch {
+        let joined = self.joined.load(Ordering::Relaxed);
+        Watch { nobody_ran: self.running.load(Ordering::Relaxed) == 0, joined }
+    }
+
+    /// Whether a request that is over had link, memory and disk for itself. What is seen of one that had not says
+    /// little about what they cost.
+    fn was_alone(&self, watch: Watch) -> bool {
+        // Itself, if it has joined.
+        watch.nobody_ran && self.joined.load(Ordering::Relaxed).wrapping_sub(watch.joined) <= 1
     }
 
     fn size(&self) -> usize {
@@ -215,5 +238,26 @@ impl Drop for Router {
             let shared = (Arc::clone(&self.queues), Arc::clone(&self.streams), Arc::clone(&self.pool));
             std::mem::forget((shared, self.device.clone(), self.prefetcher.take()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_request_that_had_everything_for_itself_was_alone() {
+        let crowd = Crowd::default();
+        let first = crowd.watch();
+        let running = crowd.join();
+        assert!(crowd.was_alone(first));
+        // One that begins meanwhile, and is over before the first: neither was alone.
+        let second = crowd.watch();
+        drop(crowd.join());
+        assert!(!crowd.was_alone(second) && !crowd.was_alone(first));
+        drop(running);
+        let third = crowd.watch();
+        drop(crowd.join());
+        assert!(crowd.was_alone(third));
     }
 }

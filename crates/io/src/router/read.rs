@@ -1,6 +1,6 @@
 //! Reading one range: by one read where it is short, else by a plan and its engines.
 
-use super::{EngineChoice, ReadOptions, ReadReport, Router, SegmentReport};
+use super::{EngineChoice, ReadOptions, ReadReport, Router, SegmentReport, Watch};
 use crate::engine::Engine;
 use crate::engine::cached::Cached;
 use crate::engine::direct::Direct;
@@ -153,6 +153,7 @@ impl Router {
         started: Instant,
     ) -> Result<ReadReport> {
         let auto = options.engine == EngineChoice::Auto;
+        let watch = self.crowd.watch();
         let mut planner = Planner::new(self, file, stamp, range.clone(), options);
         if auto && file.was_cached() {
             planner.trust_the_cache();
@@ -175,7 +176,7 @@ impl Router {
             plan: segments,
         };
         if auto {
-            self.learn(file, &report, stamp.size);
+            self.learn(file, &report, stamp.size, watch);
         }
         Ok(report)
     }
@@ -327,9 +328,10 @@ impl Router {
     }
 
     /// Corrects the costs, and notes what was read warm.
-    pub(super) fn learn(&self, file: &Arc<PlainFile>, report: &ReadReport, size: u64) {
+    pub(super) fn learn(&self, file: &Arc<PlainFile>, report: &ReadReport, size: u64, watch: Watch) {
         let cached = report.residency.map_or(0, |seen| seen.cached_bytes);
         if let [only] = &report.plan[..]
+            && self.crowd.was_alone(watch)
             && (cached == 0 || cached == report.bytes)
         {
             self.lock_costs().observe(only.engine, cached > 0, only.length, report.seconds);
