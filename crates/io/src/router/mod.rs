@@ -36,8 +36,9 @@ use crate::{Error, OpenFile, P2pDriver, Result};
 use bifolio_device::fork::Birth;
 use bifolio_device::{Device, PinnedPool, PoolStats};
 use bifolio_kernels::Kernels;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
 
 /// Threads beside those that copy out of the page cache.
 const STORAGE_THREADS: usize = 8;
@@ -175,14 +176,21 @@ impl Router {
 }
 
 /// How many requests run at a time, of late: between two requests of a thread there are fewer for a moment.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Crowd {
     running: AtomicUsize,
     /// Requests so far.
     joined: AtomicUsize,
     /// In sixteenths; goes down by one of sixteen with each request that ends.
     lately: AtomicUsize,
+    /// When there were several for the last time, in microseconds from `began` on.
+    crowded_us: AtomicU64,
+    began: Instant,
 }
+
+/// So long after there were several requests, one is taken to be the only one: threads that make one after the
+/// other pause for less.
+const CROWD_FORGOTTEN_US: u64 = 1000;
 
 /// How it was when a request began.
 #[derive(Debug, Clone, Copy)]
@@ -194,12 +202,25 @@ struct Watch {
 /// One request among those that run.
 struct Counted<'a>(&'a Crowd);
 
+impl Default for Crowd {
+    fn default() -> Self {
+        Self {
+            running: AtomicUsize::default(),
+            joined: AtomicUsize::default(),
+            lately: AtomicUsize::default(),
+            crowded_us: AtomicU64::default(),
+            began: Instant::now(),
+        }
+    }
+}
+
 impl Crowd {
     /// Counts a request whose engines run, as long as the guard lives.
     fn join(&self) -> Counted<'_> {
         self.joined.fetch_add(1, Ordering::Relaxed);
         let running = self.running.fetch_add(1, Ordering::Relaxed) + 1;
         self.lately.fetch_max(running * 16, Ordering::Relaxed);
+        self.note_if_crowded(running);
         Counted(self)
     }
 
@@ -217,7 +238,26 @@ impl Crowd {
     }
 
     fn size(&self) -> usize {
+        self.size_at(self.now_us())
+    }
+
+    fn size_at(&self, now_us: u64) -> usize {
+        let is_forgotten = now_us.saturating_sub(self.crowded_us.load(Ordering::Relaxed)) > CROWD_FORGOTTEN_US;
+        if is_forgotten {
+            // Those that run go on running: only what was is forgotten.
+            self.lately.store(self.running.load(Ordering::Relaxed) * 16, Ordering::Relaxed);
+        }
         (self.lately.load(Ordering::Relaxed) / 16).max(1)
+    }
+
+    fn note_if_crowded(&self, running: usize) {
+        if running > 1 {
+            self.crowded_us.store(self.now_us(), Ordering::Relaxed);
+        }
+    }
+
+    fn now_us(&self) -> u64 {
+        self.began.elapsed().as_micros() as u64
     }
 }
 
@@ -227,6 +267,7 @@ impl Drop for Counted<'_> {
         // Two that end at once may lose a step, which the next makes up for.
         let lately = self.0.lately.load(Ordering::Relaxed);
         self.0.lately.store((lately - lately / 16).max(running * 16), Ordering::Relaxed);
+        self.0.note_if_crowded(running + 1);
     }
 }
 
@@ -259,5 +300,17 @@ mod tests {
         let third = crowd.watch();
         drop(crowd.join());
         assert!(crowd.was_alone(third));
+    }
+
+    #[test]
+    fn a_crowd_is_remembered_for_a_moment_and_then_forgotten() {
+        let crowd = Crowd::default();
+        let running: Vec<_> = (0..8).map(|_| crowd.join()).collect();
+        assert_eq!(crowd.size(), 8);
+        drop(running);
+        let now = crowd.crowded_us.load(Ordering::Relaxed);
+        let _alone = crowd.join();
+        assert!(crowd.size_at(now + CROWD_FORGOTTEN_US) > 1, "between two requests of each thread");
+        assert_eq!(crowd.size_at(now + CROWD_FORGOTTEN_US + 1), 1);
     }
 }
