@@ -23,10 +23,14 @@ use zeroize::Zeroizing;
 
 /// Device memory with secrets, which is cleared before it is freed.
 #[derive(Debug)]
-pub(crate) struct SecretMemory(Allocation);
+pub struct SecretMemory(Allocation);
 
 impl SecretMemory {
-    pub(crate) fn new(device: &Device, len: u64) -> Result<Self> {
+    /// Memory with whatever is in it.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn new(device: &Device, len: u64) -> Result<Self> {
         Ok(Self(device.alloc(len)?))
     }
 
@@ -37,7 +41,8 @@ impl SecretMemory {
         Ok(memory)
     }
 
-    pub(crate) fn slice(&self) -> DeviceSlice<'_> {
+    /// All of it.
+    pub fn slice(&self) -> DeviceSlice<'_> {
         self.0.slice()
     }
 }

@@ -322,6 +322,7 @@ impl Router {
                 destination: source,
                 kernels: None,
                 cancel,
+                follow: None,
                 progress,
                 together: together.clone(),
             };
