@@ -156,7 +156,6 @@ fn read_once(
         report_residency: true,
         cancel: cancel.clone(),
         progress: progress.counter(),
-        follow: None,
     };
     let before = cpu_seconds();
     let report = router.read(file, options.offset, length.or(options.length), memory, &read)?;

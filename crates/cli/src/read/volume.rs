@@ -128,7 +128,6 @@ fn load_once(
         report_residency: false,
         cancel: cancel.clone(),
         progress: progress.counter(),
-        follow: None,
     };
     let loader = Loader::new(Arc::clone(router), read);
     let (before, started) = (cpu_seconds(), Instant::now());
