@@ -2,14 +2,14 @@
 
 use crate::{BlockDevice, Error, ErrorKind, Geometry, Loader, Result};
 use bifolio_device::DeviceSlice;
-use bifolio_io::{Follow, OpenFile, ReadExtent, ReadOptions};
+use bifolio_io::{OpenFile, ReadExtent};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 
 /// The smallest block of any medium.
 const BLOCK_BYTES: u64 = 512;
@@ -167,20 +167,6 @@ impl BlockDevice for FileDevice {
         let (file, len) = (self.routed()?, destination.len());
         let report = loader.router().read(file, offset, Some(len), destination, loader.options())?;
         self.check_whole(report.bytes, len, offset)
-    }
-
-    fn load_followed(
-        &self,
-        loader: &Loader,
-        offset: u64,
-        destination: DeviceSlice<'_>,
-        follow: &Arc<dyn Follow>,
-    ) -> Result<bool> {
-        self.check_range(offset, destination.len())?;
-        let (file, len) = (self.routed()?, destination.len());
-        let options = ReadOptions { follow: Some(Arc::clone(follow)), ..loader.options().clone() };
-        let report = loader.router().read(file, offset, Some(len), destination, &options)?;
-        self.check_whole(report.bytes, len, offset).map(|()| true)
     }
 
     fn load_extents(&self, loader: &Loader, extents: &[ReadExtent], destination: DeviceSlice<'_>) -> Result<()> {

@@ -23,14 +23,10 @@ use zeroize::Zeroizing;
 
 /// Device memory with secrets, which is cleared before it is freed.
 #[derive(Debug)]
-pub struct SecretMemory(Allocation);
+pub(crate) struct SecretMemory(Allocation);
 
 impl SecretMemory {
-    /// Memory with whatever is in it.
-    ///
-    /// # Errors
-    /// The device's.
-    pub fn new(device: &Device, len: u64) -> Result<Self> {
+    pub(crate) fn new(device: &Device, len: u64) -> Result<Self> {
         Ok(Self(device.alloc(len)?))
     }
 
@@ -41,8 +37,7 @@ impl SecretMemory {
         Ok(memory)
     }
 
-    /// All of it.
-    pub fn slice(&self) -> DeviceSlice<'_> {
+    pub(crate) fn slice(&self) -> DeviceSlice<'_> {
         self.0.slice()
     }
 }

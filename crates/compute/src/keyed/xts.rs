@@ -2,7 +2,7 @@
 
 use super::{Lane, SecretMemory, on_device, through_host};
 use crate::cpu;
-use bifolio_device::{Device, DeviceSlice, Error, ErrorKind, Module, Result, Stream};
+use bifolio_device::{Device, DeviceSlice, Error, ErrorKind, Module, Result};
 use bifolio_kernels::aes::{Direction, KeySize};
 use bifolio_kernels::aes_xts::{self, Operands, Sectors, TWEAK_BYTES};
 use bifolio_kernels::{KernelStatus, Service};
@@ -52,45 +52,16 @@ impl DeviceXts {
         (src, dst): (DeviceSlice<'_>, DeviceSlice<'_>),
     ) -> Result<()> {
         let tweaks_bytes = sectors.count(src.len())? * TWEAK_BYTES;
-        if self.module.is_none() {
+        let Some(module) = &self.module else {
             return through_host(&lane.stream, src, dst, |at, bytes| {
                 self.cpu.run(direction, sectors.behind(at), bytes)
             });
-        }
-        let (stream, scratch, _) = lane.parts(tweaks_bytes)?;
-        // SAFETY: the caller's promise; the work is waited for.
-        let launched = unsafe { self.enqueue(stream, scratch, direction, sectors, (src, dst)) };
-        launched.and(stream.synchronize())
-    }
-
-    /// Whether [`DeviceXts::enqueue`] can be used: the kernels work on the device.
-    pub fn is_on_device(&self) -> bool {
-        self.module.is_some()
-    }
-
-    /// The same as work of a stream, which is not waited for. `tweaks` is scratch of [`TWEAK_BYTES`] for each sector,
-    /// and secret afterwards.
-    ///
-    /// # Errors
-    /// As [`DeviceXts::run`], and `Unsupported` where the kernels do not work on the device.
-    ///
-    /// # Safety
-    /// As for [`DeviceXts::run`], until the work completes; the scratch overlaps nothing else, and earlier work with it
-    /// is in the same stream.
-    pub unsafe fn enqueue(
-        &self,
-        stream: &Stream,
-        tweaks: DeviceSlice<'_>,
-        direction: Direction,
-        sectors: Sectors,
-        (src, dst): (DeviceSlice<'_>, DeviceSlice<'_>),
-    ) -> Result<()> {
-        let Some(module) = &self.module else {
-            return Err(Error::new(ErrorKind::Unsupported, "the kernels of AES-XTS do not work on this device"));
         };
-        let tweaks = tweaks.part(0, sectors.count(src.len())? * TWEAK_BYTES)?;
+        let (stream, scratch, _) = lane.parts(tweaks_bytes)?;
+        let tweaks = scratch.part(0, tweaks_bytes)?;
         let operands = Operands { schedules: self.schedules.slice(), tweaks, src, dst };
-        // SAFETY: the caller's promise; the module and the schedules are this key's.
-        unsafe { aes_xts::launch(stream, module, direction, self.size, sectors, operands) }
+        // SAFETY: the caller's promise; the module and the schedules are this key's, and the work is waited for.
+        let launched = unsafe { aes_xts::launch(stream, module, direction, self.size, sectors, operands) };
+        launched.and(stream.synchronize())
     }
 }

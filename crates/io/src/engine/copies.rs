@@ -55,16 +55,15 @@ impl<'a> Copy<'a> {
         true
     }
 
-    /// Enqueues it, to the device, and what follows the job's bytes.
+    /// Enqueues it, to the device.
     ///
     /// # Safety
     /// `start`, plus `from`, has its bytes; they stay valid and unwritten until the work completes.
-    pub(super) unsafe fn to_device(&self, stream: &Stream, start: *const u8, job: &Job) -> Result<()> {
+    pub(super) unsafe fn to_device(&self, stream: &Stream, start: *const u8) -> Result<()> {
         let from = start.wrapping_add(self.from as usize);
         if self.rows.count == 1 {
             // SAFETY: the caller's promise.
-            unsafe { stream.copy_to_device(self.place, from) }?;
-            return job.follow.as_ref().map_or(Ok(()), |follow| follow.landed(stream, self.place));
+            return unsafe { stream.copy_to_device(self.place, from) };
         }
         // SAFETY: as above.
         unsafe { stream.copy_rows_to_device(self.place, from, self.rows) }

@@ -389,7 +389,7 @@ fn enqueue_segment(
                 continue;
             }
             // SAFETY: `used` keeps the window until the stream was drained.
-            unsafe { copy.to_device(stream, window.registration.as_ptr(), job) }
+            unsafe { copy.to_device(stream, window.registration.as_ptr()) }
                 .map_err(|error| job.device_error(error).at(offset))?;
             job.end_piece(number, bytes);
         }

@@ -128,7 +128,7 @@ unsafe fn enqueue_copies(job: &Job, stream: &LentStream, slot: &mut Slot, pieces
         // SAFETY: the copies lie inside the slot by the batch's construction; the caller keeps it.
         Some(kernels) if is_scatter(job, &copies) => unsafe { scatter(job, kernels, stream, slot, &copies) },
         // SAFETY: as above.
-        _ => copies.iter().try_for_each(|copy| unsafe { copy.to_device(stream, slot.buffer().as_ptr(), job) }),
+        _ => copies.iter().try_for_each(|copy| unsafe { copy.to_device(stream, slot.buffer().as_ptr()) }),
     }
     .and_then(|()| stream.record())
     .map_err(name)

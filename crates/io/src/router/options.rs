@@ -3,7 +3,6 @@
 use crate::job::Cancel;
 use crate::storage::{OsStorage, Storage};
 use crate::{Costs, EngineKind, P2pDriver};
-use bifolio_device::{DeviceSlice, Stream};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -99,20 +98,4 @@ pub struct ReadOptions {
     pub cancel: Cancel,
     /// Counts bytes on their way to the device while the request runs.
     pub progress: Arc<AtomicU64>,
-    /// Follows the bytes: as soon as some are there, they are worked on.
-    pub follow: Option<Arc<dyn Follow>>,
-}
-
-/// Work that follows bytes to a device while the others of their request are on their way.
-pub trait Follow: Send + Sync + std::fmt::Debug {
-    /// A run of the request begins. It is a second one where the first could not go on, and brings all bytes again.
-    fn begin(&self);
-
-    /// Called by any thread when the copy to `place`, a part of the destination, was enqueued: what is enqueued on the
-    /// stream now comes after it, and the request waits for it. Not every byte needs to be told: some land by ways that
-    /// have no stream.
-    ///
-    /// # Errors
-    /// They end the request.
-    fn landed(&self, stream: &Stream, place: DeviceSlice<'_>) -> bifolio_device::Result<()>;
 }

@@ -193,8 +193,7 @@ impl Router {
     ) -> Arc<Job> {
         let (cancel, progress) = (options.cancel.clone(), Arc::clone(&options.progress));
         let kernels = if placement.is_scattered() { self.kernels() } else { None };
-        let follow = options.follow.clone();
-        let order = Order { stamp, placement, destination, kernels, cancel, progress, follow, together };
+        let order = Order { stamp, placement, destination, kernels, cancel, progress, together };
         Arc::new(Job::new(file, &self.pool, &self.storage, &self.device, order))
     }
 

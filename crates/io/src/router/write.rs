@@ -322,7 +322,6 @@ impl Router {
                 destination: source,
                 kernels: None,
                 cancel,
-                follow: None,
                 progress,
                 together: together.clone(),
             };

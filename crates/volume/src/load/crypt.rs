@@ -1,11 +1,9 @@
 //! Encrypted volumes: ciphertext crosses the link, and is decrypted where it lands.
 
-use super::follow::Decryption;
 use super::{Loader, in_parts};
 use crate::{BlockDevice, Error, Result};
 use bifolio_compute::keyed::{DeviceXts, PerDevice};
 use bifolio_device::{Allocation, DeviceSlice};
-use bifolio_io::Follow;
 use bifolio_kernels::aes::Direction;
 use bifolio_kernels::aes_xts::Sectors;
 use std::fmt;
@@ -16,13 +14,12 @@ use zeroize::Zeroizing;
 /// The boundary that kernels want.
 const WORD_BYTES: u64 = 16;
 
-/// The cipher of a volume, as devices need it: a key, and on each device that was used a copy of it. Clones share them.
-#[derive(Clone)]
+/// The cipher of a volume, as devices need it: a key, and on each device that was used a copy of it.
 pub(crate) struct Cipher {
-    key: Arc<Zeroizing<Vec<u8>>>,
+    key: Zeroizing<Vec<u8>>,
     /// The first sector of the data.
     first: Sectors,
-    on_devices: Arc<PerDevice<DeviceXts>>,
+    on_devices: PerDevice<DeviceXts>,
 }
 
 impl fmt::Debug for Cipher {
@@ -34,17 +31,12 @@ impl fmt::Debug for Cipher {
 impl Cipher {
     /// The data begins with the sector that `first` names.
     pub(crate) fn new(key: Zeroizing<Vec<u8>>, first: Sectors) -> Self {
-        Self { key: Arc::new(key), first, on_devices: Arc::default() }
+        Self { key, first, on_devices: PerDevice::default() }
     }
 
     /// The key itself.
     pub(crate) fn key(&self) -> &Zeroizing<Vec<u8>> {
         &self.key
-    }
-
-    /// Bytes of a sector.
-    pub(super) fn sector_bytes(&self) -> u64 {
-        u64::from(self.first.bytes)
     }
 
     /// The sectors from an offset in the data on, which is rounded down to one.
@@ -68,11 +60,8 @@ pub(crate) fn load_encrypted(
     destination: DeviceSlice<'_>,
 ) -> Result<()> {
     let xts = cipher.on(loader)?;
-    let sector = cipher.sector_bytes();
+    let sector = u64::from(cipher.first.bytes);
     let run = Run { below, data_at, cipher, xts: &xts, loader };
-    if run.followed(&(offset..offset + destination.len()), destination)? {
-        return Ok(());
-    }
     in_parts(&(offset..offset + destination.len()), sector, &|part| {
         loader.check_cancel(&below.name())?;
         let place =
@@ -85,46 +74,14 @@ struct Run<'a> {
     below: &'a dyn BlockDevice,
     data_at: u64,
     cipher: &'a Cipher,
-    xts: &'a Arc<DeviceXts>,
+    xts: &'a DeviceXts,
     loader: &'a Loader,
 }
 
 impl Run<'_> {
-    /// All of a range by one request, if there is such a way; whether there was. What begins or ends inside a sector
-    /// comes by itself.
-    fn followed(&self, range: &Range<u64>, place: DeviceSlice<'_>) -> Result<bool> {
-        let sector = self.cipher.sector_bytes();
-        let inner = range.start.next_multiple_of(sector)..range.end / sector * sector;
-        let lead = inner.start - range.start;
-        if inner.start >= inner.end
-            || !self.xts.is_on_device()
-            || !place.ptr().offset_by(lead).0.is_multiple_of(WORD_BYTES)
-        {
-            return Ok(false);
-        }
-        let slice = |part: &Range<u64>| {
-            place.part(part.start - range.start, part.end - part.start).map_err(|error| self.failed(error))
-        };
-        let middle = slice(&inner)?;
-        let decryption = Arc::new(Decryption::new(Arc::clone(self.xts), self.cipher.clone(), inner.start, middle));
-        let follow: Arc<dyn Follow> = Arc::clone(&decryption) as _;
-        if !self.below.load_followed(self.loader, self.data_at + inner.start, middle, &follow)? {
-            return Ok(false);
-        }
-        for rest in decryption.rest(&inner) {
-            self.decrypt(&rest, slice(&rest)?)?;
-        }
-        for edge in [range.start..inner.start, inner.end..range.end] {
-            if !edge.is_empty() {
-                self.apart(&edge, slice(&edge)?)?;
-            }
-        }
-        Ok(true)
-    }
-
     /// One part: its whole sectors in place, and the sectors that it begins and ends in by way of others.
     fn part(&self, part: &Range<u64>, place: DeviceSlice<'_>) -> Result<()> {
-        let sector = self.cipher.sector_bytes();
+        let sector = u64::from(self.cipher.first.bytes);
         let inner = part.start.next_multiple_of(sector)..part.end / sector * sector;
         let lead = inner.start - part.start;
         if inner.start >= inner.end || !place.ptr().offset_by(lead).0.is_multiple_of(WORD_BYTES) {
@@ -146,7 +103,7 @@ impl Run<'_> {
 
     /// A range that begins or ends inside a sector, or whose place kernels do not like.
     fn apart(&self, range: &Range<u64>, place: DeviceSlice<'_>) -> Result<()> {
-        let sector = self.cipher.sector_bytes();
+        let sector = u64::from(self.cipher.first.bytes);
         let whole = range.start / sector * sector..range.end.next_multiple_of(sector);
         let memory: Allocation =
             self.loader.device().alloc(whole.end - whole.start).map_err(|error| self.failed(error))?;

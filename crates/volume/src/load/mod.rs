@@ -7,16 +7,13 @@
 //!       md        members at the same time, each chunk to its place; what is lost is computed there
 //! ```
 //!
-//! An encrypted file comes by one request, behind whose bytes their decryption follows in the same streams.
-//!
-//! Other long requests are cut into parts, and a few threads take one part after the other: while one part is
+//! Long requests are cut into parts, and a few threads take one part after the other: while one part is
 //! decrypted or recovered, others are on their way over the link. So of the computation only that of the
 //! last part is seen. A thread's part is whole when it takes the next.
 //!
 //! Plaintext and recovered data exist in device memory only, except on devices whose kernels do not work.
 
 mod crypt;
-mod follow;
 mod stripes;
 #[cfg(test)]
 mod tests;
