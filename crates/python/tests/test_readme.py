@@ -7,7 +7,7 @@ from pathlib import Path
 import bifolio
 import pytest
 
-from conftest import gpus, need_module
+from conftest import encrypt_folder, gpus, need_module
 
 README = Path(__file__).resolve().parents[3] / "README.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
@@ -25,10 +25,17 @@ def test_an_example_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
         need_module("torch")
     shutil.copy(README, tmp_path)
     save_file({"weight": numpy.ones((16, 4), "float32")}, tmp_path / "model.safetensors")
+    if "vault" in block:
+        plain = tmp_path / "plain"
+        plain.mkdir()
+        shutil.copy(tmp_path / "model.safetensors", plain)
+        encrypt_folder(plain, tmp_path / "vault", "correct horse")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     exec(compile(block, "README.md", "exec"), names)
-    if "part" in names:
+    if "vault" in block:
+        assert names["tensors"]["weight"].shape == (16, 4)
+    elif "part" in names:
         assert getattr(names["part"], "shape") == (8, 4)  # noqa: B009
     elif "mapping" in names:
         content = README.read_bytes()
