@@ -1,7 +1,7 @@
 //! P and Q of RAID-6 on the CPU: what `bifolio_kernels::raid6` does on a device.
 //!
 //! P is the sum of the data chunks, Q the sum of 2^i times chunk i, in GF(2^8) modulo
-//! x^8 + x^4 + x^3 + x^2 + 1. The work on bytes is a handful of loops, see [`Loops`], which exist for every
+//! x^8 + x^4 + x^3 + x^2 + 1. The work on bytes is a handful of loops, see `Loops`, which exist for every
 //! level of the processor's instructions; everything else is written once. Q is computed by Horner's
 //! rule from the last chunk to the first, so that a chunk costs a doubling and two additions.
 
