@@ -1,7 +1,9 @@
 //! Keys and passphrases, from files, from standard input and from people.
 
 use crate::exit::Failure;
+use std::fs::File;
 use std::io::{IsTerminal, Read};
+use std::os::fd::AsFd;
 use std::path::Path;
 use zeroize::Zeroizing;
 
@@ -12,14 +14,14 @@ const KEY_BYTES_MAX: u64 = 8 << 20;
 /// sits at the terminal is asked.
 pub fn key(file: Option<&Path>, question: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
     match file {
-        Some(file) => whole(file),
+        Some(file) => read(file, false),
         None => ask(question),
     }
 }
 
 /// The first line of a file, without its end, as `gocryptfs -passfile` takes it.
 pub fn first_line(file: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
-    let bytes = whole(file)?;
+    let bytes = read(file, true)?;
     let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
     Ok(Zeroizing::new(line.to_vec()))
 }
@@ -43,12 +45,14 @@ pub fn ask_twice(question: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
     Ok(first)
 }
 
-fn whole(file: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
+/// All bytes, or those up to the end of a line at least.
+fn read(file: &Path, only_a_line: bool) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let failed = |error| Failure::failed(format!("{}: reading the key failed: {error}", file.display()));
-    let mut source: Box<dyn Read> = if file == Path::new("-") {
-        Box::new(std::io::stdin())
+    // Not by the library's standard input, whose buffer would keep a copy.
+    let mut source = if file == Path::new("-") {
+        std::io::stdin().as_fd().try_clone_to_owned().map(File::from).map_err(failed)?
     } else {
-        Box::new(std::fs::File::open(file).map_err(failed)?)
+        File::open(file).map_err(failed)?
     };
     // Grown by hand: a vector that grows leaves copies behind.
     let mut bytes = Zeroizing::new(vec![0; 4096]);
@@ -61,7 +65,12 @@ fn whole(file: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
         }
         match source.read(&mut bytes[len..]) {
             Ok(0) => break,
-            Ok(read) => len += read,
+            Ok(read) => {
+                len += read;
+                if only_a_line && bytes[len - read..len].contains(&b'\n') {
+                    break;
+                }
+            }
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) => return Err(failed(error)),
         }

@@ -5,11 +5,11 @@
 //! not written. A block of zeroes is a hole, which no tag fits: those that were refused are looked at once more.
 
 use crate::config::CONFIG_NAME;
-use crate::content::layout::{self, NONCE_BYTES, OVERHEAD_BYTES, PLAIN_BLOCK_BYTES, TAG_BYTES};
+use crate::content::layout::{self, HEADER_BYTES, NONCE_BYTES, OVERHEAD_BYTES, PLAIN_BLOCK_BYTES, TAG_BYTES};
 use crate::content::{FileId, is_hole};
 use crate::format::Format;
 use crate::{CipherDir, CryptFile, Key};
-use bifolio_compute::keyed::{DeviceGcm, GcmOperands};
+use bifolio_compute::keyed::{DeviceGcm, GcmOperands, SecretMemory};
 use bifolio_device::DeviceSlice;
 use bifolio_kernels::aes_gcm::{Message, Places};
 use bifolio_volume::load::in_parts;
@@ -47,7 +47,8 @@ impl LoadableFile {
         let file = plain.with_file(std::fs::File::try_clone).map_err(failed)?;
         let cipher = FileDevice::of_file(file, &name, false)
             .map_err(|error| crate::Error::new(crate::ErrorKind::Read, name.display(), error.to_string()))?;
-        let size = layout::plain_len(cipher.geometry().size);
+        // What has no header yet has no bytes.
+        let size = if id.is_none() { 0 } else { layout::plain_len(cipher.geometry().size) };
         let stored = dir.lookup(plain_path)?;
         Ok(Self { name: name.display().to_string(), stored, cipher, plain, id, size, format: Arc::clone(dir.format()) })
     }
@@ -168,27 +169,25 @@ impl Run<'_> {
             if in_place {
                 return self.decrypt(&blocks, sealed, place);
             }
-            let memory = self.loader.device().alloc(plain.end - plain.start).map_err(|error| self.failed(error))?;
-            let opened = self.decrypt(&blocks, sealed, memory.slice());
+            // What is decrypted beyond the range is nobody's, and cleared.
+            let memory = SecretMemory::new(self.loader.device(), plain.end - plain.start);
+            let memory = memory.map_err(|error| self.failed(error))?;
+            self.decrypt(&blocks, sealed, memory.slice())?;
             self.loader.with_lane(|lane| {
                 let wanted = memory.slice().part(part.start - plain.start, part.end - part.start);
                 let copied = wanted.and_then(|wanted| {
                     // SAFETY: both are there until the stream has been waited for; the memory is new, so apart.
-                    unsafe {
-                        if opened.is_ok() {
-                            lane.stream().copy_on_device(place, wanted)?;
-                        }
-                        // What was decrypted beyond the range is nobody's.
-                        lane.stream().fill(memory.slice(), 0)
-                    }
+                    unsafe { lane.stream().copy_on_device(place, wanted) }
                 });
                 copied.and(lane.stream().synchronize()).map_err(|error| self.failed(error))
-            })?;
-            opened
+            })
         })
     }
 
     fn decrypt(&self, blocks: &Range<u64>, sealed: DeviceSlice<'_>, place: DeviceSlice<'_>) -> Result<()> {
+        if layout::cipher_len(place.len()) - HEADER_BYTES > sealed.len() {
+            return Err(self.refused(blocks.end - 1));
+        }
         let messages: Vec<Message> =
             blocks.clone().map(|block| self.message(block, blocks.start, place.len())).collect::<Result<_>>()?;
         let operands = GcmOperands { src: sealed, dst: place, meta: sealed };
@@ -220,12 +219,7 @@ impl Run<'_> {
             let read = read.and_then(|from| lane.stream().download(&mut bytes, from));
             read.map_err(|error| self.failed(error))?;
             if !is_hole(&bytes) {
-                let (offset, at) = (layout::plain_offset(block), layout::cipher_offset(block));
-                let detail = format!(
-                    "block {block} (offset {offset}, byte {at} of the encrypted file) is not what was encrypted for this \
-                     place; nothing of it was given out"
-                );
-                return Err(Error::new(ErrorKind::Damaged, &self.file.name, detail));
+                return Err(self.refused(block));
             }
             let zeroes = place.part(message.dst, message.len).and_then(|to| {
                 // SAFETY: the caller lent the destination to this request, which waits here.
@@ -234,6 +228,15 @@ impl Run<'_> {
             });
             zeroes.map_err(|error| self.failed(error))
         })
+    }
+
+    fn refused(&self, block: u64) -> Error {
+        let (offset, at) = (layout::plain_offset(block), layout::cipher_offset(block));
+        let detail = format!(
+            "block {block} (offset {offset}, byte {at} of the encrypted file) is not what was encrypted for this place; \
+             nothing of it was given out"
+        );
+        Error::new(ErrorKind::Damaged, &self.file.name, detail)
     }
 
     fn failed(&self, error: bifolio_device::Error) -> Error {

@@ -42,7 +42,7 @@ pub(crate) fn open<'py>(
     py: Python<'py>,
     path: PathBuf,
     mode: &str,
-    key: Option<Secret>,
+    key: Option<Secret<'_>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     begin()?;
     let Some(key) = key else { return Ok(Bound::new(py, open_plain(py, path, mode)?)?.into_any()) };

@@ -39,7 +39,7 @@ pub(crate) fn read_header<'py>(
         Source::Path(path) => (detached(py, || read(&PlainText::open(&path)?)), path.display().to_string()),
         Source::Volume(volume) => {
             let device = volume.get().device()?;
-            (detached(py, || read(&**device)), device.name())
+            (detached(py, || read(&*device)), device.name())
         }
     };
     let (Header { metadata, tensors }, data_start) = read.map_err(|problem| match problem {

@@ -13,23 +13,30 @@ use bifolio_volume::{BlockDevice, Error, ErrorKind, Loader, OpenOptions, Unlock}
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
+use pyo3::types::{PyByteArray, PyBytes};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use zeroize::Zeroizing;
 
+/// As cryptsetup's limit on key files.
+const KEY_BYTES_MAX: usize = 8 << 20;
+
 /// A passphrase as Python has it: bytes, or text, which is taken as UTF-8.
 #[derive(FromPyObject)]
-pub(crate) enum Secret {
+pub(crate) enum Secret<'py> {
     Text(PyBackedStr),
-    Bytes(pyo3::pybacked::PyBackedBytes),
+    Bytes(Bound<'py, PyBytes>),
+    Changeable(Bound<'py, PyByteArray>),
 }
 
-impl Secret {
-    /// A copy that is cleared; the object is the program's.
+impl Secret<'_> {
+    /// A copy that is cleared; the object is the program's, which can clear a bytearray itself.
     pub(crate) fn bytes(&self) -> Zeroizing<Vec<u8>> {
         Zeroizing::new(match self {
             Self::Text(text) => text.as_bytes().to_vec(),
-            Self::Bytes(bytes) => bytes.to_vec(),
+            Self::Bytes(bytes) => bytes.as_bytes().to_vec(),
+            Self::Changeable(bytes) => bytes.to_vec(),
         })
     }
 }
@@ -41,7 +48,7 @@ impl Secret {
 pub(crate) fn open_volume(
     py: Python<'_>,
     images: Vec<PathBuf>,
-    key: Option<Secret>,
+    key: Option<Secret<'_>>,
     key_file: Option<PathBuf>,
 ) -> PyResult<Volume> {
     begin()?;
@@ -63,15 +70,32 @@ pub(crate) fn open_volume(
 }
 
 /// Opens a file of an encrypted directory for reading.
-pub(crate) fn open_encrypted(py: Python<'_>, path: &Path, key: &Secret) -> PyResult<Volume> {
+pub(crate) fn open_encrypted(py: Python<'_>, path: &Path, key: &Secret<'_>) -> PyResult<Volume> {
     let key = key.bytes();
     let opened = detached(py, || LoadableFile::open_path(path, &Key::Passphrase(&key)));
     opened.map(|file| Volume::new(Arc::new(file))).map_err(|error| of_directory(&error))
 }
 
 fn read_key(file: &Path) -> bifolio_volume::Result<Zeroizing<Vec<u8>>> {
-    let read = std::fs::read(file).map_err(|error| Error::system(file.display(), "reading the key", error))?;
-    Ok(Zeroizing::new(read))
+    let failed = |error| Error::system(file.display(), "reading the key", error);
+    let mut source = std::fs::File::open(file).map_err(failed)?;
+    // With room for all of it: a vector that grows leaves copies behind.
+    let mut bytes = Zeroizing::new(vec![0; KEY_BYTES_MAX + 1]);
+    let mut len = 0;
+    while len < bytes.len() {
+        match source.read(&mut bytes[len..]) {
+            Ok(0) => break,
+            Ok(read) => len += read,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    if len > KEY_BYTES_MAX {
+        let detail = format!("a key has at most {KEY_BYTES_MAX} bytes; is this the right file?");
+        return Err(Error::new(ErrorKind::WrongKey, file.display(), detail));
+    }
+    bytes.truncate(len);
+    Ok(bytes)
 }
 
 /// A volume, or an encrypted file, opened for reading. Any number of threads may use one.
@@ -79,25 +103,38 @@ fn read_key(file: &Path) -> bifolio_volume::Result<Zeroizing<Vec<u8>>> {
 #[derive(Debug)]
 pub(crate) struct Volume {
     /// None once it was closed.
-    open: RwLock<Option<Shared<Arc<dyn BlockDevice>>>>,
-    /// With streams and scratch memory that one request leaves to the next.
-    loaders: PerDevice<Loader>,
+    open: RwLock<Option<Shared<Open>>>,
     name: String,
     size: u64,
+}
+
+/// What ends without the interpreter's lock, as devices are waited for.
+#[derive(Debug)]
+struct Open {
+    device: Arc<dyn BlockDevice>,
+    /// With streams and scratch memory that one request leaves to the next.
+    loaders: PerDevice<Loader>,
+}
+
+impl Open {
+    fn loader(&self, router: &Arc<Router>) -> Arc<Loader> {
+        let made = self.loaders.get(router.device(), || Ok(Loader::new(Arc::clone(router), READ.clone())));
+        made.expect("making a loader asks nothing of the device")
+    }
 }
 
 impl Volume {
     pub(crate) fn new(device: Arc<dyn BlockDevice>) -> Self {
         let (name, size) = (device.name(), device.geometry().size);
-        Self { open: RwLock::new(Some(Shared::new(device))), loaders: PerDevice::default(), name, size }
+        let open = Open { device, loaders: PerDevice::default() };
+        Self { open: RwLock::new(Some(Shared::new(open))), name, size }
     }
 
-    fn loader(&self, router: &Arc<Router>) -> Arc<Loader> {
-        let made = self.loaders.get(router.device(), || Ok(Loader::new(Arc::clone(router), READ.clone())));
-        made.expect("making a loader asks nothing of the device")
+    pub(crate) fn device(&self) -> PyResult<Arc<dyn BlockDevice>> {
+        Ok(Arc::clone(&self.opened()?.device))
     }
 
-    pub(crate) fn device(&self) -> PyResult<Shared<Arc<dyn BlockDevice>>> {
+    fn opened(&self) -> PyResult<Shared<Open>> {
         begin()?;
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         open.clone().ok_or_else(|| PyValueError::new_err(format!("{}: it is closed", self.name)))
@@ -120,7 +157,7 @@ impl Volume {
         length: Option<Count>,
         buffer_offset: Count,
     ) -> PyResult<u64> {
-        let (device, offset) = (self.device()?, offset.0);
+        let (open, offset) = (self.opened()?, offset.0);
         let mut lent = Lent::by(buffer, Role::Destination)?;
         lent.skip(buffer_offset.0)?;
         let asked = length.map_or(lent.bytes, |length| length.0);
@@ -136,9 +173,9 @@ impl Volume {
         }
         let (router, slice, producer) = (&lent.router, lent.first(bytes), lent.producer);
         let outcome = detached(buffer.py(), || {
-            let loader = self.loader(router);
+            let loader = open.loader(router);
             Lent::settle(router, producer).map_err(|error| loader.failed(error))?;
-            device.load(&loader, offset, slice)
+            open.device.load(&loader, offset, slice)
         });
         outcome.map(|()| bytes).map_err(|error| of_volume(&error))
     }
@@ -147,14 +184,14 @@ impl Volume {
     /// of the buffer. None may reach beyond the end, and they may not overlap in the buffer. Returns how many bytes
     /// were read.
     fn read_batch(&self, buffer: &Bound<'_, PyAny>, extents: &Bound<'_, PyAny>) -> PyResult<u64> {
-        let device = self.device()?;
+        let open = self.opened()?;
         let extents = extents_of(extents)?;
         let lent = Lent::by(buffer, Role::Destination)?;
         let (router, slice, producer) = (&lent.router, lent.first(lent.bytes), lent.producer);
         let outcome = detached(buffer.py(), || {
-            let loader = self.loader(router);
+            let loader = open.loader(router);
             Lent::settle(router, producer).map_err(|error| loader.failed(error))?;
-            device.load_extents(&loader, &extents, slice)
+            open.device.load_extents(&loader, &extents, slice)
         });
         let bytes = extents.iter().map(|extent| extent.length).sum();
         outcome.map(|()| bytes).map_err(|error| of_volume(&error))

@@ -79,7 +79,11 @@ impl FileDevice {
         if let Some(routed) = self.routed.get() {
             return Ok(routed);
         }
-        let opened = OpenFile::of_descriptor(self.file.as_fd())?;
+        // It can be read as it is: that there is no second descriptor is no failure of the medium.
+        let opened = OpenFile::of_descriptor(self.file.as_fd()).map_err(|error| {
+            let detail = format!("opening it once more, for device memory, failed: {error}");
+            Error::new(ErrorKind::Device, self.name(), detail).with_source(error)
+        })?;
         Ok(self.routed.get_or_init(|| opened))
     }
 

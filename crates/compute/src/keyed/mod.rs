@@ -17,17 +17,26 @@ pub use per_device::PerDevice;
 pub use raid6::DeviceRaid6;
 pub use xts::DeviceXts;
 
+use bifolio_device::fork::Birth;
 use bifolio_device::{Allocation, Device, DeviceSlice, Module, Result, Stream};
 use bifolio_kernels::{KernelPath, KernelStatus};
+use std::mem::ManuallyDrop;
 use zeroize::Zeroizing;
 
 /// Device memory with secrets, which is cleared before it is freed.
 #[derive(Debug)]
-pub(crate) struct SecretMemory(Allocation);
+pub struct SecretMemory {
+    memory: ManuallyDrop<Allocation>,
+    birth: Birth,
+}
 
 impl SecretMemory {
-    pub(crate) fn new(device: &Device, len: u64) -> Result<Self> {
-        Ok(Self(device.alloc(len)?))
+    /// Memory with whatever is in it.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn new(device: &Device, len: u64) -> Result<Self> {
+        Ok(Self { memory: ManuallyDrop::new(device.alloc(len)?), birth: Birth::here() })
     }
 
     /// A copy of `bytes`.
@@ -37,19 +46,26 @@ impl SecretMemory {
         Ok(memory)
     }
 
-    pub(crate) fn slice(&self) -> DeviceSlice<'_> {
-        self.0.slice()
+    /// All of it.
+    pub fn slice(&self) -> DeviceSlice<'_> {
+        self.memory.slice()
     }
 }
 
 impl Drop for SecretMemory {
     fn drop(&mut self) {
+        // A child's copy is not its own. Of a context that is gone, memory and address may be somebody else's.
+        if self.birth.was_elsewhere() || !self.memory.device().is_alive() {
+            return;
+        }
         // A device that fails here is lost, and its memory with it.
-        let _ = self.0.device().create_stream().and_then(|stream| {
+        let _ = self.memory.device().create_stream().and_then(|stream| {
             // SAFETY: the memory is this one's until the fill is waited for.
-            unsafe { stream.fill(self.0.slice(), 0) }?;
+            unsafe { stream.fill(self.memory.slice(), 0) }?;
             stream.synchronize()
         });
+        // SAFETY: nobody uses it after this.
+        unsafe { ManuallyDrop::drop(&mut self.memory) };
     }
 }
 

@@ -31,8 +31,9 @@ impl<T> PerDevice<T> {
         if let Some((_, one)) = known.iter().find(|(known, _)| is_this(known)) {
             return Ok(Arc::clone(one));
         }
-        // What belongs to a context that is gone is gone with it.
-        known.retain(|(known, _)| known.is_alive());
+        // What belongs to a context that is gone is gone with it: its addresses and handles may be others' by now.
+        let dead: Vec<_> = known.extract_if(.., |(known, _)| !known.is_alive()).collect();
+        std::mem::forget(dead);
         let one = Arc::new(make()?);
         known.push((device.clone(), Arc::clone(&one)));
         Ok(one)

@@ -2,8 +2,8 @@
 
 use super::{Loader, in_parts};
 use crate::{BlockDevice, Error, Result};
-use bifolio_compute::keyed::{DeviceXts, PerDevice};
-use bifolio_device::{Allocation, DeviceSlice};
+use bifolio_compute::keyed::{DeviceXts, PerDevice, SecretMemory};
+use bifolio_device::DeviceSlice;
 use bifolio_kernels::aes::Direction;
 use bifolio_kernels::aes_xts::Sectors;
 use std::fmt;
@@ -105,20 +105,16 @@ impl Run<'_> {
     fn apart(&self, range: &Range<u64>, place: DeviceSlice<'_>) -> Result<()> {
         let sector = u64::from(self.cipher.first.bytes);
         let whole = range.start / sector * sector..range.end.next_multiple_of(sector);
-        let memory: Allocation =
-            self.loader.device().alloc(whole.end - whole.start).map_err(|error| self.failed(error))?;
+        // What is decrypted beyond the range is nobody's, and cleared.
+        let memory = SecretMemory::new(self.loader.device(), whole.end - whole.start);
+        let memory = memory.map_err(|error| self.failed(error))?;
         self.below.load(self.loader, self.data_at + whole.start, memory.slice())?;
         self.decrypt(&whole, memory.slice())?;
         self.loader.with_lane(|lane| {
             let wanted = memory.slice().part(range.start - whole.start, range.end - range.start);
             let copied = wanted.and_then(|wanted| {
                 // SAFETY: both are there until the stream has been waited for; the memory is new, so apart.
-                unsafe {
-                    lane.stream().copy_on_device(place, wanted)?;
-                    // What was decrypted beyond the range is nobody's.
-                    lane.stream().fill(memory.slice(), 0)?;
-                }
-                Ok(())
+                unsafe { lane.stream().copy_on_device(place, wanted) }
             });
             copied.and(lane.stream().synchronize()).map_err(|error| self.failed(error))
         })

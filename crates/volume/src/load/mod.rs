@@ -138,7 +138,11 @@ impl Loader {
 ///
 /// # Errors
 /// The first failure, which stops the others.
-pub fn in_parts(range: &Range<u64>, unit: u64, load: &(dyn Fn(Range<u64>) -> Result<()> + Sync)) -> Result<()> {
+pub fn in_parts<E: Send>(
+    range: &Range<u64>,
+    unit: u64,
+    load: &(dyn Fn(Range<u64>) -> Result<(), E> + Sync),
+) -> Result<(), E> {
     let part_bytes = PART_BYTES.next_multiple_of(unit);
     if range.end - range.start <= part_bytes {
         return if range.is_empty() { Ok(()) } else { load(range.clone()) };
@@ -161,7 +165,8 @@ pub fn in_parts(range: &Range<u64>, unit: u64, load: &(dyn Fn(Range<u64>) -> Res
     };
     std::thread::scope(|scope| {
         for _ in 1..PARTS.min((last - first) as usize) {
-            scope.spawn(work);
+            // Without a thread more, this one does its parts.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
         }
         work();
     });

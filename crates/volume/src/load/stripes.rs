@@ -16,6 +16,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// The boundary that kernels want.
 const WORD_BYTES: u64 = 16;
+/// Rows of a lost piece that are recovered at a time.
+const SLICE_BYTES: u64 = 1 << 20;
 /// Rows are read in multiples of this.
 const ROW_BYTES: u64 = 512;
 
@@ -69,18 +71,13 @@ pub(crate) fn load_stripes(
     offset: u64,
     destination: DeviceSlice<'_>,
 ) -> Result<(), Failed> {
-    let culprit = Mutex::new(None);
     let run = Run { array, service, loader, geometry: array.geometry() };
-    let done = in_parts(&(offset..offset + destination.len()), run.stripe_bytes(), &|part| {
+    in_parts(&(offset..offset + destination.len()), run.stripe_bytes(), &|part| {
         loader.check_cancel(&array.name())?;
         let len = part.end - part.start;
         let place = destination.part(part.start - offset, len).map_err(|error| loader.failed(error))?;
-        run.part(&part, place).map_err(|failed| {
-            *culprit.lock().unwrap_or_else(PoisonError::into_inner) = failed.member;
-            failed.error
-        })
-    });
-    done.map_err(|error| Failed { member: culprit.into_inner().unwrap_or_else(PoisonError::into_inner), error })
+        run.part(&part, place)
+    })
 }
 
 struct Run<'a> {
@@ -184,7 +181,7 @@ impl Run<'_> {
             }
         }
         self.fetch(&to_place, place, &[], None)?;
-        lost.iter().try_for_each(|piece| self.lost_piece(piece, place))
+        lost.iter().flat_map(slices).try_for_each(|piece| self.lost_piece(&piece, place))
     }
 
     /// One piece by the rows of the others.
@@ -276,7 +273,9 @@ impl Run<'_> {
         std::thread::scope(|scope| {
             let (last, others) = busy.split_last().map_or((None, &[][..]), |(last, others)| (Some(*last), others));
             for &member in others {
-                scope.spawn(move || one(member));
+                if std::thread::Builder::new().spawn_scoped(scope, move || one(member)).is_err() {
+                    one(member);
+                }
             }
             last.into_iter().for_each(one);
         });
@@ -290,6 +289,15 @@ impl Run<'_> {
     fn failed(&self, error: bifolio_device::Error) -> Error {
         self.loader.failed(error)
     }
+}
+
+/// A piece in slices that bound the memory of its recovery.
+fn slices(piece: &Piece) -> impl Iterator<Item = Piece> + use<> {
+    let Piece { stripe, number, row, len, place } = *piece;
+    (0..len).step_by(SLICE_BYTES as usize).map(move |at| {
+        let len = SLICE_BYTES.min(len - at);
+        Piece { stripe, number, row: row + at, len, place: place + at }
+    })
 }
 
 fn extent(offset: u64, length: u64, place: u64) -> ReadExtent {

@@ -115,7 +115,9 @@ impl Luks {
             let mut bounce = self.bounce();
             let sectors = &mut bounce[..(chunk.end - chunk.start) as usize];
             let done = self.read_sectors(chunk.start, sectors);
-            here.copy_from_slice(&sectors[(wanted.start - chunk.start) as usize..][..here.len()]);
+            if done.is_ok() {
+                here.copy_from_slice(&sectors[(wanted.start - chunk.start) as usize..][..here.len()]);
+            }
             self.give_back(bounce);
             done?;
         }
