@@ -453,6 +453,30 @@ fn a_caller_in_order_is_served_in_order_by_many_threads() {
     assert_eq!(notes.service().seen(), (0..200).collect::<Vec<_>>());
 }
 
+/// Symptom: requests of a caller in order that was shared by threads were never carried out. Cause: two that were
+/// admitted at the same moment each took the other one for one that runs.
+#[test]
+fn threads_that_share_a_caller_in_order_all_get_their_turns() {
+    let executor = executor(&host(), options());
+    let notes = notes(&executor);
+    notes.service().open();
+    for _ in 0..200 {
+        let caller = executor.caller_in_order();
+        let start = std::sync::Barrier::new(3);
+        std::thread::scope(|scope| {
+            for number in 0..3 {
+                let (caller, notes, start) = (caller.clone(), &notes, &start);
+                scope.spawn(move || {
+                    let request = Request::new(notes.step(number), vec![0; 10]);
+                    start.wait();
+                    caller.submit(request).unwrap().wait().result.unwrap();
+                });
+            }
+        });
+    }
+    assert_eq!(notes.service().seen().len(), 600);
+}
+
 #[test]
 fn a_full_caller_is_refused_and_others_are_not() {
     let executor = executor(&host(), Options { depth: 3, when_full: WhenFull::Refuse, ..options() });

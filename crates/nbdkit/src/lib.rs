@@ -187,7 +187,8 @@ extern "C" fn close(_: Handle) {}
 
 extern "C" fn cleanup() {
     if let Some(device) = DEVICE.get() {
-        let _ = done(device.flush());
+        // It is never dropped.
+        let _ = done(device.settle());
     }
 }
 

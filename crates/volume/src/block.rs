@@ -54,6 +54,15 @@ pub trait BlockDevice: Send + Sync + Debug {
     /// `Write`; what was stored since the last flush may be lost then, and stays so.
     fn flush(&self) -> Result<()>;
 
+    /// Flushes, and notes on the medium that everything is: for when nobody will write for a while, as at the end of a
+    /// process that does not drop the device.
+    ///
+    /// # Errors
+    /// Those of a flush.
+    fn settle(&self) -> Result<()> {
+        self.flush()
+    }
+
     /// Says that the content of a range is of no use any more. It may be read as anything until it is written
     /// again, and its room may be given back.
     ///

@@ -36,16 +36,23 @@ pub(crate) fn measure<S: Service>(shared: &Arc<Shared>, handle: &Handle<S>) {
 
 fn measure_path<S: Service>(shared: &Arc<Shared>, caller: &Caller, handle: &Handle<S>, path: Path, route: Route) {
     let mut expected = Duration::ZERO;
+    let mut found = vec![];
     for bytes in SIZES {
         if expected > RUN_MAX || path == Path::Device && handle.kind().is_off().is_some() {
-            return;
+            break;
         }
         let (params, input) = handle.service().sample(bytes);
         let step = handle.step(params);
         let len = input.len() as u64;
-        let Some(best) = best_of(shared, caller, &step, input, path, route) else { return };
-        handle.kind().curve(path, route).set(len, best.as_nanos() as f32);
+        let Some(best) = best_of(shared, caller, &step, input, path, route) else { break };
+        found.push((len, best));
         expected = best * 16;
+    }
+    // The runs were observed like any, the first and slowest of each size too: only the best of them stay.
+    let curve = handle.kind().curve(path, route);
+    curve.clear();
+    for (len, best) in found {
+        curve.set(len, best.as_nanos() as f32);
     }
 }
 

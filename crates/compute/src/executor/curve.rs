@@ -104,6 +104,11 @@ impl Curve {
         }
     }
 
+    /// Forgets everything.
+    pub(crate) fn clear(&self) {
+        (0..POINTS).for_each(|at| self.store(at, 0.0));
+    }
+
     /// Sets a point to what was measured.
     pub(crate) fn set(&self, bytes: u64, ns: f32) {
         let (at, _) = locate(bytes);

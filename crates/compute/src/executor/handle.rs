@@ -63,12 +63,15 @@ impl<S: Service> Handle<S> {
             let there = results.len();
             return Err(name(Error::bad(format!("{found} bytes of results are found, and there is room for {there}"))));
         }
-        if !self.kind.is_settled(bytes)
-            && let Some(path) = self.leave(bytes)
-        {
-            return self.submit(params, data, results, path);
+        let mut is_trial = false;
+        if !self.kind.is_settled(bytes) {
+            let (chosen, stays) = self.choose(bytes);
+            if !stays {
+                return self.submit(params, data, results, chosen);
+            }
+            is_trial = chosen.is_trial;
         }
-        if !self.kind.count_inline(bytes) {
+        if !self.kind.count_inline(bytes) && !is_trial {
             return self.service.on_cpu(params, data, results).map_err(name);
         }
         self.kind.settle(None);
@@ -76,18 +79,21 @@ impl<S: Service> Handle<S> {
         self.service.on_cpu(params, data, results).map_err(name)?;
         let ns = begin.elapsed().as_nanos() as f32;
         self.kind.curve(Path::Cpu, Route::HostToHost).observe(bytes, ns);
+        if is_trial {
+            self.kind.tried(ns);
+        }
         Ok(())
     }
 
-    /// The path on which a request leaves this thread; none if it stays.
-    fn leave(&self, bytes: u64) -> Option<Choice> {
+    /// The path of a request, and whether it stays on this thread.
+    fn choose(&self, bytes: u64) -> (Choice, bool) {
         let is_small = self.shared.is_small(&self.kind, Route::HostToHost, bytes);
         let chosen = self.shared.choose(&self.kind, Route::HostToHost, bytes, (true, is_small));
         let stays = chosen.path == Path::Cpu && is_small;
         if stays && !chosen.is_trial {
             self.kind.settle(Some(bytes));
         }
-        (!stays).then_some(chosen)
+        (chosen, stays)
     }
 
     fn submit(&self, params: &S::Params, data: Data<'_>, results: &mut [u8], chosen: Choice) -> Result<()> {

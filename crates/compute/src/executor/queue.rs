@@ -27,6 +27,8 @@ pub(crate) struct Queues {
 #[derive(Debug, Default)]
 struct CallerState {
     under_way: usize,
+    /// One of a caller in order is in a queue or runs.
+    is_busy: bool,
     /// Jobs of a caller in order that wait for the one before.
     held: VecDeque<Vec<Part>>,
 }
@@ -104,7 +106,7 @@ impl Shared {
         {
             let mut queues = self.lock_queues();
             let state = queues.callers.entry(caller).or_default();
-            if in_order && state.under_way > 1 {
+            if in_order && std::mem::replace(&mut state.is_busy, true) {
                 state.held.push_back(parts);
                 return;
             }
@@ -127,18 +129,25 @@ impl Shared {
         let load = &self.load[path as usize];
         load.expected_ns.fetch_sub(expected_ns as i64, Ordering::Relaxed);
         load.jobs.fetch_sub(1, Ordering::Relaxed);
-        self.leave(caller);
+        self.depart(caller, true);
     }
 
-    /// Takes an admission back, that of a job which never was in a queue included.
+    /// Takes back the admission of a job which never was in a queue.
     pub(crate) fn leave(&self, caller: CallerId) {
+        self.depart(caller, false);
+    }
+
+    fn depart(&self, caller: CallerId, was_queued: bool) {
         let mut queues = self.lock_queues();
         queues.jobs -= 1;
         let is_over = queues.is_over();
         let mut next = None;
         if let Some(state) = queues.callers.get_mut(&caller) {
             state.under_way -= 1;
-            next = state.held.pop_front();
+            if was_queued {
+                next = state.held.pop_front();
+                state.is_busy = next.is_some();
+            }
             if state.under_way == 0 {
                 queues.callers.remove(&caller);
             }

@@ -285,6 +285,10 @@ impl BlockDevice for Luks {
         self.inner.flush()
     }
 
+    fn settle(&self) -> Result<()> {
+        self.inner.settle()
+    }
+
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.check_write(offset, len)?;
         let unit = self.sector_bytes();

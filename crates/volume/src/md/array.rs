@@ -389,6 +389,11 @@ impl BlockDevice for Raid6 {
         Ok(())
     }
 
+    fn settle(&self) -> Result<()> {
+        self.flush()?;
+        self.mark_clean()
+    }
+
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         // What members read afterwards is not known, so that P and Q would not fit. Nothing is promised.
         self.check_range(offset, len)
