@@ -425,9 +425,15 @@ impl CryptFile {
         let id = self.id(backing)?.ok_or_else(|| self.without_header())?;
         let mut plain = self.block(backing, &id, last, u64::MAX)?;
         plain.truncate(in_last);
-        // In this order the file is whole at every moment; between the two it is shorter.
-        self.truncate(backing, layout::cipher_offset(last))?;
-        self.write_sealed(backing, &id, last, &plain)
+        let at = layout::cipher_offset(last);
+        let mut whole = vec![0; CIPHER];
+        let read = read_fully(&backing.file, &mut whole, at).map_err(|error| self.failed_at("reading", at, error))?;
+        whole.truncate(read);
+        // In this order the file is whole at every moment; between the two it is shorter. Where the second step fails,
+        // the block stays as it was, so that the file ends behind it.
+        self.truncate(backing, at)?;
+        let undo = Undo { cipher_len: at + read as u64, at, tail: whole };
+        undo.settle(backing, self.write_sealed(backing, &id, last, &plain))
     }
 
     /// Encrypts blocks, by several threads if they are many.

@@ -15,6 +15,8 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
+/// Directories that are opened on the way to one: what a thread's stack has room for.
+const DEPTH_MAX: usize = 512;
 /// Directories that are kept open at most. When there are more, all are opened anew as they are needed.
 const FOLDERS_MAX: usize = 1000;
 
@@ -304,6 +306,12 @@ impl Tree {
 
     /// A directory's node, opened.
     fn folder(&self, node: &Arc<Node>) -> Outcome<Arc<Folder>> {
+        self.folder_below(node, DEPTH_MAX)
+    }
+
+    /// The same, by way of so many directories at most: somebody may have moved two of them into each other below the
+    /// mount.
+    fn folder_below(&self, node: &Arc<Node>, depth: usize) -> Outcome<Arc<Folder>> {
         if node.is_root() {
             return Ok(Arc::clone(&self.root));
         }
@@ -311,8 +319,9 @@ impl Tree {
         if let Some(folder) = lock(&self.folders).get(&id) {
             return Ok(Arc::clone(folder));
         }
+        let depth = depth.checked_sub(1).ok_or(Failure::Number(libc::ELOOP))?;
         for place in node.places() {
-            let Ok(folder) = self.folder(&place.parent)?.child(&place.entry) else { continue };
+            let Ok(folder) = self.folder_below(&place.parent, depth)?.child(&place.entry) else { continue };
             if Key::of(&sys::stat_of(folder.fd())?) == node.key {
                 let folder = Arc::new(folder);
                 let mut folders = lock(&self.folders);
