@@ -1,7 +1,8 @@
 //! What `bifolio read` prints for people.
 
-use super::Answer;
+use super::{Answer, Run};
 use crate::{output, size};
+use bifolio_device::DeviceId;
 use bifolio_io::SegmentReport;
 use std::fmt::Write;
 
@@ -13,28 +14,8 @@ const SEGMENTS_AT_ENDS: usize = 8;
 
 /// The answer as text, with the plan if it was asked for.
 pub(super) fn describe(answer: &Answer<'_>, with_plan: bool) -> String {
-    let mut text = String::new();
-    for (number, run) in answer.runs.iter().enumerate() {
-        let ms = run.seconds * 1e3;
-        let _ = writeln!(
-            text,
-            "run {:<3} {ms:10.3} ms  {:7.3} GB/s  {:.3} CPU s/GB",
-            number + 1,
-            run.gb_per_s,
-            run.cpu_s_per_gb
-        );
-    }
-    let best = if answer.runs.is_empty() { "" } else { ", best run" };
-    let _ = writeln!(
-        text,
-        "{}: {} into {} in {:.3} ms{best}: {:.3} GB/s, {:.3} CPU s/GB",
-        answer.file,
-        size::human(answer.bytes),
-        answer.device,
-        answer.seconds * 1e3,
-        answer.gb_per_s,
-        answer.cpu_s_per_gb
-    );
+    let best = Run { seconds: answer.seconds, gb_per_s: answer.gb_per_s, cpu_s_per_gb: answer.cpu_s_per_gb };
+    let mut text = describe_runs(&answer.file, (answer.bytes, answer.device), best, &answer.runs);
     if let Some(sha256) = &answer.sha256 {
         let _ = writeln!(text, "sha256 {sha256} (of device memory)");
     }
@@ -44,6 +25,26 @@ pub(super) fn describe(answer: &Answer<'_>, with_plan: bool) -> String {
     if with_plan {
         describe_plan(&mut text, answer);
     }
+    text
+}
+
+/// What was read into what, by the best run, below all runs where there were several.
+pub(super) fn describe_runs(name: &str, (bytes, device): (u64, DeviceId), best: Run, runs: &[Run]) -> String {
+    let mut text = String::new();
+    for (number, run) in runs.iter().enumerate() {
+        let (number, ms) = (number + 1, run.seconds * 1e3);
+        let _ =
+            writeln!(text, "run {number:<3} {ms:10.3} ms  {:7.3} GB/s  {:.3} CPU s/GB", run.gb_per_s, run.cpu_s_per_gb);
+    }
+    let which = if runs.is_empty() { "" } else { ", best run" };
+    let _ = writeln!(
+        text,
+        "{name}: {} into {device} in {:.3} ms{which}: {:.3} GB/s, {:.3} CPU s/GB",
+        size::human(bytes),
+        best.seconds * 1e3,
+        best.gb_per_s,
+        best.cpu_s_per_gb
+    );
     text
 }
 

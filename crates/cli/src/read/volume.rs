@@ -2,12 +2,13 @@
 //! link, and is decrypted and recovered where it lands. So are files of encrypted directories.
 
 use super::check::{Content, Wanted, check_content};
+use super::explain::describe_runs;
 use super::{Run, poison, router};
 use crate::args::{Args, ReadArgs};
 use crate::exit::Failure;
 use crate::progress::Progress;
 use crate::resources::{cpu_s_per_gb, cpu_seconds, gb_per_s};
-use crate::{output, secret, signals, size, volume};
+use crate::{output, secret, signals, volume};
 use bifolio_device::{DeviceId, DeviceSlice, open};
 use bifolio_fs::{Key, LoadableFile};
 use bifolio_io::{Cancel, OpenFile, ReadOptions, Router};
@@ -138,24 +139,8 @@ fn load_once(
 }
 
 fn describe(answer: &Answer, with_layers: bool) -> String {
-    let mut text = String::new();
-    for (number, run) in answer.runs.iter().enumerate() {
-        let ms = run.seconds * 1e3;
-        let number = number + 1;
-        let _ =
-            writeln!(text, "run {number:<3} {ms:10.3} ms  {:7.3} GB/s  {:.3} CPU s/GB", run.gb_per_s, run.cpu_s_per_gb);
-    }
-    let best = if answer.runs.is_empty() { "" } else { ", best run" };
-    let _ = writeln!(
-        text,
-        "{}: {} into {} in {:.3} ms{best}: {:.3} GB/s, {:.3} CPU s/GB",
-        answer.volume,
-        size::human(answer.bytes),
-        answer.device,
-        answer.seconds * 1e3,
-        answer.gb_per_s,
-        answer.cpu_s_per_gb
-    );
+    let best = Run { seconds: answer.seconds, gb_per_s: answer.gb_per_s, cpu_s_per_gb: answer.cpu_s_per_gb };
+    let mut text = describe_runs(&answer.volume, (answer.bytes, answer.device), best, &answer.runs);
     if let Some(sha256) = &answer.sha256 {
         let _ = writeln!(text, "sha256 {sha256} (of device memory)");
     }
