@@ -368,3 +368,32 @@ fn parity_of_unknown_content_is_computed() {
     let array = open(&without(&devices, &[2, 4])).unwrap();
     assert!(content(&array) == expected, "seed {}", draw.seed());
 }
+
+/// Symptom: an array that was exported by NBD and written to was never closed, and did not open for writing without
+/// one of its members. Cause: the server's device is not dropped.
+#[test]
+fn an_array_that_was_settled_is_clean_though_it_was_not_closed() {
+    let room = (1 << 20) + (64 << 10);
+    let members: Vec<Arc<FaultyDevice>> =
+        (0..5).map(|number| Arc::new(FaultyDevice::new(format!("m{number}"), vec![0; room]))).collect();
+    let all = members.iter().map(|member| Arc::clone(member) as Arc<dyn BlockDevice>).collect();
+    let options = CreateOptions { content: Content::Zeroes, ..CreateOptions::default() };
+    let array = Raid6::create(all, 4096, Rotation::LeftSymmetric, &options).unwrap();
+    let content: Vec<u8> = (0..50_000_u32).map(|i| (i * 7 % 251) as u8).collect();
+    let without_one = || -> bifolio_volume::Result<Raid6> {
+        let left =
+            members[1..].iter().map(|member| Arc::new(member.after_power_loss(|_| false)) as Arc<dyn BlockDevice>);
+        Raid6::assemble(left.collect(), true)
+    };
+    array.write(100, &content).unwrap();
+    array.flush().unwrap();
+    assert_eq!(without_one().unwrap_err().kind(), ErrorKind::BadUse, "it is being written");
+    array.settle().unwrap();
+    let mut seen = vec![0xa5; content.len()];
+    without_one().unwrap().read(100, &mut seen).unwrap();
+    assert!(seen == content);
+    // And it goes on.
+    array.write(0, &content).unwrap();
+    array.flush().unwrap();
+    assert_eq!(without_one().unwrap_err().kind(), ErrorKind::BadUse);
+}
