@@ -33,6 +33,8 @@ pub enum ErrorKind {
     Latched,
     /// The file system refuses unbuffered transfers of this file after all.
     DirectRefused,
+    /// The file was changed while bytes that were already worked on were being read.
+    Changed,
     /// The engine asked for cannot read this file into this device.
     NoEngine,
     /// The device failed; the source is its error.

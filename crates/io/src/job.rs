@@ -7,7 +7,7 @@ use crate::file::Stamp;
 use crate::plan::Segment;
 use crate::storage::Storage;
 use crate::stripe::Layout;
-use crate::{EngineKind, Error, ErrorKind, PlainFile, SegmentReport};
+use crate::{EngineKind, Error, ErrorKind, Follow, PlainFile, SegmentReport};
 use bifolio_device::{Device, DeviceSlice, PinnedPool};
 use bifolio_kernels::Kernels;
 use bifolio_kernels::scatter::EXTENT_BYTES;
@@ -56,6 +56,8 @@ pub(crate) struct Job {
     pub(crate) kernels: Option<Arc<Kernels>>,
     cancel: Cancel,
     progress: Arc<AtomicU64>,
+    /// Works on bytes as they land.
+    pub(crate) follow: Option<Arc<dyn Follow>>,
     together: Together,
     failure: Mutex<Option<Error>>,
     started: Instant,
@@ -103,6 +105,7 @@ pub(crate) struct Order<'a> {
     pub(crate) kernels: Option<Arc<Kernels>>,
     pub(crate) cancel: Cancel,
     pub(crate) progress: Arc<AtomicU64>,
+    pub(crate) follow: Option<Arc<dyn Follow>>,
     /// The jobs of one request stop together.
     pub(crate) together: Together,
 }
@@ -136,7 +139,10 @@ impl Job {
         device: &Device,
         order: Order<'_>,
     ) -> Self {
-        let Order { stamp, placement, destination, kernels, cancel, progress, together } = order;
+        let Order { stamp, placement, destination, kernels, cancel, progress, follow, together } = order;
+        if let Some(follow) = &follow {
+            follow.begin();
+        }
         Self {
             file: Arc::clone(file),
             device: device.clone(),
@@ -151,6 +157,7 @@ impl Job {
             destination: unsafe { DeviceSlice::from_raw(destination.ptr(), destination.len()) },
             cancel,
             progress,
+            follow,
             together,
             failure: Mutex::default(),
             started: Instant::now(),

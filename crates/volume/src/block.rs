@@ -3,8 +3,9 @@
 use crate::load::{self, Loader};
 use crate::{Error, ErrorKind, Result};
 use bifolio_device::DeviceSlice;
-use bifolio_io::ReadExtent;
+use bifolio_io::{Follow, ReadExtent};
 use std::fmt::Debug;
+use std::sync::Arc;
 
 /// Sizes of a device, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +78,22 @@ pub trait BlockDevice: Send + Sync + Debug {
     /// in flight.
     fn load(&self, loader: &Loader, offset: u64, destination: DeviceSlice<'_>) -> Result<()> {
         load::through_host(self, loader, offset, destination)
+    }
+
+    /// The same by one request of the router, with somebody who follows its bytes; whether there is such a way. If not,
+    /// nothing was done.
+    ///
+    /// # Errors
+    /// As for [`BlockDevice::load`].
+    fn load_followed(
+        &self,
+        loader: &Loader,
+        offset: u64,
+        destination: DeviceSlice<'_>,
+        follow: &Arc<dyn Follow>,
+    ) -> Result<bool> {
+        let _ = (loader, offset, destination, follow);
+        Ok(false)
     }
 
     /// The same for many extents, whose places count in the destination.

@@ -2,14 +2,14 @@
 
 use crate::{BlockDevice, Error, ErrorKind, Geometry, Loader, Result};
 use bifolio_device::DeviceSlice;
-use bifolio_io::{OpenFile, ReadExtent};
+use bifolio_io::{Follow, OpenFile, ReadExtent, ReadOptions};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// The smallest block of any medium.
 const BLOCK_BYTES: u64 = 512;
@@ -85,6 +85,19 @@ impl FileDevice {
             Error::new(ErrorKind::Device, self.name(), detail).with_source(error)
         })?;
         Ok(self.routed.get_or_init(|| opened))
+    }
+
+    fn load_with(
+        &self,
+        loader: &Loader,
+        offset: u64,
+        destination: DeviceSlice<'_>,
+        options: &ReadOptions,
+    ) -> Result<()> {
+        self.check_range(offset, destination.len())?;
+        let (file, len) = (self.routed()?, destination.len());
+        let report = loader.router().read(file, offset, Some(len), destination, options)?;
+        self.check_whole(report.bytes, len, offset)
     }
 
     fn check_whole(&self, got: u64, wanted: u64, offset: u64) -> Result<()> {
@@ -166,11 +179,20 @@ impl BlockDevice for FileDevice {
             _ => Err(Error::writing(self.name(), format!("discarding {len} bytes at offset {offset}"), error)),
         }
     }
+
     fn load(&self, loader: &Loader, offset: u64, destination: DeviceSlice<'_>) -> Result<()> {
-        self.check_range(offset, destination.len())?;
-        let (file, len) = (self.routed()?, destination.len());
-        let report = loader.router().read(file, offset, Some(len), destination, loader.options())?;
-        self.check_whole(report.bytes, len, offset)
+        self.load_with(loader, offset, destination, loader.options())
+    }
+
+    fn load_followed(
+        &self,
+        loader: &Loader,
+        offset: u64,
+        destination: DeviceSlice<'_>,
+        follow: &Arc<dyn Follow>,
+    ) -> Result<bool> {
+        let options = ReadOptions { follow: Some(Arc::clone(follow)), ..loader.options().clone() };
+        self.load_with(loader, offset, destination, &options).map(|()| true)
     }
 
     fn load_extents(&self, loader: &Loader, extents: &[ReadExtent], destination: DeviceSlice<'_>) -> Result<()> {

@@ -156,6 +156,7 @@ fn read_once(
         report_residency: true,
         cancel: cancel.clone(),
         progress: progress.counter(),
+        ..ReadOptions::default()
     };
     let before = cpu_seconds();
     let report = router.read(file, options.offset, length.or(options.length), memory, &read)?;

@@ -126,9 +126,9 @@ fn load_once(
     let progress = Progress::of_bytes("reading", memory.len());
     let read = ReadOptions {
         engine: options.engine,
-        report_residency: false,
         cancel: cancel.clone(),
         progress: progress.counter(),
+        ..ReadOptions::default()
     };
     let loader = Loader::new(Arc::clone(router), read);
     let (before, started) = (cpu_seconds(), Instant::now());

@@ -1,7 +1,7 @@
 //! Services on one device, with keys in its memory: for those who have data there and want it decrypted,
 //! verified or recovered in place.
 //!
-//! Every call waits for its work; callers that want several at a time have a [`Lane`] for each. Where a
+//! Calls wait for their work, but for those that say that they enqueue it; callers that want several at a time have a [`Lane`] for each. Where a
 //! kernel does not work on the device (see [`bifolio_kernels::Service::load`]), and on `host`, which has none, the
 //! data takes the way through the caches of the CPU and back, by the CPU paths, and `status` says so.
 
@@ -86,7 +86,7 @@ impl Lane {
         Ok(Self { stream: device.create_stream()?, scratch: None, table: Vec::new() })
     }
 
-    /// Its stream, in which all work is done when a call returns.
+    /// Its stream, in which all work is done when a call returns that waits.
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
@@ -94,7 +94,8 @@ impl Lane {
     /// The stream, scratch of at least so many bytes, and a vector for a table.
     fn parts(&mut self, scratch_bytes: u64) -> Result<(&Stream, DeviceSlice<'_>, &mut Vec<u8>)> {
         if self.scratch.as_ref().is_none_or(|scratch| scratch.slice().len() < scratch_bytes) {
-            // What is too small goes first.
+            // What is too small goes first, when nothing uses it any more.
+            self.stream.synchronize()?;
             self.scratch = None;
             let room = scratch_bytes.max(64 << 10).next_power_of_two();
             self.scratch = Some(SecretMemory::new(self.stream.device(), room)?);

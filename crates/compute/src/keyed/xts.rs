@@ -51,6 +51,25 @@ impl DeviceXts {
         sectors: Sectors,
         (src, dst): (DeviceSlice<'_>, DeviceSlice<'_>),
     ) -> Result<()> {
+        // SAFETY: the caller's promise; the work is waited for.
+        let enqueued = unsafe { self.enqueue(lane, direction, sectors, (src, dst)) };
+        enqueued.and(lane.stream.synchronize())
+    }
+
+    /// The same as work of the lane's stream, which is not waited for where kernels do it.
+    ///
+    /// # Errors
+    /// As for [`DeviceXts::run`].
+    ///
+    /// # Safety
+    /// As for [`DeviceXts::run`], until the stream has done the work; the lane and the key are there until then.
+    pub unsafe fn enqueue(
+        &self,
+        lane: &mut Lane,
+        direction: Direction,
+        sectors: Sectors,
+        (src, dst): (DeviceSlice<'_>, DeviceSlice<'_>),
+    ) -> Result<()> {
         let tweaks_bytes = sectors.count(src.len())? * TWEAK_BYTES;
         let Some(module) = &self.module else {
             return through_host(&lane.stream, src, dst, |at, bytes| {
@@ -60,8 +79,12 @@ impl DeviceXts {
         let (stream, scratch, _) = lane.parts(tweaks_bytes)?;
         let tweaks = scratch.part(0, tweaks_bytes)?;
         let operands = Operands { schedules: self.schedules.slice(), tweaks, src, dst };
-        // SAFETY: the caller's promise; the module and the schedules are this key's, and the work is waited for.
-        let launched = unsafe { aes_xts::launch(stream, module, direction, self.size, sectors, operands) };
-        launched.and(stream.synchronize())
+        // SAFETY: the caller's promise; the module and the schedules are this key's, and the scratch is the stream's.
+        unsafe { aes_xts::launch(stream, module, direction, self.size, sectors, operands) }
+    }
+
+    /// Whether kernels do the work, so that [`DeviceXts::enqueue`] returns before it is done.
+    pub fn is_on_device(&self) -> bool {
+        self.module.is_some()
     }
 }

@@ -15,8 +15,8 @@
 //! meanwhile, the segments are read once more through the page cache.
 
 use super::cached::{self, Cached};
-use super::copies::Copies;
-use super::{Engine, LentStream, Streams, drain, enqueue_copies};
+use super::copies::{Copies, Copy};
+use super::{Engine, LentStream, Streams, drain, enqueue_copies, tell_copied};
 use crate::batch::{Numbered, Piece};
 use crate::feed::{Feed, Pace};
 use crate::file::Stamp;
@@ -348,9 +348,14 @@ impl Engine for Mapped {
             return;
         }
         self.job.file.windows.clear();
-        if !self.job.is_stopped() {
-            self.read_again(segments);
+        if self.job.is_stopped() {
+            return;
         }
+        if self.job.follow.is_some() {
+            // What followed the bytes cannot be undone for some of them.
+            return self.job.fail(self.job.error(ErrorKind::Changed, "the file was changed while it was being read"));
+        }
+        self.read_again(segments);
     }
 }
 
@@ -390,6 +395,7 @@ fn enqueue_segment(
             }
             // SAFETY: `used` keeps the window until the stream was drained.
             unsafe { copy.to_device(stream, window.registration.as_ptr()) }
+                .and_then(|()| tell_landed(job, &copy, stream))
                 .map_err(|error| job.device_error(error).at(offset))?;
             job.end_piece(number, bytes);
         }
@@ -399,6 +405,14 @@ fn enqueue_segment(
         at += len;
     }
     Ok(())
+}
+
+/// Tells whoever follows the job's bytes of a copy that was enqueued last.
+fn tell_landed(job: &Job, copy: &Copy<'_>, stream: &LentStream) -> bifolio_device::Result<()> {
+    if job.follow.is_none() {
+        return Ok(());
+    }
+    tell_copied(job, std::slice::from_ref(copy), &stream.record()?)
 }
 
 /// The kept window at an offset, or a new one; kept if the budget allows, else for this request.

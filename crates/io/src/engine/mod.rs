@@ -131,7 +131,16 @@ unsafe fn enqueue_copies(job: &Job, stream: &LentStream, slot: &mut Slot, pieces
         _ => copies.iter().try_for_each(|copy| unsafe { copy.to_device(stream, slot.buffer().as_ptr()) }),
     }
     .and_then(|()| stream.record())
+    .and_then(|event| tell_copied(job, &copies, &event).map(|()| event))
     .map_err(name)
+}
+
+/// Tells whoever follows the job's bytes of copies, behind which the event is.
+fn tell_copied(job: &Job, copies: &[Copy<'_>], event: &Event) -> Result<()> {
+    let Some(follow) = &job.follow else { return Ok(()) };
+    // Rows span what others bring.
+    let whole = copies.iter().filter(|copy| copy.rows.count == 1);
+    whole.into_iter().try_for_each(|copy| follow.copied(copy.place, event))
 }
 
 /// Copies what pieces of a file are to become from device memory into a slot, or a part of one, that

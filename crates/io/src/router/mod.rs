@@ -14,7 +14,7 @@ mod striped;
 mod submit;
 mod write;
 
-pub use options::{EngineChoice, ReadOptions, RouterOptions};
+pub use options::{EngineChoice, Follow, ReadOptions, RouterOptions};
 pub use ordered::OrderedReader;
 pub(crate) use read::clamp;
 pub use report::{ReadReport, ResidencyReport, SegmentReport};

@@ -3,6 +3,7 @@
 use crate::job::Cancel;
 use crate::storage::{OsStorage, Storage};
 use crate::{Costs, EngineKind, P2pDriver};
+use bifolio_device::{DeviceSlice, Event};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -98,4 +99,21 @@ pub struct ReadOptions {
     pub cancel: Cancel,
     /// Counts bytes on their way to the device while the request runs.
     pub progress: Arc<AtomicU64>,
+    /// Works on bytes as they land. Of a request of one range, that is.
+    pub follow: Option<Arc<dyn Follow>>,
+}
+
+/// Work that follows the bytes of a request to a device, while others are still on their way.
+pub trait Follow: Send + Sync + std::fmt::Debug {
+    /// A run of the request begins. It is a second one where the first could not go on, and brings all bytes again: what
+    /// was done with those of the first must be over when this returns.
+    fn begin(&self);
+
+    /// The bytes of `place`, a part of the destination, will be there when `event` is done. Any thread calls this, once
+    /// for each byte of a run at most: some bytes come by ways that have no events, and are there when the request
+    /// ends.
+    ///
+    /// # Errors
+    /// They end the request.
+    fn copied(&self, place: DeviceSlice<'_>, event: &Event) -> bifolio_device::Result<()>;
 }

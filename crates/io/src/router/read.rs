@@ -136,6 +136,10 @@ impl Router {
                 file.refuse_direct(error.to_string());
                 self.run(file, stamp, range, placement, destination, options, started)
             }
+            // Its windows are gone, and what changed comes through the page cache.
+            Err(error) if error.kind() == ErrorKind::Changed => {
+                self.run(file, file.stamp()?, range, placement, destination, options, started)
+            }
             outcome => outcome,
         }
     }
@@ -193,7 +197,8 @@ impl Router {
     ) -> Arc<Job> {
         let (cancel, progress) = (options.cancel.clone(), Arc::clone(&options.progress));
         let kernels = if placement.is_scattered() { self.kernels() } else { None };
-        let order = Order { stamp, placement, destination, kernels, cancel, progress, together };
+        let follow = options.follow.clone();
+        let order = Order { stamp, placement, destination, kernels, cancel, progress, follow, together };
         Arc::new(Job::new(file, &self.pool, &self.storage, &self.device, order))
     }
 

@@ -323,6 +323,7 @@ impl Router {
                 kernels: None,
                 cancel,
                 progress,
+                follow: None,
                 together: together.clone(),
             };
             let job = Arc::new(Job::new(file, &self.pool, &self.storage, &self.device, order));

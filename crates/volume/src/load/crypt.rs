@@ -1,5 +1,6 @@
 //! Encrypted volumes: ciphertext crosses the link, and is decrypted where it lands.
 
+use super::follow::Decryption;
 use super::{Loader, in_parts};
 use crate::{BlockDevice, Error, Result};
 use bifolio_compute::keyed::{DeviceXts, PerDevice, SecretMemory};
@@ -14,12 +15,13 @@ use zeroize::Zeroizing;
 /// The boundary that kernels want.
 const WORD_BYTES: u64 = 16;
 
-/// The cipher of a volume, as devices need it: a key, and on each device that was used a copy of it.
+/// The cipher of a volume, as devices need it: a key, and on each device that was used a copy of it. Clones share them.
+#[derive(Clone)]
 pub(crate) struct Cipher {
-    key: Zeroizing<Vec<u8>>,
+    key: Arc<Zeroizing<Vec<u8>>>,
     /// The first sector of the data.
     first: Sectors,
-    on_devices: PerDevice<DeviceXts>,
+    on_devices: Arc<PerDevice<DeviceXts>>,
 }
 
 impl fmt::Debug for Cipher {
@@ -31,12 +33,17 @@ impl fmt::Debug for Cipher {
 impl Cipher {
     /// The data begins with the sector that `first` names.
     pub(crate) fn new(key: Zeroizing<Vec<u8>>, first: Sectors) -> Self {
-        Self { key, first, on_devices: PerDevice::default() }
+        Self { key: Arc::new(key), first, on_devices: Arc::default() }
     }
 
     /// The key itself.
     pub(crate) fn key(&self) -> &Zeroizing<Vec<u8>> {
         &self.key
+    }
+
+    /// Bytes of a sector.
+    fn sector_bytes(&self) -> u64 {
+        u64::from(self.first.bytes)
     }
 
     /// The sectors from an offset in the data on, which is rounded down to one.
@@ -60,9 +67,12 @@ pub(crate) fn load_encrypted(
     destination: DeviceSlice<'_>,
 ) -> Result<()> {
     let xts = cipher.on(loader)?;
-    let sector = u64::from(cipher.first.bytes);
     let run = Run { below, data_at, cipher, xts: &xts, loader };
-    in_parts(&(offset..offset + destination.len()), sector, &|part| {
+    let range = offset..offset + destination.len();
+    if Decryption::pays(destination.len()) && run.followed(&range, destination)? {
+        return Ok(());
+    }
+    in_parts(&range, cipher.sector_bytes(), &|part| {
         loader.check_cancel(&below.name())?;
         let place =
             destination.part(part.start - offset, part.end - part.start).map_err(|error| loader.failed(error))?;
@@ -74,36 +84,73 @@ struct Run<'a> {
     below: &'a dyn BlockDevice,
     data_at: u64,
     cipher: &'a Cipher,
-    xts: &'a DeviceXts,
+    xts: &'a Arc<DeviceXts>,
     loader: &'a Loader,
 }
 
 impl Run<'_> {
+    /// All of a range by one request with its decryption behind it, if there is such a way; whether there was.
+    fn followed(&self, range: &Range<u64>, place: DeviceSlice<'_>) -> Result<bool> {
+        if !self.xts.is_on_device() {
+            return Ok(false);
+        }
+        self.cut(range, place, &|inner, middle| {
+            let decryption = Decryption::new(self.loader, (self.xts, self.cipher), inner.start, middle)?;
+            let follow = decryption.follow();
+            if !self.below.load_followed(self.loader, self.data_at + inner.start, middle, &follow)? {
+                return Ok(false);
+            }
+            for rest in decryption.finish()? {
+                let memory = middle.part(rest.start, rest.end - rest.start).map_err(|error| self.failed(error))?;
+                self.decrypt(&(inner.start + rest.start..inner.start + rest.end), memory)?;
+            }
+            Ok(true)
+        })
+    }
+
     /// One part: its whole sectors in place, and the sectors that it begins and ends in by way of others.
     fn part(&self, part: &Range<u64>, place: DeviceSlice<'_>) -> Result<()> {
-        let sector = u64::from(self.cipher.first.bytes);
-        let inner = part.start.next_multiple_of(sector)..part.end / sector * sector;
-        let lead = inner.start - part.start;
-        if inner.start >= inner.end || !place.ptr().offset_by(lead).0.is_multiple_of(WORD_BYTES) {
-            return self.apart(part, place);
-        }
-        let slice = |range: &Range<u64>| {
-            place.part(range.start - part.start, range.end - range.start).map_err(|error| self.failed(error))
-        };
-        let middle = slice(&inner)?;
-        self.below.load(self.loader, self.data_at + inner.start, middle)?;
-        self.decrypt(&inner, middle)?;
-        for edge in [part.start..inner.start, inner.end..part.end] {
-            if !edge.is_empty() {
-                self.apart(&edge, slice(&edge)?)?;
-            }
+        let done = self.cut(part, place, &|inner, middle| {
+            self.below.load(self.loader, self.data_at + inner.start, middle)?;
+            self.decrypt(&inner, middle).map(|()| true)
+        })?;
+        if !done {
+            self.apart(part, place)?;
         }
         Ok(())
     }
 
+    /// Has the whole sectors of a range done in place by `work`, and then those that it begins and ends in apart. Says
+    /// whether it was done: not where there are none, where kernels do not like the place, or where `work` says no.
+    fn cut(
+        &self,
+        range: &Range<u64>,
+        place: DeviceSlice<'_>,
+        work: &dyn Fn(Range<u64>, DeviceSlice<'_>) -> Result<bool>,
+    ) -> Result<bool> {
+        let sector = self.cipher.sector_bytes();
+        let inner = range.start.next_multiple_of(sector)..range.end / sector * sector;
+        let lead = inner.start - range.start;
+        if inner.start >= inner.end || !place.ptr().offset_by(lead).0.is_multiple_of(WORD_BYTES) {
+            return Ok(false);
+        }
+        let slice = |part: &Range<u64>| {
+            place.part(part.start - range.start, part.end - part.start).map_err(|error| self.failed(error))
+        };
+        if !work(inner.clone(), slice(&inner)?)? {
+            return Ok(false);
+        }
+        for edge in [range.start..inner.start, inner.end..range.end] {
+            if !edge.is_empty() {
+                self.apart(&edge, slice(&edge)?)?;
+            }
+        }
+        Ok(true)
+    }
+
     /// A range that begins or ends inside a sector, or whose place kernels do not like.
     fn apart(&self, range: &Range<u64>, place: DeviceSlice<'_>) -> Result<()> {
-        let sector = u64::from(self.cipher.first.bytes);
+        let sector = self.cipher.sector_bytes();
         let whole = range.start / sector * sector..range.end.next_multiple_of(sector);
         // What is decrypted beyond the range is nobody's, and cleared.
         let memory = SecretMemory::new(self.loader.device(), whole.end - whole.start);

@@ -7,13 +7,15 @@
 //!       md        members at the same time, each chunk to its place; what is lost is computed there
 //! ```
 //!
-//! Long requests are cut into parts, and a few threads take one part after the other: while one part is
+//! An encrypted file comes by one request of the router, and what lands is decrypted behind it by a stream of its own
+//! (`follow`). Other long requests are cut into parts, and a few threads take one part after the other: while one part is
 //! decrypted or recovered, others are on their way over the link. So of the computation only that of the
 //! last part is seen. A thread's part is whole when it takes the next.
 //!
 //! Plaintext and recovered data exist in device memory only, except on devices whose kernels do not work.
 
 mod crypt;
+mod follow;
 mod stripes;
 #[cfg(test)]
 mod tests;
@@ -71,14 +73,16 @@ impl Loader {
     /// # Errors
     /// `Device` if none can be made, and those of `work`.
     pub fn with_lane<T>(&self, work: impl FnOnce(&mut Lane) -> Result<T>) -> Result<T> {
-        let idle = self.lock().pop();
-        let mut lane = match idle {
-            Some(lane) => lane,
-            None => Lane::new(self.device()).map_err(|error| self.failed(error))?,
-        };
+        let mut lane = self.take_lane()?;
         let outcome = work(&mut lane);
         self.lock().push(lane);
         outcome
+    }
+
+    /// An idle lane, or a new one.
+    fn take_lane(&self) -> Result<Lane> {
+        let idle = self.lock().pop();
+        idle.map_or_else(|| Lane::new(self.device()).map_err(|error| self.failed(error)), Ok)
     }
 
     /// Lends device memory of at least so many bytes to `work`, with whatever is in it: for what is no secret.

@@ -3,9 +3,10 @@
 use super::{Cipher, Loader, Stripes, load_encrypted, load_stripes};
 use crate::faults::FaultyDevice;
 use crate::{BlockDevice, FileDevice};
+use bifolio_compute::cpu;
 use bifolio_compute::keyed::DeviceRaid6;
 use bifolio_device::{Device, DeviceChoice, discover, open};
-use bifolio_io::{ReadOptions, Router, RouterOptions};
+use bifolio_io::{EngineChoice, EngineKind, ReadOptions, Router, RouterOptions};
 use bifolio_kernels::aes::Direction;
 use bifolio_kernels::aes_xts::{self, IvUnit, Sectors};
 use bifolio_kernels::known_answer::Draw;
@@ -65,6 +66,38 @@ fn an_encrypted_range_is_decrypted_wherever_it_begins_and_lands() {
                     load_encrypted(below, &cipher, &loader, range.start as u64, place).unwrap();
                 });
                 assert!(seen == plain[range.clone()], "{}: {range:?} to {shift}", loader.device().id());
+            }
+        }
+    }
+}
+
+/// Long enough for decryption to follow the bytes, where kernels do it.
+#[test]
+fn a_long_encrypted_range_is_decrypted_whichever_way_its_bytes_come() {
+    let mut draw = Draw::afresh();
+    let (data_at, sector) = (8192_usize, [512, 4096][draw.below(2) as usize]);
+    let (key, plain) = (draw.bytes(64), draw.bytes((50 << 20) + 4096));
+    let first = Sectors { bytes: sector, first_iv: 0, iv_unit: IvUnit::Bytes512 };
+    let mut image = [vec![7; data_at], plain.clone()].concat();
+    cpu::Xts::new(&key).unwrap().encrypt(first, &mut image[data_at..]).unwrap();
+    let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    std::fs::write(file.path(), &image).unwrap();
+    for loader in loaders() {
+        for engine in
+            [EngineChoice::Auto, EngineChoice::Only(EngineKind::Cached), EngineChoice::Only(EngineKind::Direct)]
+        {
+            let options = ReadOptions { engine, ..ReadOptions::default() };
+            let loader = Loader::new(Arc::clone(&loader.router), options);
+            let below = FileDevice::open(file.path(), false).unwrap();
+            let cipher = Cipher::new(Zeroizing::new(key.clone()), first);
+            let (from, to) = (draw.below(9 << 20) as usize, plain.len() - draw.below(9 << 20) as usize);
+            // The second and the third time it may come from registered pages.
+            for range in [0..plain.len(), 0..plain.len(), 0..plain.len(), from..to, 4096..33 << 20] {
+                let place_shift = (range.start as u64).wrapping_neg() % 16;
+                let seen = loaded(&loader, range.len() as u64, place_shift, |place| {
+                    load_encrypted((&below, data_at as u64), &cipher, &loader, range.start as u64, place).unwrap();
+                });
+                assert!(seen == plain[range.clone()], "{} by {engine}: {range:?}", loader.device().id());
             }
         }
     }
