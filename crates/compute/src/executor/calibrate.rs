@@ -36,7 +36,7 @@ pub(crate) fn measure<S: Service>(shared: &Arc<Shared>, handle: &Handle<S>) {
 
 fn measure_path<S: Service>(shared: &Arc<Shared>, caller: &Caller, handle: &Handle<S>, path: Path, route: Route) {
     let mut expected = Duration::ZERO;
-    let mut found = vec![];
+    let mut found: Vec<(u64, f32)> = vec![];
     for bytes in SIZES {
         if expected > RUN_MAX || path == Path::Device && handle.kind().is_off().is_some() {
             break;
@@ -44,16 +44,16 @@ fn measure_path<S: Service>(shared: &Arc<Shared>, caller: &Caller, handle: &Hand
         let (params, input) = handle.service().sample(bytes);
         let step = handle.step(params);
         let len = input.len() as u64;
+        if found.last().is_some_and(|(last, _)| len <= *last) {
+            // A stripe is a stripe, however little is asked for.
+            continue;
+        }
         let Some(best) = best_of(shared, caller, &step, input, path, route) else { break };
-        found.push((len, best));
+        found.push((len, best.as_nanos() as f32));
         expected = best * 16;
     }
     // The runs were observed like any, the first and slowest of each size too: only the best of them stay.
-    let curve = handle.kind().curve(path, route);
-    curve.clear();
-    for (len, best) in found {
-        curve.set(len, best.as_nanos() as f32);
-    }
+    handle.kind().curve(path, route).draw(&found);
 }
 
 /// The best time of a few runs; none where one failed or took another path.
@@ -115,14 +115,13 @@ pub(crate) fn sum(kind: &Kind, steps: &[Step]) {
     for path in [Path::Cpu, Path::Device] {
         for route in Route::ALL {
             let further = if path == Path::Cpu { route } else { Route::DeviceToDevice };
-            for log in 12..=24 {
-                let bytes = 1_u64 << log;
+            let total = |bytes| {
                 let ns =
                     |(i, step): (usize, &Step)| step.kind().curve(path, if i == 0 { route } else { further }).at(bytes);
-                if let Some(total) = steps.iter().enumerate().map(ns).sum::<Option<f32>>() {
-                    kind.curve(path, route).set(bytes, total);
-                }
-            }
+                Some((bytes, steps.iter().enumerate().map(ns).sum::<Option<f32>>()?))
+            };
+            let sums: Vec<_> = (12..=24).filter_map(|log| total(1_u64 << log)).collect();
+            kind.curve(path, route).draw(&sums);
         }
     }
 }

@@ -94,7 +94,7 @@ impl Caller {
     pub fn submit(&self, request: Request) -> Result<Pending, Box<Refused>> {
         let cancelled = Arc::new(AtomicBool::new(false));
         let (promise, pending) = promise(&cancelled);
-        self.enqueue(request, promise, cancelled, false).map(|()| pending)
+        self.enqueue(request, promise, cancelled, false).map(|_| pending)
     }
 
     /// The same with a function that is called at the end, by the thread that ends the request. It keeps that
@@ -107,7 +107,7 @@ impl Caller {
         request: Request,
         callback: impl FnOnce(Outcome) + Send + 'static,
     ) -> Result<(), Box<Refused>> {
-        self.enqueue(request, Promise::Callback(Box::new(callback)), Arc::default(), false)
+        self.enqueue(request, Promise::Callback(Box::new(callback)), Arc::default(), false).map(drop)
     }
 
     /// Computes a request and waits for it: on this thread, if the CPU is the right one for it and it is small.
@@ -115,7 +115,13 @@ impl Caller {
         let cancelled = Arc::new(AtomicBool::new(false));
         let (promise, pending) = promise(&cancelled);
         match self.enqueue(request, promise, cancelled, true) {
-            Ok(()) => pending.wait(),
+            Ok(queued) => {
+                let outcome = pending.wait();
+                if let Some(job) = queued {
+                    job.learn_from_caller();
+                }
+                outcome
+            }
             Err(refused) => {
                 let Request { source, destination, .. } = refused.request;
                 Outcome { source: Some(source), destination, result: Err(refused.error) }
@@ -123,13 +129,14 @@ impl Caller {
         }
     }
 
+    /// Computes a request on this thread, or queues it: then as the job that is returned.
     fn enqueue(
         &self,
         mut request: Request,
         promise: Promise,
         cancelled: Arc<AtomicBool>,
         is_urgent: bool,
-    ) -> Result<(), Box<Refused>> {
+    ) -> Result<Option<Arc<Job>>, Box<Refused>> {
         let shared = &*self.shared;
         let checked = match self.check(&mut request) {
             Ok(checked) => checked,
@@ -162,6 +169,7 @@ impl Caller {
             output,
             results,
             expected_ns,
+            was_alone: shared.is_idle(path),
             cancelled,
             promise,
         };
@@ -171,10 +179,10 @@ impl Caller {
         let parts: Vec<Part> = cuts.into_iter().map(part).collect();
         if may_compute && path == Path::Cpu {
             self.compute(&job, parts);
-        } else {
-            shared.enqueue(parts, self.in_order);
+            return Ok(None);
         }
-        Ok(())
+        shared.enqueue(parts, self.in_order);
+        Ok(Some(job))
     }
 
     /// Computes a job's parts on this thread.

@@ -84,7 +84,12 @@ impl Curve {
         if waiting == 0 {
             return self.at(bytes);
         }
-        Some((self.at(waiting + bytes)? - self.at(waiting)?).max(1.0))
+        let points = self.snapshot();
+        let added = estimate(&points, waiting + bytes)? - estimate(&points, waiting)?;
+        // Where the curve is not what it should be, at least its share of the best rate that was ever seen.
+        let known = points.iter().enumerate().filter(|(_, ns)| **ns > 0.0);
+        let least = known.map(|(at, ns)| ns / size(at)).fold(f32::INFINITY, f32::min);
+        Some(added.max(bytes as f32 * least))
     }
 
     /// Learns from work that is over.
@@ -104,15 +109,26 @@ impl Curve {
         }
     }
 
-    /// Forgets everything.
-    pub(crate) fn clear(&self) {
-        (0..POINTS).for_each(|at| self.store(at, 0.0));
-    }
-
-    /// Sets a point to what was measured.
-    pub(crate) fn set(&self, bytes: u64, ns: f32) {
-        let (at, _) = locate(bytes);
-        self.store(at, ns.max(1.0) * size(at) / bytes.max(256) as f32);
+    /// Goes through what was measured by straight lines, and forgets all else. Every size is larger than the one before.
+    pub(crate) fn draw(&self, measured: &[(u64, f32)]) {
+        debug_assert!(measured.is_sorted_by(|one, next| one.0 < next.0), "no line goes through two times of one size");
+        let drawn = |at: usize| -> Option<f32> {
+            let ([(first, first_ns), ..], [.., (last, last_ns)]) = (measured, measured) else { return None };
+            let bytes = size(at) as u64;
+            if bytes > *last || bytes * 2 <= *first {
+                return None;
+            }
+            let Some(pair) = measured.windows(2).find(|pair| bytes <= pair[1].0) else {
+                // There is one only: it is all fixed cost up to its size.
+                return Some(*last_ns);
+            };
+            let [(low, low_ns), (high, high_ns)] = pair else { return None };
+            let way = (bytes as f32 - *low as f32) / (*high as f32 - *low as f32);
+            let ns = low_ns + way * (high_ns - low_ns);
+            // What is a little smaller than the first takes at least its share of it.
+            Some(if bytes < *first { ns.max(first_ns * bytes as f32 / *first as f32) } else { ns })
+        };
+        (0..POINTS).for_each(|at| self.store(at, drawn(at).unwrap_or(0.0)));
     }
 
     /// Nanoseconds at all points, 0 where nothing is known.
@@ -194,10 +210,43 @@ mod tests {
             fixed in 1000.0_f32..1e6, waiting in 4096_u64..1 << 20, bytes in 4096_u64..1 << 20,
         ) {
             let curve = Curve::default();
-            (0..POINTS).for_each(|at| curve.set(size(at) as u64, fixed + size(at)));
+            curve.draw(&(0..POINTS).map(|at| (size(at) as u64, fixed + size(at))).collect::<Vec<_>>());
             let (joins, drawn) = (curve.joining(waiting, bytes).unwrap(), bytes as f32);
             prop_assert!((joins / drawn - 1.0).abs() < 0.1, "{joins} instead of {drawn}");
             prop_assert!(curve.joining(0, bytes).unwrap() >= fixed);
+        }
+
+        #[test]
+        fn what_was_measured_is_drawn_whatever_sizes_it_had(
+            fixed in 1.0_f32..1e6, per_byte in 0.01_f32..10.0, mut sizes in proptest::collection::vec(1000_u64..1 << 24, 2..6),
+        ) {
+            sizes.sort_unstable();
+            sizes.dedup();
+            let of = |bytes: u64| fixed + per_byte * bytes as f32;
+            let curve = Curve::default();
+            curve.observe(1 << 26, 1.0);
+            curve.draw(&sizes.iter().map(|bytes| (*bytes, of(*bytes))).collect::<Vec<_>>());
+            let last = *sizes.last().unwrap();
+            for bytes in sizes {
+                let found = curve.at(bytes).unwrap();
+                // Behind the last power of two the rate is kept: up to twice the fixed cost.
+                let most = if bytes.next_power_of_two() > last { 2.0 } else { 1.01 };
+                prop_assert!((0.99..most).contains(&(found / of(bytes))), "{found} instead of {} at {bytes}", of(bytes));
+            }
+        }
+
+        #[test]
+        fn joining_never_costs_nothing(
+            seen in proptest::collection::vec((256_u64..1 << 24, 100.0_f32..1e6), 1..20),
+            waiting in 1_u64..1 << 20, bytes in 4096_u64..1 << 20,
+        ) {
+            let curve = Curve::default();
+            for (bytes, ns) in seen {
+                curve.observe(bytes, ns);
+            }
+            let points = curve.snapshot();
+            let best = (0..POINTS).filter(|at| points[*at] > 0.0).map(|at| points[at] / size(at)).fold(1e9, f32::min);
+            prop_assert!(curve.joining(waiting, bytes).unwrap() >= 0.99 * best * bytes as f32);
         }
 
         #[test]

@@ -5,7 +5,7 @@ use super::caller::{Caller, Request, borrowed};
 use super::choice::{Choice, Path};
 use super::kind::{Kind, Route};
 use crate::memory::{HostMemory, Memory};
-use crate::service::{Data, Service, Step};
+use crate::service::{Data, Service, Shape, Step};
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::time::Instant;
@@ -50,29 +50,60 @@ impl<S: Service> Handle<S> {
     ///
     /// # Errors
     /// Those of the request. What is in the output then is of no use, but it is no plaintext of a wrong message.
+    // Inlined, as every instruction between two of the smallest requests keeps them from overlapping in the processor.
+    #[inline]
     pub fn run(&self, params: &S::Params, data: Data<'_>, results: &mut [u8]) -> Result<()> {
         let bytes = data.input().len() as u64;
+        let has_room = match self.service.shape(params, bytes) {
+            Ok(shape) => {
+                let (written, there) = (shape.output.bytes(bytes), data.output_len() as u64);
+                let fits = there == written || written == 0 && matches!(data, Data::InPlace(_));
+                fits && results.len() as u64 == shape.results
+            }
+            Err(_) => false,
+        };
+        if !has_room {
+            return Err(self.no_room(params, &data, results.len() as u64));
+        }
+        let is_settled = self.kind.is_settled(bytes);
+        if is_settled && !self.kind.count_inline(bytes) {
+            return self.service.on_cpu(params, data, results).map_err(|error| error.of(self.kind.name()));
+        }
+        self.run_chosen(params, data, results, is_settled)
+    }
+
+    /// Why data is not what a request needs.
+    #[cold]
+    fn no_room(&self, params: &S::Params, data: &Data<'_>, results: u64) -> Error {
+        let bytes = data.input().len() as u64;
+        let error = match self.service.shape(params, bytes) {
+            Ok(Shape { output, results: found }) if found == results => {
+                let (written, there) = (output.bytes(bytes), data.output_len());
+                Error::bad(format!("{written} bytes are written, and there is room for {there}"))
+            }
+            Ok(Shape { results: found, .. }) => {
+                Error::bad(format!("{found} bytes of results are found, and there is room for {results}"))
+            }
+            Err(error) => error,
+        };
+        error.of(self.kind.name())
+    }
+
+    /// The same for a request that is chosen for, or was counted as one to be timed.
+    #[inline(never)]
+    fn run_chosen(&self, params: &S::Params, data: Data<'_>, results: &mut [u8], is_counted: bool) -> Result<()> {
+        let bytes = data.input().len() as u64;
         let name = |error: Error| error.of(self.kind.name());
-        let shape = self.service.shape(params, bytes).map_err(name)?;
-        let (written, found) = (shape.output.bytes(bytes), shape.results);
-        if data.output_len() as u64 != written && !(written == 0 && matches!(data, Data::InPlace(_))) {
-            let there = data.output_len();
-            return Err(name(Error::bad(format!("{written} bytes are written, and there is room for {there}"))));
-        }
-        if results.len() as u64 != found {
-            let there = results.len();
-            return Err(name(Error::bad(format!("{found} bytes of results are found, and there is room for {there}"))));
-        }
         let mut is_trial = false;
-        if !self.kind.is_settled(bytes) {
+        if !is_counted {
             let (chosen, stays) = self.choose(bytes);
             if !stays {
                 return self.submit(params, data, results, chosen);
             }
             is_trial = chosen.is_trial;
-        }
-        if !self.kind.count_inline(bytes) && !is_trial {
-            return self.service.on_cpu(params, data, results).map_err(name);
+            if !self.kind.count_inline(bytes) && !is_trial {
+                return self.service.on_cpu(params, data, results).map_err(name);
+            }
         }
         self.kind.settle(None);
         let begin = Instant::now();

@@ -44,6 +44,10 @@ pub(crate) struct Job {
     left: AtomicUsize,
     /// Whether a part shared a batch with other jobs: then its time says nothing about it alone.
     pub(crate) was_merged: AtomicBool,
+    /// Nothing else was on its path when it came.
+    was_alone: bool,
+    /// Nor when it was over, so that its caller, who waits, can tell what such a job takes.
+    pub(crate) tells_time: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -70,6 +74,7 @@ pub(crate) struct Order {
     pub(crate) output: Output,
     pub(crate) results: Vec<u64>,
     pub(crate) expected_ns: u64,
+    pub(crate) was_alone: bool,
     pub(crate) cancelled: Arc<AtomicBool>,
     pub(crate) promise: Promise,
 }
@@ -110,6 +115,8 @@ impl Job {
             parts,
             left: AtomicUsize::new(parts),
             was_merged: AtomicBool::new(false),
+            was_alone: order.was_alone,
+            tells_time: AtomicBool::new(false),
             state: Mutex::new(state),
         })
     }
@@ -135,6 +142,26 @@ impl Job {
 
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// Notes that it is over, and whether others are on its path. A job beside others takes longer than it would alone,
+    /// which is what the curves are about.
+    pub(crate) fn learn(&self, ran_ns: f32, is_alone: bool) {
+        if !is_alone || self.was_merged.load(Ordering::Relaxed) {
+            return;
+        }
+        if !self.is_urgent {
+            self.kind.curve(self.path, self.route).observe(self.bytes, ran_ns);
+        } else if self.was_alone {
+            self.tells_time.store(true, Ordering::Release);
+        }
+    }
+
+    /// What it took, as its caller sees it who waited: with waking up the one who computes, and the caller.
+    pub(crate) fn learn_from_caller(&self) {
+        if self.tells_time.load(Ordering::Acquire) {
+            self.kind.curve(self.path, self.route).observe(self.bytes, self.submitted.elapsed().as_nanos() as f32);
+        }
     }
 
     /// Notes that a part begins; how long it has waited, in nanoseconds.

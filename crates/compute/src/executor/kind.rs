@@ -2,6 +2,7 @@
 
 use super::choice::{Path, TRIAL_PAUSE};
 use super::curve::Curve;
+use super::tally::Tallies;
 use serde::Serialize;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,12 +43,13 @@ pub(crate) struct Kind {
     curves: [[Curve; 4]; 2],
     /// Why the device no longer does it, or never did.
     off: OnceLock<String>,
-    /// Requests in the upper 24 bits and their bytes in the lower 40: those that their callers' threads computed,
-    /// counted by one addition because the smallest take 50 ns.
-    inline: AtomicU64,
+    /// Requests that their callers' threads computed.
+    inline: Tallies,
     counts: Counts,
     /// Inline requests of this size need no new choice for a while.
     settled_bytes: AtomicU64,
+    /// Choices for requests that are not inline.
+    ticks: AtomicU64,
     born: Instant,
     /// Nanoseconds after its birth before which no path is tried.
     next_trial_ns: AtomicU64,
@@ -55,16 +57,14 @@ pub(crate) struct Kind {
     waiting_bytes: [AtomicU64; 4],
 }
 
-const INLINE_SHIFT: u32 = 40;
-
-/// One inline request in so many is timed, and the next one chosen for anew: a clock and a choice cost as much as
-/// the smallest request may. The turn is such that trials, which have theirs at the end of 64, are not missed.
-const TIME_EVERY: u64 = 32;
+/// One inline request of a thread in so many is timed, and the next one chosen for anew: a clock and a choice cost
+/// twice as much as the smallest request. The turn is such that trials, which have theirs at the end of 64, are not
+/// missed.
+const TIME_EVERY: u64 = 256;
 
 #[derive(Debug, Default)]
 struct Counts {
     requests: AtomicU64,
-    inline: AtomicU64,
     split: AtomicU64,
     parts: AtomicU64,
     batches: AtomicU64,
@@ -118,11 +118,11 @@ pub struct ServiceStatistics {
 
 impl Kind {
     pub(crate) fn new(name: &'static str) -> Self {
-        let (inline, counts) = (AtomicU64::new(0), Counts::default());
+        let (inline, counts) = (Tallies::default(), Counts::default());
         let (curves, waiting_bytes) = Default::default();
-        let [settled_bytes, next_trial_ns] = [u64::MAX, 0].map(AtomicU64::new);
+        let [settled_bytes, ticks, next_trial_ns] = [u64::MAX, 0, 0].map(AtomicU64::new);
         let (off, born) = (OnceLock::new(), Instant::now());
-        Self { name, curves, off, inline, counts, settled_bytes, born, next_trial_ns, waiting_bytes }
+        Self { name, curves, off, inline, counts, settled_bytes, ticks, born, next_trial_ns, waiting_bytes }
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -153,6 +153,11 @@ impl Kind {
         self.next_trial_ns.store(self.born.elapsed().as_nanos() as u64 + pause, Ordering::Relaxed);
     }
 
+    /// The number of a choice.
+    pub(crate) fn tick(&self) -> u64 {
+        self.ticks.fetch_add(1, Ordering::Relaxed)
+    }
+
     pub(crate) fn add_waiting(&self, route: Route, bytes: u64) {
         self.waiting_bytes[route as usize].fetch_add(bytes, Ordering::Relaxed);
     }
@@ -172,13 +177,7 @@ impl Kind {
 
     /// Counts a request on its caller's thread; whether it shall be timed.
     pub(crate) fn count_inline(&self, bytes: u64) -> bool {
-        let entry = (1 << INLINE_SHIFT) | bytes.min((1 << INLINE_SHIFT) - 1);
-        let before = self.inline.fetch_add(entry, Ordering::Relaxed);
-        let requests = before >> INLINE_SHIFT;
-        if requests >= 1 << 16 || before & ((1 << INLINE_SHIFT) - 1) >= 1 << 38 {
-            self.fold_inline();
-        }
-        requests % TIME_EVERY == TIME_EVERY - 2
+        self.inline.count(bytes) % TIME_EVERY == TIME_EVERY - 2
     }
 
     /// Whether requests of so many bytes are for their callers' threads, as it was chosen a moment ago.
@@ -191,15 +190,9 @@ impl Kind {
         self.settled_bytes.store(bytes.unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Requests counted inline, modulo something: it only has to go on.
+    /// Requests that this thread has counted inline.
     pub(crate) fn inline_count(&self) -> u64 {
-        self.inline.load(Ordering::Relaxed) >> INLINE_SHIFT
-    }
-
-    fn fold_inline(&self) {
-        let packed = self.inline.swap(0, Ordering::Relaxed);
-        self.counts.inline.fetch_add(packed >> INLINE_SHIFT, Ordering::Relaxed);
-        self.counts.cpu_bytes.fetch_add(packed & ((1 << INLINE_SHIFT) - 1), Ordering::Relaxed);
+        self.inline.of_this_thread()
     }
 
     pub(crate) fn count_parts(&self, path: Path, bytes: u64, waited_ns: u64, ran_ns: u64) {
@@ -236,10 +229,10 @@ impl Kind {
     }
 
     pub(crate) fn statistics(&self) -> ServiceStatistics {
-        self.fold_inline();
+        let (inline, inline_bytes) = self.inline.sum();
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let counts = &self.counts;
-        let (batches, inline) = (read(&counts.batches), read(&counts.inline));
+        let batches = read(&counts.batches);
         ServiceStatistics {
             service: self.name.to_owned(),
             requests: read(&counts.requests) + inline,
@@ -249,7 +242,7 @@ impl Kind {
             merged: read(&counts.merged),
             batches,
             batch_parts_mean: read(&counts.batched) as f64 / batches.max(1) as f64,
-            cpu_bytes: read(&counts.cpu_bytes),
+            cpu_bytes: read(&counts.cpu_bytes) + inline_bytes,
             device_bytes: read(&counts.device_bytes),
             waiting_s: read(&counts.waiting_ns) as f64 / 1e9,
             running_s: read(&counts.running_ns) as f64 / 1e9,
@@ -267,11 +260,23 @@ mod tests {
 
     #[test]
     fn inline_requests_are_counted_to_the_last_byte() {
-        let kind = Kind::new("test");
-        let timed = (0..200_000_u64).filter(|i| kind.count_inline(i % 7)).count();
+        let (kind, other) = (Kind::new("test"), Kind::new("other"));
+        let count = || {
+            let timed = (0..50_000_u64).filter(|i| kind.count_inline(i % 7)).count();
+            assert!(timed >= 49_000 / TIME_EVERY as usize);
+            other.count_inline(1);
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(count);
+            }
+        });
+        count();
         let found = kind.statistics();
         assert_eq!((found.requests, found.inline), (200_000, 200_000));
-        assert_eq!(found.cpu_bytes, (0..200_000_u64).map(|i| i % 7).sum::<u64>());
-        assert!(timed >= 199_000 / TIME_EVERY as usize);
+        assert_eq!(found.cpu_bytes, 4 * (0..50_000_u64).map(|i| i % 7).sum::<u64>());
+        assert_eq!(other.statistics().inline, 4);
+        // The threads are gone, and their counts are not.
+        assert_eq!(kind.statistics(), found);
     }
 }

@@ -31,6 +31,7 @@ mod kind;
 mod lane;
 mod layout;
 mod queue;
+mod tally;
 mod worker;
 
 pub use caller::{Caller, Refused, Request};
@@ -128,7 +129,6 @@ pub(crate) struct Shared {
     load: [Load; 2],
     /// What callers compute with on their own threads, while none does.
     idle: Mutex<Vec<Cpu>>,
-    ticks: AtomicU64,
     callers: AtomicU64,
     birth: Birth,
 }
@@ -165,7 +165,6 @@ impl Executor {
             for_callers: Condvar::new(),
             load: Default::default(),
             idle: Mutex::default(),
-            ticks: AtomicU64::new(0),
             callers: AtomicU64::new(0),
             birth: Birth::here(),
             options,
@@ -306,6 +305,11 @@ impl Shared {
         part_ns.is_some_and(|ns| ns * (bytes as f32 / part_bytes as f32) < SHARED_NS_MIN)
     }
 
+    /// Whether nothing is under way on a path.
+    fn is_idle(&self, path: Path) -> bool {
+        self.load[path as usize].jobs.load(Ordering::Relaxed) == 0
+    }
+
     /// Who computes a request; whether somebody waits for it, and computes it if that is the CPU.
     fn choose(&self, kind: &Kind, route: Route, bytes: u64, (is_urgent, by_caller): (bool, bool)) -> Choice {
         // Where nothing is known of the device, the smallest requests wait for nothing else.
@@ -320,7 +324,7 @@ impl Shared {
         let cpu_ns = kind.curve(Path::Cpu, route).at(bytes);
         // What its caller computes is counted by its kind anyway, and small: one counter has to do.
         let is_counted = by_caller && cpu_ns.is_some_and(|cpu_ns| Some(cpu_ns) <= device_ns);
-        let tick = if is_counted { kind.inline_count() } else { self.ticks.fetch_add(1, Ordering::Relaxed) };
+        let tick = if is_counted { kind.inline_count() } else { kind.tick() };
         choose(Outlook {
             cpu_ns,
             device_ns,

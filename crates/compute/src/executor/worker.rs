@@ -105,10 +105,8 @@ pub(crate) fn end(shared: &Shared, part: Part, path: Path, outcome: Result<Found
     let is_good = outcome.is_ok();
     let ran_ns = job.ran_ns();
     let Some(ending) = part.finish(path, outcome) else { return };
-    // A job beside others takes longer than it would alone, which is what the curves are about.
-    let is_alone = shared.load[job.path as usize].jobs.load(Ordering::Relaxed) <= 1;
-    if is_good && path == job.path && is_alone && !job.was_merged.load(Ordering::Relaxed) {
-        job.kind.curve(job.path, job.route).observe(job.bytes, ran_ns);
+    if is_good && path == job.path {
+        job.learn(ran_ns, shared.load[job.path as usize].jobs.load(Ordering::Relaxed) <= 1);
     }
     if job.is_trial {
         job.kind.tried(job.submitted.elapsed().as_nanos() as f32);
