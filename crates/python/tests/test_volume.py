@@ -141,11 +141,14 @@ def test_wrong_use_of_encrypted_files_is_said(vault: Path, tmp_path: Path) -> No
 
 def test_an_encrypted_checkpoint_is_loaded(vault: Path) -> None:
     expected = {"a": numpy.arange(30_000, dtype="float32").reshape(100, 300), "b": numpy.arange(7, dtype="int64")}
-    for place in ["model.safetensors", "shards", "shards/model.safetensors.index.json"]:
-        loaded = load_file(vault / place, "host", key=SECRET)
-        assert loaded.keys() == expected.keys()
-        for name, tensor in expected.items():
-            numpy.testing.assert_array_equal(loaded[name], tensor)
+    for device in ["host", *(["cuda:0"] if gpus() else [])]:
+        for place in ["model.safetensors", "shards", "shards/model.safetensors.index.json"]:
+            loaded = load_file(vault / place, device, key=SECRET)
+            assert loaded.keys() == expected.keys()
+            for name, tensor in expected.items():
+                found = loaded[name]
+                assert device == "host" or found.is_cuda
+                numpy.testing.assert_array_equal(found if device == "host" else found.cpu().numpy(), tensor)
     with safe_open(vault / "model.safetensors", device="host", key=SECRET) as file:
         numpy.testing.assert_array_equal(file.get_slice("a")[10:20], expected["a"][10:20])
         numpy.testing.assert_array_equal(file.get_slice("a")[3:90, 100:250], expected["a"][3:90, 100:250])
