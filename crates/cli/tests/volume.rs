@@ -95,8 +95,11 @@ impl Volumes {
 
     /// Starts an export, and waits until it says where.
     fn export(&self, image: &Path, options: &[&str]) -> Export {
-        let image = text(image);
-        let args = [&["volume", "export", &image, "--key-file", &self.key], options].concat();
+        self.export_of(&[&text(image), "--key-file", &self.key], options)
+    }
+
+    fn export_of(&self, images: &[&str], options: &[&str]) -> Export {
+        let args = [&["volume", "export"], images, options].concat();
         let mut child = self.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -297,6 +300,34 @@ fn nbd_clients_read_and_write_an_export() {
     export.end();
     assert!(!socket.exists());
     assert!(volumes.content(&image) == content);
+}
+
+#[test]
+fn an_array_that_was_exported_is_clean_when_the_server_has_ended() {
+    if !has(&["nbdkit", "nbdcopy", "mdadm"]) {
+        return;
+    }
+    let volumes = Volumes::new();
+    let members: Vec<String> = (0..5).map(|number| volumes.text(&format!("m{number}"))).collect();
+    let members: Vec<&str> = members.iter().map(String::as_str).collect();
+    let create = [&["volume", "create", "raid6"], &members[..], &["--size", "3M", "--chunk", "16K"]].concat();
+    assert!(volumes.place.run(&create).status.success());
+    let state_of = |member: &str| {
+        let said = run("mdadm", &["--examine", member]).stdout;
+        let said = String::from_utf8(said).unwrap();
+        said.lines().find_map(|line| line.trim().strip_prefix("State : ").map(str::to_owned)).unwrap()
+    };
+    let export = volumes.export_of(&members, &["--nbd", &format!("unix:{}", volumes.text("socket"))]);
+    let content = draw(4 * MIB);
+    std::fs::write(volumes.path("new"), &content).unwrap();
+    run("nbdcopy", &["--flush", &volumes.text("new"), &export.place]);
+    assert!(members.iter().all(|member| state_of(member) == "active"), "it is written to");
+    export.end();
+    assert!(members.iter().all(|member| state_of(member) == "clean"));
+    let scrub = volumes.place.run(&[&["volume", "scrub"], &members[..]].concat());
+    assert!(scrub.status.success() && String::from_utf8_lossy(&scrub.stdout).contains(" 0 pieces wrong"), "{scrub:?}");
+    let cat = volumes.place.run(&[&["volume", "cat"], &members[1..4]].concat());
+    assert!(cat.stdout[..content.len()] == content, "any three members have all of it");
 }
 
 #[test]

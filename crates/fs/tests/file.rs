@@ -354,6 +354,32 @@ fn a_full_disk_fails_the_write_and_no_block() {
 }
 
 #[test]
+fn a_cut_that_finds_the_disk_full_keeps_what_was_to_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(_small) = Small::mount(folder.path()) else { return };
+    let options = bifolio_fs::InitOptions { features: Features::DEFAULT, scrypt_log_n: 10 };
+    CipherDir::init(folder.path(), b"x", options).unwrap();
+    let dir = CipherDir::open(folder.path(), &bifolio_fs::Key::Passphrase(b"x")).unwrap();
+    let mut content = noise(10_000, 6);
+    let (file, cipher) = file(&dir, "f", &content);
+    // A hole behind them, of whole blocks; that the file is to end in the midst of one takes room that is not there.
+    file.set_len(204_800).unwrap();
+    content.resize(204_800, 0);
+    let rest = fs::File::create(folder.path().join("rest")).unwrap();
+    while rest.write_at(&[1; 4096], rest.metadata().unwrap().len()).is_ok() {}
+    let error = file.set_len(100_000).unwrap_err();
+    assert_eq!((error.kind(), error.errno()), (ErrorKind::NoSpace, libc::ENOSPC), "{error}");
+    // It is cut behind the block that could not be written.
+    assert!(whole(&file) == content[..102_400]);
+    assert_eq!(fs::metadata(&cipher).unwrap().len(), layout::cipher_len(102_400));
+    drop(rest);
+    fs::remove_file(folder.path().join("rest")).unwrap();
+    file.set_len(100_000).unwrap();
+    content.truncate(100_000);
+    assert!(whole(&file) == content);
+}
+
+#[test]
 fn files_are_found_by_plain_paths_only_and_special_ones_are_not_opened() {
     let (place, dir) = place();
     dir.create_dir(Path::new("folder")).unwrap();
