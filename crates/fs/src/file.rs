@@ -176,6 +176,18 @@ impl CryptFile {
     /// # Errors
     /// As [`write_at`](Self::write_at): the block that is cut is read before.
     pub fn set_len(&self, len: u64) -> Result<()> {
+        self.resize(len, false)
+    }
+
+    /// Makes the file at least so long, as [`set_len`](Self::set_len) does; never cuts it.
+    ///
+    /// # Errors
+    /// As `set_len`.
+    pub fn extend_to(&self, len: u64) -> Result<()> {
+        self.resize(len, true)
+    }
+
+    fn resize(&self, len: u64, only_longer: bool) -> Result<()> {
         if len > PLAIN_BYTES_MAX {
             let error = io::Error::from_raw_os_error(libc::EFBIG);
             return Err(Error::writing(&self.subject, format!("making it {len} bytes long"), error));
@@ -183,6 +195,9 @@ impl CryptFile {
         let mut backing = self.exclusive();
         self.check_writable(&backing)?;
         let old = self.plain_len(&backing)?;
+        if only_longer && len <= old {
+            return Ok(());
+        }
         if len == 0 {
             // Also what is too short to have a header.
             self.truncate(&backing, 0)?;

@@ -42,6 +42,7 @@ enum Step {
     Write { offset: usize, len: usize },
     Read { offset: usize, len: usize },
     SetLen(usize),
+    ExtendTo(usize),
     Reopen,
 }
 
@@ -56,6 +57,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (place_in_file(), place_in_file()).prop_map(|(offset, len)| Step::Write { offset, len: len / 2 }),
         3 => (place_in_file(), place_in_file()).prop_map(|(offset, len)| Step::Read { offset, len }),
         2 => place_in_file().prop_map(Step::SetLen),
+        1 => place_in_file().prop_map(Step::ExtendTo),
         1 => Just(Step::Reopen),
     ]
 }
@@ -87,6 +89,10 @@ proptest! {
                 Step::SetLen(len) => {
                     file.set_len(len as u64).unwrap();
                     oracle.resize(len, 0);
+                }
+                Step::ExtendTo(len) => {
+                    file.extend_to(len as u64).unwrap();
+                    oracle.resize(oracle.len().max(len), 0);
                 }
                 Step::Reopen => {
                     drop(file);

@@ -474,8 +474,8 @@ impl Filesystem for Server {
             let file = self.file(fh)?;
             let end = offset.checked_add(length).ok_or(Failure::Number(libc::EFBIG))?;
             file.reserve(offset, length)?;
-            if mode == 0 && end > file.len()? {
-                file.set_len(end)?;
+            if mode == 0 {
+                file.extend_to(end)?;
             }
             Ok(())
         };
