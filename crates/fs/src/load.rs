@@ -5,14 +5,16 @@
 //! not written. A block of zeroes is a hole, which no tag fits: those that were refused are looked at once more.
 
 use crate::config::CONFIG_NAME;
-use crate::content::layout::{self, HEADER_BYTES, NONCE_BYTES, OVERHEAD_BYTES, PLAIN_BLOCK_BYTES, TAG_BYTES};
+use crate::content::layout::{
+    self, CIPHER_BLOCK_BYTES, HEADER_BYTES, NONCE_BYTES, OVERHEAD_BYTES, PLAIN_BLOCK_BYTES, TAG_BYTES,
+};
 use crate::content::{FileId, is_hole};
 use crate::format::Format;
 use crate::{CipherDir, CryptFile, Key};
-use bifolio_compute::keyed::{DeviceGcm, GcmOperands, SecretMemory};
+use bifolio_compute::keyed::{DeviceGcm, GcmOperands, Lane, SecretMemory};
 use bifolio_device::DeviceSlice;
-use bifolio_kernels::aes_gcm::{Message, Places};
-use bifolio_volume::load::in_parts;
+use bifolio_kernels::aes_gcm::{Blocks, Message, Places};
+use bifolio_volume::load::{FOLLOWED_BYTES_MIN, UNIT_BYTES, Work, in_parts, load_followed};
 use bifolio_volume::{BlockDevice, Error, ErrorKind, FileDevice, Geometry, Loader, Result};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -20,6 +22,12 @@ use std::sync::Arc;
 
 /// The boundary that kernels want.
 const WORD_BYTES: u64 = 16;
+/// Blocks that are decrypted at a time while others are on their way.
+const UNIT_BLOCKS: u64 = UNIT_BYTES / PLAIN_BLOCK_BYTES;
+/// Bytes of what the kernel says of a block.
+const FLAG_BYTES: u64 = 4;
+/// Plain bytes of a request that is followed: the more, the more scratch memory, and the seldomer the link pauses.
+const FOLLOWED_BYTES: u64 = 512 << 20;
 
 /// An encrypted file as a row of plain bytes, for reading. Its size is that of the moment when it was opened.
 #[derive(Debug)]
@@ -122,10 +130,22 @@ impl BlockDevice for LoadableFile {
             .get(loader.device(), || DeviceGcm::new(loader.device(), &self.format.content_key[..]));
         let gcm = made.map_err(|error| loader.failed(error))?;
         let run = Run { file: self, id, gcm: &gcm, loader };
-        in_parts(&(offset..offset + destination.len()), PLAIN_BLOCK_BYTES, &|part| {
+        let range = offset..offset + destination.len();
+        let slice = |part: &Range<u64>| {
+            destination.part(part.start - offset, part.end - part.start).map_err(|error| loader.failed(error))
+        };
+        let (mut followed, edges) = run.cut(&range, destination);
+        while !followed.is_empty() {
             loader.check_cancel(&self.name)?;
-            let place = destination.part(part.start - offset, part.end - part.start);
-            run.part(&part, place.map_err(|error| loader.failed(error))?)
+            let part = followed.start..followed.end.min(followed.start + FOLLOWED_BYTES);
+            run.followed(&part, slice(&part)?)?;
+            followed.start = part.end;
+        }
+        edges.iter().try_for_each(|edge| {
+            in_parts(edge, PLAIN_BLOCK_BYTES, &|part| {
+                loader.check_cancel(&self.name)?;
+                run.part(&part, slice(&part)?)
+            })
         })
     }
 }
@@ -150,11 +170,111 @@ fn of_plain(name: &str, error: &crate::Error) -> Error {
 struct Run<'a> {
     file: &'a LoadableFile,
     id: FileId,
-    gcm: &'a DeviceGcm,
+    gcm: &'a Arc<DeviceGcm>,
     loader: &'a Loader,
 }
 
+/// Blocks that are verified and decrypted as they land.
+#[derive(Debug)]
+struct Opening {
+    gcm: Arc<DeviceGcm>,
+    /// All blocks of the request, which lie in `sealed` from its beginning on.
+    blocks: Blocks,
+    sealed: DeviceSlice<'static>,
+    place: DeviceSlice<'static>,
+    /// A u32 for each block.
+    rights: DeviceSlice<'static>,
+}
+
+impl Opening {
+    /// Those in a range of `sealed`, which begins with one.
+    fn blocks_in(&self, unit: &Range<u64>) -> (Range<u64>, Blocks) {
+        let numbers = unit.start / CIPHER_BLOCK_BYTES..unit.end.div_ceil(CIPHER_BLOCK_BYTES);
+        let plain = layout::plain_offset(numbers.start);
+        let len = layout::plain_offset(numbers.end).min(self.blocks.len) - plain;
+        let first = self.blocks.first + numbers.start;
+        (numbers, Blocks { sealed: unit.start, plain, first, len, ..self.blocks })
+    }
+}
+
+impl Work for Opening {
+    fn scratch_bytes(&self, unit: u64) -> u64 {
+        DeviceGcm::scratch_bytes(unit.div_ceil(CIPHER_BLOCK_BYTES))
+    }
+
+    fn enqueue(&self, lane: &mut Lane, unit: Range<u64>) -> bifolio_device::Result<()> {
+        let (numbers, blocks) = self.blocks_in(&unit);
+        let rights = self.rights.part(numbers.start * FLAG_BYTES, (numbers.end - numbers.start) * FLAG_BYTES)?;
+        let operands = GcmOperands { src: self.sealed, dst: self.place, meta: self.sealed };
+        // SAFETY: whoever made this keeps the memory, and waits for the lane; every block has a place and a flag of its
+        // own.
+        unsafe { self.gcm.enqueue_blocks(lane, &blocks, operands, rights) }
+    }
+}
+
 impl Run<'_> {
+    /// What of a range is long enough to be followed: whole blocks that land where kernels like it. And the rest.
+    fn cut(&self, range: &Range<u64>, destination: DeviceSlice<'_>) -> (Range<u64>, Vec<Range<u64>>) {
+        let start = range.start.next_multiple_of(PLAIN_BLOCK_BYTES);
+        // The last block of the file may be shorter.
+        let end =
+            if range.end == self.file.size { range.end } else { range.end / PLAIN_BLOCK_BYTES * PLAIN_BLOCK_BYTES };
+        let is_long = end.saturating_sub(start) >= FOLLOWED_BYTES_MIN;
+        let at_boundary = destination.ptr().offset_by(start - range.start).0.is_multiple_of(WORD_BYTES);
+        let is_there = layout::cipher_len(self.file.size) <= self.file.cipher.geometry().size;
+        if !is_long || !at_boundary || !is_there || !self.gcm.is_on_device() {
+            return (range.start..range.start, vec![range.clone()]);
+        }
+        let edges = [range.start..start, end..range.end].into_iter().filter(|edge| !edge.is_empty());
+        (start..end, edges.collect())
+    }
+
+    /// Whole blocks, by one request behind whose bytes they are decrypted.
+    fn followed(&self, part: &Range<u64>, place: DeviceSlice<'_>) -> Result<()> {
+        let numbers = layout::blocks(part.start, part.end - part.start);
+        let len = part.end - part.start;
+        let (count, cipher_bytes) = (numbers.end - numbers.start, layout::cipher_len(len) - HEADER_BYTES);
+        let blocks =
+            Blocks { sealed: 0, plain: 0, first: numbers.start, len, block_bytes: PLAIN_BLOCK_BYTES, id: self.id };
+        self.loader.with_scratch(cipher_bytes, |scratch| {
+            self.loader.with_scratch(count * FLAG_BYTES, |flags| {
+                let sealed = scratch.part(0, cipher_bytes).map_err(|error| self.failed(error))?;
+                let rights = flags.part(0, count * FLAG_BYTES).map_err(|error| self.failed(error))?;
+                // SAFETY: all three are used as long as `load_followed` runs.
+                let opening = unsafe {
+                    let [sealed, place, rights] =
+                        [sealed, place, rights].map(|memory| DeviceSlice::from_raw(memory.ptr(), memory.len()));
+                    Arc::new(Opening { gcm: Arc::clone(self.gcm), blocks, sealed, place, rights })
+                };
+                let work = (Arc::clone(&opening) as Arc<dyn Work>, UNIT_BLOCKS * CIPHER_BLOCK_BYTES);
+                let from = layout::cipher_offset(numbers.start);
+                // SAFETY: the caller lent the destination to this request, and the others are its own.
+                let left = unsafe { load_followed(&self.file.cipher, self.loader, from, sealed, work) }?;
+                let left = left.ok_or_else(|| self.refused(numbers.start))?;
+                let mut are_right = self.rights(rights)?;
+                for unit in &left {
+                    let (within, blocks) = opening.blocks_in(unit);
+                    let plain = place.part(blocks.plain, blocks.len).map_err(|error| self.failed(error))?;
+                    let sealed = sealed.part(unit.start, unit.end - unit.start).map_err(|error| self.failed(error))?;
+                    self.decrypt(&(blocks.first..blocks.first + blocks.count()), sealed, plain)?;
+                    // What it refused was looked at.
+                    are_right[within.start as usize..within.end as usize].fill(true);
+                }
+                (0..count).zip(are_right).filter(|(_, is_right)| !is_right).try_for_each(|(number, _)| {
+                    let message = blocks.message(number).map_err(|error| self.failed(error))?;
+                    self.hole(numbers.start + number, &message, sealed, place)
+                })
+            })
+        })
+    }
+
+    /// Which blocks were what they should be.
+    fn rights(&self, flags: DeviceSlice<'_>) -> Result<Vec<bool>> {
+        let mut bytes = vec![0; flags.len() as usize];
+        self.loader.with_lane(|lane| lane.stream().download(&mut bytes, flags).map_err(|error| self.failed(error)))?;
+        Ok(bytes.as_chunks::<{ FLAG_BYTES as usize }>().0.iter().map(|flag| u32::from_ne_bytes(*flag) == 1).collect())
+    }
+
     /// One part: its whole blocks in place, the others by way of scratch memory.
     fn part(&self, part: &Range<u64>, place: DeviceSlice<'_>) -> Result<()> {
         let blocks = layout::blocks(part.start, part.end - part.start);
@@ -244,5 +364,4 @@ impl Run<'_> {
     }
 }
 
-const _: () =
-    assert!(NONCE_BYTES == WORD_BYTES && layout::CIPHER_BLOCK_BYTES.is_multiple_of(WORD_BYTES) && TAG_BYTES == 16);
+const _: () = assert!(NONCE_BYTES == WORD_BYTES && CIPHER_BLOCK_BYTES.is_multiple_of(WORD_BYTES) && TAG_BYTES == 16);

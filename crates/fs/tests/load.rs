@@ -66,6 +66,69 @@ fn files_of_every_length_are_decrypted_wherever_they_land() {
     }
 }
 
+/// Long enough for decryption to follow the bytes, where kernels do it.
+#[test]
+fn a_long_file_is_decrypted_wherever_it_begins_and_ends_and_what_was_changed_is_named() {
+    let mut draw = Draw::afresh();
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let dir = directory(folder.path());
+    let len = (40 << 20) + draw.below(9000) as usize;
+    let mut content = draw.bytes(len);
+    let written = dir.create_file(Path::new("weights")).unwrap();
+    // A hole, and blocks of zeroes that are none.
+    let hole = 5 << 20..(5 << 20) + 7 * 4096;
+    content[hole.clone()].fill(0);
+    content[7 << 20..8 << 20].fill(0);
+    written.write_at(&content[..hole.start], 0).unwrap();
+    written.write_at(&content[hole.end..], hole.end as u64).unwrap();
+    drop(written);
+    let stored = dir.lookup(Path::new("weights")).unwrap();
+    let from = draw.below(3 << 20) as usize;
+    for loader in &loaders() {
+        let file = LoadableFile::open(&dir, Path::new("weights")).unwrap();
+        let id = loader.device().id();
+        for range in [0..len, from..len - 1] {
+            let shift = (range.start.next_multiple_of(4096) - range.start) as u64;
+            let shift = shift.wrapping_neg() % 16;
+            let (seen, outcome) = loaded(&file, loader, (range.start as u64, range.len() as u64), shift);
+            outcome.unwrap();
+            assert!(seen == content[range.clone()], "{id}: {range:?}");
+        }
+        // One bit in any block: the block is named, and nothing of it is there.
+        let blocks = len.div_ceil(4096) as u64;
+        let block = draw.below(blocks);
+        let at = 18 + block * 4128 + draw.below(16);
+        let disk = std::fs::File::options().read(true).write(true).open(&stored).unwrap();
+        let mut byte = [0];
+        disk.read_exact_at(&mut byte, at).unwrap();
+        disk.write_all_at(&[byte[0] ^ 1], at).unwrap();
+        let (seen, outcome) = loaded(&file, loader, (0, len as u64), 0);
+        let error = outcome.unwrap_err();
+        assert!(
+            error.kind() == ErrorKind::Damaged && error.to_string().contains(&format!("block {block} ")),
+            "{error}"
+        );
+        let gap = (block * 4096) as usize..(((block + 1) * 4096) as usize).min(len);
+        assert!(seen[gap].iter().all(|byte| *byte == POISON), "{id}");
+        disk.write_all_at(&byte, at).unwrap();
+        // Cut within its last block while it was open, and before.
+        let whole = disk.metadata().unwrap().len();
+        disk.set_len(whole - 1).unwrap();
+        assert!(loaded(&file, loader, (0, len as u64), 0).1.is_err());
+        let cut = LoadableFile::open(&dir, Path::new("weights")).unwrap();
+        assert!(loaded(&cut, loader, (0, cut.geometry().size), 0).1.is_err());
+        // The last byte of the tag is gone, and the other blocks are whole.
+        disk.set_len(whole).unwrap();
+        let (seen, outcome) = loaded(&file, loader, (0, (len / 4096 * 4096) as u64), 0);
+        outcome.unwrap();
+        assert!(seen[..] == content[..len / 4096 * 4096], "{id}");
+        std::fs::remove_file(&stored).unwrap();
+        let again = dir.create_file(Path::new("weights")).unwrap();
+        again.write_at(&content[..hole.start], 0).unwrap();
+        again.write_at(&content[hole.end..], hole.end as u64).unwrap();
+    }
+}
+
 #[test]
 fn holes_are_zeroes() {
     let folder = tempfile::tempdir().unwrap();

@@ -78,6 +78,11 @@ pub(crate) enum Placement {
 }
 
 impl Placement {
+    /// Whether all bytes go to one place, one after the other.
+    pub(crate) fn is_linear(&self) -> bool {
+        matches!(self, Self::Linear { .. })
+    }
+
     /// Whether a slot's bytes go to more places than copies are good for.
     pub(crate) fn is_scattered(&self) -> bool {
         match self {

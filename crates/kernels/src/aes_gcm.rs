@@ -23,6 +23,8 @@ use ghash::{GHash, universal_hash::UniversalHash};
 use std::slice;
 use zeroize::Zeroizing;
 
+/// Name of the kernel that lists the messages of blocks in a row.
+pub const MESSAGES: &str = "aes_gcm_messages";
 /// Name of the kernel that computes what messages begin with.
 pub const STARTS: &str = "aes_gcm_starts";
 /// Name of the kernel that encrypts and writes tags.
@@ -41,7 +43,12 @@ pub const MODULE: ModuleSource = ModuleSource {
         aes_ctr::HEADER,
         ("aes_gcm.h", include_str!("cl/aes_gcm.h")),
     ],
-    kernels: &[(STARTS, starts_on_host), (ENCRYPT, encrypt_on_host), (DECRYPT, decrypt_on_host)],
+    kernels: &[
+        (MESSAGES, messages_on_host),
+        (STARTS, starts_on_host),
+        (ENCRYPT, encrypt_on_host),
+        (DECRYPT, decrypt_on_host),
+    ],
 };
 
 /// Powers of H that travel with a schedule.
@@ -122,6 +129,94 @@ impl Message {
     /// Bytes of its nonce.
     pub fn nonce_len(&self) -> u64 {
         u64::from(self.nonce_len)
+    }
+}
+
+/// Blocks one behind the other, each a nonce of 16 bytes, its text and its tag, whose additional data is the block's
+/// number (big-endian) and an id: the content of gocryptfs's files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Blocks {
+    /// Place of the first block in the source, a multiple of 16; also among nonces and tags.
+    pub sealed: u64,
+    /// Place of its text in the destination, a multiple of 16.
+    pub plain: u64,
+    /// Its number.
+    pub first: u64,
+    /// Bytes of all texts, without nonces and tags.
+    pub len: u64,
+    /// Bytes of each text but the last, which may be shorter: a multiple of 16, not 0.
+    pub block_bytes: u64,
+    /// What follows the number in the additional data.
+    pub id: [u8; 16],
+}
+
+impl Blocks {
+    const NONCE_BYTES: u64 = 16;
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.len.div_ceil(self.block_bytes)
+    }
+
+    /// The message that a block is, counted from the first of these.
+    ///
+    /// # Errors
+    /// Those of [`Message::new`].
+    pub fn message(&self, block: u64) -> Result<Message> {
+        let nonce = self.sealed + block * (self.block_bytes + Self::NONCE_BYTES + TAG_BYTES);
+        let (src, dst) = (nonce + Self::NONCE_BYTES, self.plain + block * self.block_bytes);
+        let len = self.block_bytes.min(self.len - block * self.block_bytes);
+        let aad = [&(self.first + block).to_be_bytes()[..], &self.id].concat();
+        Message::new(Places { src, dst, nonce, tag: src + len }, len, Self::NONCE_BYTES as u32, &aad)
+    }
+
+    /// Refuses blocks that do not lie inside their operands, or between 16-byte boundaries.
+    pub fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        if self.block_bytes == 0 || !self.block_bytes.is_multiple_of(16) {
+            return Err(bad(format!(
+                "blocks of AES-GCM in a row have a multiple of 16 bytes, not {}",
+                self.block_bytes
+            )));
+        }
+        match self.count() {
+            0 => Ok(()),
+            count => check(&[self.message(0)?, self.message(count - 1)?], operands),
+        }
+    }
+
+    /// `AesGcmBlocks` of `aes_gcm.h`.
+    fn to_bytes(self) -> Vec<u8> {
+        let words = [self.sealed, self.plain, self.first, self.len, self.block_bytes, self.count()];
+        [page_list::to_bytes(&words), self.id.to_vec()].concat()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (words, id) = bytes.split_at_checked(48)?;
+        let [sealed, plain, first, len, block_bytes, _] = page_list::words_of(words)?;
+        Some(Self { sealed, plain, first, len, block_bytes, id: id.try_into().ok()? })
+    }
+}
+
+/// Enqueues the listing of blocks in a row in `table`, which has [`MESSAGE_BYTES`] for each at an 8-byte boundary, for
+/// [`decrypt`].
+///
+/// # Safety
+/// `module` is [`MODULE`] on the stream's device; the table is of that device, stays valid and is not used by others
+/// until the work completes.
+pub unsafe fn list(stream: &Stream, module: &Module, blocks: &Blocks, table: DeviceSlice<'_>) -> Result<()> {
+    let count = blocks.count();
+    if page_list::rows(table, MESSAGE_BYTES)? < count {
+        return Err(bad(format!("a table of {} bytes has no room for {count} messages", table.len())));
+    }
+    if count == 0 {
+        return Ok(());
+    }
+    let groups = aes::grid(count.div_ceil(u64::from(GROUP_SIZE)))?;
+    let params = blocks.to_bytes();
+    // SAFETY: the arguments are the kernel's, there is room for every message, and the caller vouches for the rest.
+    unsafe {
+        let args = [KernelArg::Buffer(table.ptr()), KernelArg::Bytes(&params)];
+        stream.launch(module, MESSAGES, groups, GROUP_SIZE, &args)
     }
 }
 
@@ -440,6 +535,22 @@ impl HostMessages<'_> {
 
 /// # Safety
 /// As for every [`bifolio_device::HostKernel`].
+unsafe fn messages_on_host(launch: &HostLaunch<'_>) {
+    let [KernelArg::Buffer(table), KernelArg::Bytes(params)] = launch.args else {
+        unreachable!("{MESSAGES} has one buffer and one parameter struct");
+    };
+    let Some(blocks) = Blocks::from_bytes(params) else {
+        unreachable!("blocks of AES-GCM have 64 bytes of parameters")
+    };
+    for block in 0..blocks.count() {
+        let message = blocks.message(block).expect("the lengths are allowed");
+        // SAFETY: the caller's promise: there is room for every message.
+        unsafe { (table.0 as *mut Message).add(block as usize).write(message) };
+    }
+}
+
+/// # Safety
+/// As for every [`bifolio_device::HostKernel`].
 unsafe fn starts_on_host(launch: &HostLaunch<'_>) {
     let [
         KernelArg::Buffer(keys),
@@ -672,6 +783,29 @@ impl Case {
         let content = |memory| known_answer::content(stream, memory);
         Ok(Found { text: content(to)?, meta: content(&meta)?, rights: known_answer::u32s(&content(&flags)?) })
     }
+}
+
+/// Lists blocks in a row on a device, and compares with what is listed here, also what is behind.
+pub fn try_list(draw: &mut Draw, stream: &Stream, module: &Module) -> Result<(), String> {
+    let blocks = Blocks {
+        sealed: draw.below(1 << 40) * 16,
+        plain: draw.below(1 << 40) * 16,
+        first: draw.next_u64() >> draw.below(60).max(1),
+        len: draw.below(1 << 21),
+        block_bytes: 16 << draw.below(9),
+        id: std::array::from_fn(|_| draw.below(256) as u8),
+    };
+    let run = || -> Result<Result<(), String>> {
+        let messages: Vec<Message> = (0..blocks.count()).map(|block| blocks.message(block)).collect::<Result<_>>()?;
+        let mut expected = encode(&messages);
+        expected.extend_from_slice(&[0xa5; MESSAGE_BYTES as usize]);
+        let poisoned: Vec<u8> = expected[..messages.len() * MESSAGE_BYTES as usize].iter().map(|byte| !byte).collect();
+        let table = known_answer::on_device(stream, &[poisoned, vec![0xa5; MESSAGE_BYTES as usize]].concat())?;
+        // SAFETY: the table lives until it was read back.
+        unsafe { list(stream, module, &blocks, table.slice()) }?;
+        Ok(known_answer::compare("byte of the table", &known_answer::content(stream, &table)?, &expected))
+    };
+    run().map_err(|error| error.to_string())?.map_err(|wrong| format!("{blocks:?}: {wrong} (seed {})", draw.seed()))
 }
 
 /// What a launch left behind.

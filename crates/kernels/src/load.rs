@@ -223,6 +223,7 @@ impl Service {
                 sizes.iter().try_for_each(|size| aes_ctr::Case::draw(&mut draw, *size, 9, 5000).run(stream, module))
             }
             Self::AesGcm => {
+                aes_gcm::try_list(&mut draw, stream, module)?;
                 sizes.iter().try_for_each(|size| aes_gcm::Case::draw(&mut draw, *size, 9, 5000).run(stream, module))
             }
             Self::Raid6 => {

@@ -97,6 +97,18 @@ fn gcm_is_its_oracle_for_every_length_and_count() {
     }
 }
 
+#[test]
+fn blocks_in_a_row_are_listed_as_messages() {
+    for device in devices(BackendKind::ALL) {
+        let (stream, module) = (device.create_stream().unwrap(), device.load_module(&aes_gcm::MODULE).unwrap());
+        let mut draw = Draw::afresh();
+        for _ in 0..20 {
+            let outcome = aes_gcm::try_list(&mut draw, &stream, &module);
+            outcome.unwrap_or_else(|wrong| panic!("{}: {wrong}", device.id()));
+        }
+    }
+}
+
 /// Data members around the batches of four, chunks around a piece of 4 KiB.
 #[test]
 fn raid6_is_its_oracle_for_every_width_and_chunk() {

@@ -140,7 +140,7 @@ impl From<bifolio_io::Error> for Error {
             Io::BadRange | Io::BadDestination => ErrorKind::BadRange,
             Io::Write | Io::Latched => ErrorKind::Write,
             Io::ReadOnly => ErrorKind::ReadOnly,
-            Io::Read | Io::Truncated | Io::NotAFile => ErrorKind::Read,
+            Io::Read | Io::Truncated | Io::Changed | Io::NotAFile => ErrorKind::Read,
             Io::Cancelled => ErrorKind::Cancelled,
             // The way to the device, and not what lies on storage.
             _ => ErrorKind::Device,

@@ -147,7 +147,7 @@ impl Caller {
         let may_compute = is_urgent && !self.in_order && shared.is_small(&kind, route, bytes);
         let chosen = request.path.map(|path| Choice { path, is_trial: false });
         let Choice { path, is_trial } =
-            chosen.unwrap_or_else(|| shared.choose(&kind, route, bytes, (is_urgent, may_compute)));
+            chosen.unwrap_or_else(|| shared.choose(&kind, route, bytes, (is_urgent, may_compute, 1)));
         let cuts = match split(&request.steps, bytes, self.part_bytes(path, route, (bytes, output))) {
             Ok(cuts) => cuts,
             Err(error) => return Err(Box::new(Refused { request, error })),
@@ -169,7 +169,8 @@ impl Caller {
             output,
             results,
             expected_ns,
-            was_alone: shared.is_idle(path),
+            // What waits for the one before it is not alone, wherever that is.
+            was_alone: !self.in_order && shared.is_idle(path),
             cancelled,
             promise,
         };

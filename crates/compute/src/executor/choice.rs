@@ -45,9 +45,11 @@ const TRIALS: [(u64, f32); 2] = [(2048, 16.0), (64, 1.5)];
 /// one part in a hundred of the time.
 pub(crate) const TRIAL_PAUSE: f32 = 100.0;
 
-/// Whether it is the turn of a request for a trial, and how far off the other path may be.
-pub(crate) fn trial_ratio(tick: u64) -> Option<f32> {
-    TRIALS.iter().find(|(every, _)| tick % every == every - 1).map(|(_, ratio)| *ratio)
+/// Whether it is the turn of a request for a trial, and how far off the other path may be. It is one of `turns`
+/// requests from the one with the number `tick` on, for all of which is chosen once.
+pub(crate) fn trial_ratio(tick: u64, turns: u64) -> Option<f32> {
+    let passes = |every: u64| tick / every != tick.wrapping_add(turns) / every;
+    TRIALS.iter().find(|(every, _)| passes(*every)).map(|(_, ratio)| *ratio)
 }
 
 /// Takes the path on which the request is over first, or tries the other one. Without a device or any measurement
@@ -85,12 +87,12 @@ mod tests {
                 cpu_backlog_ns,
                 device_backlog_ns,
                 has_device: true,
-                trial_ratio: trial_ratio(tick),
+                trial_ratio: trial_ratio(tick, 1),
             };
             let ends = |path| if path == Path::Cpu { cpu + cpu_backlog_ns } else { device + device_backlog_ns };
             let best = ends(Path::Cpu).min(ends(Path::Device));
             let chosen = choose(outlook);
-            let limit = if chosen.is_trial { trial_ratio(tick).unwrap() } else { 1.0 };
+            let limit = if chosen.is_trial { trial_ratio(tick, 1).unwrap() } else { 1.0 };
             prop_assert!(ends(chosen.path) <= best * limit);
             prop_assert_eq!(choose(Outlook { has_device: false, ..outlook }).path, Path::Cpu);
         }
@@ -99,11 +101,21 @@ mod tests {
         fn trials_cost_little(cpu in 1.0_f32..1e9, device in 1.0_f32..1e9) {
             let outlook = Outlook { cpu_ns: Some(cpu), device_ns: Some(device), has_device: true, ..Outlook::default() };
             let taken = |tick| {
-                let chosen = choose(Outlook { trial_ratio: trial_ratio(tick), ..outlook });
+                let chosen = choose(Outlook { trial_ratio: trial_ratio(tick, 1), ..outlook });
                 if chosen.path == Path::Cpu { cpu } else { device }
             };
             let total: f32 = (0..2048).map(taken).sum();
             prop_assert!(total <= 1.02 * 2048.0 * cpu.min(device));
+        }
+    }
+
+    #[test]
+    fn who_chooses_for_many_requests_has_their_turns() {
+        for turns in [1, 32, 256] {
+            let seen = (0..1 << 16).step_by(turns).filter_map(|tick| trial_ratio(tick, turns as u64));
+            let (far, near): (Vec<f32>, Vec<f32>) = seen.partition(|ratio| *ratio > 2.0);
+            assert_eq!(far.len(), 32);
+            assert_eq!(near.len(), (1 << 16) / turns.max(64) - 32);
         }
     }
 

@@ -3,7 +3,7 @@
 use super::Shared;
 use super::caller::{Caller, Request, borrowed};
 use super::choice::{Choice, Path};
-use super::kind::{Kind, Route};
+use super::kind::{Kind, Route, TIME_EVERY};
 use crate::memory::{HostMemory, Memory};
 use crate::service::{Data, Service, Shape, Step};
 use crate::{Error, Result};
@@ -89,23 +89,23 @@ impl<S: Service> Handle<S> {
         error.of(self.kind.name())
     }
 
-    /// The same for a request that is chosen for, or was counted as one to be timed.
+    /// The same for a request that is chosen for. It may have been counted as one to be timed: then it stands for all
+    /// that were not chosen for.
     #[inline(never)]
-    fn run_chosen(&self, params: &S::Params, data: Data<'_>, results: &mut [u8], is_counted: bool) -> Result<()> {
+    fn run_chosen(&self, params: &S::Params, data: Data<'_>, results: &mut [u8], is_timed: bool) -> Result<()> {
         let bytes = data.input().len() as u64;
         let name = |error: Error| error.of(self.kind.name());
-        let mut is_trial = false;
-        if !is_counted {
-            let (chosen, stays) = self.choose(bytes);
-            if !stays {
-                return self.submit(params, data, results, chosen);
+        let (chosen, stays) = self.choose(bytes, if is_timed { TIME_EVERY } else { 1 });
+        if !stays {
+            if is_timed {
+                self.kind.take_back_inline(bytes);
             }
-            is_trial = chosen.is_trial;
-            if !self.kind.count_inline(bytes) && !is_trial {
-                return self.service.on_cpu(params, data, results).map_err(name);
-            }
+            return self.submit(params, data, results, chosen);
         }
-        self.kind.settle(None);
+        let is_trial = chosen.is_trial;
+        if !is_timed && !self.kind.count_inline(bytes) && !is_trial {
+            return self.service.on_cpu(params, data, results).map_err(name);
+        }
         let begin = Instant::now();
         self.service.on_cpu(params, data, results).map_err(name)?;
         let ns = begin.elapsed().as_nanos() as f32;
@@ -117,12 +117,12 @@ impl<S: Service> Handle<S> {
     }
 
     /// The path of a request, and whether it stays on this thread.
-    fn choose(&self, bytes: u64) -> (Choice, bool) {
+    fn choose(&self, bytes: u64, turns: u64) -> (Choice, bool) {
         let is_small = self.shared.is_small(&self.kind, Route::HostToHost, bytes);
-        let chosen = self.shared.choose(&self.kind, Route::HostToHost, bytes, (true, is_small));
+        let chosen = self.shared.choose(&self.kind, Route::HostToHost, bytes, (true, is_small, turns));
         let stays = chosen.path == Path::Cpu && is_small;
-        if stays && !chosen.is_trial {
-            self.kind.settle(Some(bytes));
+        if !chosen.is_trial {
+            self.kind.settle(Some(bytes).filter(|_| stays));
         }
         (chosen, stays)
     }

@@ -10,7 +10,7 @@ use crate::pending::{Answers, Outcome, Promise};
 use crate::service::{Output, Step};
 use crate::{Error, ErrorKind, Result};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -46,8 +46,9 @@ pub(crate) struct Job {
     pub(crate) was_merged: AtomicBool,
     /// Nothing else was on its path when it came.
     was_alone: bool,
-    /// Nor when it was over, so that its caller, who waits, can tell what such a job takes.
-    pub(crate) tells_time: AtomicBool,
+    /// What it took in nanoseconds, as bits of f32, if nothing else was there when it was over either: so that its caller,
+    /// who waits, can tell what such a job takes. 0 if not.
+    alone_ns: AtomicU32,
     state: Mutex<State>,
 }
 
@@ -116,7 +117,7 @@ impl Job {
             left: AtomicUsize::new(parts),
             was_merged: AtomicBool::new(false),
             was_alone: order.was_alone,
-            tells_time: AtomicBool::new(false),
+            alone_ns: AtomicU32::new(0),
             state: Mutex::new(state),
         })
     }
@@ -151,16 +152,18 @@ impl Job {
             return;
         }
         if !self.is_urgent {
-            self.kind.curve(self.path, self.route).observe(self.bytes, ran_ns);
+            self.kind.learn_ran(self.path, self.route, self.bytes, ran_ns);
         } else if self.was_alone {
-            self.tells_time.store(true, Ordering::Release);
+            self.alone_ns.store(ran_ns.max(1.0).to_bits(), Ordering::Release);
         }
     }
 
     /// What it took, as its caller sees it who waited: with waking up the one who computes, and the caller.
     pub(crate) fn learn_from_caller(&self) {
-        if self.tells_time.load(Ordering::Acquire) {
-            self.kind.curve(self.path, self.route).observe(self.bytes, self.submitted.elapsed().as_nanos() as f32);
+        let ran_ns = f32::from_bits(self.alone_ns.load(Ordering::Acquire));
+        if ran_ns > 0.0 {
+            let seen_ns = self.submitted.elapsed().as_nanos() as f32;
+            self.kind.learn_waited(self.path, self.route, self.bytes, (seen_ns, ran_ns));
         }
     }
 

@@ -5,7 +5,7 @@ use super::curve::Curve;
 use super::tally::Tallies;
 use serde::Serialize;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 /// Which ends of a request are device memory.
@@ -48,8 +48,10 @@ pub(crate) struct Kind {
     counts: Counts,
     /// Inline requests of this size need no new choice for a while.
     settled_bytes: AtomicU64,
-    /// Choices for requests that are not inline.
+    /// Requests that were chosen for, each or many at a time.
     ticks: AtomicU64,
+    /// What callers who wait see besides the work, on each path, as bits of f32: waking up somebody, and being woken.
+    wake_ns: [AtomicU32; 2],
     born: Instant,
     /// Nanoseconds after its birth before which no path is tried.
     next_trial_ns: AtomicU64,
@@ -57,10 +59,9 @@ pub(crate) struct Kind {
     waiting_bytes: [AtomicU64; 4],
 }
 
-/// One inline request of a thread in so many is timed, and the next one chosen for anew: a clock and a choice cost
-/// twice as much as the smallest request. The turn is such that trials, which have theirs at the end of 64, are not
-/// missed.
-const TIME_EVERY: u64 = 256;
+/// One inline request of a thread in so many is chosen for and timed: a choice and a clock cost twice as much as the
+/// smallest request.
+pub(crate) const TIME_EVERY: u64 = 256;
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -77,6 +78,9 @@ struct Counts {
     failed: AtomicU64,
     cancelled: AtomicU64,
     taken_over: AtomicU64,
+    /// Counted inline, and not computed there.
+    taken_back: AtomicU64,
+    taken_back_bytes: AtomicU64,
 }
 
 /// What happened to the work of a kind since the executor began.
@@ -119,10 +123,10 @@ pub struct ServiceStatistics {
 impl Kind {
     pub(crate) fn new(name: &'static str) -> Self {
         let (inline, counts) = (Tallies::default(), Counts::default());
-        let (curves, waiting_bytes) = Default::default();
+        let (curves, waiting_bytes, wake_ns) = Default::default();
         let [settled_bytes, ticks, next_trial_ns] = [u64::MAX, 0, 0].map(AtomicU64::new);
         let (off, born) = (OnceLock::new(), Instant::now());
-        Self { name, curves, off, inline, counts, settled_bytes, ticks, born, next_trial_ns, waiting_bytes }
+        Self { name, curves, off, inline, counts, settled_bytes, ticks, wake_ns, born, next_trial_ns, waiting_bytes }
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -153,9 +157,32 @@ impl Kind {
         self.next_trial_ns.store(self.born.elapsed().as_nanos() as u64 + pause, Ordering::Relaxed);
     }
 
-    /// The number of a choice.
-    pub(crate) fn tick(&self) -> u64 {
-        self.ticks.fetch_add(1, Ordering::Relaxed)
+    /// The number of a request that is chosen for, if it is one of so many.
+    pub(crate) fn tick(&self, turns: u64) -> u64 {
+        self.ticks.fetch_add(turns, Ordering::Relaxed)
+    }
+
+    /// Learns from a request whose caller waited, and had it to itself: from what the caller saw, and what the work took.
+    pub(crate) fn learn_waited(&self, path: Path, route: Route, bytes: u64, (seen_ns, ran_ns): (f32, f32)) {
+        let wake = &self.wake_ns[path as usize];
+        let before = f32::from_bits(wake.load(Ordering::Relaxed));
+        let more = (seen_ns - ran_ns).max(0.0);
+        // Rather the least: whatever else a machine does makes it longer.
+        let weight = if before == 0.0 {
+            1.0
+        } else if more < before {
+            0.25
+        } else {
+            0.05
+        };
+        wake.store((before + weight * (more - before)).to_bits(), Ordering::Relaxed);
+        self.curve(path, route).observe(bytes, seen_ns);
+    }
+
+    /// Learns from work for which nobody waited: curves are about what one who waits sees.
+    pub(crate) fn learn_ran(&self, path: Path, route: Route, bytes: u64, ran_ns: f32) {
+        let wake_ns = f32::from_bits(self.wake_ns[path as usize].load(Ordering::Relaxed));
+        self.curve(path, route).observe(bytes, ran_ns + wake_ns);
     }
 
     pub(crate) fn add_waiting(&self, route: Route, bytes: u64) {
@@ -175,9 +202,15 @@ impl Kind {
         self.off.get().map(String::as_str)
     }
 
-    /// Counts a request on its caller's thread; whether it shall be timed.
+    /// Counts a request on its caller's thread; whether it shall be chosen for and timed.
     pub(crate) fn count_inline(&self, bytes: u64) -> bool {
-        self.inline.count(bytes) % TIME_EVERY == TIME_EVERY - 2
+        self.inline.count(bytes) % TIME_EVERY == TIME_EVERY - 1
+    }
+
+    /// A request that was counted inline was none after all.
+    pub(crate) fn take_back_inline(&self, bytes: u64) {
+        self.counts.taken_back.fetch_add(1, Ordering::Relaxed);
+        self.counts.taken_back_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Whether requests of so many bytes are for their callers' threads, as it was chosen a moment ago.
@@ -188,11 +221,6 @@ impl Kind {
     /// Notes that they are, or with none that it has to be chosen anew.
     pub(crate) fn settle(&self, bytes: Option<u64>) {
         self.settled_bytes.store(bytes.unwrap_or(u64::MAX), Ordering::Relaxed);
-    }
-
-    /// Requests that this thread has counted inline.
-    pub(crate) fn inline_count(&self) -> u64 {
-        self.inline.of_this_thread()
     }
 
     pub(crate) fn count_parts(&self, path: Path, bytes: u64, waited_ns: u64, ran_ns: u64) {
@@ -232,6 +260,8 @@ impl Kind {
         let (inline, inline_bytes) = self.inline.sum();
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let counts = &self.counts;
+        let inline = inline.saturating_sub(read(&counts.taken_back));
+        let inline_bytes = inline_bytes.saturating_sub(read(&counts.taken_back_bytes));
         let batches = read(&counts.batches);
         ServiceStatistics {
             service: self.name.to_owned(),
@@ -278,5 +308,15 @@ mod tests {
         assert_eq!(other.statistics().inline, 4);
         // The threads are gone, and their counts are not.
         assert_eq!(kind.statistics(), found);
+        kind.take_back_inline(3);
+        assert_eq!(kind.statistics().inline, found.inline - 1);
+        assert_eq!(kind.statistics().cpu_bytes, found.cpu_bytes - 3);
+    }
+
+    #[test]
+    fn threads_of_one_request_each_take_their_turns_all_the_same() {
+        let kind = Kind::new("test");
+        let alone = || std::thread::scope(|scope| scope.spawn(|| kind.count_inline(1)).join().unwrap());
+        assert_eq!((0..2 * TIME_EVERY).filter(|_| alone()).count(), 2);
     }
 }

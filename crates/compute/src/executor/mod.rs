@@ -310,8 +310,15 @@ impl Shared {
         self.load[path as usize].jobs.load(Ordering::Relaxed) == 0
     }
 
-    /// Who computes a request; whether somebody waits for it, and computes it if that is the CPU.
-    fn choose(&self, kind: &Kind, route: Route, bytes: u64, (is_urgent, by_caller): (bool, bool)) -> Choice {
+    /// Who computes a request; whether somebody waits for it, and computes it if that is the CPU; and for how many
+    /// requests is chosen.
+    fn choose(
+        &self,
+        kind: &Kind,
+        route: Route,
+        bytes: u64,
+        (is_urgent, by_caller, turns): (bool, bool, u64),
+    ) -> Choice {
         // Where nothing is known of the device, the smallest requests wait for nothing else.
         let device_ns = kind.expect(Path::Device, route, bytes, !is_urgent);
         if device_ns.is_none() || kind.is_off().is_some() {
@@ -322,9 +329,6 @@ impl Shared {
         let backlog = |load: &AtomicI64, share: usize| load.load(Ordering::Relaxed).max(0) as f32 / share as f32;
         let cpus = self.options.cpu_threads;
         let cpu_ns = kind.curve(Path::Cpu, route).at(bytes);
-        // What its caller computes is counted by its kind anyway, and small: one counter has to do.
-        let is_counted = by_caller && cpu_ns.is_some_and(|cpu_ns| Some(cpu_ns) <= device_ns);
-        let tick = if is_counted { kind.inline_count() } else { kind.tick() };
         choose(Outlook {
             cpu_ns,
             device_ns,
@@ -333,7 +337,7 @@ impl Shared {
             // Copies in, kernels and copies out of different lanes overlap.
             device_backlog_ns: backlog(device_load, self.options.lanes.min(2)),
             has_device: true,
-            trial_ratio: trial_ratio(tick).filter(|_| kind.may_try()),
+            trial_ratio: trial_ratio(kind.tick(turns), turns).filter(|_| kind.may_try()),
         })
     }
 }

@@ -29,6 +29,8 @@ struct Inner {
 struct Tally {
     /// The number of those whose they are.
     owner: u64,
+    /// What all threads had counted when this one began.
+    begin: u64,
     requests: AtomicU64,
     bytes: AtomicU64,
 }
@@ -46,14 +48,15 @@ impl Default for Tallies {
 }
 
 impl Tallies {
-    /// Counts a request; how many this thread had counted before.
+    /// Counts a request; how many there were before, as far as this thread knows: all that were counted before it came,
+    /// and its own.
     pub(crate) fn count(&self, bytes: u64) -> u64 {
         let counted = self.with_mine(|tally| {
             let before = tally.requests.load(Ordering::Relaxed);
             // Nobody else writes it.
             tally.requests.store(before + 1, Ordering::Relaxed);
             tally.bytes.store(tally.bytes.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
-            before
+            tally.begin + before
         });
         counted.unwrap_or_else(|| {
             // The thread is ending, and its own counts are gone already.
@@ -64,17 +67,9 @@ impl Tallies {
         })
     }
 
-    /// Requests that this thread has counted.
-    pub(crate) fn of_this_thread(&self) -> u64 {
-        self.with_mine(|tally| tally.requests.load(Ordering::Relaxed)).unwrap_or(0)
-    }
-
     /// Requests and bytes of all threads.
     pub(crate) fn sum(&self) -> (u64, u64) {
-        let inner = &mut *self.lock();
-        inner.fold();
-        let of_threads = inner.threads.iter().map(|tally| tally.read());
-        of_threads.fold((inner.requests, inner.bytes), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+        self.lock().sum()
     }
 
     /// None while the thread ends.
@@ -95,9 +90,9 @@ impl Tallies {
         // Without those whose owner is gone.
         mine.retain(|tally| Arc::strong_count(tally) > 1);
         let at = mine.iter().position(|tally| tally.owner == owner).unwrap_or_else(|| {
-            let tally = Arc::new(Tally { owner, requests: AtomicU64::new(0), bytes: AtomicU64::new(0) });
             let mut inner = self.lock();
-            inner.fold();
+            let (begin, _) = inner.sum();
+            let tally = Arc::new(Tally { owner, begin, requests: AtomicU64::new(0), bytes: AtomicU64::new(0) });
             inner.threads.push(Arc::clone(&tally));
             mine.push(tally);
             mine.len() - 1
@@ -111,6 +106,12 @@ impl Tallies {
 }
 
 impl Inner {
+    fn sum(&mut self) -> (u64, u64) {
+        self.fold();
+        let of_threads = self.threads.iter().map(|tally| tally.read());
+        of_threads.fold((self.requests, self.bytes), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    }
+
     /// Takes over what threads that are gone have counted.
     fn fold(&mut self) {
         let (requests, bytes) = (&mut self.requests, &mut self.bytes);

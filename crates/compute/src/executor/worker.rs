@@ -58,7 +58,7 @@ fn launch(shared: &Shared, lane: &mut Lane, cpu: &mut Cpu, batch: Vec<Part>) {
             let bytes: u64 = batch.iter().map(Part::bytes).sum();
             let under_way = shared.load[Path::Device as usize].jobs.load(Ordering::Relaxed);
             if is_merged && under_way <= batch.len() {
-                kind.curve(Path::Device, batch[0].job.route).observe(bytes, ran_ns as f32);
+                kind.learn_ran(Path::Device, batch[0].job.route, bytes, ran_ns as f32);
             }
             let share_ns = ran_ns / batch.len() as u64;
             for ((part, outcome), waited_ns) in batch.into_iter().zip(found).zip(waited) {

@@ -4,7 +4,7 @@ use super::{Cut, Lane, SecretMemory, on_device};
 use crate::cpu;
 use bifolio_device::{Device, DeviceSlice, Error, ErrorKind, Module, Result, Stream};
 use bifolio_kernels::aes::KeySize;
-use bifolio_kernels::aes_gcm::{self, Keyed, MESSAGE_BYTES, Message, START_BYTES};
+use bifolio_kernels::aes_gcm::{self, Blocks, Keyed, MESSAGE_BYTES, Message, START_BYTES};
 use bifolio_kernels::{Base, KernelStatus, Service};
 use zeroize::Zeroizing;
 
@@ -76,6 +76,51 @@ impl DeviceGcm {
         let mut flags = vec![0; rights.len() as usize];
         launched.and(stream.download(&mut flags, rights))?;
         Ok(flags.as_chunks::<4>().0.iter().map(|flag| u32::from_ne_bytes(*flag) == 1).collect())
+    }
+
+    /// Enqueues the verification and decryption of blocks in a row in the lane's stream; nothing of this takes longer
+    /// for many. `rights` gets a u32 for each: 1 where the tag is right, else 0, and nothing of the block is written.
+    ///
+    /// # Errors
+    /// `BadArgument` for blocks that do not pass [`Blocks::check`] and for too few flags, `Unsupported` where kernels do
+    /// not do it ([`DeviceGcm::is_on_device`]), and the device's.
+    ///
+    /// # Safety
+    /// As for [`DeviceGcm::decrypt`], until the stream has done the work; the lane, the key and the flags are there until
+    /// then, and the flags are memory of the device that overlaps nothing else.
+    pub unsafe fn enqueue_blocks(
+        &self,
+        lane: &mut Lane,
+        blocks: &Blocks,
+        operands: Operands<'_>,
+        rights: DeviceSlice<'_>,
+    ) -> Result<()> {
+        let bases = bases(operands);
+        blocks.check(&bases)?;
+        let Some(module) = &self.module else {
+            return Err(Error::new(ErrorKind::Unsupported, "the kernels of AES-GCM do not work on this device"));
+        };
+        let count = blocks.count();
+        let lens = [count * START_BYTES, count * MESSAGE_BYTES];
+        let (stream, rest, _) = lane.parts(Cut::room(&lens))?;
+        let mut cut = Cut { rest };
+        let (starts, table) = (cut.take(lens[0])?, cut.take(lens[1])?);
+        let keyed = Keyed { size: self.size, schedules: self.schedules.slice(), starts };
+        // SAFETY: the caller's promise; module and schedules are this key's, and the scratch is the stream's.
+        unsafe {
+            aes_gcm::list(stream, module, blocks, table)?;
+            aes_gcm::decrypt(stream, module, keyed, bases, table, rights)
+        }
+    }
+
+    /// Scratch of a lane that so many blocks in a row take.
+    pub fn scratch_bytes(blocks: u64) -> u64 {
+        Cut::room(&[blocks * START_BYTES, blocks * MESSAGE_BYTES])
+    }
+
+    /// Whether kernels do the work.
+    pub fn is_on_device(&self) -> bool {
+        self.module.is_some()
     }
 
     /// Encrypts the messages, and writes their tags.

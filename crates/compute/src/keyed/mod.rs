@@ -1,9 +1,10 @@
 //! Services on one device, with keys in its memory: for those who have data there and want it decrypted,
 //! verified or recovered in place.
 //!
-//! Calls wait for their work, but for those that say that they enqueue it; callers that want several at a time have a [`Lane`] for each. Where a
-//! kernel does not work on the device (see [`bifolio_kernels::Service::load`]), and on `host`, which has none, the
-//! data takes the way through the caches of the CPU and back, by the CPU paths, and `status` says so.
+//! Calls wait for their work, but for those that say that they enqueue it; callers that want several at a time have a
+//! [`Lane`] for each. Where a kernel does not work on the device (see [`bifolio_kernels::Service::load`]), and on
+//! `host`, which has none, the data takes the way through the caches of the CPU and back, by the CPU paths, and
+//! `status` says so.
 
 mod gcm;
 mod per_device;
@@ -89,6 +90,14 @@ impl Lane {
     /// Its stream, in which all work is done when a call returns that waits.
     pub fn stream(&self) -> &Stream {
         &self.stream
+    }
+
+    /// Makes scratch of so many bytes now, rather than when the first work wants it.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn reserve(&mut self, scratch_bytes: u64) -> Result<()> {
+        self.parts(scratch_bytes).map(drop)
     }
 
     /// The stream, scratch of at least so many bytes, and a vector for a table.

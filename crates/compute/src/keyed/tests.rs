@@ -4,7 +4,7 @@ use super::{DeviceGcm, DeviceRaid6, DeviceXts, Lane, gcm};
 use bifolio_device::{Device, DeviceChoice, Stream, discover, open};
 use bifolio_kernels::Base;
 use bifolio_kernels::aes::Direction;
-use bifolio_kernels::aes_gcm::{self, Message, Places};
+use bifolio_kernels::aes_gcm::{self, Blocks, Message, Places};
 use bifolio_kernels::aes_xts::{self, IvUnit, Sectors};
 use bifolio_kernels::known_answer::Draw;
 use bifolio_kernels::raid6::{self, Geometry, Loss};
@@ -109,6 +109,54 @@ fn gcm_is_its_oracle_and_writes_nothing_of_what_was_changed() {
             // SAFETY: as above.
             unsafe { gcm.encrypt(&mut lane, &back, operands) }.unwrap();
             assert_eq!(download(lane.stream(), &cipher), sealed, "{}", device.id());
+        }
+    }
+}
+
+#[test]
+fn blocks_in_a_row_are_opened_without_a_table_of_the_host() {
+    let mut draw = Draw::afresh();
+    for device in devices() {
+        let mut lane = Lane::new(&device).unwrap();
+        let key = draw.bytes(32);
+        let gcm = DeviceGcm::new(&device, &key).unwrap();
+        if !gcm.is_on_device() {
+            println!("skipped: {}", gcm.status());
+            continue;
+        }
+        // The second one is larger, so that the lane's scratch is made anew while the first one runs.
+        for count in [3, 700] {
+            let (block_bytes, last) = (4096, 1 + draw.below(4096));
+            let id: [u8; 16] = draw.bytes(16).try_into().unwrap();
+            let len = (count - 1) * block_bytes + last;
+            let blocks = Blocks { sealed: 0, plain: 0, first: draw.below(1 << 40), len, block_bytes, id };
+            let plain = draw.bytes(len as usize);
+            let mut sealed = vec![];
+            for (i, text) in plain.chunks(block_bytes as usize).enumerate() {
+                let (nonce, mut text) = (draw.bytes(16), text.to_vec());
+                let aad = [&(blocks.first + i as u64).to_be_bytes()[..], &id].concat();
+                let tag = aes_gcm::oracle_encrypt(&key, &nonce, &aad, &mut text);
+                sealed.extend([nonce, text, tag.to_vec()].concat());
+            }
+            let bad = draw.below(count);
+            sealed[(bad * (block_bytes + 32)) as usize + 20] ^= 8;
+            let (from, to, flags) = (sealed.len() as u64, len, count * 4);
+            let [from, to, flags] = [from, to, flags].map(|bytes| device.alloc(bytes).unwrap());
+            lane.stream().upload(from.slice(), &sealed).unwrap();
+            lane.stream().upload(to.slice(), &vec![0xdd; plain.len()]).unwrap();
+            lane.stream().upload(flags.slice(), &vec![0xdd; flags.len() as usize]).unwrap();
+            let operands = gcm::Operands { src: from.slice(), dst: to.slice(), meta: from.slice() };
+            // SAFETY: all are this test's own, which waits below.
+            unsafe { gcm.enqueue_blocks(&mut lane, &blocks, operands, flags.slice()) }.unwrap();
+            let mut expected = plain;
+            let gap = (bad * block_bytes) as usize..((bad + 1) * block_bytes).min(len) as usize;
+            expected[gap].fill(0xdd);
+            assert!(download(lane.stream(), &to) == expected, "{} {count}", device.id());
+            let rights: Vec<u8> = (0..count).flat_map(|i| u32::from(i != bad).to_ne_bytes()).collect();
+            assert!(download(lane.stream(), &flags) == rights, "{} {count}", device.id());
+            // SAFETY: as above.
+            let few = unsafe { gcm.enqueue_blocks(&mut lane, &blocks, operands, flags.slice().part(0, 4).unwrap()) };
+            assert!(few.is_err() && { lane.stream().synchronize().is_ok() });
         }
     }
 }

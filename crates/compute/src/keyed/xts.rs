@@ -83,6 +83,11 @@ impl DeviceXts {
         unsafe { aes_xts::launch(stream, module, direction, self.size, sectors, operands) }
     }
 
+    /// Scratch of a lane that so many bytes of sectors take.
+    pub fn scratch_bytes(sectors: Sectors, bytes: u64) -> u64 {
+        bytes.div_ceil(u64::from(sectors.bytes)) * TWEAK_BYTES
+    }
+
     /// Whether kernels do the work, so that [`DeviceXts::enqueue`] returns before it is done.
     pub fn is_on_device(&self) -> bool {
         self.module.is_some()

@@ -385,6 +385,10 @@ fn enqueue_segment(
         if left - len < COPY_BYTES_MIN && left <= window.range.end - at {
             len = left;
         }
+        // Before anything is enqueued: what is enqueued may be in flight however this ends.
+        if used.last().is_none_or(|last: &Arc<Window>| !Arc::ptr_eq(last, &window)) {
+            used.push(Arc::clone(&window));
+        }
         let mut copies = Copies::of(job, 1);
         copies.push_range(job, number, (at, at + len), at - window.range.start)?;
         for copy in copies.list {
@@ -398,9 +402,6 @@ fn enqueue_segment(
                 .and_then(|()| tell_landed(job, &copy, stream))
                 .map_err(|error| job.device_error(error).at(offset))?;
             job.end_piece(number, bytes);
-        }
-        if used.last().is_none_or(|last: &Arc<Window>| !Arc::ptr_eq(last, &window)) {
-            used.push(window);
         }
         at += len;
     }

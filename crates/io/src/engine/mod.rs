@@ -21,6 +21,7 @@ use bifolio_kernels::scatter::{EXTENT_BYTES, Extent};
 use copies::{Copy, copies_of};
 use std::fmt::Debug;
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -139,8 +140,13 @@ unsafe fn enqueue_copies(job: &Job, stream: &LentStream, slot: &mut Slot, pieces
 fn tell_copied(job: &Job, copies: &[Copy<'_>], event: &Event) -> Result<()> {
     let Some(follow) = &job.follow else { return Ok(()) };
     // Rows span what others bring.
-    let whole = copies.iter().filter(|copy| copy.rows.count == 1);
-    whole.into_iter().try_for_each(|copy| follow.copied(copy.place, event))
+    let mut whole = copies.iter().filter(|copy| copy.rows.count == 1);
+    // The copies are in flight: a panic must not take slots and streams away from them.
+    let tell = || whole.try_for_each(|copy| follow.copied(copy.place, event));
+    catch_unwind(AssertUnwindSafe(tell)).unwrap_or_else(|_| {
+        let detail = "what follows the bytes of a request panicked, which is a bug; please report it";
+        Err(bifolio_device::Error::new(bifolio_device::ErrorKind::Execution, detail))
+    })
 }
 
 /// Copies what pieces of a file are to become from device memory into a slot, or a part of one, that

@@ -99,14 +99,14 @@ pub struct ReadOptions {
     pub cancel: Cancel,
     /// Counts bytes on their way to the device while the request runs.
     pub progress: Arc<AtomicU64>,
-    /// Works on bytes as they land. Of a request of one range, that is.
+    /// Works on bytes as they land: of one request, of one range of a plain file to one place. Others are not followed.
     pub follow: Option<Arc<dyn Follow>>,
 }
 
 /// Work that follows the bytes of a request to a device, while others are still on their way.
 pub trait Follow: Send + Sync + std::fmt::Debug {
-    /// A run of the request begins. It is a second one where the first could not go on, and brings all bytes again: what
-    /// was done with those of the first must be over when this returns.
+    /// A run of the request by engines begins; short requests have none. It is a second one where the first could not go
+    /// on, and brings all bytes again: what was done with those of the first must be over when this returns.
     fn begin(&self);
 
     /// The bytes of `place`, a part of the destination, will be there when `event` is done. Any thread calls this, once

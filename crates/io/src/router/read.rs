@@ -136,9 +136,15 @@ impl Router {
                 file.refuse_direct(error.to_string());
                 self.run(file, stamp, range, placement, destination, options, started)
             }
-            // Its windows are gone, and what changed comes through the page cache.
             Err(error) if error.kind() == ErrorKind::Changed => {
-                self.run(file, file.stamp()?, range, placement, destination, options, started)
+                // Its windows are gone. What changed comes through the page cache, which shows every change at once.
+                let options = ReadOptions { engine: EngineChoice::Only(EngineKind::Cached), ..options.clone() };
+                let stamp = file.stamp()?;
+                if stamp.size < range.end {
+                    let detail = "the file was truncated while it was being read";
+                    return Err(Error::new(ErrorKind::Truncated, file.path(), detail).at(stamp.size));
+                }
+                self.run(file, stamp, range, placement, destination, &options, started)
             }
             outcome => outcome,
         }
@@ -197,7 +203,7 @@ impl Router {
     ) -> Arc<Job> {
         let (cancel, progress) = (options.cancel.clone(), Arc::clone(&options.progress));
         let kernels = if placement.is_scattered() { self.kernels() } else { None };
-        let follow = options.follow.clone();
+        let follow = options.follow.clone().filter(|_| placement.is_linear());
         let order = Order { stamp, placement, destination, kernels, cancel, progress, follow, together };
         Arc::new(Job::new(file, &self.pool, &self.storage, &self.device, order))
     }

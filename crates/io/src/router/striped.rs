@@ -197,6 +197,8 @@ impl Router {
     ) -> Result<ReadReport> {
         let mut report = ReadReport::empty(started);
         let mut at = offset;
+        // What follows, follows one range to one place.
+        let options = &ReadOptions { follow: None, ..options.clone() };
         for place in places {
             let range = clamp(file.path(), file.size()?, at, Some(place.len()), place.len())?;
             let layout = file.layout().copied().unwrap_or_else(|| Layout::new(u64::MAX, 1));

@@ -16,6 +16,15 @@
         aes_gcm_kept(hash, sums, thread, 8, 4); \
     }
 
+/* The table of messages for blocks in a row, one thread for each. */
+KERNEL void aes_gcm_messages(GLOBAL AesGcmMessage *messages, const AesGcmBlocks blocks)
+{
+    u64 m = (u64)group_index() * AES_GCM_GROUP_SIZE + thread_in_group();
+    if (m < blocks.count) {
+        aes_gcm_message_thread(messages, &blocks, m);
+    }
+}
+
 KERNEL void aes_gcm_starts(GLOBAL const u32 *keys, GLOBAL const AesGcmMessage *messages, GLOBAL const u8 *meta,
                            GLOBAL u8 *starts, const AesGcmParams params)
 {

@@ -39,8 +39,46 @@ typedef struct {
     u32 reserved;
 } AesGcmParams;
 
+/* Blocks one behind the other: each a nonce of 16 bytes, a text and a tag. The additional data of each is its
+ * number, the most significant byte first, and an id. */
+typedef struct {
+    u64 sealed; /* place of the first block in the source, and of its nonce among nonces and tags */
+    u64 plain;  /* place of its text in the destination */
+    u64 first;  /* its number */
+    u64 len;    /* of all texts, in bytes */
+    u64 block;  /* of each text but the last */
+    u64 count;  /* blocks */
+    u32 id[4];
+} AesGcmBlocks;
+
+STATIC_ASSERT(sizeof(AesGcmBlocks) == 64, aes_gcm_blocks_match_rust);
 STATIC_ASSERT(sizeof(AesGcmMessage) == 80, aes_gcm_message_matches_rust);
 STATIC_ASSERT(sizeof(AesGcmParams) == 48, aes_gcm_params_match_rust);
+
+/* The message that block `m` is. */
+FN void aes_gcm_message_thread(GLOBAL AesGcmMessage *messages, PRIVATE const AesGcmBlocks *blocks, u64 m)
+{
+    GLOBAL AesGcmMessage *message = messages + m;
+    u64 nonce = blocks->sealed + m * (blocks->block + 32);
+    u64 left = blocks->len - m * blocks->block;
+    u64 len = left < blocks->block ? left : blocks->block;
+    u64 number = blocks->first + m;
+    message->src = nonce + 16;
+    message->dst = blocks->plain + m * blocks->block;
+    message->nonce = nonce;
+    message->tag = nonce + 16 + len;
+    message->len = len;
+    message->nonce_len = 16;
+    message->aad_len = 24;
+    message->aad[0] = aes_swap32((u32)(number >> 32));
+    message->aad[1] = aes_swap32((u32)number);
+    message->aad[2] = blocks->id[0];
+    message->aad[3] = blocks->id[1];
+    message->aad[4] = blocks->id[2];
+    message->aad[5] = blocks->id[3];
+    message->aad[6] = 0;
+    message->aad[7] = 0;
+}
 
 /* An element of GF(2^128) is an integer of four words, the least significant first, whose most
  * significant bit is the coefficient of 1. */

@@ -366,10 +366,42 @@ static void check_gcm(u32 rounds, u64 len, u32 nonce_len, u32 aad_len, Draw &dra
     }
 }
 
+static void check_blocks(u64 count, u64 last, Draw &draw)
+{
+    ExactBuffer table(count * sizeof(AesGcmMessage));
+    AesGcmBlocks blocks = {};
+    blocks.sealed = draw.below(1000) * 16;
+    blocks.plain = draw.below(1000) * 16;
+    blocks.first = ((u64)draw.below(1u << 31) << 32) | draw.below(1u << 31);
+    blocks.block = 4096;
+    blocks.len = (count - 1) * 4096 + last;
+    blocks.count = count;
+    draw.fill((u8 *)blocks.id, 16);
+    for (u64 m = 0; m < count; m++) {
+        aes_gcm_message_thread((AesGcmMessage *)table.data(), &blocks, m);
+        AesGcmMessage wanted = {}, *found = (AesGcmMessage *)table.data() + m;
+        wanted.nonce = blocks.sealed + m * 4128;
+        wanted.src = wanted.nonce + 16;
+        wanted.dst = blocks.plain + m * 4096;
+        wanted.len = m + 1 == count ? last : 4096;
+        wanted.tag = wanted.src + wanted.len;
+        wanted.nonce_len = 16;
+        wanted.aad_len = 24;
+        for (int i = 0; i < 8; i++) {
+            ((u8 *)wanted.aad)[i] = (u8)((blocks.first + m) >> (56 - 8 * i));
+        }
+        memcpy(wanted.aad + 2, blocks.id, 16);
+        expect("GCM: a block's message", (const u8 *)found, (const u8 *)&wanted, sizeof wanted);
+    }
+}
+
 int main(int argc, char **argv)
 {
     Draw draw(seed_of(argc, argv));
     check_boxes();
+    check_blocks(1, 1, draw);
+    check_blocks(3, 4096, draw);
+    check_blocks(9, 1 + draw.below(4096), draw);
     for (u32 rounds : {10u, 14u}) {
         check_xts(rounds, 1, 1, 1, draw);
         check_xts(rounds, 9, 1, 1, draw);

@@ -1,9 +1,9 @@
 //! Encrypted volumes: ciphertext crosses the link, and is decrypted where it lands.
 
-use super::follow::Decryption;
+use super::follow::{FOLLOWED_BYTES_MIN, UNIT_BYTES, Work, load_followed};
 use super::{Loader, in_parts};
 use crate::{BlockDevice, Error, Result};
-use bifolio_compute::keyed::{DeviceXts, PerDevice, SecretMemory};
+use bifolio_compute::keyed::{DeviceXts, Lane, PerDevice, SecretMemory};
 use bifolio_device::DeviceSlice;
 use bifolio_kernels::aes::Direction;
 use bifolio_kernels::aes_xts::Sectors;
@@ -15,13 +15,12 @@ use zeroize::Zeroizing;
 /// The boundary that kernels want.
 const WORD_BYTES: u64 = 16;
 
-/// The cipher of a volume, as devices need it: a key, and on each device that was used a copy of it. Clones share them.
-#[derive(Clone)]
+/// The cipher of a volume, as devices need it: a key, and on each device that was used a copy of it.
 pub(crate) struct Cipher {
-    key: Arc<Zeroizing<Vec<u8>>>,
+    key: Zeroizing<Vec<u8>>,
     /// The first sector of the data.
     first: Sectors,
-    on_devices: Arc<PerDevice<DeviceXts>>,
+    on_devices: PerDevice<DeviceXts>,
 }
 
 impl fmt::Debug for Cipher {
@@ -33,7 +32,7 @@ impl fmt::Debug for Cipher {
 impl Cipher {
     /// The data begins with the sector that `first` names.
     pub(crate) fn new(key: Zeroizing<Vec<u8>>, first: Sectors) -> Self {
-        Self { key: Arc::new(key), first, on_devices: Arc::default() }
+        Self { key, first, on_devices: PerDevice::default() }
     }
 
     /// The key itself.
@@ -69,7 +68,7 @@ pub(crate) fn load_encrypted(
     let xts = cipher.on(loader)?;
     let run = Run { below, data_at, cipher, xts: &xts, loader };
     let range = offset..offset + destination.len();
-    if Decryption::pays(destination.len()) && run.followed(&range, destination)? {
+    if destination.len() >= FOLLOWED_BYTES_MIN && run.followed(&range, destination)? {
         return Ok(());
     }
     in_parts(&range, cipher.sector_bytes(), &|part| {
@@ -78,6 +77,27 @@ pub(crate) fn load_encrypted(
             destination.part(part.start - offset, part.end - part.start).map_err(|error| loader.failed(error))?;
         run.part(&part, place)
     })
+}
+
+/// Decryption in place of sectors as they land.
+#[derive(Debug)]
+struct Decryption {
+    xts: Arc<DeviceXts>,
+    /// The first sector of the destination.
+    first: Sectors,
+    place: DeviceSlice<'static>,
+}
+
+impl Work for Decryption {
+    fn scratch_bytes(&self, unit: u64) -> u64 {
+        DeviceXts::scratch_bytes(self.first, unit)
+    }
+
+    fn enqueue(&self, lane: &mut Lane, unit: Range<u64>) -> bifolio_device::Result<()> {
+        let data = self.place.part(unit.start, unit.end - unit.start)?;
+        // SAFETY: whoever made this keeps the memory, and waits for the lane.
+        unsafe { self.xts.enqueue(lane, Direction::Decrypt, self.first.behind(unit.start), (data, data)) }
+    }
 }
 
 struct Run<'a> {
@@ -95,12 +115,16 @@ impl Run<'_> {
             return Ok(false);
         }
         self.cut(range, place, &|inner, middle| {
-            let decryption = Decryption::new(self.loader, (self.xts, self.cipher), inner.start, middle)?;
-            let follow = decryption.follow();
-            if !self.below.load_followed(self.loader, self.data_at + inner.start, middle, &follow)? {
-                return Ok(false);
-            }
-            for rest in decryption.finish()? {
+            // SAFETY: it is used as long as `load_followed` runs.
+            let place = unsafe { DeviceSlice::from_raw(middle.ptr(), middle.len()) };
+            let work = Decryption { xts: Arc::clone(self.xts), first: self.cipher.sectors_at(inner.start), place };
+            // SAFETY: the caller lent the memory to this request.
+            let rest = unsafe {
+                let work = (Arc::new(work) as Arc<dyn Work>, UNIT_BYTES);
+                load_followed(self.below, self.loader, self.data_at + inner.start, middle, work)
+            };
+            let Some(rest) = rest? else { return Ok(false) };
+            for rest in rest {
                 let memory = middle.part(rest.start, rest.end - rest.start).map_err(|error| self.failed(error))?;
                 self.decrypt(&(inner.start + rest.start..inner.start + rest.end), memory)?;
             }

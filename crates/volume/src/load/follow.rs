@@ -1,35 +1,74 @@
-//! Decryption that follows the bytes of one request.
+//! Work that follows the bytes of one request: decryption, mostly.
 //!
 //! ```text
 //!   the engines' streams   copy copy copy copy copy copy ...
 //!                                      | event of each copy
-//!   a stream of its own                decrypt unit 0 ... decrypt unit 1 ...
+//!   a stream of its own                work on unit 0 ... work on unit 1 ...
 //! ```
 //!
-//! The destination is divided into units. When the last bytes of one are on their way, its decryption is enqueued behind
+//! The destination is divided into units. When the last bytes of one are on their way, the work on it is enqueued behind
 //! all copies that were told so far, in a stream of its own: in the engines' streams it would keep the link waiting. Few
-//! and long launches cost the thread that talks to the driver next to nothing. What is not decrypted at the end, since
-//! its bytes came by ways that have no events, is the caller's.
+//! and long launches cost the thread that talks to the driver next to nothing. What is not done at the end, since its
+//! bytes came by ways that have no events, is the caller's.
 
 use super::Loader;
-use super::crypt::Cipher;
-use crate::Result;
-use bifolio_compute::keyed::{DeviceXts, Lane};
+use crate::{BlockDevice, Result};
+use bifolio_compute::keyed::Lane;
 use bifolio_device::{DeviceSlice, Event, Result as DeviceResult};
 use bifolio_io::Follow;
-use bifolio_kernels::aes::Direction;
+use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes that are decrypted at a time, a multiple of every sector: long beside a launch, and short beside the requests
-/// for which this pays, since the last unit's decryption is waited for.
-const UNIT_BYTES: u64 = 16 << 20;
-/// Shorter requests are read first and decrypted then.
-const BYTES_MIN: u64 = 2 * UNIT_BYTES;
+/// Bytes of a unit, or about that: long beside a launch, and short beside the requests for which this pays, since the
+/// work on the last unit is waited for.
+pub const UNIT_BYTES: u64 = 16 << 20;
+/// Shorter requests are read first, and worked on then.
+pub const FOLLOWED_BYTES_MIN: u64 = 2 * UNIT_BYTES;
+
+/// What is done with the bytes of a destination.
+pub trait Work: Send + Sync + Debug {
+    /// Scratch of the lane that a unit of so many bytes takes at most.
+    fn scratch_bytes(&self, unit: u64) -> u64;
+
+    /// Enqueues it for a unit, which is there when the lane's stream comes to it.
+    ///
+    /// # Errors
+    /// The device's. They end the request.
+    fn enqueue(&self, lane: &mut Lane, unit: Range<u64>) -> DeviceResult<()>;
+}
+
+/// Loads a range of a device by one request of the router, with `work` behind its bytes, and waits for both. Which
+/// ranges of the destination were not worked on; none if the device has no such way, and then nothing was done.
+///
+/// # Errors
+/// Those of [`BlockDevice::load`], and `Device` if the work failed. Nothing is in flight then.
+///
+/// # Safety
+/// The work uses only memory that stays as long as this runs, and that nobody else uses.
+pub unsafe fn load_followed(
+    device: &dyn BlockDevice,
+    loader: &Loader,
+    offset: u64,
+    destination: DeviceSlice<'_>,
+    (work, unit_bytes): (Arc<dyn Work>, u64),
+) -> Result<Option<Vec<Range<u64>>>> {
+    let units = destination.len().div_ceil(unit_bytes) as usize;
+    let mut lane = loader.take_lane()?;
+    // Now, and not while bytes are in flight.
+    lane.reserve(work.scratch_bytes(unit_bytes.min(destination.len()))).map_err(|error| loader.failed(error))?;
+    let state = Mutex::new(State { lane: Some(lane), told: vec![0; units] });
+    let (start, len) = (destination.ptr().0, destination.len());
+    let run = Run { behind: Arc::new(Behind { work, start, len, unit_bytes, state }), loader };
+    let follow: Arc<dyn Follow> = Arc::clone(&run.behind) as _;
+    if !device.load_followed(loader, offset, destination, &follow)? {
+        return Ok(None);
+    }
+    run.finish().map(Some)
+}
 
 /// One request. Dropping it waits for what was enqueued.
-#[derive(Debug)]
-pub(super) struct Decryption<'a> {
+struct Run<'a> {
     behind: Arc<Behind>,
     loader: &'a Loader,
 }
@@ -37,11 +76,11 @@ pub(super) struct Decryption<'a> {
 /// What the router knows of it.
 #[derive(Debug)]
 struct Behind {
-    xts: Arc<DeviceXts>,
-    cipher: Cipher,
-    /// The destination, which begins with the byte `offset` of the data.
-    place: DeviceSlice<'static>,
-    offset: u64,
+    work: Arc<dyn Work>,
+    /// Where the destination begins, and its bytes.
+    start: u64,
+    len: u64,
+    unit_bytes: u64,
     state: Mutex<State>,
 }
 
@@ -53,44 +92,21 @@ struct State {
     told: Vec<u64>,
 }
 
-impl<'a> Decryption<'a> {
-    /// Whether a request of so many bytes is worth it.
-    pub(super) fn pays(bytes: u64) -> bool {
-        bytes >= BYTES_MIN
-    }
-
-    /// For a request to `destination`, which begins with the byte `offset` of the data, a sector's first.
-    ///
-    /// # Errors
-    /// `Device` without a stream.
-    pub(super) fn new(
-        loader: &'a Loader,
-        (xts, cipher): (&Arc<DeviceXts>, &Cipher),
-        offset: u64,
-        destination: DeviceSlice<'a>,
-    ) -> Result<Self> {
-        let units = destination.len().div_ceil(UNIT_BYTES) as usize;
-        let state = Mutex::new(State { lane: Some(loader.take_lane()?), told: vec![0; units] });
-        let (xts, cipher) = (Arc::clone(xts), cipher.clone());
-        // SAFETY: it is used by the stream only, and this waits for the stream before its borrow ends.
-        let place = unsafe { DeviceSlice::from_raw(destination.ptr(), destination.len()) };
-        Ok(Self { behind: Arc::new(Behind { xts, cipher, place, offset, state }), loader })
-    }
-
-    /// For the request.
-    pub(super) fn follow(&self) -> Arc<dyn Follow> {
-        Arc::clone(&self.behind) as _
-    }
-
-    /// Waits, once the request is over; which ranges of the destination are not decrypted.
-    ///
-    /// # Errors
-    /// `Device` if the decryption failed.
-    pub(super) fn finish(self) -> Result<Vec<Range<u64>>> {
+impl Run<'_> {
+    /// Waits, once the request is over; what is left.
+    fn finish(self) -> Result<Vec<Range<u64>>> {
         let told = self.behind.lock().told.clone();
         self.end()?;
-        let units = told.iter().enumerate().map(|(number, told)| (self.behind.unit(number as u64), *told));
-        Ok(units.filter(|(unit, told)| unit.end - unit.start != *told).map(|(unit, _)| unit).collect())
+        let mut left: Vec<Range<u64>> = vec![];
+        for (number, told) in told.iter().enumerate() {
+            let unit = self.behind.unit(number as u64);
+            match left.last_mut() {
+                _ if unit.end - unit.start == *told => {}
+                Some(last) if last.end == unit.start => last.end = unit.end,
+                _ => left.push(unit),
+            }
+        }
+        Ok(left)
     }
 
     /// Takes the lane away, so that nobody enqueues any more, and waits for what is in it.
@@ -104,7 +120,7 @@ impl<'a> Decryption<'a> {
     }
 }
 
-impl Drop for Decryption<'_> {
+impl Drop for Run<'_> {
     fn drop(&mut self) {
         // The request has failed already.
         let _ = self.end();
@@ -114,7 +130,7 @@ impl Drop for Decryption<'_> {
 impl Behind {
     /// A unit's bytes in the destination.
     fn unit(&self, number: u64) -> Range<u64> {
-        number * UNIT_BYTES..((number + 1) * UNIT_BYTES).min(self.place.len())
+        number * self.unit_bytes..((number + 1) * self.unit_bytes).min(self.len)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -129,7 +145,7 @@ impl Follow for Behind {
             // Its failure stays on the stream, and is reported at the end.
             let _ = lane.stream().synchronize();
         }
-        // What was decrypted by an earlier run is overwritten by this one.
+        // What was done by an earlier run is overwritten by this one.
         state.told.fill(0);
     }
 
@@ -137,21 +153,18 @@ impl Follow for Behind {
         let mut state = self.lock();
         let State { lane: Some(lane), told } = &mut *state else { return Ok(()) };
         lane.stream().wait(event)?;
-        let (mut at, end) = (place.ptr().0 - self.place.ptr().0, place.ptr().0 - self.place.ptr().0 + place.len());
+        let mut at = place.ptr().0 - self.start;
+        let end = at + place.len();
         while at < end {
-            let number = at / UNIT_BYTES;
+            let number = at / self.unit_bytes;
             let unit = self.unit(number);
             let told = &mut told[number as usize];
             *told += unit.end.min(end) - at;
             debug_assert!(*told <= unit.end - unit.start, "a byte was told twice");
-            if *told == unit.end - unit.start {
-                let data = self.place.part(unit.start, unit.end - unit.start)?;
-                let sectors = self.cipher.sectors_at(self.offset + unit.start);
-                // SAFETY: the request's own memory, all of which was copied before the stream comes to this; the lane is
-                // waited for before the borrow ends.
-                unsafe { self.xts.enqueue(lane, Direction::Decrypt, sectors, (data, data)) }?;
-            }
             at = unit.end;
+            if *told == unit.end - unit.start {
+                self.work.enqueue(lane, unit)?;
+            }
         }
         Ok(())
     }

@@ -7,8 +7,8 @@
 //!       md        members at the same time, each chunk to its place; what is lost is computed there
 //! ```
 //!
-//! An encrypted file comes by one request of the router, and what lands is decrypted behind it by a stream of its own
-//! (`follow`). Other long requests are cut into parts, and a few threads take one part after the other: while one part is
+//! Encrypted files come by one request of the router, and what lands is decrypted behind it by a stream of its own
+//! ([`load_followed`]). Other long requests are cut into parts, and a few threads take one part after the other: while one part is
 //! decrypted or recovered, others are on their way over the link. So of the computation only that of the
 //! last part is seen. A thread's part is whole when it takes the next.
 //!
@@ -21,6 +21,7 @@ mod stripes;
 mod tests;
 
 pub(crate) use crypt::{Cipher, load_encrypted};
+pub use follow::{FOLLOWED_BYTES_MIN, UNIT_BYTES, Work, load_followed};
 pub(crate) use stripes::{Failed, Stripes, load_stripes};
 
 use crate::{BlockDevice, Error, ErrorKind, Result};
@@ -48,8 +49,9 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// One for the router's device; `options` hold for every request to the router.
+    /// One for the router's device; `options` hold for every request to the router, but that each has its own follower.
     pub fn new(router: Arc<Router>, options: ReadOptions) -> Self {
+        let options = ReadOptions { follow: None, ..options };
         Self { router, options, lanes: Mutex::default(), scratch: Mutex::default() }
     }
 

@@ -1,18 +1,18 @@
 //! Loading against what was put in, on every device of this machine.
 
-use super::{Cipher, Loader, Stripes, load_encrypted, load_stripes};
+use super::{Cipher, Loader, Stripes, Work, load_encrypted, load_followed, load_stripes};
 use crate::faults::FaultyDevice;
 use crate::{BlockDevice, FileDevice};
 use bifolio_compute::cpu;
-use bifolio_compute::keyed::DeviceRaid6;
-use bifolio_device::{Device, DeviceChoice, discover, open};
+use bifolio_compute::keyed::{DeviceRaid6, Lane};
+use bifolio_device::{Device, DeviceChoice, DeviceSlice, HostOptions, discover, open};
 use bifolio_io::{EngineChoice, EngineKind, ReadOptions, Router, RouterOptions};
 use bifolio_kernels::aes::Direction;
 use bifolio_kernels::aes_xts::{self, IvUnit, Sectors};
 use bifolio_kernels::known_answer::Draw;
 use bifolio_kernels::raid6::{self, Geometry};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use zeroize::Zeroizing;
 
 fn loaders() -> Vec<Loader> {
@@ -23,7 +23,7 @@ fn loaders() -> Vec<Loader> {
 }
 
 /// Bytes of device memory that `load` fills from a place that is `shift` bytes into an allocation.
-fn loaded(loader: &Loader, len: u64, shift: u64, load: impl FnOnce(bifolio_device::DeviceSlice<'_>)) -> Vec<u8> {
+fn loaded(loader: &Loader, len: u64, shift: u64, load: impl FnOnce(DeviceSlice<'_>)) -> Vec<u8> {
     let memory = loader.device().alloc(len + shift + 64).unwrap();
     let stream = loader.device().create_stream().unwrap();
     stream.upload(memory.slice(), &vec![0xa5; memory.len() as usize]).unwrap();
@@ -71,6 +71,86 @@ fn an_encrypted_range_is_decrypted_wherever_it_begins_and_lands() {
     }
 }
 
+/// Copies what has landed elsewhere.
+#[derive(Debug)]
+struct Copying {
+    from: DeviceSlice<'static>,
+    to: DeviceSlice<'static>,
+    units: Mutex<Vec<Range<u64>>>,
+    fails_at: Option<u64>,
+}
+
+impl Work for Copying {
+    fn scratch_bytes(&self, unit: u64) -> u64 {
+        unit / 512
+    }
+
+    fn enqueue(&self, lane: &mut Lane, unit: Range<u64>) -> bifolio_device::Result<()> {
+        if self.fails_at == Some(unit.start) {
+            return Err(bifolio_device::Error::new(bifolio_device::ErrorKind::BadArgument, "planted"));
+        }
+        self.units.lock().unwrap().push(unit.clone());
+        let len = unit.end - unit.start;
+        // SAFETY: both are the test's, and apart.
+        unsafe { lane.stream().copy_on_device(self.to.part(unit.start, len)?, self.from.part(unit.start, len)?) }
+    }
+}
+
+#[test]
+fn work_follows_all_units_of_a_file_by_every_engine() {
+    let mut draw = Draw::afresh();
+    let (unit_bytes, at) = (1 << 20, 3000);
+    let content = draw.bytes((9 << 20) + 1234);
+    let path = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap().into_temp_path();
+    std::fs::write(&path, &content).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    let slow = HostOptions { latency: Some(std::time::Duration::from_micros(300)), ..HostOptions::default() };
+    let slow = Device::host(&slow);
+    let slow = Loader::new(Arc::new(Router::new(&slow, RouterOptions::default())), ReadOptions::default());
+    for loader in loaders().into_iter().chain([slow]) {
+        for engine in [EngineKind::Cached, EngineKind::Direct, EngineKind::Mapped] {
+            if engine == EngineKind::Mapped && loader.device().capabilities().host_register_read_only.reason().is_some()
+            {
+                println!("skipped: {} cannot fetch from the page cache", loader.device().id());
+                continue;
+            }
+            let options = ReadOptions { engine: EngineChoice::Only(engine), ..ReadOptions::default() };
+            let loader = Loader::new(Arc::clone(&loader.router), options);
+            let file = FileDevice::open(&path, false).unwrap();
+            let len = content.len() as u64 - at;
+            let [from, to] = [0, 0].map(|_| loader.device().alloc(len).unwrap());
+            for fails_at in [None, Some(3 << 20), None] {
+                let stream = loader.device().create_stream().unwrap();
+                for memory in [&from, &to] {
+                    stream.upload(memory.slice(), &vec![0xa5; len as usize]).unwrap();
+                }
+                // SAFETY: both live until the end of the test, and nobody else has them.
+                let [source, target] =
+                    [&from, &to].map(|memory| unsafe { DeviceSlice::from_raw(memory.slice().ptr(), len) });
+                let work = Arc::new(Copying { from: source, to: target, units: Mutex::default(), fails_at });
+                let given = (Arc::clone(&work) as Arc<dyn Work>, unit_bytes);
+                // SAFETY: as above.
+                let left = unsafe { load_followed(&file, &loader, at, from.slice(), given) };
+                let id = loader.device().id();
+                if fails_at.is_some() {
+                    assert!(left.unwrap_err().to_string().contains("planted"), "{id} {engine}");
+                    continue;
+                }
+                assert_eq!(left.unwrap(), Some(vec![]), "{id} {engine}: everything was followed");
+                let mut units = work.units.lock().unwrap().clone();
+                units.sort_by_key(|unit| unit.start);
+                let expected = (0..len).step_by(unit_bytes as usize).map(|at| at..(at + unit_bytes).min(len));
+                assert_eq!(units, expected.collect::<Vec<_>>(), "{id} {engine}");
+                for memory in [&from, &to] {
+                    let mut seen = vec![0; len as usize];
+                    stream.download(&mut seen, memory.slice()).unwrap();
+                    assert!(seen == content[at as usize..], "{id} {engine}");
+                }
+            }
+        }
+    }
+}
+
 /// Long enough for decryption to follow the bytes, where kernels do it.
 #[test]
 fn a_long_encrypted_range_is_decrypted_whichever_way_its_bytes_come() {
@@ -80,15 +160,16 @@ fn a_long_encrypted_range_is_decrypted_whichever_way_its_bytes_come() {
     let first = Sectors { bytes: sector, first_iv: 0, iv_unit: IvUnit::Bytes512 };
     let mut image = [vec![7; data_at], plain.clone()].concat();
     cpu::Xts::new(&key).unwrap().encrypt(first, &mut image[data_at..]).unwrap();
-    let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-    std::fs::write(file.path(), &image).unwrap();
+    // Nobody may have it open for writing, or its registered pages are not kept.
+    let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap().into_temp_path();
+    std::fs::write(&file, &image).unwrap();
     for loader in loaders() {
         for engine in
             [EngineChoice::Auto, EngineChoice::Only(EngineKind::Cached), EngineChoice::Only(EngineKind::Direct)]
         {
             let options = ReadOptions { engine, ..ReadOptions::default() };
             let loader = Loader::new(Arc::clone(&loader.router), options);
-            let below = FileDevice::open(file.path(), false).unwrap();
+            let below = FileDevice::open(&file, false).unwrap();
             let cipher = Cipher::new(Zeroizing::new(key.clone()), first);
             let (from, to) = (draw.below(9 << 20) as usize, plain.len() - draw.below(9 << 20) as usize);
             // The second and the third time it may come from registered pages.
