@@ -90,3 +90,40 @@ fn refusals_are_sentences_and_leave_nothing_behind() {
     assert!(sentence(&run_in(&place, "volume rebuild m0 m1 m2 m3 --onto o1"), 1).contains("o1"));
     assert!(sentence(&run_in(&place, "volume rebuild m0 m1 m2 o3 --onto x"), 1).contains("o3"));
 }
+
+#[test]
+fn members_that_somebody_writes_to_are_left_alone() {
+    let place = Place::new();
+    json(&run_in(&place, &format!("{CREATE} --json")));
+    let held = FileDevice::open(path(&place, "m3"), true).unwrap();
+    bifolio_volume::claim(&held).unwrap();
+    let before = std::fs::read(path(&place, "m0")).unwrap();
+    for line in [
+        "volume scrub m0 m1 m2 m3 m4 --repair",
+        "volume rebuild m0 m1 m2 m3 --onto new",
+        "volume rebuild m0 m1 m2 m4 --onto m3",
+        "volume create raid6 m0 m1 m2 m3 m4 --force",
+    ] {
+        let refused = run_in(&place, line);
+        assert!(!refused.status.success(), "{line}");
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(said.contains("another bifolio has it open for writing"), "{line}: {said}");
+    }
+    assert!(std::fs::read(path(&place, "m0")).unwrap() == before);
+    // Looking is for everybody.
+    assert!(text(&run_in(&place, "volume scrub m0 m1 m2 m3 m4")).contains("0 pieces wrong"));
+    drop(held);
+    assert!(run_in(&place, "volume scrub m0 m1 m2 m3 m4 --repair").status.success());
+}
+
+#[test]
+fn an_array_with_members_missing_says_so_and_gives_what_it_has() {
+    let place = Place::new();
+    json(&run_in(&place, &format!("{CREATE} --json")));
+    for line in ["volume cat m0 m2 m4 --length 100", "read --volume m0 m2 m4 --json"] {
+        let output = run_in(&place, line);
+        assert!(output.status.success(), "{line}: {output:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("no member 1 and 3 that can be used"), "{line}: {said}");
+    }
+}

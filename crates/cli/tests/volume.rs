@@ -264,6 +264,65 @@ fn a_passphrase_can_come_through_standard_input() {
     assert_eq!(child.wait_with_output().unwrap().stdout, b"content");
 }
 
+/// Symptom: an image whose header was lost was taken for a plain file, and an export wrote plaintext to it.
+#[test]
+fn a_key_for_what_is_not_encrypted_is_a_refusal() {
+    if !has(&["cryptsetup", "nbdkit"]) {
+        return;
+    }
+    let volumes = Volumes::new();
+    let image = volumes.filled("disk.img", &draw(MIB));
+    let disk = std::fs::File::options().write(true).open(&image).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&disk, &vec![0; 16 * MIB], 0).unwrap();
+    let before = std::fs::read(&image).unwrap();
+    let (image, socket) = (text(&image), format!("unix:{}", volumes.text("socket")));
+    let key = ["--key-file", &volumes.key];
+    for args in [
+        &[&["volume", "cat", &image], &key[..]].concat()[..],
+        &[&["read", "--volume", &image], &key[..]].concat(),
+        &[&["volume", "export", &image, "--nbd", &socket], &key[..]].concat(),
+        &[&["volume", "export", &image, "--mount", &volumes.text("")], &key[..]].concat(),
+    ] {
+        let output = volumes.command(args).output().unwrap();
+        assert!(output.stdout.is_empty(), "{args:?}");
+        assert!(sentence(&output, 1).contains("no header of LUKS"), "{args:?}");
+    }
+    assert!(std::fs::read(&image).unwrap() == before);
+    // Cut to less than the smallest header.
+    std::fs::write(&image, b"LUKS\xba\xbe\0\x02").unwrap();
+    assert!(sentence(&volumes.place.run(&["volume", "cat", &image]), 1).contains("cut at 8 bytes"));
+}
+
+#[test]
+fn an_image_is_made_only_where_nothing_is_lost() {
+    let volumes = Volumes::new();
+    let image = volumes.path("disk.img");
+    let mut content = vec![0; 40 * MIB];
+    content[30 * MIB] = 7;
+    std::fs::write(&image, &content).unwrap();
+    let create = |size: &str, key: &str, force: &[&str]| {
+        let args =
+            ["volume", "create", "luks2", &text(&image), "--size", size, "--key-file", key, "--pbkdf-memory", "32"];
+        volumes.place.run(&[&args[..], force].concat())
+    };
+    assert!(sentence(&create("20M", &volumes.key, &[]), 1).contains("would be cut"));
+    assert!(!create("20M", &volumes.text("no key"), &["--force"]).status.success());
+    std::fs::write(volumes.path("empty"), "").unwrap();
+    assert!(sentence(&create("20M", &volumes.text("empty"), &["--force"]), 2).contains("no bytes"));
+    let held = bifolio_volume::FileDevice::open(&image, true).unwrap();
+    bifolio_volume::claim(&held).unwrap();
+    assert!(sentence(&create("20M", &volumes.key, &["--force"]), 1).contains("another bifolio"));
+    assert!(std::fs::read(&image).unwrap() == content);
+    drop(held);
+    if has(&["cryptsetup"]) {
+        assert!(create("20M", &volumes.key, &["--force"]).status.success());
+        assert_eq!(std::fs::metadata(&image).unwrap().len(), 20 << 20);
+    }
+    // A pipe is refused, and not waited for.
+    assert!(Command::new("mkfifo").arg(volumes.path("pipe")).status().unwrap().success());
+    assert!(sentence(&volumes.place.run(&["volume", "info", &volumes.text("pipe")]), 1).contains("neither a file"));
+}
+
 #[test]
 fn nbd_clients_read_and_write_an_export() {
     if !has(&["cryptsetup", "nbdkit", "nbdcopy", "qemu-io"]) {
@@ -328,6 +387,32 @@ fn an_array_that_was_exported_is_clean_when_the_server_has_ended() {
     assert!(scrub.status.success() && String::from_utf8_lossy(&scrub.stdout).contains(" 0 pieces wrong"), "{scrub:?}");
     let cat = volumes.place.run(&[&["volume", "cat"], &members[1..4]].concat());
     assert!(cat.stdout[..content.len()] == content, "any three members have all of it");
+}
+
+#[test]
+fn a_degraded_array_is_exported_again_after_its_server_was_killed() {
+    if !has(&["nbdkit", "nbdcopy"]) {
+        return;
+    }
+    let volumes = Volumes::new();
+    let members: Vec<String> = (0..5).map(|number| volumes.text(&format!("m{number}"))).collect();
+    let members: Vec<&str> = members.iter().map(String::as_str).collect();
+    let create = [&["volume", "create", "raid6"], &members[..], &["--size", "3M", "--chunk", "16K"]].concat();
+    assert!(volumes.place.run(&create).status.success());
+    let (left, socket) = (&members[..4], format!("unix:{}", volumes.text("socket")));
+    let export = volumes.export_of(left, &["--nbd", &socket]);
+    let content = draw(4 * MIB);
+    std::fs::write(volumes.path("new"), &content).unwrap();
+    run("nbdcopy", &["--flush", &volumes.text("new"), &export.place]);
+    let server = export.server();
+    signal(server, "KILL");
+    let _ = export.wait();
+    let export = volumes.export_of(left, &["--nbd", &socket]);
+    run("nbdcopy", &[&export.place, &volumes.text("copy")]);
+    export.end();
+    assert!(std::fs::read(volumes.path("copy")).unwrap()[..content.len()] == content);
+    let cat = volumes.place.run(&[&["volume", "cat"], left].concat());
+    assert!(cat.status.success() && cat.stdout[..content.len()] == content);
 }
 
 #[test]

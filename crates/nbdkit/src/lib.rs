@@ -155,7 +155,8 @@ extern "C" fn get_ready() -> c_int {
         Some(fd) => read_key(File::from(unsafe { OwnedFd::from_raw_fd(fd) }), name),
         None => Err(Error::new(ErrorKind::WrongKey, name, "it needs a key, and none was given (key=FD)")),
     };
-    let options = OpenOptions { writable: !asked.read_only, unlock: asked.unlock, key: &key };
+    let is_encrypted = asked.key_fd.is_some();
+    let options = OpenOptions { writable: !asked.read_only, unlock: asked.unlock, key: &key, is_encrypted };
     done(bifolio_volume::open(&asked.images, &options).map(|opened| {
         let _ = DEVICE.set(opened.device);
     }))

@@ -64,7 +64,11 @@ pub(crate) fn open_volume(
                 Err(Error::new(ErrorKind::WrongKey, name, "it is encrypted: pass its passphrase as key, or key_file"))
             }
         };
-        bifolio_volume::open(&images, &OpenOptions { writable: false, unlock: Unlock::default(), key: &ask })
+        let is_encrypted = key.is_some() || key_file.is_some();
+        bifolio_volume::open(
+            &images,
+            &OpenOptions { writable: false, unlock: Unlock::default(), key: &ask, is_encrypted },
+        )
     });
     opened.map(|opened| Volume::new(opened.device)).map_err(|error| of_volume(&error))
 }

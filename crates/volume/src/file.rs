@@ -6,7 +6,7 @@ use bifolio_io::{Follow, OpenFile, ReadExtent, ReadOptions};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -38,7 +38,9 @@ impl FileDevice {
     pub fn open(path: impl AsRef<Path>, writable: bool) -> Result<Self> {
         let path = path.as_ref();
         let about = |error| Error::system(path.display(), "opening it", error);
-        let file = OpenOptions::new().read(true).write(writable).open(path).map_err(about)?;
+        // Without waiting: a pipe is refused, and not waited for.
+        let flags = libc::O_NONBLOCK;
+        let file = OpenOptions::new().read(true).write(writable).custom_flags(flags).open(path).map_err(about)?;
         Self::of_file(file, path, writable)
     }
 

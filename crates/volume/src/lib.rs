@@ -31,5 +31,5 @@ pub use error::{Error, ErrorKind, Result};
 pub use file::FileDevice;
 pub use load::Loader;
 pub use luks::{FormatOptions, Keyslot, Luks, LuksInfo, Pbkdf, Unlock};
-pub use open::{ArrayInfo, AskKey, Layer, OpenOptions, Opened, claim, describe, open};
+pub use open::{ArrayInfo, AskKey, Layer, OpenOptions, Opened, claim, describe, open, unencrypted};
 pub use stripe::Stripe;

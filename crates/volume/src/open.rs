@@ -20,6 +20,9 @@ pub struct OpenOptions<'a> {
     pub unlock: Unlock,
     /// Called only where a key is needed.
     pub key: &'a AskKey<'a>,
+    /// It has to be encrypted: somebody gave a key. Without its header a volume looks like any file, and what is written
+    /// to it then is not encrypted.
+    pub is_encrypted: bool,
 }
 
 impl fmt::Debug for OpenOptions<'_> {
@@ -112,6 +115,9 @@ impl ArrayInfo {
 pub fn open(paths: &[PathBuf], options: &OpenOptions<'_>) -> Result<Opened> {
     let (device, mut layers) = below(paths, options.writable)?;
     if !Luks::is_luks(&*device)? {
+        if options.is_encrypted {
+            return Err(unencrypted(&device.name()));
+        }
         return Ok(Opened { device, layers });
     }
     let secret = (options.key)(&device.name())?;
@@ -120,12 +126,20 @@ pub fn open(paths: &[PathBuf], options: &OpenOptions<'_>) -> Result<Opened> {
     Ok(Opened { device: Arc::new(luks), layers })
 }
 
-/// What the paths make up, as far as it can be said without a key. Nothing is written.
+/// What is said where a key is given for what is not encrypted.
+pub fn unencrypted(name: &str) -> Error {
+    let detail = "a key was given, and it has no header of LUKS: it is not encrypted, or its header is lost (see the \
+                  threat model on copies of headers); without the key it is taken as it is";
+    Error::new(ErrorKind::NotAVolume, name, detail)
+}
+
+/// What the paths make up, as far as it can be said without a key. Nothing is written, unless it is to be opened as for
+/// writing: then an array that was not closed cleanly is put right.
 ///
 /// # Errors
 /// Those of [`open`] but for the key's; a LUKS volume that cannot be opened here is no error.
-pub fn describe(paths: &[PathBuf]) -> Result<Vec<Layer>> {
-    let (device, mut layers) = below(paths, false)?;
+pub fn describe(paths: &[PathBuf], writable: bool) -> Result<Vec<Layer>> {
+    let (device, mut layers) = below(paths, writable)?;
     if Luks::is_luks(&*device)? {
         layers.push(Layer::Luks(Box::new(Luks::info_of(&*device)?)));
     }

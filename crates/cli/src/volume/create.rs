@@ -6,7 +6,7 @@ use crate::exit::{Code, Failure};
 use crate::{output, secret, size};
 use bifolio_volume::{BlockDevice, FileDevice, FormatOptions, Luks, LuksInfo, Pbkdf};
 use serde::Serialize;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -54,22 +54,18 @@ fn prepare(options: &Luks2Args) -> Result<bool, Failure> {
             }
             Ok(true)
         }
-        (true, None) => refuse_used(options).map(|()| false),
-        (true, Some(size)) => {
-            refuse_used(options)?;
-            let file = OpenOptions::new().write(true).open(image).map_err(|error| failed("opening it", error))?;
-            file.set_len(size).map_err(|error| failed("giving it its size", error))?;
-            Ok(false)
-        }
+        (true, size) => refuse_used(options, size).map(|()| false),
     }
 }
 
-fn refuse_used(options: &Luks2Args) -> Result<(), Failure> {
+fn refuse_used(options: &Luks2Args, size: Option<u64>) -> Result<(), Failure> {
     if options.force {
         return Ok(());
     }
     let device = FileDevice::open(&options.image, false)?;
-    let what = if Luks::is_luks(&device).unwrap_or(true) {
+    let what = if size.is_some_and(|size| size < device.geometry().size) {
+        "it is longer than that, and would be cut"
+    } else if Luks::is_luks(&device).unwrap_or(true) {
         "it is a LUKS volume already"
     } else {
         let mut start = vec![0; device.geometry().size.min(LOOK_BYTES) as usize];
@@ -79,15 +75,29 @@ fn refuse_used(options: &Luks2Args) -> Result<(), Failure> {
         }
         "its first bytes are not all zero, so that something may be in it"
     };
-    Err(Failure::failed(format!("{}: {what}; --force overwrites it", options.image.display())))
+    Err(Failure::failed(format!("{}: {what}; --force does it all the same", options.image.display())))
 }
 
 fn make(options: &Luks2Args) -> Result<LuksInfo, Failure> {
-    let device = Arc::new(FileDevice::open(&options.image, true)?);
+    let device = FileDevice::open(&options.image, true)?;
     bifolio_volume::claim(&device)?;
     let secret = match &options.key_file {
         Some(file) => secret::key(Some(file), "")?,
         None => secret::ask_twice(&format!("New passphrase of {}", options.image.display()))?,
+    };
+    if secret.is_empty() {
+        return Err(Failure::new(Code::Usage, "a passphrase of no bytes protects nothing; give another one"));
+    }
+    // Its size last: until here nothing was changed.
+    let device = match options.size.filter(|size| *size != device.geometry().size) {
+        None => device,
+        Some(size) => {
+            let failed =
+                |error| Failure::failed(format!("{}: giving it its size failed: {error}", options.image.display()));
+            device.file().set_len(size).map_err(failed)?;
+            let file = device.file().try_clone().map_err(failed)?;
+            FileDevice::of_file(file, &options.image, true)?
+        }
     };
     let pbkdf = Pbkdf {
         time_ms: options.iter_time,
@@ -101,5 +111,5 @@ fn make(options: &Luks2Args) -> Result<LuksInfo, Failure> {
         pbkdf,
         label: options.label.clone(),
     };
-    Ok(Luks::format(device, &secret, &format)?.info().clone())
+    Ok(Luks::format(Arc::new(device), &secret, &format)?.info().clone())
 }

@@ -15,7 +15,7 @@ struct Info {
 
 /// Prints them.
 pub fn run(args: &Args, options: &InfoArgs) -> Result<(), Failure> {
-    let info = Info { layers: bifolio_volume::describe(&options.images)? };
+    let info = Info { layers: bifolio_volume::describe(&options.images, false)? };
     if args.json {
         return output::json(&info);
     }

@@ -10,10 +10,10 @@ mod raid;
 pub use info::describe;
 
 use crate::args::Args;
-use crate::exit::{self, Code, Failure};
+use crate::exit::{self, Code, Failure, eprintln_quietly};
 use crate::{secret, size};
 use bifolio_io::Cancel;
-use bifolio_volume::{ErrorKind, OpenOptions, Opened, Unlock};
+use bifolio_volume::{ErrorKind, Layer, OpenOptions, Opened, Unlock};
 use clap::{Args as ClapArgs, Subcommand};
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
@@ -191,8 +191,37 @@ pub fn open(images: &[PathBuf], key: &KeyArgs, writable: bool, discard: bool) ->
         ask(key.key_file.as_deref(), name)
             .map_err(|failure| bifolio_volume::Error::new(ErrorKind::WrongKey, "key", failure.message()))
     };
-    let options = OpenOptions { writable, unlock: Unlock { any_cost: key.any_cost, discard }, key: &ask };
-    Ok(bifolio_volume::open(images, &options)?)
+    let unlock = Unlock { any_cost: key.any_cost, discard };
+    let options = OpenOptions { writable, unlock, key: &ask, is_encrypted: key.key_file.is_some() };
+    let opened = bifolio_volume::open(images, &options)?;
+    warn(&opened.layers);
+    Ok(opened)
+}
+
+/// Says what is wrong with arrays whose content can be had all the same.
+fn warn(layers: &[Layer]) {
+    for layer in layers {
+        let Layer::Raid6(array) = layer else { continue };
+        let name = format!("array {}", array.uuid);
+        if !array.missing.is_empty() {
+            let doubt = if array.is_unsynced {
+                ", but it was not closed cleanly: what is computed may be wrong where it was being written"
+            } else {
+                ""
+            };
+            let gone: Vec<_> = array.missing.iter().map(usize::to_string).collect();
+            let gone = gone.join(" and ");
+            eprintln_quietly(&format!(
+                "bifolio: {name}: no member {gone} that can be used; what it held is computed from the others{doubt}"
+            ));
+        } else if array.is_unsynced {
+            eprintln_quietly(&format!(
+                "bifolio: {name}: it was not closed cleanly, so that its parity may be wrong; `volume scrub --repair` puts \
+                 that right"
+            ));
+        }
+        array.left_out.iter().for_each(|left| eprintln_quietly(&format!("bifolio: {name}: left out: {left}")));
+    }
 }
 
 fn ask(key_file: Option<&Path>, name: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {

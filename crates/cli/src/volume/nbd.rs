@@ -37,10 +37,15 @@ pub fn parse_socket(text: &str) -> Result<PathBuf, String> {
 pub fn run(options: &ExportArgs, socket: &Path, cancel: &Cancel) -> Result<(), Failure> {
     let plugin = plugin()?;
     let images = options.images.iter().map(|image| image.canonicalize()).collect::<Result<Vec<_>, _>>();
-    let layers = bifolio_volume::describe(&options.images)?;
-    let images = images.map_err(|error| Failure::failed(format!("{}: {error}", options.images[0].display())))?;
     free(socket)?;
+    // As the server will: what has to be put right is put right now.
+    let layers = bifolio_volume::describe(&options.images, !options.read_only)?;
+    super::warn(&layers);
+    let images = images.map_err(|error| Failure::failed(format!("{}: {error}", options.images[0].display())))?;
     let needs_key = layers.iter().any(|layer| matches!(layer, Layer::Luks(_)));
+    if !needs_key && options.key.key_file.is_some() {
+        return Err(bifolio_volume::unencrypted(&options.images[0].display().to_string()).into());
+    }
     let key = if needs_key { Some(key_file(options)?) } else { None };
     let ready = file_in_memory(c"bifolio-ready")?;
     let command = command(options, &plugin, &images, socket, &ready, key.as_ref());

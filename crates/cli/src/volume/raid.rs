@@ -120,9 +120,16 @@ fn failure(error: bifolio_volume::Error) -> Failure {
 }
 
 fn open(paths: &[PathBuf], writable: bool) -> Result<Vec<Arc<dyn BlockDevice>>, Failure> {
-    let open =
-        |path: &PathBuf| Ok(Arc::new(FileDevice::open(path, writable).map_err(failure)?) as Arc<dyn BlockDevice>);
-    paths.iter().map(open).collect()
+    paths.iter().map(|path| member(path, writable)).collect()
+}
+
+/// A file, which nobody else writes to if it is to be written.
+fn member(path: &Path, writable: bool) -> Result<Arc<dyn BlockDevice>, Failure> {
+    let file = FileDevice::open(path, writable).map_err(failure)?;
+    if writable {
+        bifolio_volume::claim(&file).map_err(failure)?;
+    }
+    Ok(Arc::new(file))
 }
 
 /// A new file of zeroes, which must not be there.
@@ -300,7 +307,7 @@ fn rebuild_onto(
     members: &mut Vec<Arc<dyn BlockDevice>>,
     cancel: &Cancel,
 ) -> Result<Rebuilt, Failure> {
-    let onto: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(&options.onto, true).map_err(failure)?);
+    let onto = member(&options.onto, true)?;
     // Half rebuilt, it is a member to go on with; a stranger is refused by the rebuild itself.
     if is_partial(&*onto).map_err(failure)? {
         members.push(Arc::clone(&onto));

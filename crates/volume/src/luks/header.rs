@@ -81,6 +81,12 @@ pub(super) fn signature(inner: &dyn BlockDevice) -> Result<Option<Signature>> {
     let size = inner.geometry().size;
     let mut first = [0; 512];
     if size < first.len() as u64 {
+        let first = &mut first[..size as usize];
+        inner.read(0, first)?;
+        if first.starts_with(MAGIC) {
+            let detail = format!("it is the beginning of a LUKS volume, which was cut at {size} bytes");
+            return Err(Error::new(ErrorKind::Damaged, inner.name(), detail));
+        }
         return Ok(None);
     }
     inner.read(0, &mut first)?;

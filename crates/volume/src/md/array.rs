@@ -136,7 +136,7 @@ impl Raid6 {
                 None => Some(in_sync / newest.layout.chunk_bytes()),
             };
         }
-        let array = Self {
+        let mut array = Self {
             name,
             array: newest.array,
             layout: newest.layout,
@@ -148,7 +148,11 @@ impl Raid6 {
             is_writable: options.writable,
             left_out,
         };
-        array.put_right(left, options)?;
+        if let Err(error) = array.put_right(left, options) {
+            // It was not taken: nothing is marked, least of all by dropping it.
+            array.is_writable = false;
+            return Err(error);
+        }
         Ok(array)
     }
 
@@ -165,12 +169,13 @@ impl Raid6 {
         let is_doubtful = is_degraded && (is_unsynced || !left.stripes.is_empty());
         if options.writable && is_doubtful && !options.force {
             let detail = "it was not closed cleanly and members are missing, so that what these held of the stripes that \
-                          were being written may be wrong; give all members, open it for reading only, or force it";
+                          were being written may be wrong; give all members, or open it for reading only (a program may force it)";
             return Err(Error::new(ErrorKind::BadUse, &self.name, detail));
         }
         if !options.writable {
             if is_degraded && !left.records.is_empty() {
-                let detail = "it was not closed cleanly, and its log has to be carried out; open it for writing once";
+                let detail = "it was not closed cleanly, and its log has to be carried out: open it for writing once, as `volume \
+                              export` and `volume scrub --repair` do";
                 return Err(Error::new(ErrorKind::BadUse, &self.name, detail));
             }
             return Ok(());

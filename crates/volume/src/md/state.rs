@@ -76,10 +76,17 @@ impl State {
         whole.filter_map(|(role, member)| target(role, member)).take(3_usize.saturating_sub(missing)).collect()
     }
 
-    /// Takes a failed member out. An error if too few are left; then it stays, as a part of the content can still
-    /// be read, and nothing is written any more.
+    /// Takes a failed member out. An error if too few are left, or if it has no room; then it stays, as its content can
+    /// still be read, and nothing is written any more.
     pub(super) fn remove(&mut self, role: usize, error: &Error, layout: Layout) -> Result<()> {
         let Some(member) = &self.members[role] else { return Ok(()) };
+        if error.kind() == ErrorKind::NoSpace {
+            // It has lost nothing: without it the array would only have less to spare. What was being written is put right
+            // when it is opened again, as after a loss of power.
+            let name = member.device.name();
+            self.broken.get_or_insert_with(|| format!("{name} has no room for what was written to it"));
+            return Err(Error::new(ErrorKind::NoSpace, "RAID-6", format!("a member has no room: {error}")));
+        }
         if !member.is_partial && self.missing().len() >= 2 {
             let gone = self.missing().len() + 1;
             let detail = format!(

@@ -248,7 +248,11 @@ fn a_member_that_is_lost_with_the_power_of_a_whole_array_is_a_refusal() {
     drop(array);
     let error = open(&after).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BadUse);
-    assert!(error.to_string().contains("force"), "{error}");
+    assert!(error.to_string().contains("give all members"), "{error}");
+    // It stays one: what was refused has changed nothing.
+    let before: Vec<_> = after.iter().map(|device| device.content()).collect();
+    assert_eq!(open(&after).unwrap_err().kind(), ErrorKind::BadUse);
+    assert!(after.iter().zip(&before).all(|(device, before)| device.content() == *before));
     let members = || after.iter().map(|device| Arc::clone(device) as Arc<dyn BlockDevice>).collect();
     let array = Raid6::open(members(), Options { writable: false, force: false }).unwrap();
     assert!(content(&array)[8192..] == base[8192..]);
@@ -257,6 +261,36 @@ fn a_member_that_is_lost_with_the_power_of_a_whole_array_is_a_refusal() {
     array.write(0, &[2; 100]).unwrap();
     array.close().unwrap();
     assert!(open(&after).is_ok());
+}
+
+/// Symptom: a full file system below two members took both out of the array, which then had none to spare.
+#[test]
+fn a_member_without_room_is_no_member_that_failed() {
+    let mut draw = Draw::afresh();
+    let (start, base) = start(&[], 6, &mut draw);
+    let array = open(&start).unwrap();
+    start[1].set_faults(Faults { is_full: true, ..Faults::default() });
+    start[3].set_faults(Faults { is_full: true, ..Faults::default() });
+    let stripe = array.layout().stripe_bytes();
+    let error = array.write(stripe, &draw.bytes(2 * stripe as usize)).unwrap_err();
+    assert_eq!((error.kind(), error.errno()), (ErrorKind::NoSpace, libc::ENOSPC), "{error}");
+    assert!(array.missing().is_empty(), "it is whole, and can be read");
+    let error = array.write(0, &[1; 512]).unwrap_err();
+    assert!(error.to_string().contains("has no room"), "{error}");
+    assert!(content(&array)[3 * stripe as usize..] == base[3 * stripe as usize..]);
+    drop(array);
+    // With room again it is put right, and none is missing.
+    start.iter().for_each(|member| member.set_faults(Faults::default()));
+    let array = open(&start).unwrap();
+    assert!(array.missing().is_empty() && array.unsynced().is_none());
+    let seen = content(&array);
+    assert!(seen[..stripe as usize] == base[..stripe as usize]);
+    assert!(seen[3 * stripe as usize..] == base[3 * stripe as usize..]);
+    array.close().unwrap();
+    for gone in [[0, 1], [1, 3], [2, 4]] {
+        let array = open(&without(&copies(&start), &gone)).unwrap();
+        assert!(content(&array) == seen, "P and Q fit the data, without {gone:?}");
+    }
 }
 
 /// A member that fails while an array is put right leaves the rest in doubt, and that is not forgotten.
