@@ -129,7 +129,7 @@ impl Raid6 {
             Some(shape) if state.is_dirty => log::find(shape, state.session(newest.array), &state.targets()),
             _ => None,
         };
-        let log = shape.map(|shape| Log::new(shape, state.session(newest.array)));
+        let log = shape.map(|shape| Log::new(shape, state.session(newest.array), left.as_ref()));
         if let Some(in_sync) = newest.in_sync_bytes {
             state.unsynced = match &left {
                 Some(found) => found.unsynced,
@@ -491,7 +491,7 @@ impl Raid6 {
             failed: vec![],
         };
         let shape = log_shape(&state, newest.layout, newest.stripes);
-        let log = shape.map(|shape| Log::new(shape, state.session(newest.array)));
+        let log = shape.map(|shape| Log::new(shape, state.session(newest.array), None));
         let name = name_of(newest, state.present().next().map(|(_, member)| member));
         Self {
             name,

@@ -98,6 +98,8 @@ struct State {
     session: Session,
     /// Of the next block of intents.
     sequence: u64,
+    /// The superblocks name the session: what the one before has left is no longer needed.
+    is_durable: bool,
     /// P and Q from this stripe on are in doubt, whatever the intents say.
     unsynced: Option<u64>,
     bits: Vec<u8>,
@@ -118,6 +120,8 @@ pub(super) struct Found {
     pub(super) stripes: Vec<std::ops::Range<u64>>,
     /// P and Q from here on may not fit.
     pub(super) unsynced: Option<u64>,
+    /// Of the newest block of intents.
+    sequence: u64,
 }
 
 impl Shape {
@@ -157,10 +161,12 @@ impl Shape {
 }
 
 impl Log {
-    pub(super) fn new(shape: Shape, session: Session) -> Self {
+    /// The log of a session. What was found of it is kept until the superblocks name the next one.
+    pub(super) fn new(shape: Shape, session: Session, found: Option<&Found>) -> Self {
         let state = State {
             session,
-            sequence: 0,
+            sequence: found.map_or(0, |found| found.sequence + 1),
+            is_durable: true,
             unsynced: None,
             bits: vec![0; INTENTS_BYTES as usize - INTENTS_HEAD],
             epoch: 1,
@@ -183,11 +189,21 @@ impl Log {
     /// about to be, by the flush that the caller does next; only then may superblocks name the session.
     pub(super) fn begin(&self, session: Session, unsynced: Option<u64>, targets: &[Target<'_>]) -> Result<(), Failed> {
         let mut state = self.lock();
+        if !state.is_durable {
+            // The session that was begun last is not needed, and the one before it may be: over the first.
+            state.sequence += 1;
+        }
+        state.is_durable = false;
         state.session = session;
         state.unsynced = unsynced;
         state.bits.fill(0);
         (state.epoch, state.index, state.at) = (1, 0, 2 * INTENTS_BYTES);
         self.store_intents(&mut state, targets)
+    }
+
+    /// The superblocks name the session that was begun last, for certain.
+    pub(super) fn is_named(&self) {
+        self.lock().is_durable = true;
     }
 
     /// Returns when a loss of power would be followed by computing P and Q of these stripes again.
@@ -391,12 +407,12 @@ pub(super) fn find(shape: Shape, session: Session, targets: &[Target<'_>]) -> Op
         let (epoch, chain) = read_chain(&bytes, session);
         chains.insert((epoch, chain.len()), chain);
     }
-    let (_, unsynced, bits) = newest?;
+    let (sequence, unsynced, bits) = newest?;
     let records = chains.pop_last().map(|(_, chain)| chain).unwrap_or_default();
     let is_set = |region: &u64| bits[(region / 8) as usize] >> (region % 8) & 1 == 1;
     let regions = (0..shape.regions.min(REGIONS_MAX)).filter(is_set);
     let stripes = regions.map(|region| region * shape.region_stripes..(region + 1) * shape.region_stripes).collect();
-    Some(Found { records, stripes, unsynced })
+    Some(Found { records, stripes, unsynced, sequence })
 }
 
 /// The records of the epoch of the first one, as far as they are whole.
@@ -438,7 +454,7 @@ mod tests {
     fn records_of_the_last_epoch_are_found_in_order() {
         let device = FaultyDevice::new("member", vec![0xee; 128 << 10]);
         let target = Target { role: 0, device: &device, reserved: (4096, 96 << 10) };
-        let log = Log::new(shape(), SESSION);
+        let log = Log::new(shape(), SESSION, None);
         log.begin(SESSION, None, &[target]).unwrap();
         let mut written = vec![];
         for i in 0..40_u8 {
@@ -463,7 +479,7 @@ mod tests {
 
     #[test]
     fn damaged_records_and_hostile_lengths_end_the_chain() {
-        let state = Log::new(shape(), SESSION).state.into_inner().unwrap();
+        let state = Log::new(shape(), SESSION, None).state.into_inner().unwrap();
         let good = encode_record(&state, &[entry(0, 0, 1, 100)]);
         assert!(decode_record(&good, SESSION).is_some());
         for at in 0..good.len() {
@@ -482,7 +498,7 @@ mod tests {
         let layout = Layout::new(Rotation::LeftSymmetric, 4, 1 << 20).unwrap();
         let shape = Shape::of(64 << 10, layout, 1000).unwrap();
         assert_eq!((shape.region_stripes, shape.regions), (32, 32));
-        let log = Log::new(shape, SESSION);
+        let log = Log::new(shape, SESSION, None);
         log.begin(SESSION, None, &[target]).unwrap();
         log.intend(30..34, &[target]).unwrap();
         let requests = device.requests();

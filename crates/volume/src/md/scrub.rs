@@ -97,6 +97,10 @@ impl Raid6 {
             report.add(found);
             report.stripes = next;
         }
+        if report.repaired > 0 {
+            // What is said to be corrected stays so.
+            self.flush()?;
+        }
         progress(self.stripes, self.stripes);
         Ok(report)
     }

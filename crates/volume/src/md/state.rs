@@ -121,11 +121,20 @@ impl State {
         }
         self.flush()?;
         (self.events, self.updated) = (events, updated);
+        // Those that are behind first, so that none falls behind further, however often power is lost in between.
+        let mut order: Vec<(u64, usize)> =
+            self.present().map(|(role, member)| (member.superblock.events, role)).collect();
+        order.sort_unstable();
         self.describe();
-        for (role, member) in self.present() {
+        for (_, role) in order {
+            let member = self.members[role].as_ref().expect("it is present");
             store(member).map_err(|error| (role, error))?;
         }
-        self.flush()
+        self.flush()?;
+        if let Some(log) = log {
+            log.is_named();
+        }
+        Ok(())
     }
 
     /// Flushes every member.

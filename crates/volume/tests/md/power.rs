@@ -85,14 +85,19 @@ impl Model {
     }
 }
 
-/// Writes, flushes and loses power after `left` requests; what the model expects, and whether power was lost.
-fn run(devices: &Devices, left: i64, steps: usize, draw: &mut Draw, base: &[u8]) -> (Model, bool) {
+/// The same members behind a supply for so many requests.
+fn powered(devices: &Devices, left: i64) -> Vec<Arc<dyn BlockDevice>> {
     let left = Arc::new(AtomicI64::new(left));
-    let powered = |below: &Arc<FaultyDevice>| -> Arc<dyn BlockDevice> {
+    let behind = |below: &Arc<FaultyDevice>| -> Arc<dyn BlockDevice> {
         Arc::new(Powered { below: Arc::clone(below), left: Arc::clone(&left) })
     };
+    devices.iter().map(behind).collect()
+}
+
+/// Writes, flushes and loses power after `left` requests; what the model expects, and whether power was lost.
+fn run(devices: &Devices, left: i64, steps: usize, draw: &mut Draw, base: &[u8]) -> (Model, bool) {
     let mut model = Model { flushed: base.to_vec(), since: vec![] };
-    let Ok(array) = Raid6::assemble(devices.iter().map(powered).collect(), true) else { return (model, true) };
+    let Ok(array) = Raid6::assemble(powered(devices, left), true) else { return (model, true) };
     for step in 0..steps {
         let (offset, len) = range(draw, base.len() as u64);
         let data = draw.bytes(len as usize);
@@ -210,6 +215,122 @@ fn with_one_member_missing_and_another_lost_with_the_power() {
             model.check(&content(&array), &about);
         }
         if !was_lost {
+            return;
+        }
+    }
+}
+
+/// Power goes once more while the array is put right after the first time.
+#[test]
+fn twice_in_a_row() {
+    let mut draw = Draw::afresh();
+    for gone in [&[][..], &[1], &[0, 3]] {
+        let (start, base) = start(gone, 4, &mut draw);
+        for _ in 0..6 {
+            let devices = copies(&start);
+            let (first, seed) = (draw.below(60) as i64, draw.next_u64());
+            let (model, _) = run(&devices, first, 6, &mut Draw::from_seed(seed), &base);
+            let (kind, before) = (draw.below(4) as usize, draw.next_u64());
+            for left in 0.. {
+                let once = survivors(&devices, kind, &mut Draw::from_seed(before));
+                let about = format!("without {gone:?}, power for {first} and {left} requests, seed {}", draw.seed());
+                let was_lost = Raid6::assemble(powered(&once, left), true).is_err();
+                let twice = survivors(&once, draw.below(4) as usize, &mut draw);
+                let array = open(&twice).unwrap_or_else(|error| panic!("{error}; {about}"));
+                model.check(&content(&array), &about);
+                if gone.is_empty() {
+                    assert_eq!(array.scrub(false, &mut |_, _| {}, &Cancel::default()).unwrap().wrong, 0, "{about}");
+                }
+                if !was_lost {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn while_a_member_is_rebuilt() {
+    let mut draw = Draw::afresh();
+    for gone in [&[2][..], &[1, 4]] {
+        let (start, base) = start(gone, 6, &mut draw);
+        let size = start[0].geometry().size as usize;
+        for left in 0.. {
+            let (devices, onto) = (copies(&start), Arc::new(FaultyDevice::new("new", draw.bytes(size))));
+            let all: Devices = devices.iter().chain([&onto]).cloned().collect();
+            let about = format!("without {gone:?}, power for {left} requests, seed {}", draw.seed());
+            let mut with_power = powered(&all, left);
+            let new = with_power.pop().unwrap();
+            let rebuild =
+                |array: Raid6, new| array.rebuild(new, &mut |_, _| {}, &Cancel::default()).and_then(|()| array.close());
+            let was_lost = Raid6::assemble(with_power, true).and_then(|array| rebuild(array, new)).is_err();
+            let mut after = survivors(&all, draw.below(4) as usize, &mut draw);
+            // It may have become a member, or be one that is half done, or nobody's.
+            let onto = after.pop().unwrap();
+            let with_onto: Devices = after.iter().chain([&onto]).cloned().collect();
+            let array = open(&with_onto).or_else(|_| open(&after));
+            let array = array.unwrap_or_else(|error| panic!("{error}; {about}"));
+            assert!(content(&array) == base, "{about}");
+            let missing = array.missing().len();
+            assert!(was_lost || missing == gone.len() - 1, "{about}");
+            drop(array);
+            // And once more, with power: onto the same one where it is not a member yet.
+            if missing == gone.len() {
+                let found = bifolio_volume::md::superblock::find(&*onto).unwrap();
+                let is_partial = found.is_ok_and(|superblock| superblock.recovered_bytes.is_some());
+                let array = open(if is_partial { &with_onto } else { &after }).unwrap();
+                rebuild(array, Arc::clone(&onto) as _).unwrap_or_else(|error| panic!("{error}; {about}"));
+            }
+            for lost in 0..with_onto.len() {
+                // With one of two rebuilt, one more may go; with all, two.
+                let mut lost = vec![lost];
+                if gone.len() == 1 {
+                    lost.push((lost[0] + 1) % with_onto.len());
+                }
+                let left: Devices = with_onto
+                    .iter()
+                    .enumerate()
+                    .filter(|(at, _)| !lost.contains(at))
+                    .map(|(_, one)| one.clone())
+                    .collect();
+                let array =
+                    open(&copies(&left)).unwrap_or_else(|error| panic!("{error}; {about}, then without {lost:?}"));
+                assert!(content(&array) == base, "{about}, then without {lost:?}");
+            }
+            if !was_lost {
+                assert!(left > 10, "power was lost often enough");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn while_what_is_wrong_is_repaired() {
+    let mut draw = Draw::afresh();
+    let (start, base) = start(&[], 6, &mut draw);
+    for left in 0.. {
+        let devices = copies(&start);
+        for (member, stripe) in [(1, 1), (3, 4), (0, 5)] {
+            devices[member].corrupt(
+                DATA_OFFSET + stripe * 4096,
+                |bytes| bytes.iter_mut().for_each(|b| *b ^= 0x5a),
+                700,
+            );
+        }
+        let about = format!("power for {left} requests, seed {}", draw.seed());
+        let repair = |array: Raid6| {
+            array.scrub(true, &mut |_, _| {}, &Cancel::default()).and_then(|report| array.close().map(|()| report))
+        };
+        let was_lost = Raid6::assemble(powered(&devices, left), true).and_then(repair).is_err();
+        let after = survivors(&devices, draw.below(4) as usize, &mut draw);
+        let array = open(&after).unwrap_or_else(|error| panic!("{error}; {about}"));
+        assert!(array.missing().is_empty(), "{about}");
+        let report = repair(array).unwrap_or_else(|error| panic!("{error}; {about}"));
+        assert_eq!(report.wrong, report.repaired, "{about}");
+        assert!(content(&open(&after).unwrap()) == base, "{about}");
+        if !was_lost {
+            assert!(left > 3, "power was lost often enough, but {left}");
             return;
         }
     }
