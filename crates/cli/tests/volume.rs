@@ -273,7 +273,7 @@ fn a_key_for_what_is_not_encrypted_is_a_refusal() {
     let volumes = Volumes::new();
     let image = volumes.filled("disk.img", &draw(MIB));
     let disk = std::fs::File::options().write(true).open(&image).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&disk, &vec![0; 16 * MIB], 0).unwrap();
+    disk.write_all_at(&vec![0; 16 * MIB], 0).unwrap();
     let before = std::fs::read(&image).unwrap();
     let (image, socket) = (text(&image), format!("unix:{}", volumes.text("socket")));
     let key = ["--key-file", &volumes.key];

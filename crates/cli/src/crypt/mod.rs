@@ -166,6 +166,8 @@ fn passwd(options: &PasswdArgs) -> Result<(), Failure> {
 fn cat(options: &CatArgs, cancel: &Cancel) -> Result<(), Failure> {
     let dir = options.key.open(&options.cipherdir)?;
     let file = dir.open_file(&options.path, false)?;
+    // One that was cut within its header looks empty otherwise.
+    file.file_id()?;
     let mut out = std::io::stdout().lock();
     let mut buffer = vec![0; CAT_BYTES];
     let mut offset = 0;

@@ -14,6 +14,7 @@ use crate::exit::{self, Code, Failure, eprintln_quietly};
 use crate::{secret, size};
 use bifolio_io::Cancel;
 use bifolio_volume::{ErrorKind, Layer, OpenOptions, Opened, Unlock};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, Subcommand};
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
@@ -63,7 +64,8 @@ pub struct InfoArgs {
 /// How a volume is unlocked.
 #[derive(Debug, Clone, ClapArgs)]
 pub struct KeyArgs {
-    /// The file's content is the passphrase, all bytes of it; - is standard input [default: ask].
+    /// The file's content is the passphrase, all bytes of it (of an encrypted directory its first line); - is standard
+    /// input [default: ask].
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
     /// Also try keyslots that need more than 4 GiB of memory, or ten minutes.
@@ -101,10 +103,10 @@ pub struct Luks2Args {
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
     /// Bytes of an encrypted sector: 512, 1024, 2048 or 4096.
-    #[arg(long, default_value_t = 4096, value_name = "BYTES")]
+    #[arg(long, default_value = "4096", value_name = "BYTES", value_parser = one_of(&["512", "1024", "2048", "4096"]))]
     pub sector_size: u32,
     /// Bits of the volume key: 256 (AES-128) or 512 (AES-256).
-    #[arg(long, default_value_t = 512, value_name = "BITS")]
+    #[arg(long, default_value = "512", value_name = "BITS", value_parser = one_of(&["256", "512"]))]
     pub key_size: u32,
     /// A name, which can be read without the key.
     #[arg(long, value_name = "TEXT")]
@@ -185,11 +187,20 @@ impl From<bifolio_volume::Error> for Failure {
     }
 }
 
+/// A number among a few.
+fn one_of(allowed: &'static [&'static str]) -> impl TypedValueParser<Value = u32> {
+    PossibleValuesParser::new(allowed).map(|text| text.parse().expect("all are numbers"))
+}
+
 /// Opens a volume with the key of the command line, or of whoever sits at the terminal.
 pub fn open(images: &[PathBuf], key: &KeyArgs, writable: bool, discard: bool) -> Result<Opened, Failure> {
     let ask = |name: &str| {
-        ask(key.key_file.as_deref(), name)
-            .map_err(|failure| bifolio_volume::Error::new(ErrorKind::WrongKey, "key", failure.message()))
+        ask(key.key_file.as_deref(), name).map_err(|failure| {
+            // Its sentence leads with the file, where it is about one.
+            let text = failure.message();
+            let (subject, detail) = text.split_once(": ").unwrap_or(("key", text));
+            bifolio_volume::Error::new(ErrorKind::WrongKey, subject, detail)
+        })
     };
     let unlock = Unlock { any_cost: key.any_cost, discard };
     let options = OpenOptions { writable, unlock, key: &ask, is_encrypted: key.key_file.is_some() };

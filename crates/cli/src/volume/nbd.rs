@@ -22,12 +22,17 @@ use std::time::{Duration, Instant};
 
 /// Names the plugin's file.
 const PLUGIN_VARIABLE: &str = "BIFOLIO_NBDKIT_PLUGIN";
+/// What fits into an address of a socket (`unix(7)`).
+const SOCKET_BYTES_MAX: usize = 107;
 /// How long requests in flight may take to end.
 const END_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The path in `unix:PATH`.
 pub fn parse_socket(text: &str) -> Result<PathBuf, String> {
     match text.strip_prefix("unix:") {
+        Some(path) if path.len() > SOCKET_BYTES_MAX => {
+            Err(format!("the path of a socket has at most {SOCKET_BYTES_MAX} bytes, and this one {}", path.len()))
+        }
         Some(path) if !path.is_empty() => Ok(path.into()),
         _ => Err(format!("\"{text}\" is no socket: write unix:PATH")),
     }

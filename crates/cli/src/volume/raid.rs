@@ -180,6 +180,12 @@ pub fn create(args: &Args, options: &Raid6Args, cancel: &Cancel) -> Result<(), F
 }
 
 fn make_members<'a>(options: &'a Raid6Args, made: &mut Vec<&'a Path>) -> Result<(), Failure> {
+    for (at, path) in options.members.iter().enumerate() {
+        if options.members[..at].contains(path) {
+            let detail = format!("{}: it is given twice; every member is a file of its own", path.display());
+            return Err(Failure::new(Code::Usage, detail));
+        }
+    }
     let Some(bytes) = options.size else { return Ok(()) };
     for path in &options.members {
         make(path, bytes)?;

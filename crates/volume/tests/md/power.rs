@@ -401,7 +401,9 @@ fn a_member_without_room_is_no_member_that_failed() {
     assert!(content(&array)[3 * stripe as usize..] == base[3 * stripe as usize..]);
     drop(array);
     // With room again it is put right, and none is missing.
-    start.iter().for_each(|member| member.set_faults(Faults::default()));
+    for member in &start {
+        member.set_faults(Faults::default());
+    }
     let array = open(&start).unwrap();
     assert!(array.missing().is_empty() && array.unsynced().is_none());
     let seen = content(&array);
