@@ -190,6 +190,7 @@ extern "C" fn cleanup() {
     if let Some(device) = DEVICE.get() {
         // It is never dropped.
         let _ = done(device.settle());
+        complain();
     }
 }
 
@@ -241,7 +242,18 @@ extern "C" fn pwrite(_: Handle, buffer: *const c_void, count: u32, offset: u64, 
 }
 
 extern "C" fn flush(_: Handle, _: u32) -> c_int {
-    done(device().flush())
+    let flushed = done(device().flush());
+    complain();
+    flushed
+}
+
+/// Says what was made good, and that nobody would hear of otherwise.
+fn complain() {
+    for text in device().complaints() {
+        let text = CString::new(text.replace('\0', "?")).unwrap_or_default();
+        // SAFETY: the format takes one string, which is valid for the call.
+        unsafe { nbdkit_error(c"%s".as_ptr(), text.as_ptr()) };
+    }
 }
 
 extern "C" fn trim(_: Handle, count: u32, offset: u64, flags: u32) -> c_int {

@@ -64,6 +64,12 @@ pub trait BlockDevice: Send + Sync + Debug {
         self.flush()
     }
 
+    /// What has failed since this was asked for the last time and was made good, each as a sentence: nobody else hears of
+    /// it, as requests succeed all the same.
+    fn complaints(&self) -> Vec<String> {
+        vec![]
+    }
+
     /// Says that the content of a range is of no use any more. It may be read as anything until it is written
     /// again, and its room may be given back.
     ///

@@ -132,7 +132,9 @@ fn load_once(
     };
     let loader = Loader::new(Arc::clone(router), read);
     let (before, started) = (cpu_seconds(), Instant::now());
-    content.load(&loader, options.offset, memory)?;
+    let loaded = content.load(&loader, options.offset, memory);
+    volume::complain(content);
+    loaded?;
     let (seconds, cpu) = (started.elapsed().as_secs_f64(), cpu_seconds() - before);
     let bytes = memory.len();
     Ok(Run { seconds, gb_per_s: gb_per_s(bytes, seconds), cpu_s_per_gb: cpu_s_per_gb(bytes, cpu) })

@@ -1,6 +1,6 @@
 //! `bifolio volume cat`: plain content into a pipe or a file.
 
-use super::{CatArgs, open};
+use super::{CatArgs, complain, open};
 use crate::exit::Failure;
 use crate::signals;
 use bifolio_io::Cancel;
@@ -31,7 +31,9 @@ pub fn run(options: &CatArgs, cancel: &Cancel) -> Result<(), Failure> {
     while at < end {
         signals::check(cancel)?;
         let part = &mut buffer[..READ_BYTES.min(end - at) as usize];
-        device.read(at, part)?;
+        let read = device.read(at, part);
+        complain(&*device);
+        read?;
         match out.write_all(part) {
             // Whoever reads has seen enough.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),

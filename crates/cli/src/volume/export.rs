@@ -1,11 +1,12 @@
 //! `bifolio volume export`: a volume's content for other programs, until interrupted.
 
-use super::{ExportArgs, nbd, open};
+use super::{ExportArgs, complain, nbd, open};
 use crate::exit::{Code, Failure, eprintln_quietly};
 use crate::output;
 use bifolio_io::Cancel;
 use bifolio_volume::fuse;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often those who wait look at signals.
@@ -35,10 +36,11 @@ fn ublk() -> Failure {
 fn mount(options: &ExportArgs, folder: &Path, cancel: &Cancel) -> Result<(), Failure> {
     let device = open(&options.images, &options.key, !options.read_only, options.discard)?.device;
     let name = options.images[0].file_name().unwrap_or("volume".as_ref());
-    let mounted = fuse::mount(device, name, folder)?;
+    let mounted = fuse::mount(Arc::clone(&device), name, folder)?;
     output::text(&folder.join(name).display().to_string())?;
     while !mounted.is_over() && !cancel.is_cancelled() {
         std::thread::sleep(TICK);
+        complain(&*device);
     }
     mounted.unmount()?;
     wait_for_users(&mounted);

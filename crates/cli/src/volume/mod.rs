@@ -13,7 +13,7 @@ use crate::args::Args;
 use crate::exit::{self, Code, Failure, eprintln_quietly};
 use crate::{secret, size};
 use bifolio_io::Cancel;
-use bifolio_volume::{ErrorKind, Layer, OpenOptions, Opened, Unlock};
+use bifolio_volume::{BlockDevice, ErrorKind, Layer, OpenOptions, Opened, Unlock};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, Subcommand};
 use std::path::{Path, PathBuf};
@@ -207,6 +207,11 @@ pub fn open(images: &[PathBuf], key: &KeyArgs, writable: bool, discard: bool) ->
     let opened = bifolio_volume::open(images, &options)?;
     warn(&opened.layers);
     Ok(opened)
+}
+
+/// Says what has failed since it was opened, or since this was called.
+pub fn complain(device: &dyn BlockDevice) {
+    device.complaints().iter().for_each(|text| eprintln_quietly(&format!("bifolio: {text}")));
 }
 
 /// Says what is wrong with arrays whose content can be had all the same.

@@ -285,6 +285,10 @@ impl BlockDevice for Luks {
         self.inner.flush()
     }
 
+    fn complaints(&self) -> Vec<String> {
+        self.inner.complaints()
+    }
+
     fn settle(&self) -> Result<()> {
         self.inner.settle()
     }

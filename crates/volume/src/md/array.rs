@@ -11,6 +11,7 @@ use bifolio_compute::keyed::{DeviceRaid6, PerDevice};
 use bifolio_device::DeviceSlice;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Stripes share so many locks.
@@ -67,6 +68,8 @@ pub struct Raid6 {
     pub(super) service: PerDevice<DeviceRaid6>,
     is_writable: bool,
     left_out: Vec<LeftOut>,
+    /// Failed members that somebody was told of.
+    told: AtomicUsize,
 }
 
 impl Raid6 {
@@ -147,6 +150,7 @@ impl Raid6 {
             service: PerDevice::default(),
             is_writable: options.writable,
             left_out,
+            told: AtomicUsize::new(0),
         };
         if let Err(error) = array.put_right(left, options) {
             // It was not taken: nothing is marked, least of all by dropping it.
@@ -394,6 +398,13 @@ impl BlockDevice for Raid6 {
         Ok(())
     }
 
+    fn complaints(&self) -> Vec<String> {
+        let state = self.state();
+        let told = self.told.swap(state.failed.len(), Ordering::Relaxed);
+        let new = state.failed.iter().skip(told);
+        new.map(|left| format!("{}: it goes on without {}: {}", self.name, left.member, left.reason)).collect()
+    }
+
     fn settle(&self) -> Result<()> {
         self.flush()?;
         self.mark_clean()
@@ -503,6 +514,7 @@ impl Raid6 {
             locks: (0..LOCKS).map(|_| Mutex::default()).collect(),
             service: PerDevice::default(),
             is_writable: true,
+            told: AtomicUsize::new(0),
             left_out: vec![],
         }
     }

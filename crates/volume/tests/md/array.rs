@@ -397,3 +397,17 @@ fn an_array_that_was_settled_is_clean_though_it_was_not_closed() {
     array.flush().unwrap();
     assert_eq!(without_one().unwrap_err().kind(), ErrorKind::BadUse);
 }
+
+#[test]
+fn a_member_that_fails_on_the_way_is_complained_about_once() {
+    let devices = created(Rotation::LeftSymmetric, 5, 4);
+    let array = open(&devices).unwrap();
+    assert!(array.complaints().is_empty());
+    break_down(&devices[2]);
+    let mut some = vec![0xa5; array.geometry().size as usize];
+    array.read(0, &mut some).unwrap();
+    assert!(some.iter().all(|byte| *byte == 0));
+    let said = array.complaints();
+    assert!(said.len() == 1 && said[0].contains("without member-2: it failed"), "{said:?}");
+    assert!(array.complaints().is_empty(), "it was said");
+}
