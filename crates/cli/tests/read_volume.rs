@@ -52,7 +52,15 @@ fn an_array_is_read_whole_and_in_parts_also_without_two_members() {
         assert_eq!(answer["runs"].as_array().unwrap().len(), 2);
         let answer = json(&read(&["--offset", "1000", "--length", "777777"]));
         assert_eq!(answer["sha256"], hash(&content[1000..778_777]));
-        assert!(sentence(&read(&["--offset", "1G"]), 1).contains("offset 1073741824"));
+        let mut refused = read(&["--offset", "1G"]);
+        if members.len() < names.len() {
+            // It says that as well.
+            let said = String::from_utf8(refused.stderr).unwrap();
+            let (warning, rest) = said.split_once('\n').unwrap();
+            assert!(warning.contains("no member 0 and 1 that can be used"), "{warning}");
+            refused.stderr = rest.as_bytes().to_vec();
+        }
+        assert!(sentence(&refused, 1).contains("offset 1073741824"));
     }
     let one = ["read", "--device", "host", "--volume", &names[0]];
     assert!(sentence(&place.run(&one), 1).contains("needs 3 at least"));
