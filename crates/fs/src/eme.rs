@@ -97,6 +97,31 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// The draft of IEEE P1619 on EME-32-AES: 512 zeroes under a key and a tweak of zeroes, in both directions.
+    #[test]
+    fn the_vectors_of_the_draft_standard() {
+        let eme = Eme::new(&[0; 32]);
+        let (mut sealed, mut opened) = ([0; 512], [0; 512]);
+        eme.encrypt(&[0; 16], &mut sealed);
+        eme.decrypt(&[0; 16], &mut opened);
+        let ends = |data: [u8; 512]| {
+            let of = |at: usize| u128::from_be_bytes(data[at..at + 16].try_into().unwrap());
+            [of(0), of(256), of(496)]
+        };
+        let expected = [
+            0x9f2e_6c3d_aeca_e79e_8839_b058_8ff3_78cd,
+            0xd341_f551_5e22_371e_442b_86e7_0287_546a,
+            0xac20_9c2c_d3cc_577c_28ee_daaf_cedd_89a6,
+        ];
+        assert_eq!(ends(sealed), expected);
+        let expected = [
+            0x0809_05de_e8eb_cc89_f68b_d1af_635d_b3f5,
+            0x424c_e6b5_e973_e527_03af_b31c_ee79_90da,
+            0x3af8_04a5_c9da_b344_20f2_60e4_bd84_0829,
+        ];
+        assert_eq!(ends(opened), expected);
+    }
+
     proptest! {
         #[test]
         fn decryption_undoes_encryption_and_every_bit_matters(

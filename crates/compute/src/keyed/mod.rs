@@ -60,14 +60,18 @@ impl Drop for SecretMemory {
             return;
         }
         // A device that fails here is lost, and its memory with it.
-        let _ = self.memory.device().create_stream().and_then(|stream| {
-            // SAFETY: the memory is this one's until the fill is waited for.
-            unsafe { stream.fill(self.memory.slice(), 0) }?;
-            stream.synchronize()
-        });
+        let _ = wipe(self.memory.slice(), self.memory.device());
         // SAFETY: nobody uses it after this.
         unsafe { ManuallyDrop::drop(&mut self.memory) };
     }
+}
+
+/// Clears memory of a device that nobody uses.
+fn wipe(memory: DeviceSlice<'_>, device: &Device) -> Result<()> {
+    let stream = device.create_stream()?;
+    // SAFETY: nobody else uses it until the fill is waited for.
+    unsafe { stream.fill(memory, 0) }?;
+    stream.synchronize()
 }
 
 /// A stream with memory for what goes along with the data: tweaks, tables and flags. One call at a time uses it.

@@ -20,6 +20,25 @@ fn download(stream: &Stream, memory: &bifolio_device::Allocation) -> Vec<u8> {
     bytes
 }
 
+/// What dropping a secret does before its memory is freed.
+#[test]
+fn secrets_are_cleared_to_the_last_byte_and_nothing_else_is() {
+    let mut draw = Draw::afresh();
+    for device in devices() {
+        let stream = device.create_stream().unwrap();
+        for len in [1, 15, 16, 4097, 1 << 20] {
+            let memory = device.alloc(len + 32).unwrap();
+            let content = draw.bytes(len as usize + 32);
+            stream.upload(memory.slice(), &content).unwrap();
+            super::wipe(memory.slice().part(16, len).unwrap(), &device).unwrap();
+            let seen = download(&stream, &memory);
+            assert!(seen[16..16 + len as usize].iter().all(|byte| *byte == 0), "{} {len}", device.id());
+            let end = 16 + len as usize;
+            assert!(seen[..16] == content[..16] && seen[end..] == content[end..], "{} {len}", device.id());
+        }
+    }
+}
+
 #[test]
 fn xts_is_its_oracle_in_place_and_apart() {
     let mut draw = Draw::afresh();
