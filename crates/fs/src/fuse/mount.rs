@@ -142,6 +142,8 @@ impl Mounted {
         let failed = |detail: String| Error::new(ErrorKind::Mount, self.mountpoint.display(), detail);
         match self.sessions.join() {
             Ok(Ok(())) => Ok(()),
+            // It was unmounted while a thread was about to take a request, such as the release of the last file.
+            Ok(Err(error)) if matches!(error.raw_os_error(), Some(libc::ECONNABORTED | libc::ENODEV)) => Ok(()),
             Ok(Err(error)) => Err(failed(format!("serving it failed: {error}"))),
             Err(_) => Err(failed("serving it ended by a mistake in the program".to_owned())),
         }
