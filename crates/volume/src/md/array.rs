@@ -108,9 +108,17 @@ impl Raid6 {
         let stripes = newest.stripes;
         let mut devices: Vec<Option<Arc<dyn BlockDevice>>> = members.into_iter().map(Some).collect();
         let mut member = |given: usize| -> Option<Member> {
-            let superblock = superblocks[given].clone()?;
+            let mut superblock = superblocks[given].clone()?;
             let is_partial = superblock.recovered_bytes.is_some();
-            Some(Member { device: devices[given].take()?, superblock, is_partial })
+            let is_unstored = superblock.events < newest.events;
+            if is_unstored {
+                // What the others say; it is stored before anything newer is.
+                let known = superblock.roles.len().min(newest.roles.len());
+                superblock.roles = newest.roles[..known].to_vec();
+                (superblock.events, superblock.updated) = (newest.events, newest.updated);
+                superblock.in_sync_bytes = newest.in_sync_bytes;
+            }
+            Some(Member { device: devices[given].take()?, superblock, is_partial, is_unstored })
         };
         let by_role: Vec<Option<Member>> = by_role.into_iter().map(|given| member(given?)).collect();
         let name = name_of(&newest, by_role.iter().flatten().next());

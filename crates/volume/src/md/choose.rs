@@ -47,10 +47,8 @@ pub(super) fn choose(given: &[(String, Result<Superblock, Refusal>)]) -> Result<
     let mut by_role: Vec<Option<usize>> = vec![None; newest.layout.members()];
     for (i, superblock) in valid {
         let known = newest.roles.get(superblock.number as usize).copied().unwrap_or(Role::Faulty);
-        // Superblocks are written one after the other, those that are behind first, and data only when all are: what is
-        // behind by a step, and by one more for every time that this was not finished, is not stale. Who was not there
-        // has failed by the roles of the others.
-        let is_stale = superblock.events.saturating_add(newest.layout.members() as u64) < newest.events;
+        // Superblocks are written one after the other, and data only when all are: one step behind is not stale.
+        let is_stale = superblock.events.saturating_add(1) < newest.events;
         let (old, new) = (superblock.events, newest.events);
         let fell_behind = || format!("it fell behind: its events are {old}, those of the others {new}");
         match known {

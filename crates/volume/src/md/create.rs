@@ -105,7 +105,7 @@ impl Raid6 {
         let member = |(role, device): (usize, Arc<dyn BlockDevice>)| {
             let data_bytes = (device.geometry().size - data_offset) / SECTOR * SECTOR;
             let superblock = Superblock { number: role as u32, device: random_uuid(), data_bytes, ..template.clone() };
-            Some(Member { device, superblock, is_partial: false })
+            Some(Member { device, superblock, is_partial: false, is_unstored: false })
         };
         let members = members.into_iter().enumerate().map(member).collect();
         let is_unknown = options.content == Content::Unknown;

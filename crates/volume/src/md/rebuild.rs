@@ -88,7 +88,7 @@ impl Raid6 {
             return Err(Error::new(ErrorKind::BadUse, &self.name, detail));
         };
         let superblock = self.superblock_for(&state, &*device)?;
-        state.members[role] = Some(Member { device, superblock, is_partial: true });
+        state.members[role] = Some(Member { device, superblock, is_partial: true, is_unstored: false });
         state.commit(self.layout, self.log.as_ref())?;
         if state.members[role].is_none() {
             return Err(self.lost(role));

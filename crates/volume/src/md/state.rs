@@ -20,6 +20,8 @@ pub(super) struct Member {
     pub(super) superblock: Superblock,
     /// It is being rebuilt: it gets every write, and is not read.
     pub(super) is_partial: bool,
+    /// Its device may have an earlier superblock than this one.
+    pub(super) is_unstored: bool,
 }
 
 /// What changes while the array is open.
@@ -112,6 +114,9 @@ impl State {
     }
 
     fn try_commit(&mut self, log: Option<&Log>) -> Result<(), (usize, Error)> {
+        // What was not finished is finished first, so that no member falls behind by more than one step, however often
+        // that is interrupted.
+        self.bring_up(log)?;
         let updated = now();
         let events = self.events + 1;
         if let Some(log) = log {
@@ -121,16 +126,21 @@ impl State {
         }
         self.flush()?;
         (self.events, self.updated) = (events, updated);
-        // Those that are behind first, so that none falls behind further, however often power is lost in between.
-        let mut order: Vec<(u64, usize)> =
-            self.present().map(|(role, member)| (member.superblock.events, role)).collect();
-        order.sort_unstable();
         self.describe();
-        for (_, role) in order {
-            let member = self.members[role].as_ref().expect("it is present");
+        self.members.iter_mut().flatten().for_each(|member| member.is_unstored = true);
+        self.bring_up(log)
+    }
+
+    /// Stores the superblocks of members that may have earlier ones.
+    fn bring_up(&mut self, log: Option<&Log>) -> Result<(), (usize, Error)> {
+        if self.present().all(|(_, member)| !member.is_unstored) {
+            return Ok(());
+        }
+        for (role, member) in self.present().filter(|(_, member)| member.is_unstored) {
             store(member).map_err(|error| (role, error))?;
         }
         self.flush()?;
+        self.members.iter_mut().flatten().for_each(|member| member.is_unstored = false);
         if let Some(log) = log {
             log.is_named();
         }

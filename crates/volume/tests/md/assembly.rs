@@ -125,3 +125,19 @@ fn reading_only_writes_nothing() {
     array.close().unwrap();
     assert!(devices.iter().zip(before).all(|(device, before)| device.content() == before));
 }
+
+/// The others do not say that it has failed: it was there when they were written, and somebody put an old copy of it back.
+#[test]
+fn a_copy_of_a_member_from_before_the_last_session_is_left_out() {
+    let devices = created(Rotation::LeftSymmetric, 5, 4);
+    let old = Arc::new(FaultyDevice::new("copy", devices[2].content()));
+    let array = open(&devices).unwrap();
+    array.write(0, &vec![7; array.geometry().size as usize]).unwrap();
+    array.close().unwrap();
+    let mut given = devices;
+    given[2] = old;
+    let array = open(&given).unwrap();
+    assert_eq!(array.missing(), [2]);
+    assert!(array.left_out()[0].reason.contains("it fell behind"), "{:?}", array.left_out());
+    assert!(content(&array).iter().all(|byte| *byte == 7), "nothing of the old copy is read");
+}
