@@ -31,7 +31,7 @@ fn timed<T>(work: impl FnOnce() -> Outcome<T>) -> Outcome<f64> {
 
 fn store(device: &Device, mapping: &Mapping, at: u64, bytes: &[u8]) -> Outcome<()> {
     // SAFETY: the part is acquired.
-    let slice = unsafe { DeviceSlice::from_raw(mapping.ptr().offset_by(at), bytes.len() as u64) };
+    let slice = unsafe { DeviceSlice::from_raw_ordered(mapping.ptr().offset_by(at), bytes.len() as u64) };
     Ok(device.create_stream()?.upload(slice, bytes)?)
 }
 

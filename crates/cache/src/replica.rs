@@ -94,7 +94,7 @@ impl Replica {
         // SAFETY: callers ask for what they have mapped.
         let all = unsafe { self.range(part).slice() };
         // SAFETY: inside the range.
-        unsafe { DeviceSlice::from_raw(all.ptr().offset_by(range.start), range.end - range.start) }
+        unsafe { DeviceSlice::from_raw_ordered(all.ptr().offset_by(range.start), range.end - range.start) }
     }
 
     /// All addresses of the mapping.
@@ -103,7 +103,7 @@ impl Replica {
     /// Only parts that have memory are used, and only as long as the replica is there.
     pub(crate) unsafe fn all(&self) -> DeviceSlice<'static> {
         // SAFETY: the caller's promise.
-        unsafe { DeviceSlice::from_raw(self.address(), self.now.len()) }
+        unsafe { DeviceSlice::from_raw_ordered(self.address(), self.now.len()) }
     }
 
     /// Where the mapping begins.

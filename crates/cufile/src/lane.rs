@@ -316,7 +316,7 @@ impl Lane {
             table: all.part(0, table_bytes)?,
             data: all.part(TABLE_BYTES as u64, len as u64)?,
             // SAFETY: the program keeps its memory until the stream is past the request.
-            program: unsafe { DeviceSlice::from_raw(base, rest) },
+            program: unsafe { DeviceSlice::from_raw_ordered(base, rest) },
         })
     }
 

@@ -48,20 +48,52 @@ impl fmt::Display for DevicePtr {
 }
 
 /// A range of device memory: a plain address and a length, borrowed from what owns the memory.
+///
+/// It knows whether the memory is *foreign*: a program's own, on which the program's default streams may still hold
+/// work. Requests that name no stream begin after that work, as `cudaMemcpy` does; see [`Device::settle`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceSlice<'a> {
     ptr: DevicePtr,
     len: u64,
+    is_foreign: bool,
     owner: PhantomData<&'a ()>,
 }
 
 impl DeviceSlice<'_> {
-    /// A range that somebody else owns, such as a tensor of the caller's.
+    /// A range that somebody else owns, such as a tensor of the caller's. It is foreign: requests with it that name
+    /// no stream begin after what the program's default streams hold.
     ///
     /// # Safety
     /// The range is valid memory of the device that it will be used with, for the slice's lifetime.
     pub unsafe fn from_raw(ptr: DevicePtr, len: u64) -> Self {
-        Self { ptr, len, owner: PhantomData }
+        Self { ptr, len, is_foreign: true, owner: PhantomData }
+    }
+
+    /// The same for memory whose work the caller orders by itself, or has waited for: it is not foreign.
+    ///
+    /// # Safety
+    /// As for [`Self::from_raw`].
+    pub unsafe fn from_raw_ordered(ptr: DevicePtr, len: u64) -> Self {
+        Self { ptr, len, is_foreign: false, owner: PhantomData }
+    }
+
+    /// The same range, when the work that may still use it has been waited for.
+    #[must_use]
+    pub fn ordered(self) -> Self {
+        Self { is_foreign: false, ..self }
+    }
+
+    /// The same range without the borrow, foreign or not as it was.
+    ///
+    /// # Safety
+    /// The memory stays valid for as long as the result, or a copy of it, is used.
+    pub unsafe fn lasting<'b>(self) -> DeviceSlice<'b> {
+        DeviceSlice { ptr: self.ptr, len: self.len, is_foreign: self.is_foreign, owner: PhantomData }
+    }
+
+    /// Whether the program's default streams may hold work on it.
+    pub fn is_foreign(self) -> bool {
+        self.is_foreign
     }
 
     /// The first address.
@@ -82,7 +114,7 @@ impl DeviceSlice<'_> {
     /// The part `offset..offset + len`; an error if it does not lie inside.
     pub fn part(self, offset: u64, len: u64) -> Result<Self> {
         match offset.checked_add(len) {
-            Some(end) if end <= self.len => Ok(Self { ptr: self.ptr.offset_by(offset), len, owner: PhantomData }),
+            Some(end) if end <= self.len => Ok(Self { ptr: self.ptr.offset_by(offset), len, ..self }),
             _ => Err(Error::new(
                 ErrorKind::BadArgument,
                 format!("{len} bytes at {offset} do not fit into {} bytes of device memory", self.len),
@@ -225,6 +257,37 @@ impl Device {
         Ok(Stream { device: self.clone(), raw })
     }
 
+    /// The stream that programs use which name none: on CUDA the legacy default stream, whose work begins after that
+    /// of all streams that did not opt out (`cudaStreamNonBlocking`), the default streams of all threads included; on
+    /// `host` a queue that stands for it. OpenCL has none (`Unsupported`).
+    pub fn default_stream(&self) -> Result<Stream> {
+        let raw = self.backend.default_stream().map_err(|error| self.name(error))?;
+        Ok(Stream { device: self.clone(), raw })
+    }
+
+    /// The work that the default streams hold at this moment, those of the thread's current device included; none
+    /// where they are idle, or the device has none.
+    ///
+    /// # Errors
+    /// `Execution` if the work has failed, `Capturing` while a stream is being recorded into a graph that would draw
+    /// the default stream into it.
+    pub fn default_work(&self) -> Result<Option<Event>> {
+        let work = self.backend.default_work().map_err(|error| self.name(error))?;
+        Ok(work.map(|raw| Event { device: self.clone(), raw }))
+    }
+
+    /// The work that comes before a request with `memory` that names no stream: [`Self::default_work`] for foreign
+    /// memory, none for what is not.
+    pub fn work_on(&self, memory: DeviceSlice<'_>) -> Result<Option<Event>> {
+        if memory.is_foreign && memory.len > 0 { self.default_work() } else { Ok(None) }
+    }
+
+    /// Waits for [`Self::work_on`] a range: the same range, which needs no further wait.
+    pub fn settle<'a>(&self, memory: DeviceSlice<'a>) -> Result<DeviceSlice<'a>> {
+        self.work_on(memory)?.map_or(Ok(()), |work| work.wait())?;
+        Ok(memory.ordered())
+    }
+
     /// The driver for storage transfers straight into this device's memory.
     pub fn direct_storage(&self) -> Result<DirectStorage> {
         let raw = self.backend.direct_storage().map_err(|error| self.name(error))?;
@@ -254,7 +317,7 @@ pub struct Allocation {
 impl Allocation {
     /// All of it.
     pub fn slice(&self) -> DeviceSlice<'_> {
-        DeviceSlice { ptr: self.ptr, len: self.len, owner: PhantomData }
+        DeviceSlice { ptr: self.ptr, len: self.len, is_foreign: false, owner: PhantomData }
     }
 
     /// The first address.
@@ -427,7 +490,7 @@ impl AddressRange {
     /// # Safety
     /// Only parts in which frames are mapped, and stay mapped, are used.
     pub unsafe fn slice(&self) -> DeviceSlice<'_> {
-        DeviceSlice { ptr: self.ptr, len: self.len, owner: PhantomData }
+        DeviceSlice { ptr: self.ptr, len: self.len, is_foreign: false, owner: PhantomData }
     }
 
     /// Length in bytes, a multiple of [`FRAME_BYTES`].

@@ -24,6 +24,8 @@ pub enum ErrorKind {
     Kernel,
     /// A copy, launch or wait failed on the device.
     Execution,
+    /// A stream is being recorded into a graph, and what was asked for would end that.
+    Capturing,
     /// An operating-system call failed.
     System,
 }

@@ -403,7 +403,7 @@ impl Case {
         let from = |memory: DeviceSlice<'_>, shift: usize| (shift as u64, memory.len() - shift as u64);
         let part = |range: (u64, u64), memory: &bifolio_device::Allocation| {
             // SAFETY: the allocation outlives the launch, which `content` below waits for.
-            unsafe { DeviceSlice::from_raw(memory.ptr().offset_by(range.0), range.1) }
+            unsafe { DeviceSlice::from_raw_ordered(memory.ptr().offset_by(range.0), range.1) }
         };
         let source = part(from(src.slice(), self.shift[0]), &src);
         let place = if in_place { source } else { part(from(dst.slice(), self.shift[1]), &dst) };

@@ -79,7 +79,7 @@ impl<'a> Base<'a> {
         match self {
             Self::Range(range) => range.part(place, len),
             // SAFETY: the caller's promise.
-            Self::Addresses => Ok(unsafe { DeviceSlice::from_raw(DevicePtr(place), len) }),
+            Self::Addresses => Ok(unsafe { DeviceSlice::from_raw_ordered(DevicePtr(place), len) }),
         }
     }
 }
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn pages_outside_their_base_or_between_boundaries_are_refused() {
         // SAFETY: nothing is read or written at the address.
-        let range = Base::Range(unsafe { DeviceSlice::from_raw(DevicePtr(4096), 100) });
+        let range = Base::Range(unsafe { DeviceSlice::from_raw_ordered(DevicePtr(4096), 100) });
         assert!(range.check("twin", 48, 52).is_ok());
         assert!(range.check("twin", 48, 53).unwrap_err().to_string().contains("a twin page of 53 bytes at 0x30"));
         assert!(range.check("twin", 8, 1).is_err());

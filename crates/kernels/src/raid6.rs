@@ -698,7 +698,7 @@ mod tests {
         let geometry = Geometry { data: 3, chunk_bytes: 4096 };
         let stripes = |geometry, len| {
             // SAFETY: nothing is read or written at the address.
-            stripes(geometry, unsafe { DeviceSlice::from_raw(DevicePtr(4096), len) })
+            stripes(geometry, unsafe { DeviceSlice::from_raw_ordered(DevicePtr(4096), len) })
         };
         assert_eq!(stripes(geometry, 80).unwrap(), 2);
         assert!(stripes(geometry, 81).unwrap_err().to_string().contains("5 places"));

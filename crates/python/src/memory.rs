@@ -91,7 +91,7 @@ impl Memory {
 
     fn slice(&self) -> DeviceSlice<'_> {
         // SAFETY: the part lies inside the allocation, which is kept.
-        unsafe { DeviceSlice::from_raw(self.address(), self.bytes) }
+        unsafe { DeviceSlice::from_raw_ordered(self.address(), self.bytes) }
     }
 
     /// Something on a stream of our own, once earlier work on the memory is done.

@@ -146,5 +146,5 @@ fn compute(part: &Part, source: &mut Place, target: Option<&mut Place>) -> Resul
 /// A range that a job keeps.
 pub(crate) fn device_range(at: u64, len: u64) -> DeviceSlice<'static> {
     // SAFETY: jobs hold their memory until their last part is over, and parts use such ranges no longer.
-    unsafe { DeviceSlice::from_raw(DevicePtr(at), len) }
+    unsafe { DeviceSlice::from_raw_ordered(DevicePtr(at), len) }
 }

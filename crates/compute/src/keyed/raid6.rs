@@ -72,7 +72,9 @@ fn by_cpu(stream: &Stream, geometry: Geometry, base: Base<'_>, stripe: &[u64], l
     let chunk = |member: usize| match base {
         Base::Range(memory) => memory.part(stripe[member], geometry.chunk_bytes),
         // SAFETY: `recover`'s caller vouches for the chunks.
-        Base::Addresses => Ok(unsafe { DeviceSlice::from_raw(DevicePtr(stripe[member]), geometry.chunk_bytes) }),
+        Base::Addresses => {
+            Ok(unsafe { DeviceSlice::from_raw_ordered(DevicePtr(stripe[member]), geometry.chunk_bytes) })
+        }
     };
     let mut chunks = vec![vec![0; geometry.chunk_bytes as usize]; stripe.len()];
     let lost: Vec<usize> = loss.members().map(|member| member as usize).collect();

@@ -75,8 +75,8 @@ impl AesXts {
             {
                 // SAFETY: two ranges of one batch that touch are a range of it.
                 unsafe {
-                    *input = DeviceSlice::from_raw(input.ptr(), input.len() + job.input.len());
-                    *output = DeviceSlice::from_raw(output.ptr(), output.len() + job.output.len());
+                    *input = DeviceSlice::from_raw_ordered(input.ptr(), input.len() + job.input.len());
+                    *output = DeviceSlice::from_raw_ordered(output.ptr(), output.len() + job.output.len());
                 }
             } else {
                 runs.push((*job.params, job.input, job.output));

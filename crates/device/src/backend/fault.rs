@@ -185,6 +185,14 @@ impl Backend for FaultBackend {
         Ok(Box::new(FaultStream { inner, faults: Arc::clone(&self.faults) }))
     }
 
+    fn default_stream(&self) -> Result<Box<dyn RawStream>> {
+        Ok(Box::new(FaultStream { inner: self.inner.default_stream()?, faults: Arc::clone(&self.faults) }))
+    }
+
+    fn default_work(&self) -> Result<Option<Box<dyn RawEvent>>> {
+        self.inner.default_work()
+    }
+
     fn direct_storage(&self) -> Result<Box<dyn super::RawDirectStorage>> {
         self.inner.direct_storage()
     }

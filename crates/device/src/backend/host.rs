@@ -24,7 +24,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -76,6 +76,10 @@ pub(crate) struct HostBackend {
 
 /// Registered file mappings, of all devices: copies from them, to any device, must survive a truncation.
 static REGISTERED: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
+
+/// The default streams, made when first asked for: a program of the CPU has none.
+static DEFAULT_STREAMS: Mutex<[Option<HostStream>; HOST_DEVICES as usize]> =
+    Mutex::new([const { None }; HOST_DEVICES as usize]);
 
 /// What the streams of one device share.
 #[derive(Debug)]
@@ -234,12 +238,27 @@ impl Backend for HostBackend {
     }
 
     fn create_stream(&self) -> Result<Box<dyn RawStream>> {
-        let (sender, receiver) = channel();
-        let shared = Arc::clone(&self.shared);
-        let builder = std::thread::Builder::new().name("bifolio-stream".to_owned());
-        let worker = crate::without_signals(|| builder.spawn(move || run_jobs(&receiver, &shared)))
-            .map_err(|error| Error::system("starting a stream's worker thread", error))?;
-        Ok(Box::new(HostStream { sender: Some(sender), worker: Some(worker), birth: Birth::here() }))
+        Ok(Box::new(HostStream::start(&self.shared)?))
+    }
+
+    /// One for each number of a device in the process, as a GPU has one whoever opens it.
+    fn default_stream(&self) -> Result<Box<dyn RawStream>> {
+        let mut streams = lock(&DEFAULT_STREAMS);
+        let place = &mut streams[self.info.id.index as usize % HOST_DEVICES as usize];
+        if let Some(stream) = place.as_ref().filter(|stream| !stream.queue.birth.was_elsewhere()) {
+            return Ok(Box::new(stream.clone()));
+        }
+        let stream = HostStream::start(&self.shared)?;
+        // That of a parent is not dropped: its worker did not come along.
+        std::mem::forget(place.replace(stream.clone()));
+        Ok(Box::new(stream))
+    }
+
+    fn default_work(&self) -> Result<Option<Box<dyn RawEvent>>> {
+        let streams = lock(&DEFAULT_STREAMS);
+        let stream = streams[self.info.id.index as usize % HOST_DEVICES as usize].as_ref();
+        let stream = stream.filter(|stream| !stream.queue.birth.was_elsewhere());
+        stream.filter(|stream| stream.queue.left.load(Ordering::Acquire) > 0).map(HostStream::record).transpose()
     }
 
     unsafe fn adopt_stream(&self, _raw: u64) -> Result<Box<dyn RawStream>> {
@@ -339,17 +358,37 @@ enum OwnedArg {
     Bytes(Vec<u8>),
 }
 
-/// A stream: a queue into a worker thread. Dropping it waits for the queue to drain.
-#[derive(Debug)]
+/// A stream; clones are one.
+#[derive(Debug, Clone)]
 struct HostStream {
+    queue: Arc<Queue>,
+}
+
+/// A queue into a worker thread. Dropping it waits for the queue to drain.
+#[derive(Debug)]
+struct Queue {
     sender: Option<Sender<Job>>,
     worker: Option<JoinHandle<()>>,
     birth: Birth,
+    /// Jobs that were sent and are not done.
+    left: Arc<AtomicUsize>,
 }
 
 impl HostStream {
+    fn start(shared: &Arc<Shared>) -> Result<Self> {
+        let (sender, receiver) = channel();
+        let left = Arc::<AtomicUsize>::default();
+        let (shared, counted) = (Arc::clone(shared), Arc::clone(&left));
+        let builder = std::thread::Builder::new().name("bifolio-stream".to_owned());
+        let worker = crate::without_signals(|| builder.spawn(move || run_jobs(&receiver, &shared, &counted)))
+            .map_err(|error| Error::system("starting a stream's worker thread", error))?;
+        let queue = Queue { sender: Some(sender), worker: Some(worker), birth: Birth::here(), left };
+        Ok(Self { queue: Arc::new(queue) })
+    }
+
     fn send(&self, job: Job) -> Result<()> {
-        let sent = self.sender.as_ref().is_some_and(|sender| sender.send(job).is_ok());
+        self.queue.left.fetch_add(1, Ordering::Relaxed);
+        let sent = self.queue.sender.as_ref().is_some_and(|sender| sender.send(job).is_ok());
         if sent { Ok(()) } else { Err(Error::new(ErrorKind::Execution, "the stream's worker thread is gone")) }
     }
 
@@ -422,7 +461,7 @@ impl RawStream for HostStream {
     }
 }
 
-impl Drop for HostStream {
+impl Drop for Queue {
     fn drop(&mut self) {
         if self.birth.was_elsewhere() {
             // The worker did not come along.
@@ -494,7 +533,7 @@ fn as_result(outcome: &std::result::Result<(), String>) -> Result<()> {
 }
 
 /// The worker of a stream: in order, and after a failure every later event reports it.
-fn run_jobs(jobs: &Receiver<Job>, shared: &Shared) {
+fn run_jobs(jobs: &Receiver<Job>, shared: &Shared, left: &AtomicUsize) {
     let mut outcome = Ok(());
     for job in jobs {
         match job {
@@ -503,6 +542,7 @@ fn run_jobs(jobs: &Receiver<Job>, shared: &Shared) {
             _ if outcome.is_err() => {}
             work => outcome = run_work(work, shared),
         }
+        left.fetch_sub(1, Ordering::Release);
     }
 }
 

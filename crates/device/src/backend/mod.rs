@@ -148,6 +148,16 @@ pub trait Backend: Send + Sync + Debug {
     /// `raw` is a live stream of this device's context until the wrapper is dropped.
     unsafe fn adopt_stream(&self, raw: u64) -> Result<Box<dyn RawStream>>;
 
+    /// The stream of programs that name none.
+    fn default_stream(&self) -> Result<Box<dyn RawStream>> {
+        Err(Error::new(ErrorKind::Unsupported, "this backend has no default stream"))
+    }
+
+    /// What the default streams hold at present: an event behind it, or none where they are idle.
+    fn default_work(&self) -> Result<Option<Box<dyn RawEvent>>> {
+        Ok(None)
+    }
+
     /// The driver for storage transfers straight into device memory
     /// ([`crate::Capabilities::direct_storage`]).
     fn direct_storage(&self) -> Result<Box<dyn RawDirectStorage>> {
@@ -286,7 +296,7 @@ pub trait RawStream: Any + Send + Sync + Debug {
     /// Makes later work on this stream wait until the gate is dropped.
     fn gate(&self) -> Result<Box<dyn RawGate>>;
 
-    /// Blocks until all enqueued work is done.
+    /// Blocks until all work enqueued before is done.
     fn synchronize(&self) -> Result<()>;
 }
 

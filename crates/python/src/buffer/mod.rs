@@ -149,7 +149,7 @@ impl Lent {
     pub(crate) fn first(&self, bytes: u64) -> DeviceSlice<'static> {
         // SAFETY: `bytes` is at most `self.bytes`, and `keeper` keeps the memory; whoever uses the slice
         // keeps that.
-        unsafe { DeviceSlice::from_raw(self.address, bytes) }
+        unsafe { DeviceSlice::from_raw_ordered(self.address, bytes) }
     }
 
     /// Waits for work of the program's on the memory.

@@ -116,7 +116,7 @@ impl Run<'_> {
         }
         self.cut(range, place, &|inner, middle| {
             // SAFETY: it is used as long as `load_followed` runs.
-            let place = unsafe { DeviceSlice::from_raw(middle.ptr(), middle.len()) };
+            let place = unsafe { DeviceSlice::from_raw_ordered(middle.ptr(), middle.len()) };
             let work = Decryption { xts: Arc::clone(self.xts), first: self.cipher.sectors_at(inner.start), place };
             // SAFETY: the caller lent the memory to this request.
             let rest = unsafe {

@@ -126,7 +126,7 @@ fn work_follows_all_units_of_a_file_by_every_engine() {
                 }
                 // SAFETY: both live until the end of the test, and nobody else has them.
                 let [source, target] =
-                    [&from, &to].map(|memory| unsafe { DeviceSlice::from_raw(memory.slice().ptr(), len) });
+                    [&from, &to].map(|memory| unsafe { DeviceSlice::from_raw_ordered(memory.slice().ptr(), len) });
                 let work = Arc::new(Copying { from: source, to: target, units: Mutex::default(), fails_at });
                 let given = (Arc::clone(&work) as Arc<dyn Work>, unit_bytes);
                 // SAFETY: as above.

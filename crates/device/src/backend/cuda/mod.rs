@@ -27,7 +27,7 @@ mod sys;
 pub(super) use pointer::{locate, locate_stream, open_in};
 pub(super) use probe::report;
 
-use super::{Backend, RawDirectStorage, RawEnergyMeter, RawFrame, RawModule, RawStream};
+use super::{Backend, RawDirectStorage, RawEnergyMeter, RawEvent, RawFrame, RawModule, RawStream};
 use crate::kernel_cache::KernelCache;
 use crate::{
     Access, BackendKind, DeviceId, DeviceInfo, DevicePtr, Error, ErrorKind, FRAME_BYTES, MemoryInfo, ModuleSource,
@@ -114,7 +114,7 @@ impl Backend for CudaBackend {
     }
 
     fn memory(&self) -> Result<MemoryInfo> {
-        let _entered = self.context.enter()?;
+        let _entered = self.context.enter_relaxed()?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: the driver stores two sizes.
         let status = unsafe { (self.context.cuda.cuMemGetInfo_v2)(&raw mut free, &raw mut total) };
@@ -123,7 +123,7 @@ impl Backend for CudaBackend {
     }
 
     fn alloc(&self, len: u64) -> Result<DevicePtr> {
-        let _entered = self.context.enter()?;
+        let _entered = self.context.enter_relaxed()?;
         let mut ptr = 0;
         // SAFETY: the driver stores one address.
         let status = unsafe { (self.context.cuda.cuMemAlloc_v2)(&raw mut ptr, len as usize) };
@@ -132,14 +132,14 @@ impl Backend for CudaBackend {
     }
 
     unsafe fn free(&self, ptr: DevicePtr) -> Result<()> {
-        let _entered = self.context.enter()?;
+        let _entered = self.context.enter_relaxed()?;
         // SAFETY: the caller gives up an allocation; the driver waits for work that uses it.
         let status = unsafe { (self.context.cuda.cuMemFree_v2)(ptr.0) };
         self.check(status, format_args!("freeing device memory at {ptr}"))
     }
 
     fn alloc_pinned(&self, len: usize) -> Result<NonNull<u8>> {
-        let _entered = self.context.enter()?;
+        let _entered = self.context.enter_relaxed()?;
         let mut ptr = std::ptr::null_mut();
         // SAFETY: the driver stores one address.
         let status = unsafe { (self.context.cuda.cuMemHostAlloc)(&raw mut ptr, len, sys::HOST_PORTABLE) };
@@ -151,7 +151,7 @@ impl Backend for CudaBackend {
     }
 
     unsafe fn free_pinned(&self, ptr: NonNull<u8>, _len: usize) -> Result<()> {
-        let _entered = self.context.enter()?;
+        let _entered = self.context.enter_relaxed()?;
         // SAFETY: the caller gives up memory of `alloc_pinned` that no copy uses.
         let status = unsafe { (self.context.cuda.cuMemFreeHost)(ptr.as_ptr().cast()) };
         self.check(status, format_args!("freeing page-locked memory"))
@@ -159,7 +159,7 @@ impl Backend for CudaBackend {
 
     unsafe fn register_host(&self, ptr: *const u8, len: usize) -> Result<()> {
         Self::require(&self.info.capabilities.host_register_read_only, "page-locking a file mapping")?;
-        let _entered = self.context.enter()?;
+        let _entered = self.context.enter_relaxed()?;
         let _turn = self.context.registering();
         let flags = sys::HOST_REGISTER_READ_ONLY | sys::HOST_PORTABLE;
         // SAFETY: the caller keeps the mapping; the driver only reads through the registration.
@@ -176,7 +176,7 @@ impl Backend for CudaBackend {
     }
 
     unsafe fn unregister_host(&self, ptr: *const u8, _len: usize) -> Result<()> {
-        let _entered = self.context.enter()?;
+        let _entered = self.context.enter_relaxed()?;
         let _turn = self.context.registering();
         // SAFETY: the caller registered the range, and no copy from it is in flight.
         let status = unsafe { (self.context.cuda.cuMemHostUnregister)(ptr.cast_mut().cast()) };
@@ -185,7 +185,7 @@ impl Backend for CudaBackend {
 
     fn reserve(&self, len: u64) -> Result<DevicePtr> {
         Self::require(&self.info.capabilities.virtual_memory, "an address range")?;
-        let _entered = self.context.enter()?;
+        let _entered = self.context.enter_relaxed()?;
         let mut ptr = 0;
         // SAFETY: the driver stores one address.
         let status =
@@ -195,7 +195,7 @@ impl Backend for CudaBackend {
     }
 
     unsafe fn unreserve(&self, ptr: DevicePtr, len: u64) -> Result<()> {
-        let _entered = self.context.enter()?;
+        let _entered = self.context.enter_relaxed()?;
         // SAFETY: the caller gives up a whole reservation with nothing mapped.
         let status = unsafe { (self.context.cuda.cuMemAddressFree)(ptr.0, len as usize) };
         self.check(status, format_args!("giving back {len} bytes of device addresses at {ptr}"))
@@ -203,7 +203,7 @@ impl Backend for CudaBackend {
 
     fn create_frame(&self, len: u64) -> Result<Box<dyn RawFrame>> {
         Self::require(&self.info.capabilities.virtual_memory, "a frame of device memory")?;
-        let _entered = self.context.enter()?;
+        let _entered = self.context.enter_relaxed()?;
         let properties = FrameProperties::on(self.context.device, self.is_exportable());
         let mut handle = 0;
         // SAFETY: the properties live through the call, and the driver stores one handle.
@@ -215,7 +215,7 @@ impl Backend for CudaBackend {
 
     fn import_frame(&self, fd: OwnedFd) -> Result<Box<dyn RawFrame>> {
         Self::require(&self.info.capabilities.export_fd, "importing a frame")?;
-        let _entered = self.context.enter()?;
+        let _entered = self.context.enter_relaxed()?;
         let mut handle = 0;
         // The driver takes the descriptor's number in the place of a pointer.
         let shared = fd.as_raw_fd() as usize as *mut c_void;
@@ -229,7 +229,7 @@ impl Backend for CudaBackend {
 
     unsafe fn map_frame(&self, ptr: DevicePtr, frame: &dyn RawFrame, len: u64, access: Access) -> Result<()> {
         let frame = (frame as &dyn Any).downcast_ref::<CudaFrame>().ok_or_else(|| foreign("frame"))?;
-        let _entered = self.context.enter()?;
+        let _entered = self.context.enter_relaxed()?;
         let (cuda, len) = (self.context.cuda, len as usize);
         // SAFETY: the caller names a free, frame-aligned place of a reserved range.
         let status = unsafe { (cuda.cuMemMap)(ptr.0, len, 0, frame.handle, 0) };
@@ -244,7 +244,7 @@ impl Backend for CudaBackend {
     }
 
     unsafe fn unmap_frame(&self, ptr: DevicePtr, len: u64) -> Result<()> {
-        let _entered = self.context.enter()?;
+        let _entered = self.context.enter_relaxed()?;
         // SAFETY: the caller names a mapped frame that no work in flight uses.
         let status = unsafe { (self.context.cuda.cuMemUnmap)(ptr.0, len as usize) };
         self.check(status, format_args!("unmapping the frame at {ptr}"))
@@ -256,6 +256,23 @@ impl Backend for CudaBackend {
 
     unsafe fn adopt_stream(&self, raw: u64) -> Result<Box<dyn RawStream>> {
         Ok(Box::new(CudaStream::adopt(&self.context, raw)))
+    }
+
+    fn default_stream(&self) -> Result<Box<dyn RawStream>> {
+        Ok(Box::new(CudaStream::legacy(&self.context)))
+    }
+
+    /// The legacy stream has the work of all streams that were not made non-blocking before its own, so that the
+    /// default streams of all threads need no question of their own. A program may use one device's memory from
+    /// the default stream of another, as `cudaMemset` of a peer's memory does: the thread's current device counts, too.
+    fn default_work(&self) -> Result<Option<Box<dyn RawEvent>>> {
+        if let Some(work) = CudaStream::legacy(&self.context).work()? {
+            return Ok(Some(work));
+        }
+        match self.context.other_current()? {
+            Some(current) => CudaStream::legacy(&current).work(),
+            None => Ok(None),
+        }
     }
 
     fn is_alive(&self) -> bool {
@@ -308,7 +325,7 @@ impl RawFrame for CudaFrame {
             let detail = "this GPU and driver do not share memory as file descriptors";
             return Err(Error::new(ErrorKind::Unsupported, detail));
         }
-        let _entered = self.context.enter()?;
+        let _entered = self.context.enter_relaxed()?;
         let mut fd: c_int = -1;
         // SAFETY: for this handle type the driver stores a descriptor, an integer.
         let status = unsafe {

@@ -1,6 +1,6 @@
 //! Streams and events.
 
-use super::context::Context;
+use super::context::{Context, Wait};
 use super::module::CudaModule;
 use super::sys::{self, EventHandle, NOT_READY, RowCopy, SUCCESS, Status, StreamHandle};
 use super::{foreign, gate};
@@ -44,10 +44,15 @@ impl CudaStream {
         self.context.cuda.check(status, doing)
     }
 
-    fn record_event(&self) -> Result<CudaEvent> {
+    /// The stream of programs that name none.
+    pub(super) fn legacy(context: &Arc<Context>) -> Self {
+        Self { context: context.clone(), handle: sys::STREAM_LEGACY, is_ours: false }
+    }
+
+    fn record_event(&self, wait: Wait) -> Result<CudaEvent> {
         let _entered = self.context.enter()?;
         // The event owns the handle from here on, so that a failure below does not lose it.
-        let event = CudaEvent { context: self.context.clone(), handle: self.context.take_event()? };
+        let event = CudaEvent { context: self.context.clone(), handle: self.context.take_event(wait)?, wait };
         // SAFETY: both handles are live in the entered context.
         let status = unsafe { (self.context.cuda.cuEventRecord)(event.handle, self.handle) };
         self.check(status, format_args!("recording an event"))?;
@@ -166,7 +171,7 @@ impl RawStream for CudaStream {
     }
 
     fn record(&self) -> Result<Box<dyn RawEvent>> {
-        Ok(Box::new(self.record_event()?))
+        Ok(Box::new(self.record_event(Wait::Asleep)?))
     }
 
     /// The driver orders streams across devices as well.
@@ -196,18 +201,43 @@ impl RawStream for CudaStream {
         gate::close(&self.context, self.handle)
     }
 
-    /// Waits on an event, because the driver's own synchronisation of a stream may spin for the
-    /// whole of the work, as the owner of the primary context has set it. A stream without work, the
-    /// usual case where a face waits for the program's before it touches its memory, is asked first:
-    /// that is cheaper than an event that the GPU has to reach.
+    /// Not by the driver's own synchronisation of a stream, which may spin for the whole of the work, as the owner of
+    /// the primary context has set it. A stream without work is asked first, and work that is done within
+    /// `POLL_TIME` has no interrupt to wait for.
     fn synchronize(&self) -> Result<()> {
-        let _entered = self.context.enter()?;
-        // SAFETY: the handle is live.
-        match unsafe { (self.context.cuda.cuStreamQuery)(self.handle) } {
-            SUCCESS => Ok(()),
-            NOT_READY => self.record_event()?.wait(),
-            status => Err(self.context.cuda.failure(status, format_args!("work on the GPU"))),
+        let _entered = self.context.enter_relaxed()?;
+        if self.is_idle()? {
+            return Ok(());
         }
+        let start = Instant::now();
+        let reached = self.record_event(Wait::Polled)?;
+        while start.elapsed() < POLL_TIME {
+            if reached.is_done()? {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        self.record_event(Wait::Asleep)?.sleep()
+    }
+}
+
+impl CudaStream {
+    /// Whether no work is left; the context is entered.
+    fn is_idle(&self) -> Result<bool> {
+        // SAFETY: the handle is live.
+        let status = unsafe { (self.context.cuda.cuStreamQuery)(self.handle) };
+        self.context.is_over(status)
+    }
+
+    /// What the stream holds; none where it is idle.
+    pub(super) fn work(&self) -> Result<Option<Box<dyn RawEvent>>> {
+        if self.is_capturing()? {
+            let detail = "a stream is being recorded into a graph, and asking what the default stream holds would end \
+                          that: end the recording first, record a stream that was made non-blocking, or name a stream";
+            return Err(Error::new(ErrorKind::Capturing, detail));
+        }
+        let _entered = self.context.enter_relaxed()?;
+        if self.is_idle()? { Ok(None) } else { self.record().map(Some) }
     }
 }
 
@@ -236,28 +266,44 @@ impl Drop for CudaStream {
 struct CudaEvent {
     context: Arc<Context>,
     handle: EventHandle,
+    wait: Wait,
 }
 
 impl CudaEvent {
     /// Whether the work is done; the context is entered.
     fn is_done(&self) -> Result<bool> {
         // SAFETY: the handle is live.
-        match unsafe { (self.context.cuda.cuEventQuery)(self.handle) } {
+        let status = unsafe { (self.context.cuda.cuEventQuery)(self.handle) };
+        self.context.is_over(status)
+    }
+
+    /// Waits without polling; the context is entered.
+    fn sleep(&self) -> Result<()> {
+        // SAFETY: the handle is live.
+        let status = unsafe { (self.context.cuda.cuEventSynchronize)(self.handle) };
+        self.context.cuda.check(status, format_args!("work on the GPU"))
+    }
+}
+
+impl Context {
+    /// What the driver's answer about some work means.
+    fn is_over(&self, status: Status) -> Result<bool> {
+        match status {
             SUCCESS => Ok(true),
             NOT_READY => Ok(false),
-            status => Err(self.context.cuda.failure(status, format_args!("work on the GPU"))),
+            status => Err(self.cuda.failure(status, format_args!("work on the GPU"))),
         }
     }
 }
 
 impl RawEvent for CudaEvent {
     fn query(&self) -> Result<bool> {
-        let _entered = self.context.enter()?;
+        let _entered = self.context.enter_relaxed()?;
         self.is_done()
     }
 
     fn wait(&self) -> Result<()> {
-        let _entered = self.context.enter()?;
+        let _entered = self.context.enter_relaxed()?;
         let start = Instant::now();
         while start.elapsed() < POLL_TIME {
             if self.is_done()? {
@@ -265,14 +311,12 @@ impl RawEvent for CudaEvent {
             }
             std::hint::spin_loop();
         }
-        // SAFETY: the handle is live.
-        let status = unsafe { (self.context.cuda.cuEventSynchronize)(self.handle) };
-        self.context.cuda.check(status, format_args!("work on the GPU"))
+        self.sleep()
     }
 }
 
 impl Drop for CudaEvent {
     fn drop(&mut self) {
-        self.context.return_event(self.handle);
+        self.context.return_event(self.handle, self.wait);
     }
 }

@@ -70,6 +70,11 @@ pub(super) const ATTRIBUTE_READ_ONLY_HOST_REGISTER: c_int = 113;
 pub(super) const ATTRIBUTE_STREAM_MEMORY_OPERATIONS: c_int = 122;
 pub(super) const COMPUTE_MODE_PROHIBITED: c_int = 2;
 
+/// The stream of everybody who names none: it waits for all streams that were not made non-blocking, the default
+/// streams of threads included, and these wait for it.
+pub(super) const STREAM_LEGACY: StreamHandle = StreamHandle(1);
+/// In this mode of a thread its calls do not end captures that other streams are in.
+pub(super) const CAPTURE_MODE_RELAXED: c_int = 2;
 pub(super) const STREAM_NON_BLOCKING: c_uint = 1;
 pub(super) const EVENT_BLOCKING_SYNC: c_uint = 1;
 pub(super) const EVENT_DISABLE_TIMING: c_uint = 2;
@@ -296,6 +301,7 @@ api_table! {
         fn cuStreamGetCtx(stream: StreamHandle, context: *mut ContextHandle) -> Status;
         fn cuCtxGetDevice(device: *mut Ordinal) -> Status;
         optional fn cuCtxGetId(context: ContextHandle, id: *mut c_ulonglong) -> Status;
+        optional fn cuThreadExchangeStreamCaptureMode(mode: *mut c_int) -> Status;
         optional fn cuStreamIsCapturing(stream: StreamHandle, is_capturing: *mut c_int) -> Status;
         optional fn cuStreamWaitValue32_v2(stream: StreamHandle, word: u64, value: u32, flags: c_uint) -> Status;
     }
