@@ -159,7 +159,7 @@ impl Job {
             kernels,
             // SAFETY: whoever made the job has borrowed the memory and returns, or unwinds, only when no
             // engine of this job is at work any more (`Flight`).
-            destination: unsafe { DeviceSlice::from_raw(destination.ptr(), destination.len()) },
+            destination: unsafe { destination.lasting() },
             cancel,
             progress,
             follow,

@@ -60,7 +60,7 @@ pub use readahead::Advice;
 pub use request::{Buffer, Pending};
 pub use residency::Residency;
 pub use router::{
-    BatchReport, EngineChoice, Follow, OrderedReader, PendingOnStream, ReadExtent, ReadOptions, ReadReport,
-    ResidencyReport, Router, RouterOptions, SegmentReport, WriteOptions, WriteReport,
+    After, BatchReport, EngineChoice, Follow, OrderedReader, PendingOnStream, READ_CACHED_BYTES_MAX, ReadExtent,
+    ReadOptions, ReadReport, ResidencyReport, Router, RouterOptions, SegmentReport, WriteOptions, WriteReport,
 };
 pub use spread::{Exchange, Spread, SpreadReport, part_of, read_spread};

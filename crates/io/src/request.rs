@@ -26,7 +26,7 @@ impl Buffer {
     pub fn new(memory: &Arc<Allocation>) -> Self {
         let slice = memory.slice();
         // SAFETY: the buffer keeps the allocation, and the slice leaves it only with a borrow.
-        let slice = unsafe { DeviceSlice::from_raw(slice.ptr(), slice.len()) };
+        let slice = unsafe { slice.lasting() };
         Self { slice, owner: Some(Arc::<Allocation>::clone(memory)) }
     }
 
@@ -37,7 +37,7 @@ impl Buffer {
     /// cancelled ones and those whose handles were dropped.
     pub unsafe fn foreign(slice: DeviceSlice<'_>) -> Self {
         // SAFETY: the caller's promise.
-        Self { slice: unsafe { DeviceSlice::from_raw(slice.ptr(), slice.len()) }, owner: None }
+        Self { slice: unsafe { slice.lasting() }, owner: None }
     }
 
     /// Memory that stays valid for as long as `owner` is kept: a share of it is dropped, on any thread, when
@@ -47,7 +47,7 @@ impl Buffer {
     /// The memory is valid until `owner` is dropped.
     pub unsafe fn kept(slice: DeviceSlice<'_>, owner: Arc<dyn Any + Send + Sync>) -> Self {
         // SAFETY: the caller's promise.
-        Self { slice: unsafe { DeviceSlice::from_raw(slice.ptr(), slice.len()) }, owner: Some(owner) }
+        Self { slice: unsafe { slice.lasting() }, owner: Some(owner) }
     }
 
     /// The part `offset..offset + len`; an error if it does not lie inside.

@@ -7,7 +7,7 @@
 
 use crate::router::clamp;
 use crate::workers;
-use crate::{Error, ErrorKind, OpenFile, ReadOptions, ReadReport, Result, Router};
+use crate::{After, Error, ErrorKind, OpenFile, ReadOptions, ReadReport, Result, Router};
 use bifolio_device::{Device, DeviceSlice, Stream};
 use serde::Serialize;
 use std::ops::Range;
@@ -108,6 +108,13 @@ pub fn read_spread(
         Spread::Replicate if can_exchange() => Exchange::Peers,
         Spread::Replicate => Exchange::EachReadAll,
     };
+    // Before any device reads: others copy from it and to it.
+    let settle = |(router, memory): (&&Router, &DeviceSlice<'_>)| -> Result<()> {
+        router.settle(file.path(), &options.after, &options.cancel, *memory).map(drop)
+    };
+    routers.iter().zip(destinations).try_for_each(settle)?;
+    let destinations: Vec<_> = destinations.iter().map(|memory| memory.ordered()).collect();
+    let (destinations, options) = (&destinations[..], &ReadOptions { after: After::Nothing, ..options.clone() });
     let stop = AtomicBool::new(false);
     let read_one = |number: usize| {
         let part =

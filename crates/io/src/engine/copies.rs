@@ -51,7 +51,7 @@ impl<'a> Copy<'a> {
         }
         // SAFETY: both are places of one job, behind one another or rows of its one destination, what
         // lies between them included; that is never touched.
-        self.place = unsafe { DeviceSlice::from_raw(self.place.ptr(), rows.span()) };
+        self.place = unsafe { DeviceSlice::from_raw_ordered(self.place.ptr(), rows.span()) };
         true
     }
 
@@ -142,7 +142,7 @@ mod tests {
     /// A place that is never touched.
     fn place(at: u64, len: u64) -> DeviceSlice<'static> {
         // SAFETY: the tests only look at addresses.
-        unsafe { DeviceSlice::from_raw(DevicePtr(at), len) }
+        unsafe { DeviceSlice::from_raw_ordered(DevicePtr(at), len) }
     }
 
     fn rows_of(chunks: &[(u64, u64, u64)]) -> Vec<Rows> {

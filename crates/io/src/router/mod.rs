@@ -9,6 +9,7 @@ mod ordered;
 mod read;
 mod report;
 mod scattered;
+mod settle;
 mod short;
 mod striped;
 mod submit;
@@ -19,6 +20,8 @@ pub use ordered::OrderedReader;
 pub(crate) use read::clamp;
 pub use report::{ReadReport, ResidencyReport, SegmentReport};
 pub use scattered::{BatchReport, ReadExtent};
+pub use settle::After;
+pub use short::READ_CACHED_BYTES_MAX;
 pub use submit::PendingOnStream;
 pub(crate) use write::DIRECT_BYTES_MIN;
 pub use write::{WriteOptions, WriteReport};
@@ -34,7 +37,7 @@ use crate::storage::Storage;
 use crate::workers::Workers;
 use crate::{Error, OpenFile, P2pDriver, Result};
 use bifolio_device::fork::Birth;
-use bifolio_device::{Device, PinnedPool, PoolStats};
+use bifolio_device::{Device, PinnedPool, PoolStats, Stream};
 use bifolio_kernels::Kernels;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -58,6 +61,10 @@ pub struct Router {
     prefetcher: Option<Prefetcher>,
     /// Loaded when a request first has use for them.
     kernels: OnceLock<Option<Arc<Kernels>>>,
+    /// The stream of programs that name none, where the device has one.
+    default_stream: OnceLock<Option<Stream>>,
+    /// Short reads that copy at present.
+    shorts: AtomicUsize,
     birth: Birth,
     abandoned: AtomicBool,
     // Dropped in this order: work first, then what it uses.
@@ -89,6 +96,8 @@ impl Router {
             prefetcher: Prefetcher::new(device, &options.storage, options.readahead_bytes),
             storage: options.storage,
             kernels: OnceLock::new(),
+            default_stream: OnceLock::new(),
+            shorts: AtomicUsize::new(0),
             birth: Birth::here(),
             abandoned: AtomicBool::new(false),
             background: Workers::start(1),

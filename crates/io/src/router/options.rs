@@ -1,5 +1,6 @@
 //! What callers choose.
 
+use super::After;
 use crate::job::Cancel;
 use crate::storage::{OsStorage, Storage};
 use crate::{Costs, EngineKind, P2pDriver};
@@ -99,6 +100,8 @@ pub struct ReadOptions {
     pub cancel: Cancel,
     /// Counts bytes on their way to the device while the request runs.
     pub progress: Arc<AtomicU64>,
+    /// What work of the program's on the destination comes first.
+    pub after: After,
     /// Works on bytes as they land: of one request, of one range of a plain file to one place. Others are not followed.
     pub follow: Option<Arc<dyn Follow>>,
 }

@@ -62,6 +62,7 @@ impl Router {
                 turn.inspect(|turn| turn.wait());
                 if let Some(layout) = file.layout() {
                     let range = clamp(file.path(), file.size()?, offset, length, destination.len())?;
+                    let destination = self.settle(file.path(), &options.after, &options.cancel, destination)?;
                     return self.read_striped(file, *layout, &range, destination, options, started);
                 }
                 let file = file.plain();
@@ -114,6 +115,7 @@ impl Router {
         started: Instant,
     ) -> Result<ReadReport> {
         let placement = || Placement::Linear { base: range.start };
+        let destination = self.settle(file.path(), &options.after, &options.cancel, destination)?;
         self.read_placed(file, stamp, range, &placement, destination, options, started)
     }
 
@@ -201,6 +203,7 @@ impl Router {
         options: &ReadOptions,
         together: Together,
     ) -> Arc<Job> {
+        assert!(!destination.is_foreign(), "a request waits for the program's work before its engines start");
         let (cancel, progress) = (options.cancel.clone(), Arc::clone(&options.progress));
         let kernels = if placement.is_scattered() { self.kernels() } else { None };
         let follow = options.follow.clone().filter(|_| placement.is_linear());

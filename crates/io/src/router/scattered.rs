@@ -81,6 +81,7 @@ impl Router {
         self.begin(file, &options.cancel)
             .and_then(|()| check(file.path(), extents, destination.len()))
             .and_then(|()| {
+                let destination = self.settle(file.path(), &options.after, &options.cancel, destination)?;
                 turn.inspect(|turn| turn.wait());
                 if let Some(layout) = file.layout() {
                     let mut report = self.read_batch_striped(file, *layout, extents, destination, options)?;
@@ -131,6 +132,15 @@ impl Router {
         let room = places.iter().try_fold(0_u64, |sum, place| sum.checked_add(place.len())).unwrap_or(u64::MAX);
         self.begin(file, &options.cancel)
             .and_then(|()| {
+                let settled =
+                    |place: &DeviceSlice<'static>| self.settle(file.path(), &options.after, &options.cancel, *place);
+                // The default streams are asked once for all places.
+                let foreign = places.iter().position(|place| place.is_foreign() && !place.is_empty());
+                if let Some(foreign) = foreign {
+                    settled(&forever(places[foreign]))?;
+                }
+                let places: Vec<_> = places.iter().map(|place| place.ordered()).collect();
+                let places = &places[..];
                 let turn = file.ticket(Mode::Read, offset, Some(room));
                 turn.as_ref().inspect(|turn| turn.wait());
                 if file.layout().is_some() {
@@ -271,12 +281,12 @@ impl Batch {
         {
             *last += length;
             // SAFETY: both parts lie in the destination, one behind the other.
-            landing.place = unsafe { DeviceSlice::from_raw(landing.place.ptr(), *last) };
+            landing.place = unsafe { DeviceSlice::from_raw_ordered(landing.place.ptr(), *last) };
             return;
         }
         if length > 0 {
             // SAFETY: `check` saw that the extent lies inside the destination, which the job borrows.
-            self.landings.push(Landing { offset, place: unsafe { DeviceSlice::from_raw(ptr, length) } });
+            self.landings.push(Landing { offset, place: unsafe { DeviceSlice::from_raw_ordered(ptr, length) } });
             self.lengths.push(length);
         }
     }
@@ -326,7 +336,7 @@ fn check(path: &Path, extents: &[ReadExtent], room: u64) -> Result<()> {
 /// The same place without its borrow, which the request keeps until its job is over.
 fn forever(place: DeviceSlice<'_>) -> DeviceSlice<'static> {
     // SAFETY: see above; a job does not outlive the request that borrowed its destination.
-    unsafe { DeviceSlice::from_raw(place.ptr(), place.len()) }
+    unsafe { place.lasting() }
 }
 
 #[cfg(test)]

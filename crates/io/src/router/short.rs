@@ -1,18 +1,31 @@
 //! Short requests: one piece of the file through one slot, on the calling thread. Starting engines
 //! would cost more than they could gain.
 
-use super::{ReadOptions, ReadReport, ResidencyReport, Router, SegmentReport};
+use super::{After, ReadOptions, ReadReport, ResidencyReport, Router, SegmentReport};
 use crate::file::PlainFile;
 use crate::fill::{self, Filled};
-use crate::{EngineKind, Error, Result};
+use crate::{EngineKind, Error, Result, storage};
 use bifolio_device::DeviceSlice;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// Longer requests are worth a look at what is cached, and more than one thread.
 const SHORT_BYTES_MAX: u64 = 256 << 10;
+
+/// Reads of so many bytes are tried out of the page cache by [`Router::read_cached`].
+pub const READ_CACHED_BYTES_MAX: u64 = SHORT_BYTES_MAX;
+
+/// From this length on a piece is copied to the device while the next is read: below, a second copy costs more than
+/// it hides (H200: 32 KiB 16.7 us in two pieces and 14.4 in one, 64 KiB 18.7 to 19.9 and 20.3).
+const PIECES_BYTES_MIN: u64 = 64 << 10;
+
+fn piece_bytes(length: u64) -> u64 {
+    if length < PIECES_BYTES_MIN { length } else { (length / 2).min(64 << 10) }
+}
 
 impl Router {
     /// Whether a request is read as one piece.
@@ -40,6 +53,54 @@ impl Router {
         Ok(report(range, engine, residency, &costs, started.elapsed().as_secs_f64()))
     }
 
+    /// Reads what the page cache has of the next bytes of a descriptor of the program's, at `offset` or else at its
+    /// position, which then moves: `destination.len()` bytes, or fewer at the end of the file or of what is cached.
+    /// None where it has nothing of them, where more than [`READ_CACHED_BYTES_MAX`] are asked for, and for everything
+    /// that the descriptor refuses. Nobody asks what the descriptor is: its kernel knows, and the program's own
+    /// read through it would have had the same bytes.
+    ///
+    /// Copies overlap with reads: 64 KiB take as long as by `pread` and `cudaMemcpy` less a part of the copy.
+    ///
+    /// # Errors
+    /// `Device`, after which the position is where it was.
+    pub fn read_cached(
+        &self,
+        file: BorrowedFd<'_>,
+        offset: Option<u64>,
+        destination: DeviceSlice<'_>,
+    ) -> Result<Option<u64>> {
+        let length = destination.len();
+        if self.birth.was_elsewhere()
+            || length == 0
+            || length > READ_CACHED_BYTES_MAX.min(self.pool.slot_bytes() as u64)
+        {
+            return Ok(None);
+        }
+        let path = Path::new("a descriptor of the program's");
+        let device_error = |error| Error::device(path, error);
+        let mut slot = self.pool.acquire().map_err(device_error)?;
+        let memory = &mut slot.buffer().bytes_mut()[..length as usize];
+        let mut moved = 0;
+        let copied = self.copy_in_order(path, &After::DefaultStreams, &self.cancel, destination, |stream| {
+            for piece in memory.chunks_mut(piece_bytes(length) as usize) {
+                let wanted = piece.len() as u64;
+                let got = storage::read_cached_by(file, piece, offset.map(|offset| offset + moved)).unwrap_or(0) as u64;
+                let place = destination.part(moved, got).map_err(device_error)?;
+                moved += got;
+                // SAFETY: the slot is kept until the stream has run dry.
+                unsafe { stream.copy_to_device(place, piece.as_ptr()) }.map_err(device_error)?;
+                if got < wanted {
+                    break;
+                }
+            }
+            Ok(())
+        });
+        if copied.is_err() && offset.is_none() && moved > 0 {
+            storage::move_back(file, moved);
+        }
+        copied.map(|()| (moved > 0).then_some(moved))
+    }
+
     /// Copies the bytes of a short range, the first of `bytes`, and waits until they are in place.
     pub(super) fn copy(
         &self,
@@ -52,16 +113,11 @@ impl Router {
         let length = range.end - range.start;
         assert!(bytes.len() as u64 >= length, "a fill has all of its range");
         let device_error = |error| Error::device(file.path(), error).at(range.start);
-        let stream = self.streams.take().map_err(device_error)?;
         let place = destination.part(0, length).map_err(device_error)?;
-        // SAFETY: the bytes are borrowed until the event is done, or the stream has run dry.
-        let copied = unsafe { stream.copy_to_device(place, bytes.as_ptr()) };
-        let landed = copied.and_then(|()| stream.record()).and_then(|event| event.wait());
-        if let Err(error) = landed {
-            let _ = stream.synchronize();
-            return Err(device_error(error));
-        }
-        stream.declare_clean();
+        self.copy_in_order(file.path(), &options.after, &options.cancel, place, |stream| {
+            // SAFETY: the bytes are borrowed until the stream has run dry.
+            unsafe { stream.copy_to_device(place, bytes.as_ptr()) }.map_err(device_error)
+        })?;
         options.progress.fetch_add(length, Ordering::Relaxed);
         Ok(())
     }

@@ -42,7 +42,11 @@ impl Router {
         destination: &Buffer,
         options: &ReadOptions,
     ) -> Pending<ReadReport> {
-        let (destination, options) = (destination.clone(), options.clone());
+        let options = match self.read_later(file, destination.slice(), options) {
+            Ok(options) => options,
+            Err(error) => return self.refused(file, &options.cancel, error.into_device(self.device.id())),
+        };
+        let destination = destination.clone();
         let _line = file.line_up();
         let turn = file.ticket(Mode::Read, offset, length);
         self.submit(file, &options.cancel.clone(), move |router, file| {
@@ -58,7 +62,11 @@ impl Router {
         destination: &Buffer,
         options: &ReadOptions,
     ) -> Pending<BatchReport> {
-        let (destination, options) = (destination.clone(), options.clone());
+        let options = match self.read_later(file, destination.slice(), options) {
+            Ok(options) => options,
+            Err(error) => return self.refused(file, &options.cancel, error.into_device(self.device.id())),
+        };
+        let destination = destination.clone();
         let _line = file.line_up();
         let turn = file.ticket(Mode::Read, 0, None);
         self.submit(file, &options.cancel.clone(), move |router, file| {
@@ -75,12 +83,23 @@ impl Router {
         source: &Buffer,
         options: &WriteOptions,
     ) -> Pending<WriteReport> {
-        let (source, options) = (source.clone(), options.clone());
+        let options = match self.write_later(file, source.slice(), options) {
+            Ok(options) => options,
+            Err(error) => return self.refused(file, &options.cancel, error.from_device(self.device.id())),
+        };
+        let source = source.clone();
         let _line = file.line_up();
         let turn = file.ticket_to_write(offset, source.len(), options.engine);
         self.submit(file, &options.cancel.clone(), move |router, file| {
             router.write_in_turn(file, offset, source.slice(), &options, turn.as_ref())
         })
+    }
+
+    /// A request that is over before it began.
+    fn refused<T>(&self, file: &OpenFile, cancel: &Cancel, error: Error) -> Pending<T> {
+        let (promise, pending) = promise(file.path(), cancel);
+        promise.keep(Err(error));
+        pending
     }
 
     fn submit<T: Send + 'static>(

@@ -12,7 +12,7 @@
 //! through this handle: the kernel drops dirty pages that it could not write, so a later `fdatasync`
 //! may succeed although data are lost.
 
-use super::{EngineChoice, Router, SegmentReport};
+use super::{After, EngineChoice, Router, SegmentReport};
 use crate::engine::Engine;
 use crate::engine::write_cached::WriteCached;
 use crate::engine::write_direct::WriteDirect;
@@ -44,12 +44,15 @@ pub struct WriteOptions {
     pub cancel: Cancel,
     /// Counts bytes that were handed to the kernel while the request runs.
     pub progress: Arc<AtomicU64>,
+    /// What work of the program's on the source comes first.
+    pub after: After,
 }
 
 impl Default for WriteOptions {
     fn default() -> Self {
         let (cancel, progress) = (Cancel::default(), Arc::default());
-        Self { engine: EngineChoice::Auto, durable: false, preallocate: true, cancel, progress }
+        let after = After::default();
+        Self { engine: EngineChoice::Auto, durable: false, preallocate: true, cancel, progress, after }
     }
 }
 
@@ -135,6 +138,7 @@ impl Router {
         let started = Instant::now();
         self.begin(file, &options.cancel)
             .and_then(|()| {
+                let source = self.settle(file.path(), &options.after, &options.cancel, source)?;
                 turn.inspect(|turn| turn.wait());
                 self.write_in_parts(file, offset, source, options, started)
             })

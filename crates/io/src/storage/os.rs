@@ -3,7 +3,7 @@
 use super::{IoQueue, Storage, threads::ThreadQueue, uring::UringQueue};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// `pread`, `preadv2` and `io_uring`, with threads where a container refuses `io_uring`.
 #[derive(Debug, Default, Clone, Copy)]
@@ -43,6 +43,20 @@ impl Storage for OsStorage {
             Err(_) => Ok(Box::new(ThreadQueue::new(depth)?)),
         }
     }
+}
+
+/// What the page cache has of the next bytes of a descriptor, at `offset` or else at its position, which then moves.
+pub(crate) fn read_cached_by(file: BorrowedFd<'_>, buffer: &mut [u8], offset: Option<u64>) -> io::Result<usize> {
+    let vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    let offset = offset.map_or(-1, |offset| offset as i64);
+    // SAFETY: the vector names one buffer that is valid for writes, the descriptor is open.
+    retry(|| unsafe { libc::preadv2(file.as_raw_fd(), &raw const vector, 1, offset, libc::RWF_NOWAIT) })
+}
+
+/// Moves the position of a descriptor back; one without a position stays as it is.
+pub(crate) fn move_back(file: BorrowedFd<'_>, bytes: u64) {
+    // SAFETY: moves the position of an open descriptor.
+    unsafe { libc::lseek(file.as_raw_fd(), -(bytes as i64), libc::SEEK_CUR) };
 }
 
 fn retry(mut call: impl FnMut() -> isize) -> io::Result<usize> {

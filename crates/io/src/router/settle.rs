@@ -1,0 +1,164 @@
+//! What comes before a request: work of the program's that may still use its device memory.
+//!
+//! A request that names no stream begins after what the program's default streams hold, as `cudaMemcpy` does. A fill
+//! that was enqueued there before a read would otherwise land on what was read, and a write would take what was there
+//! before a kernel. Only foreign memory is asked about ([`DeviceSlice::is_foreign`]); of its own the caller knows.
+//!
+//! Short reads need no question: their one copy is enqueued on the default stream itself. Longer ones and writes ask
+//! once, before their engines start on streams of their own. A request that is carried out later remembers an event
+//! of the moment at which it was submitted; waiting for what came after could wait for itself.
+//!
+//! Where a stream holds work for long, the wait looks at the request's cancellation now and then.
+
+use super::{ReadOptions, Router, WriteOptions};
+use crate::job::Cancel;
+use crate::{Error, ErrorKind, OpenFile, Result};
+use bifolio_device::{DeviceSlice, Event, Stream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// What a request begins after.
+#[derive(Debug, Clone, Default)]
+pub enum After {
+    /// What the default streams hold when the request is made, if its memory is foreign.
+    #[default]
+    DefaultStreams,
+    /// This event, which the caller has recorded on a stream of its own.
+    Event(Arc<Event>),
+    /// Nothing: the caller has waited for whatever used the memory.
+    Nothing,
+}
+
+/// A short read among those that run.
+struct Short<'a>(&'a AtomicUsize);
+
+impl<'a> Short<'a> {
+    fn begin(running: &'a AtomicUsize) -> Self {
+        running.fetch_add(1, Ordering::Relaxed);
+        Self(running)
+    }
+}
+
+impl Drop for Short<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// So long a wait polls without a pause.
+const POLL_TIME: Duration = Duration::from_micros(30);
+/// Pauses between two looks, which grow with the time waited: the end is met a little late, and the processor is free.
+const PAUSE_MIN: Duration = Duration::from_micros(20);
+const PAUSE_MAX: Duration = Duration::from_micros(500);
+
+impl Router {
+    /// Waits for what comes before a request with `memory`: the memory, which needs no further wait.
+    pub(crate) fn settle<'a>(
+        &self,
+        path: &Path,
+        after: &After,
+        cancel: &Cancel,
+        memory: DeviceSlice<'a>,
+    ) -> Result<DeviceSlice<'a>> {
+        match after {
+            After::Nothing => {}
+            After::Event(event) => self.wait_for(path, event, cancel)?,
+            After::DefaultStreams => {
+                if let Some(work) = self.device.work_on(memory).map_err(|error| Error::device(path, error))? {
+                    self.wait_for(path, &work, cancel)?;
+                }
+            }
+        }
+        Ok(memory.ordered())
+    }
+
+    /// What comes before a request with `memory` that is made now and carried out later.
+    fn remembered(&self, path: &Path, after: &After, memory: DeviceSlice<'_>) -> Result<After> {
+        let After::DefaultStreams = after else { return Ok(after.clone()) };
+        // A child of the process must not ask the driver, and its request is refused anyway.
+        if self.birth.was_elsewhere() {
+            return Ok(After::Nothing);
+        }
+        let work = self.device.work_on(memory).map_err(|error| Error::device(path, error))?;
+        Ok(work.map_or(After::Nothing, |work| After::Event(Arc::new(work))))
+    }
+
+    /// The options of a read that is made now and carried out later.
+    pub(super) fn read_later(
+        &self,
+        file: &OpenFile,
+        memory: DeviceSlice<'_>,
+        options: &ReadOptions,
+    ) -> Result<ReadOptions> {
+        Ok(ReadOptions { after: self.remembered(file.path(), &options.after, memory)?, ..options.clone() })
+    }
+
+    /// The options of a write that is made now and carried out later.
+    pub(super) fn write_later(
+        &self,
+        file: &OpenFile,
+        memory: DeviceSlice<'_>,
+        options: &WriteOptions,
+    ) -> Result<WriteOptions> {
+        Ok(WriteOptions { after: self.remembered(file.path(), &options.after, memory)?, ..options.clone() })
+    }
+
+    /// The default stream for the copy of a short read; none where that needs no order, the device has no such
+    /// stream, or several short reads run: each would wait for the others' copies there.
+    fn stream_for_one(&self, after: &After, memory: DeviceSlice<'_>) -> bifolio_device::Result<Option<&Stream>> {
+        if !memory.is_foreign() || !matches!(after, After::DefaultStreams) || self.shorts.load(Ordering::Relaxed) > 1 {
+            return Ok(None);
+        }
+        let Some(stream) = self.default_stream.get_or_init(|| self.device.default_stream().ok()) else {
+            return Ok(None);
+        };
+        // Where a copy would end the program's recording, the question answers with a sentence.
+        if stream.is_capturing()? { self.device.work_on(memory).map(|_| None) } else { Ok(Some(stream)) }
+    }
+
+    /// Enqueues the copies of a short read into `memory` by `copy`, and waits for them: on the default stream, or
+    /// after what comes before on a stream of the router's. Whatever happens, nothing is in flight afterwards.
+    pub(super) fn copy_in_order(
+        &self,
+        path: &Path,
+        after: &After,
+        cancel: &Cancel,
+        memory: DeviceSlice<'_>,
+        copy: impl FnOnce(&Stream) -> Result<()>,
+    ) -> Result<()> {
+        let device_error = |error| Error::device(path, error);
+        let _short = Short::begin(&self.shorts);
+        let run = |stream: &Stream| {
+            let copied = copy(stream);
+            let landed = stream.synchronize().map_err(device_error);
+            copied.and(landed)
+        };
+        if let Some(stream) = self.stream_for_one(after, memory).map_err(device_error)? {
+            return run(stream);
+        }
+        self.settle(path, after, cancel, memory)?;
+        let stream = self.streams.take().map_err(device_error)?;
+        run(&stream)?;
+        stream.declare_clean();
+        Ok(())
+    }
+
+    fn wait_for(&self, path: &Path, work: &Event, cancel: &Cancel) -> Result<()> {
+        let started = Instant::now();
+        loop {
+            if work.query().map_err(|error| Error::device(path, error))? {
+                return Ok(());
+            }
+            if self.cancel.is_cancelled() || cancel.is_cancelled() {
+                let detail = "the request was cancelled before the stream reached it; no byte has moved";
+                return Err(Error::new(ErrorKind::Cancelled, path, detail));
+            }
+            match started.elapsed() {
+                waited if waited < POLL_TIME => std::hint::spin_loop(),
+                waited => std::thread::sleep((waited / 8).clamp(PAUSE_MIN, PAUSE_MAX)),
+            }
+        }
+    }
+}
