@@ -124,6 +124,7 @@ impl BlockDevice for LoadableFile {
     fn load(&self, loader: &Loader, offset: u64, destination: DeviceSlice<'_>) -> Result<()> {
         self.check_range(offset, destination.len())?;
         let Some(id) = self.id.filter(|_| !destination.is_empty()) else { return Ok(()) };
+        let destination = loader.settled(destination)?;
         let made = self
             .format
             .on_devices
@@ -243,7 +244,7 @@ impl Run<'_> {
                 // SAFETY: all three are used as long as `load_followed` runs.
                 let opening = unsafe {
                     let [sealed, place, rights] =
-                        [sealed, place, rights].map(|memory| DeviceSlice::from_raw(memory.ptr(), memory.len()));
+                        [sealed, place, rights].map(|memory| DeviceSlice::from_raw_ordered(memory.ptr(), memory.len()));
                     Arc::new(Opening { gcm: Arc::clone(self.gcm), blocks, sealed, place, rights })
                 };
                 let work = (Arc::clone(&opening) as Arc<dyn Work>, UNIT_BLOCKS * CIPHER_BLOCK_BYTES);

@@ -87,7 +87,8 @@ impl Caller {
         Self { shared: Arc::clone(shared), id, in_order }
     }
 
-    /// Submits a request. Where as many are under way as may be, waits or refuses, see [`super::WhenFull`].
+    /// Submits a request. Where as many are under way as may be, waits or refuses, see [`super::WhenFull`]. Waits for
+    /// what the program's default streams hold, if memory of the request is foreign.
     ///
     /// # Errors
     /// The request with `BadArgument`, `Busy`, `Closed` or `Forked`.
@@ -142,6 +143,9 @@ impl Caller {
             Ok(checked) => checked,
             Err(error) => return Err(Box::new(Refused { request, error })),
         };
+        if let Err(error) = self.settle(&request) {
+            return Err(Box::new(Refused { request, error }));
+        }
         let Checked { output, results, bytes, route } = checked;
         let kind = shared.kind_of(&request.steps);
         let may_compute = is_urgent && !self.in_order && shared.is_small(&kind, route, bytes);
@@ -184,6 +188,17 @@ impl Caller {
         }
         shared.enqueue(parts, self.in_order);
         Ok(Some(job))
+    }
+
+    /// Waits for what the program's default streams hold on memory of its own: the executor's streams know nothing
+    /// of them.
+    fn settle(&self, request: &Request) -> Result<()> {
+        for memory in [Some(&request.source), request.destination.as_ref()].into_iter().flatten() {
+            if let Memory::Device(buffer) = memory {
+                self.shared.device.settle(buffer.slice())?;
+            }
+        }
+        Ok(())
     }
 
     /// Computes a job's parts on this thread.

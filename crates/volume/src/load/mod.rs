@@ -114,6 +114,15 @@ impl Loader {
         outcome
     }
 
+    /// Waits for what the program's default streams hold, if the memory is foreign: the memory, for whatever streams
+    /// of the loader's. Every load begins with it.
+    ///
+    /// # Errors
+    /// `Device`.
+    pub fn settled<'a>(&self, memory: DeviceSlice<'a>) -> Result<DeviceSlice<'a>> {
+        self.device().settle(memory).map_err(|error| self.failed(error))
+    }
+
     /// A device's failure.
     pub fn failed(&self, error: bifolio_device::Error) -> Error {
         // Its message leads with the device, where it names it.
@@ -187,6 +196,7 @@ pub(crate) fn through_host<D: BlockDevice + ?Sized>(
     destination: DeviceSlice<'_>,
 ) -> Result<()> {
     device.check_range(offset, destination.len())?;
+    let destination = loader.settled(destination)?;
     let failed = |error| loader.failed(error);
     let mut bounce: PinnedBuffer = loader.device().alloc_pinned(BOUNCE_BYTES).map_err(failed)?;
     let outcome = loader.with_lane(|lane| {

@@ -277,6 +277,7 @@ impl BlockDevice for Luks {
         if len == 0 {
             return Ok(());
         }
+        let destination = loader.settled(destination)?;
         let _held = self.ranges.read(self.whole_sectors(offset, len));
         load_encrypted((&*self.inner, self.segment.offset), &self.cipher, loader, offset, destination)
     }

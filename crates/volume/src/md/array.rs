@@ -382,7 +382,7 @@ impl BlockDevice for Raid6 {
     }
 
     fn load(&self, loader: &Loader, offset: u64, destination: DeviceSlice<'_>) -> Result<()> {
-        self.load_range(loader, offset, destination)
+        self.load_range(loader, offset, loader.settled(destination)?)
     }
 
     fn flush(&self) -> Result<()> {
