@@ -38,6 +38,15 @@
 // program has a mapping of the CPU's where the library is not loaded; beside MAP_SHARED_VALIDATE it refuses it.
 #define BF_MAP_ONGPU 33554432
 
+// Calls begin after what the default streams hold; how every thread begins.
+#define BF_AFTER_DEFAULT_STREAMS 0
+
+// Calls begin after what one stream holds.
+#define BF_AFTER_STREAM 1
+
+// Calls begin at once.
+#define BF_AFTER_NOTHING 2
+
 // Why a call failed; bf_last_error has the sentence. Functions that return a number of bytes return
 // these negative values instead.
 enum bf_status
@@ -321,6 +330,23 @@ bf_status bf_munmap(bf_ptr mapping,
 //
 // Requires: json may be written.
 bf_status bf_cache_stats(char **json);
+
+// Says which work comes before the calling thread's later calls with device memory that name no stream
+// (bf_read, bf_write, bf_read_batch, their bf_submit_ forms, bf_copy_to_host, bf_copy_from_host).
+//
+// With BF_AFTER_DEFAULT_STREAMS, as it is at first, they begin after what the legacy default stream and the default
+// streams of threads hold when they are called, and all streams that were not made non-blocking, as cudaMemcpy does:
+// a fill that was enqueued there before is over, and so is a kernel that makes what is written. With
+// BF_AFTER_STREAM they begin after what stream (a CUstream of the context's device) holds, and with
+// BF_AFTER_NOTHING at once, for programs that have waited by themselves. stream is ignored but with
+// BF_AFTER_STREAM.
+//
+// While a stream that was not made non-blocking is captured into a graph, calls that begin after the default streams are
+// refused with BF_ERROR_DEVICE: waiting would end the capture.
+//
+// Requires: stream is live as long as calls of this thread begin after it.
+bf_status bf_order_after(uint32_t what,
+                         void *stream);
 
 // bf_read, carried out while the caller goes on.
 //

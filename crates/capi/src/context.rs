@@ -1,7 +1,7 @@
 //! Contexts: a device, its router, and device memory for programs that have no other source of it.
 
-use crate::bf_ptr;
 use crate::status::{Failure, Outcome, bf_status, handle, owned_text, path, status, store, text};
+use crate::{bf_ptr, order};
 use bifolio_device::{Allocation, Device, DeviceChoice, DevicePtr, DeviceSlice, open};
 use bifolio_io::{OpenFile, Profile, Router, RouterOptions, calibrate};
 use std::collections::BTreeMap;
@@ -211,7 +211,9 @@ pub unsafe extern "C" fn bf_copy_to_host(
                 bf_context::slice(source, length as u64)?,
             )
         };
-        Ok(context.router.device().create_stream()?.download(bytes, source)?)
+        let device = context.router.device();
+        let source = order::settled(&context.router, source)?;
+        Ok(device.create_stream()?.download(bytes, source)?)
     })
 }
 
@@ -239,7 +241,9 @@ pub unsafe extern "C" fn bf_copy_from_host(
         let (bytes, destination) = unsafe {
             (std::slice::from_raw_parts(source.cast::<u8>(), length), bf_context::slice(destination, length as u64)?)
         };
-        Ok(context.router.device().create_stream()?.upload(destination, bytes)?)
+        let device = context.router.device();
+        let destination = order::settled(&context.router, destination)?;
+        Ok(device.create_stream()?.upload(destination, bytes)?)
     })
 }
 

@@ -2,6 +2,7 @@
 
 use crate::bf_ptr;
 use crate::context::bf_context;
+use crate::order;
 use crate::status::{Failure, Outcome, bf_status, bytes, handle, owned_text, path, status, store};
 use bifolio_io::{Advice, EngineChoice, OpenFile, ReadExtent, ReadOptions, Router, WriteOptions, stripe};
 use std::ffi::c_char;
@@ -158,7 +159,7 @@ pub unsafe extern "C" fn bf_read(file: *mut bf_file, destination: bf_ptr, length
         if length == 0 {
             return Ok(0);
         }
-        Ok(router.read(file, offset, Some(length), destination, &ReadOptions::default())?.bytes)
+        Ok(router.read(file, offset, Some(length), destination, &read_options(router)?)?.bytes)
     })
 }
 
@@ -172,15 +173,19 @@ pub unsafe extern "C" fn bf_write(file: *mut bf_file, source: bf_ptr, length: u6
     bytes(|| {
         // SAFETY: the caller's promise.
         let (bf_file { router, file }, source) = unsafe { (handle(file, "file")?, slice(source, length)?) };
-        Ok(router.write(file, offset, source, &write_options(flags)?)?.bytes)
+        Ok(router.write(file, offset, source, &write_options(router, flags)?)?.bytes)
     })
 }
 
-pub(crate) fn write_options(flags: u32) -> Outcome<WriteOptions> {
+pub(crate) fn read_options(router: &Router) -> Outcome<ReadOptions> {
+    Ok(ReadOptions { after: order::after(router)?, ..ReadOptions::default() })
+}
+
+pub(crate) fn write_options(router: &Router, flags: u32) -> Outcome<WriteOptions> {
     if flags & !BF_DURABLE != 0 {
         return Err(Failure::argument(format!("the flags {flags:#x} do not exist")));
     }
-    Ok(WriteOptions { durable: flags & BF_DURABLE != 0, ..WriteOptions::default() })
+    Ok(WriteOptions { durable: flags & BF_DURABLE != 0, after: order::after(router)?, ..WriteOptions::default() })
 }
 
 /// Makes everything written to a file so far durable (fdatasync).
@@ -213,7 +218,7 @@ pub unsafe extern "C" fn bf_read_batch(
         // SAFETY: the caller's promise.
         let (bf_file { router, file }, extents, destination) =
             unsafe { (handle(file, "file")?, extents_of(extents, count)?, slice(destination, length)?) };
-        Ok(router.read_batch(file, &extents, destination, &ReadOptions::default())?.bytes)
+        Ok(router.read_batch(file, &extents, destination, &read_options(router)?)?.bytes)
     })
 }
 

@@ -4,6 +4,7 @@
 //!   bf_context     a device and its router          context.rs
 //!   bf_file        an open file or striped set      file.rs
 //!   bf_request     a request that runs by itself    request.rs
+//!   bf_order_after what comes before a call          order.rs
 //!   bf_mmap        files mapped on devices          mapping.rs
 //!   bf_status      why something failed             status.rs
 //! ```
@@ -17,6 +18,7 @@
 mod context;
 mod file;
 mod mapping;
+mod order;
 mod request;
 mod status;
 
@@ -30,6 +32,7 @@ pub use file::{
     bf_write,
 };
 pub use mapping::{BF_MAP_ONGPU, bf_cache_stats, bf_macquire, bf_madvise, bf_mmap, bf_mrelease, bf_msync, bf_munmap};
+pub use order::{BF_AFTER_DEFAULT_STREAMS, BF_AFTER_NOTHING, BF_AFTER_STREAM, bf_order_after};
 pub use request::{
     bf_read_on_stream, bf_request, bf_request_cancel, bf_request_free, bf_request_is_done, bf_request_wait,
     bf_submit_batch, bf_submit_read, bf_submit_write,

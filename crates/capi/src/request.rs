@@ -1,10 +1,10 @@
 //! Requests that run while the caller goes on.
 
 use crate::bf_ptr;
-use crate::file::{bf_extent, bf_file, extents_of, inside, slice, write_options};
+use crate::file::{bf_extent, bf_file, extents_of, inside, read_options, slice, write_options};
 use crate::status::{BF_ERROR_TAKEN, Failure, Outcome, bf_status, bytes, handle, status, store};
 use bifolio_device::DeviceSlice;
-use bifolio_io::{BatchReport, Buffer, Pending, PendingOnStream, ReadOptions, ReadReport, Result, WriteReport};
+use bifolio_io::{BatchReport, Buffer, Pending, PendingOnStream, ReadReport, Result, WriteReport};
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn bf_submit_read(
         let running = if length == 0 {
             Running::Nothing
         } else {
-            let options = ReadOptions::default();
+            let options = read_options(router)?;
             Running::Read(router.submit_read(file, offset, Some(length), &destination, &options))
         };
         // SAFETY: as above.
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn bf_submit_batch(
         // SAFETY: the caller's promise.
         let (bf_file { router, file }, extents, destination) =
             unsafe { (handle(file, "file")?, extents_of(extents, count)?, buffer(slice(destination, length)?)) };
-        let running = Running::Batch(router.submit_batch(file, extents, &destination, &ReadOptions::default()));
+        let running = Running::Batch(router.submit_batch(file, extents, &destination, &read_options(router)?));
         // SAFETY: as above.
         unsafe { hand_out(request, running) }
     })
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn bf_submit_write(
     status(|| {
         // SAFETY: the caller's promise.
         let (bf_file { router, file }, source) = unsafe { (handle(file, "file")?, buffer(slice(source, length)?)) };
-        let running = Running::Write(router.submit_write(file, offset, &source, &write_options(flags)?));
+        let running = Running::Write(router.submit_write(file, offset, &source, &write_options(router, flags)?));
         // SAFETY: as above.
         unsafe { hand_out(request, running) }
     })
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn bf_read_on_stream(
         let running = if length == 0 {
             Running::Nothing
         } else {
-            let options = ReadOptions::default();
+            let options = read_options(router)?;
             Running::OnStream(router.submit_read_on(&stream, file, offset, Some(length), &destination, &options)?)
         };
         // SAFETY: as above.
