@@ -1,10 +1,13 @@
 //! Device memory for trying the shim where there is no GPU: addresses that the CPU cannot touch, of `host:0`.
 //! Not for programs; tests look these up by `dlsym`.
 
-use bifolio_device::FencedMemory;
+use bifolio_device::{DeviceChoice, DeviceId, DeviceSlice, FencedMemory, Gate, Stream, open};
 use libc::{c_int, c_void, size_t};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+
+/// Closed while the default stream is held up.
+static HELD: Mutex<Option<Gate>> = Mutex::new(None);
 
 static FENCED: Mutex<BTreeMap<u64, FencedMemory>> = Mutex::new(BTreeMap::new());
 
@@ -45,6 +48,47 @@ pub unsafe extern "C" fn bifolio_fenced_write(fenced: *mut c_void, host: *const 
         // SAFETY: as above.
         unsafe { std::ptr::copy_nonoverlapping(host.cast::<u8>(), inside, length) };
     })
+}
+
+/// Enqueues filling fenced memory with one byte on the default stream of `host:0`, as `cudaMemset` does on a GPU's:
+/// 0, or -1 where that is no fenced memory of this length.
+#[unsafe(no_mangle)]
+pub extern "C" fn bifolio_fenced_fill(fenced: *mut c_void, value: c_int, length: size_t) -> c_int {
+    enqueue(fenced, length, |stream, place| {
+        // SAFETY: the memory is there until it is freed, before which the program waits for its work.
+        unsafe { stream.fill(place, value as u8) }
+    })
+}
+
+/// Holds the default stream of `host:0` up, as a long kernel does a GPU's, until [`bifolio_fenced_go_on`]: 0, or -1.
+#[unsafe(no_mangle)]
+pub extern "C" fn bifolio_fenced_hold() -> c_int {
+    let held = open(DeviceChoice::Exactly(DeviceId::HOST)).and_then(|device| device.default_stream()?.gate());
+    let Ok(gate) = held else { return -1 };
+    *HELD.lock().unwrap_or_else(PoisonError::into_inner) = Some(gate);
+    0
+}
+
+/// Lets it go on.
+#[unsafe(no_mangle)]
+pub extern "C" fn bifolio_fenced_go_on() {
+    *HELD.lock().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
+fn enqueue(
+    fenced: *mut c_void,
+    length: size_t,
+    work: impl FnOnce(&Stream, DeviceSlice<'_>) -> bifolio_device::Result<()>,
+) -> c_int {
+    let address = fenced.addr() as u64;
+    let Some(found) = bifolio_device::pointer::locate(address) else { return -1 };
+    if found.bytes_left(address) < length as u64 {
+        return -1;
+    }
+    // SAFETY: the range lies inside fenced memory.
+    let place = unsafe { DeviceSlice::from_raw(found.address, length as u64) };
+    let done = open(DeviceChoice::Exactly(found.device)).and_then(|device| work(&device.default_stream()?, place));
+    if done.is_ok() { 0 } else { -1 }
 }
 
 fn copy(fenced: *const c_void, length: size_t, work: impl FnOnce(*mut u8)) -> c_int {

@@ -53,8 +53,27 @@ pub(crate) struct Descriptor {
 /// Files, the latest used last.
 static KEPT: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 static WATCHED: [AtomicU64; WATCHED_MAX / 64] = [const { AtomicU64::new(0) }; WATCHED_MAX / 64];
+/// Descriptors whose latest short read was cached: a hint, which a number that means another file by now may have
+/// inherited.
+static CACHED: [AtomicU64; WATCHED_MAX / 64] = [const { AtomicU64::new(0) }; WATCHED_MAX / 64];
 static BIRTH: OnceLock<Birth> = OnceLock::new();
 static PROCESS: OnceLock<c_int> = OnceLock::new();
+
+/// Whether the latest short read of a descriptor was cached.
+pub(crate) fn is_cached(fd: c_int) -> bool {
+    CACHED.get(fd as usize / 64).is_some_and(|word| word.load(Ordering::Relaxed) & 1 << (fd % 64) != 0)
+}
+
+/// Notes whether it was.
+pub(crate) fn note_cached(fd: c_int, is_cached: bool) {
+    let Some(word) = CACHED.get(fd as usize / 64) else { return };
+    let bit = 1 << (fd % 64);
+    match word.load(Ordering::Relaxed) & bit != 0 {
+        was if was == is_cached => {}
+        true => _ = word.fetch_and(!bit, Ordering::Relaxed),
+        false => _ = word.fetch_or(bit, Ordering::Relaxed),
+    }
+}
 
 /// Whether this process was forked from one that used device memory.
 pub(crate) fn was_forked() -> bool {
@@ -95,6 +114,11 @@ impl Descriptor {
     /// Whether it has offsets that a router can read and write at.
     fn has_offsets(&self) -> bool {
         self.is_regular() || self.stat.st_mode & libc::S_IFMT == libc::S_IFBLK
+    }
+
+    /// Whether plain reads of it come out of the page cache.
+    pub(crate) fn reads_the_cache(&self) -> bool {
+        self.is_regular() && self.flags & libc::O_DIRECT == 0
     }
 
     /// Whether a short count of it means its end or a full disk.

@@ -4,8 +4,9 @@ use crate::files::{self, Descriptor, Kept};
 use crate::{hosts, log, real};
 use bifolio_device::pointer::{Located, locate};
 use bifolio_device::{DeviceSlice, Stream};
-use bifolio_io::{Error, ErrorKind, ReadOptions, WriteOptions, process};
+use bifolio_io::{Error, ErrorKind, READ_CACHED_BYTES_MAX, ReadOptions, WriteOptions, process};
 use libc::{c_int, c_void, iovec, off_t, ssize_t};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, PoisonError};
 
 /// What Linux moves by one call at most (`MAX_RW_COUNT`).
@@ -94,6 +95,47 @@ pub(crate) fn copy_of(vectors: *const iovec, count: usize) -> Option<Vec<iovec>>
 
 impl Call {
     fn run(&self, parts: &[Part]) -> Outcome<u64> {
+        match self.out_of_the_cache(parts)? {
+            Some(bytes) if parts.len() == 1 && bytes == parts[0].len => Ok(bytes),
+            // What is no file gives what it has at the time.
+            Some(bytes) if !Descriptor::of(self.fd).is_ok_and(|now| now.is_regular()) => Ok(bytes),
+            Some(bytes) => {
+                // At the end of the file there is no more; elsewhere the rest was not cached.
+                let offset = self.offset.map(|offset| offset + bytes as off_t);
+                let rest = Self { offset, ..*self }.by_the_router(&behind(parts, bytes));
+                Ok(bytes + rest.unwrap_or(0))
+            }
+            None => self.by_the_router(parts),
+        }
+    }
+
+    /// A short read of a descriptor whose latest one was cached: by the program's own descriptor, so that nothing
+    /// needs to be asked about it. None where that is not so any more.
+    fn out_of_the_cache(&self, parts: &[Part]) -> Outcome<Option<u64>> {
+        let ([part], Direction::Read, 0) = (parts, self.direction, self.flags) else { return Ok(None) };
+        let part = part.cut(CALL_BYTES_MAX);
+        let Some(device) = part.device.filter(|_| part.len <= READ_CACHED_BYTES_MAX && files::is_cached(self.fd))
+        else {
+            return Ok(None);
+        };
+        let Ok(offset) = self.offset.map(u64::try_from).transpose() else { return Ok(None) };
+        // A number that has become a pipe's or a socket's by now: the kernel refuses offsets there, and a message must
+        // not be taken in pieces.
+        if offset.is_none() && !Descriptor::of(self.fd)?.is_regular() {
+            return Ok(None);
+        }
+        let router = process::router_of(&device).map_err(|error| code_of(&error))?;
+        // SAFETY: the program keeps its descriptor open during its call; the kernel refuses what is none.
+        let file = unsafe { BorrowedFd::borrow_raw(self.fd) };
+        let read = router.read_cached(file, offset, slice_of(&device, part.len)).map_err(|error| code_of(&error))?;
+        match read {
+            Some(bytes) => log::READ.add(bytes),
+            None => files::note_cached(self.fd, false),
+        }
+        Ok(read)
+    }
+
+    fn by_the_router(&self, parts: &[Part]) -> Outcome<u64> {
         let descriptor = Descriptor::of(self.fd)?;
         let allowed = match self.direction {
             Direction::Read => descriptor.may_read(),
@@ -331,7 +373,9 @@ impl Part {
     ) -> bifolio_io::Result<()> {
         let Some(device) = &self.device else { return Ok(()) };
         let router = process::router_of(device)?;
-        let copied = router.device().create_stream().and_then(|stream| copy(&stream, slice_of(device, len)));
+        let device_of_it = router.device();
+        let copied =
+            device_of_it.settle(slice_of(device, len)).and_then(|place| copy(&device_of_it.create_stream()?, place));
         copied.map_err(|error| Error::device("device memory".as_ref(), error))
     }
 }
@@ -369,7 +413,12 @@ fn read(file: &Arc<Kept>, descriptor: &Descriptor, device: &Located, len: u64, o
             return Ok(0);
         }
         let slice = slice_of(device, len);
-        Ok(router.read(&file.file, offset, Some(len), slice, &ReadOptions::default())?.bytes)
+        let report = router.read(&file.file, offset, Some(len), slice, &ReadOptions::default())?;
+        if len <= READ_CACHED_BYTES_MAX {
+            let is_cached = report.residency.is_some_and(|seen| seen.cached_bytes == seen.total_bytes);
+            files::note_cached(descriptor.fd, is_cached && descriptor.reads_the_cache());
+        }
+        Ok(report.bytes)
     };
     let Some(size) = file.file.size_if_intact() else {
         let anew = descriptor.anew(file)?;

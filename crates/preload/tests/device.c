@@ -65,6 +65,35 @@ static int (*fenced_write)(void *, const void *, size_t);
 static void fenced_down(void *host, const void *device, size_t length) { CHECK(fenced_read(host, device, length) == 0); }
 static void fenced_up(void *device, const void *host, size_t length) { CHECK(fenced_write(device, host, length) == 0); }
 
+/* Work that is enqueued and held up: by a kernel that spins, or a closed gate of the device that stands for one. */
+static void (*hold)(void);
+static void (*go_on)(void);
+static void (*fill)(void *device, int value, size_t length);
+
+static void *cu_stream; /* that work is enqueued on: NULL for the default one */
+static int (*cu_launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+                        void **);
+static int (*cu_fill)(uint64_t, unsigned char, size_t, void *);
+static int (*cu_stream_create)(void **, unsigned);
+static void *cu_spin;
+static volatile uint32_t *cu_flag;
+
+static void cuda_hold(void) {
+    *cu_flag = 0;
+    uint64_t flag = (uint64_t)(uintptr_t)cu_flag;
+    void *parameters[] = {&flag};
+    CHECK(cu_launch(cu_spin, 1, 1, 1, 1, 1, 1, 0, cu_stream, parameters, NULL) == 0);
+}
+static void cuda_go_on(void) { *cu_flag = 1; }
+static void cuda_fill(void *device, int value, size_t length) {
+    CHECK(cu_fill((uint64_t)(uintptr_t)device, (unsigned char)value, length, cu_stream) == 0);
+}
+
+static int (*fenced_hold_up)(void);
+static int (*fenced_fill_it)(void *, int, size_t);
+static void fenced_hold(void) { CHECK(fenced_hold_up() == 0); }
+static void fenced_fill(void *device, int value, size_t length) { CHECK(fenced_fill_it(device, value, length) == 0); }
+
 static void *symbol(void *library, const char *name) {
     void *found = dlsym(library, name);
     if (!found) {
@@ -103,6 +132,22 @@ static void use_cuda(int own_context) {
     cu_down = symbol(driver, "cuMemcpyDtoH_v2");
     cu_up = symbol(driver, "cuMemcpyHtoD_v2");
     device_alloc = cuda_alloc, device_free = cuda_free, to_host = cuda_down, to_device = cuda_up;
+    int (*load)(void **, const void *) = symbol(driver, "cuModuleLoadData");
+    int (*find)(void **, void *, const char *) = symbol(driver, "cuModuleGetFunction");
+    int (*pinned)(void **, size_t, unsigned) = symbol(driver, "cuMemHostAlloc");
+    cu_launch = symbol(driver, "cuLaunchKernel");
+    cu_fill = symbol(driver, "cuMemsetD8Async");
+    cu_stream_create = symbol(driver, "cuStreamCreate");
+    static const char spin[] = ".version 7.0\n.target sm_50\n.address_size 64\n"
+                               ".visible .entry spin(.param .u64 flag)\n{\n"
+                               ".reg .u64 %at;\n.reg .u32 %value;\n.reg .pred %closed;\n"
+                               "ld.param.u64 %at, [flag];\n"
+                               "AGAIN: ld.volatile.global.u32 %value, [%at];\n"
+                               "setp.eq.u32 %closed, %value, 0;\n@%closed bra AGAIN;\nret;\n}\n";
+    void *module = NULL, *flag = NULL;
+    CHECK(load(&module, spin) == 0 && find(&cu_spin, module, "spin") == 0 && pinned(&flag, 4, 2) == 0);
+    cu_flag = flag;
+    hold = cuda_hold, go_on = cuda_go_on, fill = cuda_fill;
 }
 
 static void use_fenced(void) {
@@ -111,6 +156,9 @@ static void use_fenced(void) {
     fenced_read = symbol(RTLD_DEFAULT, "bifolio_fenced_read");
     fenced_write = symbol(RTLD_DEFAULT, "bifolio_fenced_write");
     to_host = fenced_down, to_device = fenced_up;
+    fenced_hold_up = symbol(RTLD_DEFAULT, "bifolio_fenced_hold");
+    fenced_fill_it = symbol(RTLD_DEFAULT, "bifolio_fenced_fill");
+    hold = fenced_hold, go_on = symbol(RTLD_DEFAULT, "bifolio_fenced_go_on"), fill = fenced_fill;
 }
 
 #define SIZE ((size_t)3 << 20)
@@ -334,7 +382,8 @@ static void closing_everything_is_survived(void) {
     char other[4200];
     snprintf(other, sizeof other, "%s.range", path);
     int fd = open_file(O_RDWR);
-    CHECK(pread(fd, memory, 4000, 0) == 4000);
+    /* Longer than what goes by the program's own descriptor. */
+    CHECK(pread(fd, memory, 300000, 0) == 300000);
     uint8_t *mine = fresh();
     struct stat data, status;
     CHECK(fstat(fd, &data) == 0);
@@ -554,6 +603,109 @@ static void descriptors_that_change(void) {
     close(second);
 }
 
+static void *later(void *argument) {
+    usleep(50000);
+    go_on();
+    return argument;
+}
+
+/* A fill or a kernel that was enqueued before a call is over before it, on the default stream as on all that wait for
+ * it. Calls used streams of their own, which knew nothing of it: a read returned with what the fill wrote afterwards, and
+ * a write stored what was there before the kernel, both with success. */
+static void work_that_was_enqueued_before_comes_before(void) {
+    enum { LONGEST = 8 << 20 };
+    char file[4110];
+    snprintf(file, sizeof file, "%s.order", path);
+    uint8_t *bytes = malloc(LONGEST), *back = malloc(LONGEST), *device = device_alloc(LONGEST);
+    for (size_t at = 0; at < LONGEST; at++)
+        bytes[at] = content[at % SIZE] ^ (uint8_t)(at / SIZE);
+    void *streams[3] = {NULL, (void *)2, NULL}; /* the default one, this thread's, and one that waits for the default one */
+    int count = 1;
+    if (cu_stream_create) {
+        CHECK(cu_stream_create(&streams[2], 0) == 0);
+        count = 3;
+    }
+    size_t lengths[] = {4096, 65536, 65537, 262144, 1 << 20, LONGEST};
+    for (int i = 0; i < count; i++)
+        for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+            size_t length = lengths[k];
+            cu_stream = streams[i];
+            int fd = open(file, O_RDWR | O_CREAT | O_TRUNC, 0600);
+            CHECK(fd >= 0 && pwrite(fd, bytes, length, 0) == (ssize_t)length);
+            for (int warm = 0; warm < 2; warm++) {
+                pthread_t other;
+                hold();
+                fill(device, 0x5a, length);
+                CHECK(pthread_create(&other, NULL, later, NULL) == 0);
+                CHECK(pread(fd, device, length, 0) == (ssize_t)length);
+                CHECK(pthread_join(other, NULL) == 0);
+                usleep(20000);
+                to_host(back, device, length);
+                CHECK(memcmp(back, bytes, length) == 0);
+            }
+            pthread_t other;
+            hold();
+            fill(device, 0x77, length);
+            CHECK(pthread_create(&other, NULL, later, NULL) == 0);
+            CHECK(pwrite(fd, device, length, 0) == (ssize_t)length);
+            CHECK(pthread_join(other, NULL) == 0);
+            CHECK(pread(fd, back, length, 0) == (ssize_t)length);
+            for (size_t at = 0; at < length; at++)
+                CHECK(back[at] == 0x77);
+            close(fd);
+        }
+    /* Through host memory, too. */
+    cu_stream = NULL;
+    int ends[2];
+    pthread_t other;
+    CHECK(pipe(ends) == 0);
+    hold();
+    fill(device, 0x33, 4096);
+    CHECK(pthread_create(&other, NULL, later, NULL) == 0);
+    CHECK(write(ends[1], device, 4096) == 4096 && pthread_join(other, NULL) == 0);
+    CHECK(read(ends[0], back, 4096) == 4096 && back[0] == 0x33 && back[4095] == 0x33);
+    close(ends[0]), close(ends[1]);
+    unlink(file);
+    device_free(device), free(bytes), free(back);
+}
+
+/* Short reads of a file that is cached go by the program's own descriptor: whatever that has become meanwhile. */
+static void short_reads_of_what_is_cached(void) {
+    int fd = open_file(O_RDONLY);
+    for (int round = 0; round < 3; round++)
+        for (size_t at = 0; at + 70000 < SIZE; at += 69999) {
+            poison();
+            CHECK(pread(fd, memory, 70000, (off_t)at) == 70000 && holds(memory, content + at, 70000));
+        }
+    /* By position, over the end, and behind it. */
+    CHECK(lseek(fd, -100000, SEEK_END) >= 0);
+    CHECK(read(fd, memory, 65536) == 65536 && holds(memory, content + SIZE - 100000, 65536));
+    CHECK(read(fd, memory, 65536) == 34464 && holds(memory, content + SIZE - 34464, 34464));
+    CHECK(read(fd, memory, 65536) == 0 && lseek(fd, 0, SEEK_CUR) == (off_t)SIZE);
+    errno = 0;
+    CHECK(pread(fd, memory, 10, -1) == -1 && errno == EINVAL);
+    /* What the page cache has lost. */
+    CHECK(fsync(fd) == 0 && posix_fadvise(fd, 65536, 65536, POSIX_FADV_DONTNEED) == 0);
+    poison();
+    CHECK(pread(fd, memory, 200000, 0) == 200000 && holds(memory, content, 200000));
+    /* Another file by the same number, then none that can be read, then none. */
+    char file[4110];
+    snprintf(file, sizeof file, "%s.other", path);
+    int other = open(file, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    CHECK(other >= 0 && write(other, content + 5000, 9000) == 9000);
+    CHECK(pread(fd, memory, 4096, 0) == 4096 && dup2(other, fd) == fd);
+    poison();
+    CHECK(pread(fd, memory, 65536, 0) == 9000 && holds(memory, content + 5000, 9000));
+    CHECK(ftruncate(other, 100) == 0 && pread(fd, memory, 4096, 0) == 100);
+    int write_only = open(file, O_WRONLY);
+    CHECK(write_only >= 0 && dup2(write_only, fd) == fd);
+    errno = 0;
+    CHECK(pread(fd, memory, 4096, 0) == -1 && errno == EBADF);
+    close(write_only), close(other), close(fd), unlink(file);
+    errno = 0;
+    CHECK(pread(fd, memory, 4096, 0) == -1 && errno == EBADF);
+}
+
 static void *reader(void *argument) {
     int fd = *(int *)argument;
     uint8_t *mine = device_alloc(64 << 10);
@@ -633,6 +785,8 @@ int main(int count, char **arguments) {
     reads();
     vectors();
     first_contact_in_a_list();
+    short_reads_of_what_is_cached();
+    work_that_was_enqueued_before_comes_before();
     writes();
     pipes_and_sockets();
     bad_calls();
