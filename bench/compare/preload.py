@@ -22,6 +22,8 @@ from beside.turns import offset_of
 # As in requests.py: what is read again and again is registered with the device meanwhile.
 WARM_UP = 3
 SHIM, NATIVE, HOST, HOST_SHIM = "shim", "c", "host", "host under the shim"
+# What the program does without the shim, and bf_read without the question what comes before it.
+PLAIN, UNORDERED = "plain", "c, unordered"
 
 
 def main() -> int:
@@ -46,7 +48,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--region", default="512M", help="size of the file [512M]")
     parser.add_argument("--seed", type=int, default=1, help="of the bytes and of the places [1]")
     parser.add_argument("--device", default=machine.default_device(), help="cuda:0 or host [the first GPU, else host]")
-    parser.add_argument("--sizes", default="64K,1M,16M", help="requests into device memory [64K,1M,16M]")
+    parser.add_argument("--sizes", default="4K,64K,1M,16M", help="requests into device memory [4K,64K,1M,16M]")
     parser.add_argument("--host-sizes", default="64,4K,64K", help="requests into host memory [64,4K,64K]")
     parser.add_argument("--repetitions", type=int, default=25, help="runs of each [25]")
     parser.add_argument("--calls", type=int, default=20000, help="calls of a run into host memory [20000]")
@@ -66,7 +68,7 @@ def arguments() -> argparse.Namespace:
 
 
 class Comparison:
-    """Two pairs of processes: into device memory, and into host memory."""
+    """Processes that read into device memory, and a pair that reads into host memory."""
 
     def __init__(self, args: argparse.Namespace, path: Path, scratch: Path) -> None:
         self.args, self.path, self.scratch = args, path, scratch
@@ -77,9 +79,14 @@ class Comparison:
         starts = {
             SHIM: lambda: native.unmodified(SHIM, memory, path, self._shim(native)),
             NATIVE: lambda: native.c(path, args.device),
+            UNORDERED: lambda: native.c(path, args.device, UNORDERED, "unordered"),
             HOST: lambda: native.unmodified(HOST, "host", path, None),
             HOST_SHIM: lambda: native.unmodified(HOST_SHIM, "host", path, self._shim(native)),
         }
+        if memory == "cuda":
+            starts[PLAIN] = lambda: native.unmodified(PLAIN, "plain", path, None)
+        else:
+            self.missing[PLAIN] = "the device is no GPU: there is nothing to copy to"
         workers = []
         for name, start in starts.items():
             try:
@@ -102,7 +109,8 @@ class Comparison:
     def run(self) -> None:
         """Sizes one after the other; within a size a pair takes turns, of which the first are not counted."""
         self.file.set("warm")
-        for pair, lengths in (((SHIM, NATIVE), self.args.device_bytes), ((HOST, HOST_SHIM), self.args.host_bytes)):
+        into_device = (SHIM, NATIVE, PLAIN, UNORDERED)
+        for pair, lengths in ((into_device, self.args.device_bytes), ((HOST, HOST_SHIM), self.args.host_bytes)):
             for length in lengths:
                 for turn in range(-WARM_UP, self.args.repetitions):
                     order = random.Random(self.args.seed + turn).sample(pair, len(pair))
@@ -148,6 +156,12 @@ class Comparison:
         if self._both((SHIM, NATIVE), args.device_bytes):
             lines += ["`pread` of an unmodified program into device memory, beside `bf_read`, microseconds a call:", "",
                       self._device_table(), ""]
+        if self._both((SHIM, PLAIN), args.device_bytes):
+            lines += ["The same beside the plain program (`pread` into page-locked memory, `cuMemcpyHtoD`), "
+                      "microseconds a call:", "", self._pair_table((PLAIN, SHIM)), ""]
+        if self._both((NATIVE, UNORDERED), args.device_bytes):
+            lines += ["What the order against default streams costs `bf_read`, microseconds a call:", "",
+                      self._pair_table((UNORDERED, NATIVE)), ""]
         if self._both((HOST, HOST_SHIM), args.host_bytes):
             lines += ["`pread` into host memory, without and with the shim, nanoseconds a call:", "",
                       self._host_table(), ""]
@@ -161,6 +175,15 @@ class Comparison:
                          f"{native[1] / shim[1]:.3f}", f"{native[0] / shim[0]:.3f}"])
         return report.table(["request", "bf_read best", "median", "pread best", "median",
                              "rate relative to bf_read, median", "best"], rows)
+
+    def _pair_table(self, pair: tuple[str, str]) -> str:
+        rows = []
+        for length in self.args.device_bytes:
+            one, other = (self._per_call(name, length) for name in pair)
+            rows.append([sizes.spell(length), *(report.figure(value * 1e6) for value in (*one, *other)),
+                         f"{other[1] / one[1]:.3f}", f"{other[0] / one[0]:.3f}"])
+        return report.table(["request", f"{pair[0]} best", "median", f"{pair[1]} best", "median",
+                             "time relative to the former, median", "best"], rows)
 
     def _host_table(self) -> str:
         rows = []

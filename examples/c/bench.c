@@ -54,12 +54,17 @@ static void release(struct reader *reader)
 int main(int argc, char **argv)
 {
     if (argc < 2) {
-        fprintf(stderr, "usage: bench FILE [DEVICE]\n");
+        fprintf(stderr, "usage: bench FILE [DEVICE [unordered]]\n");
         return 2;
     }
     struct reader reader = {
         .path = argv[1], .allocate = allocate, .read = read_once, .copy = copy, .release = release};
     bf_file *file;
+    /* Without the question what the default streams hold: what that costs. */
+    if (argc > 3 && strcmp(argv[3], "unordered") == 0 && bf_order_after(BF_AFTER_NOTHING, NULL) != BF_OK) {
+        printf("error %s\n", bf_last_error());
+        return 1;
+    }
     if (bf_context_open(argc > 2 ? argv[2] : NULL, NULL, &bench.context) != BF_OK ||
         bf_open(bench.context, argv[1], BF_READ, &file) != BF_OK || bf_size(file, &reader.file_bytes) != BF_OK) {
         printf("error %s\n", bf_last_error());

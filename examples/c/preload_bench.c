@@ -5,7 +5,8 @@
  *   echo "read 1048576 1000 0" | LD_PRELOAD=libbifolio_preload.so ./preload_bench FILE cuda
  *
  * The memory that is read into is the host's (host), a GPU's (cuda, through the driver's own library), or, for
- * machines without one, memory of the shim that only the shim can fill (fenced).
+ * machines without one, memory of the shim that only the shim can fill (fenced). With plain, which needs no shim,
+ * the program does what it would do by itself: pread into page-locked memory, and a copy that the driver waits for.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -23,6 +24,10 @@ static struct {
     int (*cuda_allocate)(uint64_t *, size_t);
     int (*cuda_free)(uint64_t);
     int (*cuda_copy)(void *, uint64_t, size_t);
+    int (*cuda_upload)(uint64_t, const void *, size_t);
+    int (*cuda_pinned)(void **, size_t, unsigned);
+    int (*cuda_free_pinned)(void *);
+    void *pinned;
     void *(*fenced_allocate)(size_t);
     void (*fenced_free)(void *);
     int (*fenced_read)(void *, const void *, size_t);
@@ -37,6 +42,19 @@ static const char *read_once(struct reader *reader, uint64_t offset, uint64_t le
     ssize_t bytes = pread(bench.file, bench.memory, length, (off_t)offset);
     if (bytes < 0) {
         return strerror(errno);
+    }
+    return (uint64_t)bytes == length ? NULL : "pread brought fewer bytes than the file has";
+}
+
+static const char *plain_read(struct reader *reader, uint64_t offset, uint64_t length)
+{
+    (void)reader;
+    ssize_t bytes = pread(bench.file, bench.pinned, length, (off_t)offset);
+    if (bytes < 0) {
+        return strerror(errno);
+    }
+    if (bench.cuda_upload(bench.address, bench.pinned, (size_t)bytes) != 0) {
+        return "cuMemcpyHtoD failed";
     }
     return (uint64_t)bytes == length ? NULL : "pread brought fewer bytes than the file has";
 }
@@ -92,6 +110,23 @@ static void cuda_release(struct reader *reader)
     bench.memory = NULL;
 }
 
+static const char *plain_allocate(struct reader *reader, uint64_t length)
+{
+    if (bench.cuda_pinned(&bench.pinned, length, 0) != 0) {
+        return "cuMemHostAlloc failed";
+    }
+    return cuda_allocate(reader, length);
+}
+
+static void plain_release(struct reader *reader)
+{
+    cuda_release(reader);
+    if (bench.pinned != NULL) {
+        bench.cuda_free_pinned(bench.pinned);
+    }
+    bench.pinned = NULL;
+}
+
 static const char *fenced_allocate(struct reader *reader, uint64_t length)
 {
     (void)reader;
@@ -130,8 +165,11 @@ static const char *find_cuda(void)
     FIND(bench.cuda_allocate, driver, "cuMemAlloc_v2");
     FIND(bench.cuda_free, driver, "cuMemFree_v2");
     FIND(bench.cuda_copy, driver, "cuMemcpyDtoH_v2");
+    FIND(bench.cuda_upload, driver, "cuMemcpyHtoD_v2");
+    FIND(bench.cuda_pinned, driver, "cuMemHostAlloc");
+    FIND(bench.cuda_free_pinned, driver, "cuMemFreeHost");
     if (!initialize || !get || !retain || !make_current || !bench.cuda_allocate || !bench.cuda_free ||
-        !bench.cuda_copy) {
+        !bench.cuda_copy || !bench.cuda_upload || !bench.cuda_pinned || !bench.cuda_free_pinned) {
         return "libcuda.so.1 is too old";
     }
     if (initialize(0) || get(&device, 0) || retain(&context, device) || make_current(context)) {
@@ -153,7 +191,7 @@ static const char *find_fenced(void)
 int main(int argc, char **argv)
 {
     if (argc != 3) {
-        fprintf(stderr, "usage: preload_bench FILE host|cuda|fenced\n");
+        fprintf(stderr, "usage: preload_bench FILE host|cuda|plain|fenced\n");
         return 2;
     }
     struct reader reader = {
@@ -163,6 +201,10 @@ int main(int argc, char **argv)
         failure = find_cuda();
         reader = (struct reader){
             .allocate = cuda_allocate, .read = read_once, .copy = cuda_copy, .release = cuda_release};
+    } else if (strcmp(argv[2], "plain") == 0) {
+        failure = find_cuda();
+        reader = (struct reader){
+            .allocate = plain_allocate, .read = plain_read, .copy = cuda_copy, .release = plain_release};
     } else if (strcmp(argv[2], "fenced") == 0) {
         failure = find_fenced();
         reader = (struct reader){

@@ -37,7 +37,7 @@ class Native:
                            "cargo build --release -p bifolio-io --example requests")
         return Worker("rust", [str(program), str(path), device])
 
-    def c(self, path: Path, device: str) -> Worker:
+    def c(self, path: Path, device: str, name: str = "c", *options: str) -> Worker:
         """The C ABI in the same loop."""
         library, folder = self.library("libbifolio.so", "bifolio-capi"), self.scratch / "lib"
         folder.mkdir(exist_ok=True)
@@ -47,7 +47,7 @@ class Native:
             link.symlink_to(library)
         program = self.compile("bench.c", "-I", str(ROOT / "crates/capi/include"), "-L", str(folder),
                                "-lbifolio", f"-Wl,-rpath,{folder}")
-        return Worker("c", [str(program), str(path), device])
+        return Worker(name, [str(program), str(path), device, *options])
 
     def unmodified(self, name: str, memory: str, path: Path, shim: Path | None) -> Worker:
         """A program that knows nothing of Bifolio, with or without the shim."""

@@ -651,6 +651,18 @@ impl Stream {
         self.name(unsafe { self.raw.copy_to_device(dst.ptr, src, dst.len) })
     }
 
+    /// The same, and blocks until everything enqueued is done, whether that or the copy fails.
+    ///
+    /// # Safety
+    /// `src` has `dst.len()` bytes, which nobody writes until the call returns.
+    pub unsafe fn copy_to_device_and_wait(&self, dst: DeviceSlice<'_>, src: *const u8) -> Result<()> {
+        if dst.is_empty() {
+            return self.synchronize();
+        }
+        // SAFETY: the caller's promise.
+        self.name(unsafe { self.raw.copy_to_device_and_wait(dst.ptr, src, dst.len) })
+    }
+
     /// Enqueues a copy of `src.len()` bytes to host memory.
     ///
     /// # Safety

@@ -29,6 +29,8 @@ struct State {
     in_flight: VecDeque<(Pinned, Event)>,
     allocated: usize,
     slots_max: usize,
+    /// Who waits for a slot: waking nobody is a system call, too.
+    waiting: usize,
 }
 
 /// A slot's memory with its number, which stays the same for the life of the pool.
@@ -55,7 +57,7 @@ impl PinnedPool {
     /// A pool of at most `slots_max` slots of `slot_bytes` each, with none allocated yet.
     pub fn new(device: &Device, slot_bytes: usize, slots_max: usize) -> Arc<Self> {
         assert!(slot_bytes > 0 && slots_max > 0, "a pool has slots with bytes");
-        let state = State { free: vec![], in_flight: VecDeque::new(), allocated: 0, slots_max };
+        let state = State { free: vec![], in_flight: VecDeque::new(), allocated: 0, slots_max, waiting: 0 };
         Arc::new(Self { device: device.clone(), slot_bytes, state: Mutex::new(state), returned: Condvar::new() })
     }
 
@@ -96,7 +98,9 @@ impl PinnedPool {
                 return Ok(self.slot(pinned));
             }
             if state.free.is_empty() && state.allocated >= state.slots_max {
-                drop(self.returned.wait(state).unwrap_or_else(PoisonError::into_inner));
+                state.waiting += 1;
+                state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.waiting -= 1;
             }
         }
     }
@@ -139,8 +143,15 @@ impl PinnedPool {
     }
 
     fn give_back(&self, pinned: Pinned) {
-        self.lock().free.push(pinned);
-        self.returned.notify_one();
+        let mut state = self.lock();
+        state.free.push(pinned);
+        self.wake_one(&state);
+    }
+
+    fn wake_one(&self, state: &State) {
+        if state.waiting > 0 {
+            self.returned.notify_one();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -192,8 +203,9 @@ impl Slot {
     /// Hands the slot back to be used again once `event` is done.
     pub fn retire(mut self, event: Event) {
         if let Some(pinned) = self.pinned.take() {
-            self.pool.lock().in_flight.push_back((pinned, event));
-            self.pool.returned.notify_one();
+            let mut state = self.pool.lock();
+            state.in_flight.push_back((pinned, event));
+            self.pool.wake_one(&state);
         }
     }
 }

@@ -228,6 +228,17 @@ pub trait RawStream: Any + Send + Sync + Debug {
     /// Both ranges are valid, and `src` is neither freed nor written, until the work completes.
     unsafe fn copy_to_device(&self, dst: DevicePtr, src: *const u8, len: u64) -> Result<()>;
 
+    /// The same, and blocks until all work enqueued before is done, whether that or the copy fails.
+    ///
+    /// # Safety
+    /// Both ranges are valid, and `src` is not written, until the call returns.
+    unsafe fn copy_to_device_and_wait(&self, dst: DevicePtr, src: *const u8, len: u64) -> Result<()> {
+        // SAFETY: the caller's promise; the work is waited for.
+        let copied = unsafe { self.copy_to_device(dst, src, len) };
+        let landed = self.synchronize();
+        copied.and(landed)
+    }
+
     /// Enqueues a copy to host memory.
     ///
     /// # Safety

@@ -107,19 +107,15 @@ impl Router {
 
     /// The default stream for the copy of a short read; none where that needs no order, the device has no such
     /// stream, or several short reads run: each would wait for the others' copies there.
-    fn stream_for_one(&self, after: &After, memory: DeviceSlice<'_>) -> bifolio_device::Result<Option<&Stream>> {
+    fn stream_for_one(&self, after: &After, memory: DeviceSlice<'_>) -> Option<&Stream> {
         if !memory.is_foreign() || !matches!(after, After::DefaultStreams) || self.shorts.load(Ordering::Relaxed) > 1 {
-            return Ok(None);
+            return None;
         }
-        let Some(stream) = self.default_stream.get_or_init(|| self.device.default_stream().ok()) else {
-            return Ok(None);
-        };
-        // Where a copy would end the program's recording, the question answers with a sentence.
-        if stream.is_capturing()? { self.device.work_on(memory).map(|_| None) } else { Ok(Some(stream)) }
+        self.default_stream.get_or_init(|| self.device.default_stream().ok()).as_ref()
     }
 
-    /// Enqueues the copies of a short read into `memory` by `copy`, and waits for them: on the default stream, or
-    /// after what comes before on a stream of the router's. Whatever happens, nothing is in flight afterwards.
+    /// Has `copy` bring a short read into `memory` and wait for it: on the default stream, or after what comes before
+    /// on a stream of the router's. Whatever happens, nothing is in flight afterwards.
     pub(super) fn copy_in_order(
         &self,
         path: &Path,
@@ -130,12 +126,8 @@ impl Router {
     ) -> Result<()> {
         let device_error = |error| Error::device(path, error);
         let _short = Short::begin(&self.shorts);
-        let run = |stream: &Stream| {
-            let copied = copy(stream);
-            let landed = stream.synchronize().map_err(device_error);
-            copied.and(landed)
-        };
-        if let Some(stream) = self.stream_for_one(after, memory).map_err(device_error)? {
+        let run = |stream: &Stream| copy(stream).inspect_err(|_| _ = stream.synchronize());
+        if let Some(stream) = self.stream_for_one(after, memory) {
             return run(stream);
         }
         self.settle(path, after, cancel, memory)?;

@@ -85,11 +85,22 @@ impl Router {
             for piece in memory.chunks_mut(piece_bytes(length) as usize) {
                 let wanted = piece.len() as u64;
                 let got = storage::read_cached_by(file, piece, offset.map(|offset| offset + moved)).unwrap_or(0) as u64;
+                if got == 0 && moved == 0 {
+                    break;
+                }
                 let place = destination.part(moved, got).map_err(device_error)?;
                 moved += got;
-                // SAFETY: the slot is kept until the stream has run dry.
-                unsafe { stream.copy_to_device(place, piece.as_ptr()) }.map_err(device_error)?;
-                if got < wanted {
+                let is_last = got < wanted || moved == length;
+                // SAFETY: the slot is kept until the stream has run dry, which the last copy waits for.
+                let copied = unsafe {
+                    if is_last {
+                        stream.copy_to_device_and_wait(place, piece.as_ptr())
+                    } else {
+                        stream.copy_to_device(place, piece.as_ptr())
+                    }
+                };
+                copied.map_err(device_error)?;
+                if is_last {
                     break;
                 }
             }
@@ -115,8 +126,8 @@ impl Router {
         let device_error = |error| Error::device(file.path(), error).at(range.start);
         let place = destination.part(0, length).map_err(device_error)?;
         self.copy_in_order(file.path(), &options.after, &options.cancel, place, |stream| {
-            // SAFETY: the bytes are borrowed until the stream has run dry.
-            unsafe { stream.copy_to_device(place, bytes.as_ptr()) }.map_err(device_error)
+            // SAFETY: the bytes are borrowed beyond the call.
+            unsafe { stream.copy_to_device_and_wait(place, bytes.as_ptr()) }.map_err(device_error)
         })?;
         options.progress.fetch_add(length, Ordering::Relaxed);
         Ok(())

@@ -63,9 +63,16 @@ impl CudaStream {
 impl RawStream for CudaStream {
     unsafe fn copy_to_device(&self, dst: DevicePtr, src: *const u8, len: u64) -> Result<()> {
         let _entered = self.context.enter()?;
-        // SAFETY: the caller vouches for both ranges until the work completes.
-        let status = unsafe { (self.context.cuda.cuMemcpyHtoDAsync_v2)(dst.0, src.cast(), len as usize, self.handle) };
-        self.check(status, format_args!("copying {len} bytes to device memory at {dst}"))
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_entered(dst, src, len) }
+    }
+
+    unsafe fn copy_to_device_and_wait(&self, dst: DevicePtr, src: *const u8, len: u64) -> Result<()> {
+        let _entered = self.context.enter_relaxed()?;
+        // SAFETY: the caller's promise; the work is waited for.
+        let copied = unsafe { self.copy_entered(dst, src, len) };
+        let landed = self.wait_entered();
+        copied.and(landed)
     }
 
     unsafe fn copy_to_host(&self, dst: *mut u8, src: DevicePtr, len: u64) -> Result<()> {
@@ -184,16 +191,8 @@ impl RawStream for CudaStream {
     }
 
     fn is_capturing(&self) -> Result<bool> {
-        let Some(is_capturing) = self.context.cuda.cuStreamIsCapturing else { return Ok(false) };
         let _entered = self.context.enter()?;
-        let mut state = 0;
-        // SAFETY: the handle is live; the driver stores one number.
-        match unsafe { is_capturing(self.handle, &raw mut state) } {
-            // The default stream, while another stream is captured: work on it would end the capture.
-            sys::CAPTURE_IMPLICIT => Ok(true),
-            // A capture that has failed counts as well (2): the program has yet to end it.
-            status => self.check(status, format_args!("asking whether a stream is captured")).map(|()| state != 0),
-        }
+        self.is_capturing_entered()
     }
 
     fn gate(&self) -> Result<Box<dyn RawGate>> {
@@ -206,6 +205,24 @@ impl RawStream for CudaStream {
     /// `POLL_TIME` has no interrupt to wait for.
     fn synchronize(&self) -> Result<()> {
         let _entered = self.context.enter_relaxed()?;
+        self.wait_entered()
+    }
+}
+
+/// What is done in the entered context.
+impl CudaStream {
+    /// # Safety
+    /// Both ranges are valid, and `src` is neither freed nor written, until the work completes.
+    unsafe fn copy_entered(&self, dst: DevicePtr, src: *const u8, len: u64) -> Result<()> {
+        if self.handle == sys::STREAM_LEGACY {
+            self.refuse_capture()?;
+        }
+        // SAFETY: the caller vouches for both ranges until the work completes.
+        let status = unsafe { (self.context.cuda.cuMemcpyHtoDAsync_v2)(dst.0, src.cast(), len as usize, self.handle) };
+        self.check(status, format_args!("copying {len} bytes to device memory at {dst}"))
+    }
+
+    fn wait_entered(&self) -> Result<()> {
         if self.is_idle()? {
             return Ok(());
         }
@@ -219,9 +236,29 @@ impl RawStream for CudaStream {
         }
         self.record_event(Wait::Asleep)?.sleep()
     }
-}
 
-impl CudaStream {
+    fn is_capturing_entered(&self) -> Result<bool> {
+        let Some(is_capturing) = self.context.cuda.cuStreamIsCapturing else { return Ok(false) };
+        let mut state = 0;
+        // SAFETY: the handle is live; the driver stores one number.
+        match unsafe { is_capturing(self.handle, &raw mut state) } {
+            // The default stream, while another stream is captured: work on it would end the capture.
+            sys::CAPTURE_IMPLICIT => Ok(true),
+            // A capture that has failed counts as well (2): the program has yet to end it.
+            status => self.check(status, format_args!("asking whether a stream is captured")).map(|()| state != 0),
+        }
+    }
+
+    /// Refuses what would end a program's recording.
+    fn refuse_capture(&self) -> Result<()> {
+        if !self.is_capturing_entered()? {
+            return Ok(());
+        }
+        let detail = "a stream is being recorded into a graph, and waiting for the default stream would end that: end \
+                      the recording first, record a stream that was made non-blocking, or name a stream";
+        Err(Error::new(ErrorKind::Capturing, detail))
+    }
+
     /// Whether no work is left; the context is entered.
     fn is_idle(&self) -> Result<bool> {
         // SAFETY: the handle is live.
@@ -231,12 +268,8 @@ impl CudaStream {
 
     /// What the stream holds; none where it is idle.
     pub(super) fn work(&self) -> Result<Option<Box<dyn RawEvent>>> {
-        if self.is_capturing()? {
-            let detail = "a stream is being recorded into a graph, and asking what the default stream holds would end \
-                          that: end the recording first, record a stream that was made non-blocking, or name a stream";
-            return Err(Error::new(ErrorKind::Capturing, detail));
-        }
         let _entered = self.context.enter_relaxed()?;
+        self.refuse_capture()?;
         if self.is_idle()? { Ok(None) } else { self.record().map(Some) }
     }
 }
