@@ -41,8 +41,8 @@ class Native:
         """The C ABI in the same loop."""
         library, folder = self.library("libbifolio.so", "bifolio-capi"), self.scratch / "lib"
         folder.mkdir(exist_ok=True)
-        for name in ("libbifolio.so", "libbifolio.so.0"):
-            link = folder / name
+        for alias in ("libbifolio.so", "libbifolio.so.0"):
+            link = folder / alias
             link.unlink(missing_ok=True)
             link.symlink_to(library)
         program = self.compile("bench.c", "-I", str(ROOT / "crates/capi/include"), "-L", str(folder),

@@ -63,12 +63,14 @@ impl CudaStream {
 impl RawStream for CudaStream {
     unsafe fn copy_to_device(&self, dst: DevicePtr, src: *const u8, len: u64) -> Result<()> {
         let _entered = self.context.enter()?;
+        self.refuse_capture()?;
         // SAFETY: the caller's promise.
         unsafe { self.copy_entered(dst, src, len) }
     }
 
     unsafe fn copy_to_device_and_wait(&self, dst: DevicePtr, src: *const u8, len: u64) -> Result<()> {
         let _entered = self.context.enter_relaxed()?;
+        self.refuse_capture()?;
         // SAFETY: the caller's promise; the work is waited for.
         let copied = unsafe { self.copy_entered(dst, src, len) };
         let landed = self.wait_entered();
@@ -205,6 +207,7 @@ impl RawStream for CudaStream {
     /// `POLL_TIME` has no interrupt to wait for.
     fn synchronize(&self) -> Result<()> {
         let _entered = self.context.enter_relaxed()?;
+        self.refuse_capture()?;
         self.wait_entered()
     }
 }
@@ -214,9 +217,6 @@ impl CudaStream {
     /// # Safety
     /// Both ranges are valid, and `src` is neither freed nor written, until the work completes.
     unsafe fn copy_entered(&self, dst: DevicePtr, src: *const u8, len: u64) -> Result<()> {
-        if self.handle == sys::STREAM_LEGACY {
-            self.refuse_capture()?;
-        }
         // SAFETY: the caller vouches for both ranges until the work completes.
         let status = unsafe { (self.context.cuda.cuMemcpyHtoDAsync_v2)(dst.0, src.cast(), len as usize, self.handle) };
         self.check(status, format_args!("copying {len} bytes to device memory at {dst}"))
@@ -249,9 +249,10 @@ impl CudaStream {
         }
     }
 
-    /// Refuses what would end a program's recording.
+    /// Refuses what would end a program's recording: any use of the default stream, while another one that was not
+    /// made non-blocking is recorded.
     fn refuse_capture(&self) -> Result<()> {
-        if !self.is_capturing_entered()? {
+        if self.handle != sys::STREAM_LEGACY || !self.is_capturing_entered()? {
             return Ok(());
         }
         let detail = "a stream is being recorded into a graph, and waiting for the default stream would end that: end \
