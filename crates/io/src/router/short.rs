@@ -19,12 +19,12 @@ const SHORT_BYTES_MAX: u64 = 256 << 10;
 /// Reads of so many bytes are tried out of the page cache by [`Router::read_cached`].
 pub const READ_CACHED_BYTES_MAX: u64 = SHORT_BYTES_MAX;
 
-/// From this length on a piece is copied to the device while the next is read: below, a second copy costs more than
-/// it hides (H200: 32 KiB 16.7 us in two pieces and 14.4 in one, 64 KiB 18.7 to 19.9 and 20.3).
-const PIECES_BYTES_MIN: u64 = 64 << 10;
+/// From this length on a piece is copied to the device while the next is read: below, a second copy costs what it hides
+/// (H200: 32 KiB 16.7 us in two pieces and 14.4 in one, 64 KiB 22.1 and 21.3, 256 KiB 48 and 57).
+const PIECES_BYTES_MIN: u64 = 128 << 10;
 
 fn piece_bytes(length: u64) -> u64 {
-    if length < PIECES_BYTES_MIN { length } else { (length / 2).min(64 << 10) }
+    if length < PIECES_BYTES_MIN { length } else { 64 << 10 }
 }
 
 impl Router {
@@ -58,8 +58,6 @@ impl Router {
     /// None where it has nothing of them, where more than [`READ_CACHED_BYTES_MAX`] are asked for, and for everything
     /// that the descriptor refuses. Nobody asks what the descriptor is: its kernel knows, and the program's own
     /// read through it would have had the same bytes.
-    ///
-    /// Copies overlap with reads: 64 KiB take as long as by `pread` and `cudaMemcpy` less a part of the copy.
     ///
     /// # Errors
     /// `Device`, after which the position is where it was.
