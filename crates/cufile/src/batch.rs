@@ -2,11 +2,14 @@
 //!
 //! Short reads of one file into one device are one request of the router's, which costs a twentieth of
 //! as many single ones; where it fails they are done one by one, so that each has a result of its own.
+//!
+//! A cancelled request has no result, as in the original. Nothing would then say when its memory is free, so
+//! cancelling returns when nothing that was cancelled is under way.
 
 use crate::abi::CUfileOpError::{CU_FILE_BATCH_FULL, CU_FILE_INTERNAL_ERROR, CU_FILE_INVALID_CONTEXT_ERROR};
 use crate::abi::{
-    CUFILE_BATCH, CUFILE_CANCELED, CUFILE_COMPLETE, CUFILE_FAILED, CUFILE_READ, CUFILE_WRITE, CUfileBatchHandle_t,
-    CUfileError_t, CUfileIOEvents_t, CUfileIOParams_t,
+    CUFILE_BATCH, CUFILE_COMPLETE, CUFILE_FAILED, CUFILE_READ, CUFILE_WRITE, CUfileBatchHandle_t, CUfileError_t,
+    CUfileIOEvents_t, CUfileIOParams_t,
 };
 use crate::buffer::{Memory, Place};
 use crate::driver::{self, Active};
@@ -37,11 +40,36 @@ struct Batch {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Requests that will have a result.
     in_flight: usize,
     /// Results that nobody has fetched.
     done: VecDeque<Event>,
+    /// Cancelled requests that are not over yet.
+    ending: usize,
+    /// How often the batch was cancelled.
+    cancellations: u64,
     /// Of the requests that were submitted since the latest cancellation.
     cancel: Cancel,
+}
+
+impl State {
+    /// Ends requests that were submitted after so many cancellations.
+    fn finish(&mut self, submitted_after: u64, events: Vec<Event>) {
+        if submitted_after == self.cancellations {
+            self.in_flight -= events.len();
+            self.done.extend(events);
+        } else {
+            self.ending -= events.len();
+        }
+    }
+
+    /// Takes the results of all requests away, those that are there and those that would come.
+    fn cancel(&mut self) {
+        std::mem::take(&mut self.cancel).cancel();
+        self.cancellations += 1;
+        self.ending += std::mem::take(&mut self.in_flight);
+        self.done.clear();
+    }
 }
 
 /// A result.
@@ -87,18 +115,18 @@ impl Batch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn finish(&self, events: impl IntoIterator<Item = Event>) {
-        let mut state = self.lock();
-        for event in events {
-            state.in_flight -= 1;
-            state.done.push_back(event);
-        }
-        drop(state);
+    fn finish(&self, submitted_after: u64, events: Vec<Event>) {
+        self.lock().finish(submitted_after, events);
         self.changed.notify_all();
     }
 
+    /// Cancels all requests, and waits until none of them is under way.
     fn cancel(&self) {
-        std::mem::take(&mut self.lock().cancel).cancel();
+        let mut state = self.lock();
+        state.cancel();
+        // Whoever waits for results gets none.
+        self.changed.notify_all();
+        drop(self.changed.wait_while(state, |state| state.ending > 0).unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Waits until at least `least` results are there, all that there will be, or the time is over.
@@ -128,25 +156,26 @@ impl Batch {
             return Err(Failure::new(CU_FILE_BATCH_FULL, text));
         }
         state.in_flight += requests.len();
-        let cancel = state.cancel.clone();
+        let (cancel, submitted_after) = (state.cancel.clone(), state.cancellations);
         drop(state);
         for group in grouped(requests) {
             let (batch, cancel, active) = (Arc::clone(self), cancel.clone(), Active::begin());
-            REQUESTS.run(move || batch.carry_out(group, &cancel, active));
+            REQUESTS.run(move || batch.finish(submitted_after, carry_out(group, &cancel, active)));
         }
         Ok(())
     }
+}
 
-    fn carry_out(&self, group: Vec<Request>, cancel: &Cancel, active: Active) {
-        let gathered = if group.len() > 1 { gathered(&group, cancel) } else { None };
-        let events: Vec<Event> = match gathered {
-            Some(bytes) => group.iter().zip(bytes).map(|(request, bytes)| request.event(Ok(bytes))).collect(),
-            None => group.iter().map(|request| request.event(request.alone(cancel))).collect(),
-        };
-        // Whoever has fetched the last result may close the session.
-        drop((group, active));
-        self.finish(events);
-    }
+/// Carries requests out together: their results.
+fn carry_out(group: Vec<Request>, cancel: &Cancel, active: Active) -> Vec<Event> {
+    let gathered = if group.len() > 1 { gathered(&group, cancel) } else { None };
+    let events = match gathered {
+        Some(bytes) => group.iter().zip(bytes).map(|(request, bytes)| request.event(Ok(bytes))).collect(),
+        None => group.iter().map(|request| request.event(request.alone(cancel))).collect(),
+    };
+    // Whoever has fetched the last result may close the session.
+    drop((group, active));
+    events
 }
 
 impl Request {
@@ -169,7 +198,13 @@ impl Request {
     }
 
     fn event(&self, outcome: Outcome<u64>) -> Event {
-        Event { cookie: self.cookie, outcome: outcome.inspect_err(|failure| note("a request of a batch", failure)) }
+        // Nobody is told of one that was cancelled.
+        if let Err(failure) = &outcome
+            && !failure.is_cancelled()
+        {
+            note("a request of a batch", failure);
+        }
+        Event { cookie: self.cookie, outcome }
     }
 
     fn alone(&self, cancel: &Cancel) -> Outcome<u64> {
@@ -252,10 +287,7 @@ impl Event {
     fn for_program(&self) -> CUfileIOEvents_t {
         let (status, ret) = match &self.outcome {
             Ok(bytes) => (CUFILE_COMPLETE, *bytes as usize),
-            Err(failure) => {
-                let status = if failure.is_cancelled() { CUFILE_CANCELED } else { CUFILE_FAILED };
-                (status, failure.in_memory().cast_unsigned())
-            }
+            Err(failure) => (CUFILE_FAILED, failure.in_memory().cast_unsigned()),
         };
         CUfileIOEvents_t { cookie: with_exposed_provenance_mut(self.cookie), status, ret }
     }
@@ -357,7 +389,8 @@ fn deadline(timeout: &libc::timespec) -> Outcome<Option<Instant>> {
     Ok(Instant::now().checked_add(Duration::new(seconds, nanoseconds)))
 }
 
-/// Asks the requests of a batch to end early; each has a result all the same.
+/// Cancels the requests of a batch, and waits until none is under way. None of them has a result, nor have those
+/// that were done and whose results nobody has fetched; what they moved stays moved. The batch is as it was set up.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileBatchIOCancel(batch_idp: CUfileBatchHandle_t) -> CUfileError_t {
     status("cuFileBatchIOCancel", || {
@@ -375,7 +408,6 @@ pub extern "C" fn cuFileBatchIODestroy(batch_idp: CUfileBatchHandle_t) {
         let unknown = || Failure::argument(format!("the batch {batch_idp:?} was not set up, or is destroyed"));
         let batch = removed.ok_or_else(unknown)?;
         batch.cancel();
-        drop(batch.wait_for(usize::MAX, None));
         Ok(())
     });
 }
@@ -385,6 +417,41 @@ mod tests {
     use super::*;
     use bifolio_device::FencedMemory;
     use std::os::fd::AsRawFd;
+
+    fn event(cookie: usize) -> Event {
+        Event { cookie, outcome: Ok(1) }
+    }
+
+    #[test]
+    fn what_was_submitted_before_a_cancellation_has_no_result_and_what_came_after_has() {
+        let mut state = State { in_flight: 3, ..State::default() };
+        state.finish(0, vec![event(1)]);
+        let cancel = state.cancel.clone();
+        state.cancel();
+        assert!(cancel.is_cancelled() && !state.cancel.is_cancelled());
+        assert_eq!((state.done.len(), state.in_flight, state.ending), (0, 0, 2));
+        state.in_flight += 1;
+        state.finish(0, vec![event(2)]);
+        state.finish(1, vec![event(3)]);
+        state.finish(0, vec![event(4)]);
+        assert_eq!((state.done.len(), state.in_flight, state.ending), (1, 0, 0));
+        assert_eq!(state.done[0].cookie, 3);
+    }
+
+    #[test]
+    fn cancelling_waits_for_the_requests_and_wakes_whoever_waits_for_results() {
+        let batch = Batch { capacity: 2, state: Mutex::default(), changed: Condvar::new() };
+        batch.lock().in_flight = 2;
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| batch.wait_for(2, None).done.len());
+            let canceller = scope.spawn(|| batch.cancel());
+            assert_eq!(waiter.join().unwrap(), 0);
+            assert!(!canceller.is_finished(), "both requests are under way");
+            batch.finish(0, vec![event(1), event(2)]);
+            canceller.join().unwrap();
+        });
+        assert_eq!(batch.lock().done.len(), 0);
+    }
 
     /// Falling back to single requests looks like success, and costs twenty times as much.
     #[test]

@@ -229,10 +229,7 @@ static void batches(const char *path)
     for (int i = 0; i < 50; i++) {
         EXPECT(cuFileBatchIOSubmit(batch, 4, requests, 0).err == 0 && cuFileBatchIOCancel(batch).err == 0);
         count = 4;
-        EXPECT(cuFileBatchIOGetStatus(batch, 4, &count, events, NULL).err == 0 && count == 4);
-        for (int j = 0; j < 4; j++) {
-            EXPECT(events[j].status == CUFILE_COMPLETE || events[j].status == CUFILE_CANCELED);
-        }
+        EXPECT(cuFileBatchIOGetStatus(batch, 4, &count, events, NULL).err == 0 && count == 0);
     }
     EXPECT(cuFileBatchIOSubmit(batch, 4, requests, 0).err == 0);
     cuFileBatchIODestroy(batch);
