@@ -42,8 +42,6 @@ const RANGES: [Option<(usize, usize)>; SIZES] = [
 
 /// `CUFILE_PARAM_PROPERTIES_USE_POLL_MODE`.
 const USE_POLL_MODE: usize = 0;
-/// `CUFILE_PARAM_PROFILE_NVTX`, which the original does not know any more.
-const PROFILE_NVTX: usize = 5;
 
 /// Pairs of sizes and counts; none before they are set.
 type Slabs = Option<Vec<(usize, usize)>>;
@@ -92,13 +90,6 @@ fn place(parameter: c_int, count: usize) -> Outcome<usize> {
     place.ok_or_else(|| Failure::argument(format!("there is no setting {parameter} of this kind")))
 }
 
-fn place_of_bool(parameter: c_int) -> Outcome<usize> {
-    match place(parameter, BOOLS)? {
-        PROFILE_NVTX => Err(Failure::argument("the setting for NVTX does not exist any more")),
-        place => Ok(place),
-    }
-}
-
 fn refuse_if_open() -> Outcome<()> {
     if driver::is_open() {
         let text =
@@ -128,7 +119,7 @@ pub unsafe extern "C" fn cuFileGetParameterSizeT(param: c_int, value: *mut usize
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFileGetParameterBool(param: c_int, value: *mut bool) -> CUfileError_t {
     status("cuFileGetParameterBool", || {
-        let current = settings().bools[place_of_bool(param)?];
+        let current = settings().bools[place(param, BOOLS)?];
         // SAFETY: the caller's promise.
         unsafe { store(value, current) }
     })
@@ -188,7 +179,7 @@ pub extern "C" fn cuFileSetParameterSizeT(param: c_int, value: usize) -> CUfileE
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileSetParameterBool(param: c_int, value: u8) -> CUfileError_t {
     status("cuFileSetParameterBool", || {
-        let place = place_of_bool(param)?;
+        let place = place(param, BOOLS)?;
         refuse_if_open()?;
         settings().bools[place] = value != 0;
         Ok(())

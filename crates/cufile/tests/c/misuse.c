@@ -52,7 +52,9 @@ static void before_it_is_open(void)
     EXPECT(cuFileGetParameterMinMaxValue(0, &low, &high).err == 5022);
     EXPECT(cuFileGetParameterMinMaxValue(1, NULL, &high).err == 5022);
     EXPECT(cuFileGetParameterMinMaxValue(1, &low, NULL).err == 5022);
-    EXPECT(cuFileGetParameterBool(14, &choice).err == 5022 && cuFileGetParameterBool(5, &choice).err == 5022);
+    EXPECT(cuFileGetParameterBool(14, &choice).err == 5022 && cuFileGetParameterBool(-1, &choice).err == 5022);
+    /* Deprecated, and used by cuda-python's tests. */
+    EXPECT(cuFileGetParameterBool(5, &choice).err == 0 && !choice && cuFileSetParameterBool(5, false).err == 0);
     EXPECT(cuFileGetParameterBool(1, NULL).err == 5022 && cuFileSetParameterBool(14, true).err == 5022);
     EXPECT(cuFileSetParameterBool(2, true).err == 0 && cuFileGetParameterBool(2, &choice).err == 0 && choice);
     EXPECT(cuFileSetParameterString(0, NULL).err == 5022 && cuFileSetParameterString(9, "x").err == 5022);
