@@ -207,20 +207,6 @@ fn not_here(what: &str) -> Failure {
     Failure::new(CU_FILE_PLATFORM_NOT_SUPPORTED, format!("{what}: Bifolio's library has no such thing"))
 }
 
-/// Not supported.
-///
-/// # Safety
-/// `bar_size` is NULL or may be written; it is not.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuFileGetBARSizeInKB(gpu_index: c_int, bar_size: *mut usize) -> CUfileError_t {
-    status("cuFileGetBARSizeInKB", || {
-        if bar_size.is_null() || gpu_index < 0 {
-            return Err(Failure::argument("the place for the result is NULL, or the number of the GPU negative"));
-        }
-        Err(not_here("sizes of BARs"))
-    })
-}
-
 /// The direct paths of a kind of drive: none.
 ///
 /// # Safety

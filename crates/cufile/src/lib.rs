@@ -6,6 +6,7 @@
 //!   transfer    reads and writes that wait       batch       many of them, while the caller goes on
 //!   stream      reads and writes in the order of a CUDA stream, on lanes (lane) with threads for host
 //!               work (threads)
+//!   gpus        which there are, and their BARs
 //!   status      error codes, the sentence behind the latest, the boundary that every call crosses
 //!   abi         types and numbers of the interface   foreign   symbols that are there and do nothing
 //! ```
@@ -24,6 +25,7 @@ mod batch;
 mod buffer;
 mod driver;
 mod foreign;
+mod gpus;
 mod handle;
 mod lane;
 mod parameters;
@@ -39,8 +41,7 @@ pub use buffer::{cuFileBufDeregister, cuFileBufRegister};
 pub use driver::{
     cuFileDriverClose, cuFileDriverClose_v2, cuFileDriverGetP2PFlags, cuFileDriverGetProperties, cuFileDriverOpen,
     cuFileDriverSetMaxCacheSize, cuFileDriverSetMaxDirectIOSize, cuFileDriverSetMaxPinnedMemSize,
-    cuFileDriverSetP2PFlags, cuFileDriverSetPollMode, cuFileExportPCIeTopology, cuFileGetBARSizeInKB, cuFileGetVersion,
-    cuFileUseCount,
+    cuFileDriverSetP2PFlags, cuFileDriverSetPollMode, cuFileExportPCIeTopology, cuFileGetVersion, cuFileUseCount,
 };
 pub use foreign::{
     cuFileCopyGpu, cuFileCopyGpuPosixIORetry, cuFileCopyGpuWrap, cuFileCopyGpuWrapPosixIORetry, cuFileGetStatsL1,
@@ -48,6 +49,7 @@ pub use foreign::{
     cuFileObjectDriverOpenForDiagnostics, cuFileObjectInitialize, cuFileSparseGpu, cuFileStatsReset, cuFileStatsStart,
     cuFileStatsStop, cuFileStreamHandleInline, cuFileStreamHandleSparse, cuFileStreamWaitValue32,
 };
+pub use gpus::cuFileGetBARSizeInKB;
 pub use handle::{cuFileHandleDeregister, cuFileHandleRegister};
 pub use parameters::{
     cuFileGetParameterBool, cuFileGetParameterGpuBounceBufferSlabArray, cuFileGetParameterMinMaxValue,

@@ -291,6 +291,8 @@ int main(int argc, char **argv)
     CUfileDescr_t descriptions[2] = {of_descriptor(in), of_descriptor(out)};
     EXPECT(cuFileHandleRegister(&file, &descriptions[0]).err == 0);
     EXPECT(cuFileHandleRegister(&copy, &descriptions[1]).err == 0);
+    size_t kib = 0;
+    EXPECT(cuFileGetBARSizeInKB(0, &kib).err == 0 && kib >= 1024 && (kib & (kib - 1)) == 0);
     by_itself();
     batch();
     CUstream stream;
