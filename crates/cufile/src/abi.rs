@@ -202,6 +202,138 @@ pub const CU_FILE_STREAM_PAGE_ALIGNED_INPUTS: c_uint = 8;
 /// `CU_FILE_RDMA_REGISTER` and `CU_FILE_RDMA_RELAXED_ORDERING`.
 pub const REGISTER_FLAGS: c_int = 1 | 1 << 1;
 
+/// GPUs in the statistics of level 3.
+pub const GPUS_MAX: usize = 16;
+
+/// Buckets of a histogram of sizes.
+pub const SIZE_BUCKETS: usize = 32;
+
+/// How often something succeeded, and failed.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct CUfileOpCounter_t {
+    pub ok: u64,
+    pub err: u64,
+}
+
+/// Statistics of level 1 as version 1.19 and later have it; in 1.15 to 1.18 it ends before `readv_ops`. In those of
+/// level 2 two histograms follow, of reads and of writes, and in those of level 3 the number of GPUs and
+/// [`GPUS_MAX`] times [`CUfilePerGpuStats_t`].
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct CUfileStatsLevel1_t {
+    pub read_ops: CUfileOpCounter_t,
+    pub write_ops: CUfileOpCounter_t,
+    pub hdl_register_ops: CUfileOpCounter_t,
+    pub hdl_deregister_ops: CUfileOpCounter_t,
+    pub buf_register_ops: CUfileOpCounter_t,
+    pub buf_deregister_ops: CUfileOpCounter_t,
+    pub read_bytes: u64,
+    pub write_bytes: u64,
+    pub read_bw_bytes_per_sec: u64,
+    pub write_bw_bytes_per_sec: u64,
+    pub read_lat_avg_us: u64,
+    pub write_lat_avg_us: u64,
+    pub read_ops_per_sec: u64,
+    pub write_ops_per_sec: u64,
+    pub read_lat_sum_us: u64,
+    pub write_lat_sum_us: u64,
+    pub batch_submit_ops: CUfileOpCounter_t,
+    pub batch_complete_ops: CUfileOpCounter_t,
+    pub batch_setup_ops: CUfileOpCounter_t,
+    pub batch_cancel_ops: CUfileOpCounter_t,
+    pub batch_destroy_ops: CUfileOpCounter_t,
+    pub batch_enqueued_ops: CUfileOpCounter_t,
+    pub batch_posix_enqueued_ops: CUfileOpCounter_t,
+    pub batch_processed_ops: CUfileOpCounter_t,
+    pub batch_posix_processed_ops: CUfileOpCounter_t,
+    pub batch_nvfs_submit_ops: CUfileOpCounter_t,
+    pub batch_p2p_submit_ops: CUfileOpCounter_t,
+    pub batch_aio_submit_ops: CUfileOpCounter_t,
+    pub batch_iouring_submit_ops: CUfileOpCounter_t,
+    pub batch_mixed_io_submit_ops: CUfileOpCounter_t,
+    pub batch_total_submit_ops: CUfileOpCounter_t,
+    pub batch_read_bytes: u64,
+    pub batch_write_bytes: u64,
+    pub batch_read_bw_bytes: u64,
+    pub batch_write_bw_bytes: u64,
+    pub batch_submit_lat_avg_us: u64,
+    pub batch_completion_lat_avg_us: u64,
+    pub batch_submit_ops_per_sec: u64,
+    pub batch_complete_ops_per_sec: u64,
+    pub batch_submit_lat_sum_us: u64,
+    pub batch_completion_lat_sum_us: u64,
+    pub last_batch_read_bytes: u64,
+    pub last_batch_write_bytes: u64,
+    pub readv_ops: CUfileOpCounter_t,
+    pub writev_ops: CUfileOpCounter_t,
+    pub readv_bytes: u64,
+    pub writev_bytes: u64,
+    pub readv_bw_bytes_per_sec: u64,
+    pub writev_bw_bytes_per_sec: u64,
+    pub readv_lat_avg_us: u64,
+    pub writev_lat_avg_us: u64,
+    pub readv_ops_per_sec: u64,
+    pub writev_ops_per_sec: u64,
+    pub readv_lat_sum_us: u64,
+    pub writev_lat_sum_us: u64,
+}
+
+/// Statistics of a GPU.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct CUfilePerGpuStats_t {
+    pub uuid: [u8; 16],
+    pub read_bytes: u64,
+    pub read_bw_bytes_per_sec: u64,
+    pub read_utilization: u64,
+    pub read_duration_us: u64,
+    pub n_total_reads: u64,
+    pub n_p2p_reads: u64,
+    pub n_nvfs_reads: u64,
+    pub n_posix_reads: u64,
+    pub n_unaligned_reads: u64,
+    pub n_dr_reads: u64,
+    pub n_sparse_regions: u64,
+    pub n_inline_regions: u64,
+    pub n_reads_err: u64,
+    pub writes_bytes: u64,
+    pub write_bw_bytes_per_sec: u64,
+    pub write_utilization: u64,
+    pub write_duration_us: u64,
+    pub n_total_writes: u64,
+    pub n_p2p_writes: u64,
+    pub n_nvfs_writes: u64,
+    pub n_posix_writes: u64,
+    pub n_unaligned_writes: u64,
+    pub n_dr_writes: u64,
+    pub n_writes_err: u64,
+    pub n_mmap: u64,
+    pub n_mmap_ok: u64,
+    pub n_mmap_err: u64,
+    pub n_mmap_free: u64,
+    pub reg_bytes: u64,
+}
+
+impl CUfileStatsLevel1_t {
+    /// As they lie in memory.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: it has numbers of 64 bits only, and so no padding.
+        unsafe { std::slice::from_raw_parts((&raw const *self).cast(), size_of::<Self>()) }
+    }
+}
+
+impl CUfilePerGpuStats_t {
+    /// As they lie in memory.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: it has sixteen bytes and numbers of 64 bits, and so no padding.
+        unsafe { std::slice::from_raw_parts((&raw const *self).cast(), size_of::<Self>()) }
+    }
+}
+
 // The library is for Linux with 64-bit addresses, and so are these.
 const _: () = {
     assert!(size_of::<CUfileError_t>() == 8 && offset_of!(CUfileError_t, cu_err) == 4);
@@ -215,4 +347,9 @@ const _: () = {
     assert!(offset_of!(CUfileIOParams_t, opcode) == 48 && offset_of!(CUfileIOParams_t, cookie) == 56);
     assert!(size_of::<CUfileIOEvents_t>() == 24 && offset_of!(CUfileIOEvents_t, status) == 8);
     assert!(offset_of!(CUfileIOEvents_t, ret) == 16 && size_of::<CUfileIOVec_t>() == 16);
+    assert!(size_of::<CUfileStatsLevel1_t>() == 624 && offset_of!(CUfileStatsLevel1_t, readv_ops) == 512);
+    assert!(
+        offset_of!(CUfileStatsLevel1_t, read_bytes) == 96 && offset_of!(CUfileStatsLevel1_t, batch_read_bytes) == 416
+    );
+    assert!(size_of::<CUfilePerGpuStats_t>() == 248 && offset_of!(CUfilePerGpuStats_t, n_mmap) == 208);
 };

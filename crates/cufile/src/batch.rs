@@ -15,6 +15,7 @@ use crate::buffer::{Memory, Place};
 use crate::driver::{self, Active};
 use crate::handle::Registered;
 use crate::parameters::{self, SizeT};
+use crate::stats::{self, Call, Flow, Watch, Way};
 use crate::status::{Failure, Outcome, note, nothing, status, store};
 use crate::threads::REQUESTS;
 use crate::transfer::{self, Direction, file_for, offset_of};
@@ -44,6 +45,9 @@ struct State {
     in_flight: usize,
     /// Results that nobody has fetched.
     done: VecDeque<Event>,
+    /// Since the batch had nothing under way, and what it has read and written since then.
+    watch: Option<Watch>,
+    moved: [u64; 2],
     /// Cancelled requests that are not over yet.
     ending: usize,
     /// How often the batch was cancelled.
@@ -55,12 +59,27 @@ struct State {
 impl State {
     /// Ends requests that were submitted after so many cancellations.
     fn finish(&mut self, submitted_after: u64, events: Vec<Event>) {
-        if submitted_after == self.cancellations {
-            self.in_flight -= events.len();
-            self.done.extend(events);
-        } else {
+        if submitted_after != self.cancellations {
             self.ending -= events.len();
+            return;
         }
+        for event in &events {
+            self.moved[usize::from(event.direction == Direction::Write)] += event.outcome.as_ref().unwrap_or(&0);
+        }
+        self.in_flight -= events.len();
+        self.done.extend(events);
+        if self.in_flight == 0 {
+            self.watch.take().into_iter().for_each(|watch| watch.end_batch(self.moved));
+        }
+    }
+
+    /// Begins requests: after how many cancellations, and how they learn of the next.
+    fn begin(&mut self, requests: usize) -> (u64, Cancel) {
+        if self.in_flight == 0 {
+            (self.watch, self.moved) = (Some(Watch::begin()), [0; 2]);
+        }
+        self.in_flight += requests;
+        (self.cancellations, self.cancel.clone())
     }
 
     /// Takes the results of all requests away, those that are there and those that would come.
@@ -68,6 +87,7 @@ impl State {
         std::mem::take(&mut self.cancel).cancel();
         self.cancellations += 1;
         self.ending += std::mem::take(&mut self.in_flight);
+        self.watch = None;
         self.done.clear();
     }
 }
@@ -76,6 +96,7 @@ impl State {
 #[derive(Debug)]
 struct Event {
     cookie: usize,
+    direction: Direction,
     outcome: Outcome<u64>,
 }
 
@@ -155,9 +176,9 @@ impl Batch {
             );
             return Err(Failure::new(CU_FILE_BATCH_FULL, text));
         }
-        state.in_flight += requests.len();
-        let (cancel, submitted_after) = (state.cancel.clone(), state.cancellations);
+        let (submitted_after, cancel) = state.begin(requests.len());
         drop(state);
+        stats::enqueued(requests.len());
         for group in grouped(requests) {
             let (batch, cancel, active) = (Arc::clone(self), cancel.clone(), Active::begin());
             REQUESTS.run(move || batch.finish(submitted_after, carry_out(group, &cancel, active)));
@@ -168,9 +189,19 @@ impl Batch {
 
 /// Carries requests out together: their results.
 fn carry_out(group: Vec<Request>, cancel: &Cancel, active: Active) -> Vec<Event> {
+    let watch = Watch::begin();
     let gathered = if group.len() > 1 { gathered(&group, cancel) } else { None };
     let events = match gathered {
-        Some(bytes) => group.iter().zip(bytes).map(|(request, bytes)| request.event(Ok(bytes))).collect(),
+        Some(bytes) => {
+            let share = watch.shared_by(group.len());
+            let event = |(request, bytes): (&Request, u64)| {
+                let Request { direction, offset, place, .. } = request;
+                watch.end(Flow::of_batch(*direction), 0, &Ok(bytes));
+                share.end_on_gpu(*direction, *offset, place, Some((bytes, Way::Posix)));
+                request.event(Ok(bytes))
+            };
+            group.iter().zip(bytes).map(event).collect()
+        }
         None => group.iter().map(|request| request.event(request.alone(cancel))).collect(),
     };
     // Whoever has fetched the last result may close the session.
@@ -204,16 +235,18 @@ impl Request {
         {
             note("a request of a batch", failure);
         }
-        Event { cookie: self.cookie, outcome }
+        Event { cookie: self.cookie, direction: self.direction, outcome }
     }
 
     fn alone(&self, cancel: &Cancel) -> Outcome<u64> {
-        if cancel.is_cancelled() {
-            return Err(Failure::system(libc::ECANCELED, "the batch was cancelled before the request began"));
-        }
-        let run = || transfer::run(&self.file, self.direction, self.offset, self.place, cancel);
-        catch_unwind(AssertUnwindSafe(run))
-            .unwrap_or_else(|_| Err(Failure::new(CU_FILE_INTERNAL_ERROR, "a bug in Bifolio, please report it")))
+        stats::counted_request(Flow::of_batch(self.direction), 0, || {
+            if cancel.is_cancelled() {
+                return Err(Failure::system(libc::ECANCELED, "the batch was cancelled before the request began"));
+            }
+            let run = || transfer::run(&self.file, self.direction, self.offset, self.place, cancel);
+            catch_unwind(AssertUnwindSafe(run))
+                .unwrap_or_else(|_| Err(Failure::new(CU_FILE_INTERNAL_ERROR, "a bug in Bifolio, please report it")))
+        })
     }
 
     /// What short reads have in common that can be gathered.
@@ -299,7 +332,7 @@ impl Event {
 /// `batch_idp` is NULL or may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFileBatchIOSetUp(batch_idp: *mut CUfileBatchHandle_t, nr: c_uint) -> CUfileError_t {
-    status("cuFileBatchIOSetUp", || {
+    let set_up = || {
         let most = parameters::size_of(SizeT::BatchSize);
         if nr == 0 || nr as usize > most || batch_idp.is_null() {
             let text = format!("the place for the batch is NULL, or {nr} is no number of requests from 1 to {most}");
@@ -313,7 +346,8 @@ pub unsafe extern "C" fn cuFileBatchIOSetUp(batch_idp: *mut CUfileBatchHandle_t,
         batches.by_number.insert(number, Arc::new(batch));
         // SAFETY: the caller's promise.
         unsafe { store(batch_idp, without_provenance_mut(number)) }
-    })
+    };
+    status("cuFileBatchIOSetUp", || stats::counted(Call::BatchSetUp, set_up))
 }
 
 /// Starts requests: all of them, or none where one is wrong.
@@ -328,7 +362,7 @@ pub unsafe extern "C" fn cuFileBatchIOSubmit(
     iocbp: *mut CUfileIOParams_t,
     flags: c_uint,
 ) -> CUfileError_t {
-    status("cuFileBatchIOSubmit", || {
+    let submit = || {
         let batch = find_or_refuse(batch_idp)?;
         if flags != 0 || iocbp.is_null() || nr == 0 || nr as usize > batch.capacity {
             let text = format!(
@@ -343,7 +377,8 @@ pub unsafe extern "C" fn cuFileBatchIOSubmit(
         // SAFETY: as above.
         let requests = parameters.iter().map(|parameters| unsafe { Request::of(parameters) });
         batch.start(requests.collect::<Outcome<_>>()?)
-    })
+    };
+    status("cuFileBatchIOSubmit", || stats::counted(Call::BatchSubmit, submit))
 }
 
 /// Fetches results: at least `min_nr`, unless there will be fewer or the time is over, and at most `*nr`,
@@ -393,23 +428,25 @@ fn deadline(timeout: &libc::timespec) -> Outcome<Option<Instant>> {
 /// that were done and whose results nobody has fetched; what they moved stays moved. The batch is as it was set up.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileBatchIOCancel(batch_idp: CUfileBatchHandle_t) -> CUfileError_t {
-    status("cuFileBatchIOCancel", || {
+    let cancel = || {
         let text = || format!("the batch {batch_idp:?} was not set up, or is destroyed");
         find(batch_idp).ok_or_else(|| Failure::new(CU_FILE_INVALID_CONTEXT_ERROR, text()))?.cancel();
         Ok(())
-    })
+    };
+    status("cuFileBatchIOCancel", || stats::counted(Call::BatchCancel, cancel))
 }
 
 /// Gives a batch up. Its requests are cancelled and waited for, so that their memory is free afterwards.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileBatchIODestroy(batch_idp: CUfileBatchHandle_t) {
-    nothing("cuFileBatchIODestroy", || {
+    let destroy = || {
         let removed = BATCHES.write().unwrap_or_else(PoisonError::into_inner).by_number.remove(&batch_idp.addr());
         let unknown = || Failure::argument(format!("the batch {batch_idp:?} was not set up, or is destroyed"));
         let batch = removed.ok_or_else(unknown)?;
         batch.cancel();
         Ok(())
-    });
+    };
+    nothing("cuFileBatchIODestroy", || stats::counted(Call::BatchDestroy, destroy));
 }
 
 #[cfg(test)]
@@ -419,35 +456,35 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     fn event(cookie: usize) -> Event {
-        Event { cookie, outcome: Ok(1) }
+        Event { cookie, direction: Direction::Write, outcome: Ok(10) }
     }
 
     #[test]
     fn what_was_submitted_before_a_cancellation_has_no_result_and_what_came_after_has() {
-        let mut state = State { in_flight: 3, ..State::default() };
-        state.finish(0, vec![event(1)]);
-        let cancel = state.cancel.clone();
+        let mut state = State::default();
+        let (before, cancel) = state.begin(3);
+        state.finish(before, vec![event(1)]);
         state.cancel();
         assert!(cancel.is_cancelled() && !state.cancel.is_cancelled());
         assert_eq!((state.done.len(), state.in_flight, state.ending), (0, 0, 2));
-        state.in_flight += 1;
-        state.finish(0, vec![event(2)]);
-        state.finish(1, vec![event(3)]);
-        state.finish(0, vec![event(4)]);
+        let (after, _) = state.begin(1);
+        state.finish(before, vec![event(2)]);
+        state.finish(after, vec![event(3)]);
+        state.finish(before, vec![event(4)]);
         assert_eq!((state.done.len(), state.in_flight, state.ending), (1, 0, 0));
-        assert_eq!(state.done[0].cookie, 3);
+        assert_eq!((state.done[0].cookie, state.moved), (3, [0, 10]));
     }
 
     #[test]
     fn cancelling_waits_for_the_requests_and_wakes_whoever_waits_for_results() {
         let batch = Batch { capacity: 2, state: Mutex::default(), changed: Condvar::new() };
-        batch.lock().in_flight = 2;
+        let (before, _) = batch.lock().begin(2);
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| batch.wait_for(2, None).done.len());
             let canceller = scope.spawn(|| batch.cancel());
             assert_eq!(waiter.join().unwrap(), 0);
             assert!(!canceller.is_finished(), "both requests are under way");
-            batch.finish(0, vec![event(1), event(2)]);
+            batch.finish(before, vec![event(1), event(2)]);
             canceller.join().unwrap();
         });
         assert_eq!(batch.lock().done.len(), 0);

@@ -6,6 +6,7 @@ use crate::abi::CUfileOpError::{
 };
 use crate::abi::{CUfileError_t, REGISTER_FLAGS};
 use crate::driver;
+use crate::stats::{self, Call, Watch};
 use crate::status::{Failure, Outcome, status};
 use bifolio_device::pointer::{Located, locate};
 use bifolio_device::{DevicePtr, DeviceSlice};
@@ -109,40 +110,50 @@ fn is_mapped(address: usize, len: usize) -> bool {
 /// Registers memory of a device or of the CPU; the session is opened where it is not.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileBufRegister(buf_ptr_base: *const c_void, length: usize, flags: c_int) -> CUfileError_t {
-    status("cuFileBufRegister", || {
-        let start = buf_ptr_base.addr();
-        if start == 0 || length == 0 || start.checked_add(length).is_none() {
-            return Err(Failure::argument(format!("there are no {length} bytes of memory at {start:#x}")));
-        }
-        if flags & !REGISTER_FLAGS != 0 {
-            return Err(Failure::argument(format!("there are no flags {flags:#x} for registering memory")));
-        }
-        let located = locate(start as u64);
-        let left = located.map(|located| located.bytes_left(start as u64));
-        if left.is_some_and(|left| left < length as u64) {
-            let text = format!("{length} bytes at {start:#x} reach beyond the end of their allocation");
-            return Err(Failure::new(CU_FILE_CUDA_POINTER_RANGE_ERROR, text));
-        }
-        if located.is_none() && !is_mapped(start, length) {
-            return Err(Failure::argument(format!("nobody has {length} bytes of memory at {start:#x}")));
-        }
-        driver::open_if_closed();
-        let mut buffers = writing();
-        if buffers.contains_key(&start) {
-            let text = format!("memory at {start:#x} is registered already");
-            return Err(Failure::new(CU_FILE_MEMORY_ALREADY_REGISTERED, text));
-        }
-        buffers.insert(start, Registered { len: length as u64, located });
-        Ok(())
-    })
+    status("cuFileBufRegister", || stats::counted(Call::BufRegister, || register(buf_ptr_base, length, flags)))
+}
+
+fn register(buf_ptr_base: *const c_void, length: usize, flags: c_int) -> Outcome<()> {
+    let start = buf_ptr_base.addr();
+    if start == 0 || length == 0 || start.checked_add(length).is_none() {
+        return Err(Failure::argument(format!("there are no {length} bytes of memory at {start:#x}")));
+    }
+    if flags & !REGISTER_FLAGS != 0 {
+        return Err(Failure::argument(format!("there are no flags {flags:#x} for registering memory")));
+    }
+    let (located, watch) = (locate(start as u64), Watch::by_gpu());
+    let done = keep(start, length, located);
+    stats::registered(watch, located.as_ref(), length as u64, done.is_ok());
+    done
+}
+
+/// Keeps memory that is somebody's.
+fn keep(start: usize, length: usize, located: Option<Located>) -> Outcome<()> {
+    let left = located.map(|located| located.bytes_left(start as u64));
+    if left.is_some_and(|left| left < length as u64) {
+        let text = format!("{length} bytes at {start:#x} reach beyond the end of their allocation");
+        return Err(Failure::new(CU_FILE_CUDA_POINTER_RANGE_ERROR, text));
+    }
+    if located.is_none() && !is_mapped(start, length) {
+        return Err(Failure::argument(format!("nobody has {length} bytes of memory at {start:#x}")));
+    }
+    driver::open_if_closed();
+    let mut buffers = writing();
+    if buffers.contains_key(&start) {
+        let text = format!("memory at {start:#x} is registered already");
+        return Err(Failure::new(CU_FILE_MEMORY_ALREADY_REGISTERED, text));
+    }
+    buffers.insert(start, Registered { len: length as u64, located });
+    Ok(())
 }
 
 /// Gives registered memory up.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileBufDeregister(buf_ptr_base: *const c_void) -> CUfileError_t {
-    status("cuFileBufDeregister", || {
+    let deregister = || {
         let removed = writing().remove(&buf_ptr_base.addr());
         let unknown = || Failure::argument(format!("no memory at {buf_ptr_base:?} is registered"));
-        removed.map(drop).ok_or_else(unknown)
-    })
+        removed.map(|memory| stats::deregistered(memory.located.as_ref())).ok_or_else(unknown)
+    };
+    status("cuFileBufDeregister", || stats::counted(Call::BufDeregister, deregister))
 }

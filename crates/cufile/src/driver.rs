@@ -11,13 +11,10 @@ use crate::abi::{
 };
 use crate::parameters::{self, SizeT};
 use crate::status::{Failure, Outcome, status, store};
-use crate::{batch, buffer, handle, lane, stream};
+use crate::{batch, buffer, caller, handle, lane, stats, stream};
 use std::ffi::{c_char, c_int, c_long, c_uint};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// The version of the interface: 1000 for each major and 10 for each minor version.
-const VERSION: c_int = 1200;
 
 /// Kinds of file system and drive in `CUfileDriverStatusFlags_t`.
 const TARGETS: c_int = 15;
@@ -74,6 +71,7 @@ fn close() -> Outcome<()> {
             buffer::forget_all();
             lane::forget_all();
             stream::forget_all();
+            stats::forget();
         }
         _ => {}
     }
@@ -90,7 +88,7 @@ pub extern "C" fn cuFileDriverOpen() -> CUfileError_t {
     })
 }
 
-/// Closes the session; the last close forgets every file, memory and stream.
+/// Closes the session; the last close forgets every file, memory and stream, and what was counted.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileDriverClose_v2() -> CUfileError_t {
     status("cuFileDriverClose", close)
@@ -200,7 +198,7 @@ pub extern "C" fn cuFileDriverSetMaxPinnedMemSize(max_pinned_size: usize) -> CUf
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFileGetVersion(version: *mut c_int) -> CUfileError_t {
     // SAFETY: the caller's promise.
-    status("cuFileGetVersion", || unsafe { store(version, VERSION) })
+    status("cuFileGetVersion", || unsafe { store(version, caller::version()) })
 }
 
 fn not_here(what: &str) -> Failure {

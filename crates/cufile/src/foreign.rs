@@ -1,7 +1,4 @@
 //! Symbols that are there because programs may be linked with them, and refuse.
-//!
-//! Statistics are refused rather than filled in: their structs have grown from version to version without a
-//! size in them, so a program with older ones would be written beyond.
 
 use crate::abi::CUfileError_t;
 use crate::abi::CUfileOpError::CU_FILE_PLATFORM_NOT_SUPPORTED;
@@ -22,12 +19,6 @@ macro_rules! refusals {
 }
 
 refusals! {
-    cuFileStatsStart: "statistics";
-    cuFileStatsStop: "statistics";
-    cuFileStatsReset: "statistics";
-    cuFileGetStatsL1: "statistics";
-    cuFileGetStatsL2: "statistics";
-    cuFileGetStatsL3: "statistics";
     cuFileObjectInitialize: "object storage";
     cuFileObjectDriverOpen: "object storage";
     cuFileObjectDriverOpenForDiagnostics: "object storage";

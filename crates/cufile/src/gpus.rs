@@ -25,6 +25,19 @@ static ALL: LazyLock<Vec<(DeviceId, String)>> = LazyLock::new(|| {
     gpus.map(|device| (device.id, device.identity)).collect()
 });
 
+/// The UUIDs of all GPUs, in the driver's order.
+pub(crate) fn uuids() -> &'static [[u8; 16]] {
+    static UUIDS: LazyLock<Vec<[u8; 16]>> =
+        LazyLock::new(|| ALL.iter().map(|(_, identity)| uuid_of(identity)).collect());
+    &UUIDS
+}
+
+/// The bytes of a UUID such as `GPU-00112233-...`; zeros for what is none.
+fn uuid_of(identity: &str) -> [u8; 16] {
+    let digits: String = identity.trim_start_matches("GPU-").chars().filter(|digit| *digit != '-').collect();
+    u128::from_str_radix(&digits, 16).unwrap_or(0).to_be_bytes()
+}
+
 /// Whether what the driver says of a GPU is about the one with this identity.
 fn is_about(information: &str, identity: &str) -> bool {
     let values = information.lines().filter_map(|line| line.split_once(':'));
@@ -103,6 +116,13 @@ mod tests {
                         0x000000000000e000 0x00000000ffffffff 0x0000000000040101\n\
                         0x0000000000000000 0x0000000000000000 0x0000000000000000\n\
                         0x0000050000000000 0x00000fffffffffff 0x0000000000140204\n";
+
+    #[test]
+    fn the_bytes_of_a_uuid_are_those_that_are_written() {
+        let bytes = uuid_of("GPU-01234567-89ab-cdef-0011-223344556677");
+        assert_eq!(bytes[..5], [0x01, 0x23, 0x45, 0x67, 0x89]);
+        assert_eq!((bytes[15], uuid_of("something else")), (0x77, [0; 16]));
+    }
 
     #[test]
     fn the_largest_bar_is_memory_of_the_device_itself() {

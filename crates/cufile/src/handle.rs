@@ -15,6 +15,7 @@ use crate::abi::{
     CUfileError_t, CUfileHandle_t,
 };
 use crate::driver;
+use crate::stats::{self, Call};
 use crate::status::{Failure, Outcome, nothing, status, store};
 use bifolio_io::OpenFile;
 use std::collections::HashMap;
@@ -154,45 +155,50 @@ fn of_opening(error: bifolio_io::Error) -> Failure {
 /// `fh` is NULL or may be written; `descr` is NULL or a descriptor of a file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFileHandleRegister(fh: *mut CUfileHandle_t, descr: *mut CUfileDescr_t) -> CUfileError_t {
-    status("cuFileHandleRegister", || {
-        // SAFETY: the caller's promise.
-        let Some(description) = (unsafe { descr.as_ref() }).filter(|_| !fh.is_null()) else {
-            return Err(Failure::argument("the handle or the description is NULL"));
-        };
-        match description.kind {
-            CU_FILE_HANDLE_TYPE_OPAQUE_FD => {}
-            CU_FILE_HANDLE_TYPE_OPAQUE_WIN32 => {
-                return Err(Failure::new(CU_FILE_PLATFORM_NOT_SUPPORTED, "handles of Windows are not supported"));
-            }
-            CU_FILE_HANDLE_TYPE_USERSPACE_FS => {
-                let text = "file systems in user space are not supported: register a descriptor";
-                return Err(Failure::new(CU_FILE_IO_NOT_SUPPORTED, text));
-            }
-            kind => return Err(Failure::argument(format!("there is no kind of handle {kind}"))),
+    // SAFETY: the caller's promise.
+    let register = || unsafe { register(fh, descr) };
+    status("cuFileHandleRegister", || stats::counted(Call::HandleRegister, register))
+}
+
+unsafe fn register(fh: *mut CUfileHandle_t, descr: *mut CUfileDescr_t) -> Outcome<()> {
+    // SAFETY: the caller's promise.
+    let Some(description) = (unsafe { descr.as_ref() }).filter(|_| !fh.is_null()) else {
+        return Err(Failure::argument("the handle or the description is NULL"));
+    };
+    match description.kind {
+        CU_FILE_HANDLE_TYPE_OPAQUE_FD => {}
+        CU_FILE_HANDLE_TYPE_OPAQUE_WIN32 => {
+            return Err(Failure::new(CU_FILE_PLATFORM_NOT_SUPPORTED, "handles of Windows are not supported"));
         }
-        // SAFETY: the kind says which member it is; all of its bytes are a number.
-        let registered = Registered::open(unsafe { description.handle.fd })?;
-        driver::open_if_closed();
-        let mut files = writing();
-        // The same number may be another file by now, whose predecessor was never deregistered.
-        if files.by_number.values().any(|other| other.is_same(&registered)) {
-            let text = format!("{}: the descriptor is registered already", registered.path().display());
-            return Err(Failure::new(CU_FILE_HANDLE_ALREADY_REGISTERED, text));
+        CU_FILE_HANDLE_TYPE_USERSPACE_FS => {
+            let text = "file systems in user space are not supported: register a descriptor";
+            return Err(Failure::new(CU_FILE_IO_NOT_SUPPORTED, text));
         }
-        files.latest += 1;
-        let number = files.latest;
-        files.by_number.insert(number, Arc::new(registered));
-        // SAFETY: as above.
-        unsafe { store(fh, without_provenance_mut(number)) }
-    })
+        kind => return Err(Failure::argument(format!("there is no kind of handle {kind}"))),
+    }
+    // SAFETY: the kind says which member it is; all of its bytes are a number.
+    let registered = Registered::open(unsafe { description.handle.fd })?;
+    driver::open_if_closed();
+    let mut files = writing();
+    // The same number may be another file by now, whose predecessor was never deregistered.
+    if files.by_number.values().any(|other| other.is_same(&registered)) {
+        let text = format!("{}: the descriptor is registered already", registered.path().display());
+        return Err(Failure::new(CU_FILE_HANDLE_ALREADY_REGISTERED, text));
+    }
+    files.latest += 1;
+    let number = files.latest;
+    files.by_number.insert(number, Arc::new(registered));
+    // SAFETY: as above.
+    unsafe { store(fh, without_provenance_mut(number)) }
 }
 
 /// Gives a file up; requests under way go on to their end. A descriptor of it is closed, which ends the process's
 /// record locks on the file (`fcntl`).
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileHandleDeregister(fh: CUfileHandle_t) {
-    nothing("cuFileHandleDeregister", || {
+    let deregister = || {
         let removed = writing().by_number.remove(&fh.addr());
         removed.map(drop).ok_or_else(|| Failure::argument(format!("the handle {fh:?} is not registered")))
-    });
+    };
+    nothing("cuFileHandleDeregister", || stats::counted(Call::HandleDeregister, deregister));
 }

@@ -34,6 +34,7 @@ pub(crate) use request::{Late, Pointers};
 use crate::abi::CUfileOpError::{CU_FILE_ASYNC_NOT_SUPPORTED, CU_FILE_INTERNAL_ERROR};
 use crate::buffer::Memory;
 use crate::driver::Active;
+use crate::stats::{self, Flow};
 use crate::status::{Failure, Outcome};
 use crate::threads::FILLS;
 use crate::transfer::{self, Direction};
@@ -409,7 +410,8 @@ impl Lane {
         let run = |Resolved { offset, place, .. }: Resolved| {
             transfer::run(&late.file, late.direction, offset, place, &Cancel::default())
         };
-        let outcome = late.resolve().and_then(run);
+        let flow = Flow::of(late.direction);
+        let outcome = stats::counted_request(flow, late.most, || late.resolve().and_then(run));
         let result = outcome.as_ref().map_or_else(Failure::in_memory, |moved| *moved as isize);
         // SAFETY: the stream is here, and the program keeps the place until it is past.
         unsafe { late.pointers.done.write_volatile(result) };

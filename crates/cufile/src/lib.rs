@@ -6,12 +6,14 @@
 //!   transfer    reads and writes that wait       batch       many of them, while the caller goes on
 //!   stream      reads and writes in the order of a CUDA stream, on lanes (lane) with threads for host
 //!               work (threads)
+//!   stats       what was done, as numbers            caller      which version a program was built for
 //!   gpus        which there are, and their BARs
 //!   status      error codes, the sentence behind the latest, the boundary that every call crosses
 //!   abi         types and numbers of the interface   foreign   symbols that are there and do nothing
 //! ```
 //!
-//! The interface is that of version 1.20 of the original, without symbol versions, as that has none. Handles
+//! The interface is that of version 1.20 of the original, without symbol versions, as that has none; structs that
+//! were smaller before are filled as the caller has them. Handles
 //! are numbers that are looked up and never followed, so a wild one is refused. No panic crosses the
 //! boundary. In a child of `fork` every call is refused, as the driver's own calls are.
 //!
@@ -23,12 +25,14 @@
 pub mod abi;
 mod batch;
 mod buffer;
+mod caller;
 mod driver;
 mod foreign;
 mod gpus;
 mod handle;
 mod lane;
 mod parameters;
+mod stats;
 mod status;
 mod stream;
 mod threads;
@@ -44,18 +48,21 @@ pub use driver::{
     cuFileDriverSetP2PFlags, cuFileDriverSetPollMode, cuFileExportPCIeTopology, cuFileGetVersion, cuFileUseCount,
 };
 pub use foreign::{
-    cuFileCopyGpu, cuFileCopyGpuPosixIORetry, cuFileCopyGpuWrap, cuFileCopyGpuWrapPosixIORetry, cuFileGetStatsL1,
-    cuFileGetStatsL2, cuFileGetStatsL3, cuFileGpuWaitValue32, cuFileInlineGpu, cuFileObjectDriverOpen,
-    cuFileObjectDriverOpenForDiagnostics, cuFileObjectInitialize, cuFileSparseGpu, cuFileStatsReset, cuFileStatsStart,
-    cuFileStatsStop, cuFileStreamHandleInline, cuFileStreamHandleSparse, cuFileStreamWaitValue32,
+    cuFileCopyGpu, cuFileCopyGpuPosixIORetry, cuFileCopyGpuWrap, cuFileCopyGpuWrapPosixIORetry, cuFileGpuWaitValue32,
+    cuFileInlineGpu, cuFileObjectDriverOpen, cuFileObjectDriverOpenForDiagnostics, cuFileObjectInitialize,
+    cuFileSparseGpu, cuFileStreamHandleInline, cuFileStreamHandleSparse, cuFileStreamWaitValue32,
 };
 pub use gpus::cuFileGetBARSizeInKB;
 pub use handle::{cuFileHandleDeregister, cuFileHandleRegister};
 pub use parameters::{
     cuFileGetParameterBool, cuFileGetParameterGpuBounceBufferSlabArray, cuFileGetParameterMinMaxValue,
-    cuFileGetParameterPosixPoolSlabArray, cuFileGetParameterSizeT, cuFileGetParameterString, cuFileGetStatsLevel,
-    cuFileSetParameterBool, cuFileSetParameterGpuBounceBufferSlabArray, cuFileSetParameterPosixPoolSlabArray,
-    cuFileSetParameterSizeT, cuFileSetParameterString, cuFileSetStatsLevel,
+    cuFileGetParameterPosixPoolSlabArray, cuFileGetParameterSizeT, cuFileGetParameterString, cuFileSetParameterBool,
+    cuFileSetParameterGpuBounceBufferSlabArray, cuFileSetParameterPosixPoolSlabArray, cuFileSetParameterSizeT,
+    cuFileSetParameterString,
+};
+pub use stats::{
+    cuFileGetStatsL1, cuFileGetStatsL2, cuFileGetStatsL3, cuFileGetStatsLevel, cuFileSetStatsLevel, cuFileStatsReset,
+    cuFileStatsStart, cuFileStatsStop,
 };
 pub use status::bifolio_cufile_last_error;
 pub use stream::{cuFileReadAsync, cuFileStreamDeregister, cuFileStreamRegister, cuFileWriteAsync};

@@ -52,7 +52,6 @@ struct Settings {
     strings: [Option<CString>; STRINGS],
     /// Of host memory, and of device memory.
     slabs: [Slabs; 2],
-    stats_level: c_int,
 }
 
 static SETTINGS: Mutex<Settings> = Mutex::new(Settings {
@@ -61,7 +60,6 @@ static SETTINGS: Mutex<Settings> = Mutex::new(Settings {
     bools: [false, true, false, false, true, false, true, false, false, false, false, false, false, false],
     strings: [None, None, None, None],
     slabs: [None, None],
-    stats_level: 0,
 });
 
 fn settings() -> MutexGuard<'static, Settings> {
@@ -289,26 +287,4 @@ pub unsafe extern "C" fn cuFileGetParameterGpuBounceBufferSlabArray(
     let name = "cuFileGetParameterGpuBounceBufferSlabArray";
     // SAFETY: the caller's promise.
     status(name, || unsafe { get_slabs(OF_DEVICE, size_values, count_values, len) })
-}
-
-/// Keeps how much shall be counted, which is nothing.
-#[unsafe(no_mangle)]
-pub extern "C" fn cuFileSetStatsLevel(level: c_int) -> CUfileError_t {
-    status("cuFileSetStatsLevel", || {
-        if !(0..=3).contains(&level) {
-            return Err(Failure::argument(format!("there is no level {level}: use 0 to 3")));
-        }
-        settings().stats_level = level;
-        Ok(())
-    })
-}
-
-/// What was kept.
-///
-/// # Safety
-/// `level` is NULL or may be written.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuFileGetStatsLevel(level: *mut c_int) -> CUfileError_t {
-    // SAFETY: the caller's promise.
-    status("cuFileGetStatsLevel", || unsafe { store(level, settings().stats_level) })
 }

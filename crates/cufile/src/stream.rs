@@ -15,6 +15,7 @@ use crate::abi::{
 };
 use crate::buffer::Memory;
 use crate::lane::{self, Late, Pointers};
+use crate::stats::{Flow, Watch};
 use crate::status::{Failure, Outcome, status};
 use crate::transfer::{Direction, file_for};
 use std::collections::HashMap;
@@ -67,6 +68,21 @@ unsafe fn submit(
     pointers: Pointers,
     stream: CUstream,
 ) -> Outcome<()> {
+    let watch = Watch::begin();
+    // SAFETY: the caller's promise.
+    let late = unsafe { late(direction, fh, base, pointers, stream) };
+    // Others are counted when they are over.
+    let late = late.inspect_err(|failure| watch.end(Flow::of(direction), 0, &Err(failure.clone())))?;
+    lane::enqueue(late, stream.expose_provenance())
+}
+
+unsafe fn late(
+    direction: Direction,
+    fh: CUfileHandle_t,
+    base: *mut c_void,
+    pointers: Pointers,
+    stream: CUstream,
+) -> Outcome<Late> {
     if !pointers.are_there() {
         return Err(Failure::argument("a pointer to a size, an offset or the result is NULL"));
     }
@@ -74,8 +90,7 @@ unsafe fn submit(
     let memory = Memory::at(base)?;
     let flags = streams().get(&stream.addr()).copied().unwrap_or(0);
     // SAFETY: the caller's promise.
-    let late = unsafe { Late::new(file, direction, memory, pointers, flags) }?;
-    lane::enqueue(late, stream.expose_provenance())
+    unsafe { Late::new(file, direction, memory, pointers, flags) }
 }
 
 /// [`cuFileRead`](crate::cuFileRead) in the order of a stream. `*size_p` is the most that there can be; what

@@ -9,10 +9,11 @@ use crate::abi::{CUfileHandle_t, CUfileIOVec_t};
 use crate::buffer::{Memory, Place};
 use crate::driver::Active;
 use crate::handle::{self, Opened, Registered};
+use crate::stats::{self, Flow, Watch, Way};
 use crate::status::{Failure, Outcome, bytes};
 use bifolio_device::DeviceSlice;
 use bifolio_device::pointer::Located;
-use bifolio_io::{Cancel, Error, ErrorKind, ReadOptions, Router, WriteOptions, process};
+use bifolio_io::{Cancel, EngineKind, Error, ErrorKind, ReadOptions, Router, SegmentReport, WriteOptions, process};
 use std::ffi::{c_uint, c_void};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -55,12 +56,23 @@ pub(crate) fn offset_of(offset: i64) -> Outcome<u64> {
 
 /// Moves the bytes of one range; how many there were.
 pub(crate) fn run(file: &Registered, direction: Direction, offset: u64, place: Place, cancel: &Cancel) -> Outcome<u64> {
+    let watch = Watch::by_gpu();
+    let moved = carry(file, direction, offset, place, cancel);
+    watch.end_on_gpu(direction, offset, &place, moved.as_ref().ok().copied());
+    moved.map(|(bytes, _)| bytes)
+}
+
+/// What was moved, and how.
+type Moved = (u64, Way);
+
+fn carry(file: &Registered, direction: Direction, offset: u64, place: Place, cancel: &Cancel) -> Outcome<Moved> {
+    let by_cpu = |moved: Outcome<u64>| moved.map(|bytes| (bytes, Way::Posix));
     match (place, direction) {
-        (Place::Device(_, memory), _) if memory.is_empty() => Ok(0),
+        (Place::Device(_, memory), _) if memory.is_empty() => Ok((0, Way::Posix)),
         (Place::Device(located, memory), Direction::Read) => read_to_device(file, offset, located, memory, cancel),
         (Place::Device(located, memory), Direction::Write) => write_from_device(file, offset, located, memory, cancel),
-        (Place::Host(memory, len), Direction::Read) => by_calls(&file.opened(), direction, offset, memory, len),
-        (Place::Host(memory, len), Direction::Write) => write_from_host(&file.opened(), offset, memory, len),
+        (Place::Host(memory, len), Direction::Read) => by_cpu(by_calls(&file.opened(), direction, offset, memory, len)),
+        (Place::Host(memory, len), Direction::Write) => by_cpu(write_from_host(&file.opened(), offset, memory, len)),
     }
 }
 
@@ -79,7 +91,7 @@ fn read_to_device(
     located: Located,
     memory: DeviceSlice<'_>,
     cancel: &Cancel,
-) -> Outcome<u64> {
+) -> Outcome<Moved> {
     let (router, opened) = (process::router_of(&located)?, file.opened());
     let length = in_offsets(Direction::Read, offset, memory.len())?;
     let options = ReadOptions { cancel: cancel.clone(), ..ReadOptions::default() };
@@ -90,9 +102,9 @@ fn read_to_device(
         outcome => outcome,
     };
     match outcome {
-        Ok(report) => Ok(report.bytes),
+        Ok(report) => Ok((report.bytes, way_of(&report.plan))),
         // Asking first would cost a system call for each read.
-        Err(error) if error.kind() == ErrorKind::BadRange && opened.file.size()? <= offset => Ok(0),
+        Err(error) if error.kind() == ErrorKind::BadRange && opened.file.size()? <= offset => Ok((0, Way::Posix)),
         Err(error) => Err(error.into()),
     }
 }
@@ -103,7 +115,7 @@ fn write_from_device(
     located: Located,
     memory: DeviceSlice<'_>,
     cancel: &Cancel,
-) -> Outcome<u64> {
+) -> Outcome<Moved> {
     let router = process::router_of(&located)?;
     let mut opened = file.opened();
     // Room that is found missing beforehand would be missing for what fits, too.
@@ -123,7 +135,7 @@ fn write_from_device(
         written = write(&opened);
     }
     let error = match written {
-        Ok(report) => return Ok(report.bytes),
+        Ok(report) => return Ok((report.bytes, way_of(&report.plan))),
         Err(error) => error,
     };
     if latches(&error) {
@@ -131,9 +143,15 @@ fn write_from_device(
         opened = file.renewed(&opened).unwrap_or(opened);
     }
     if error.kind() == ErrorKind::Latched || has_no_room(&error) {
-        return write_through_host(&router, &opened, offset, memory);
+        return write_through_host(&router, &opened, offset, memory).map(|bytes| (bytes, Way::Posix));
     }
     Err(error.into())
+}
+
+/// How the router moved the bytes of a request.
+fn way_of(plan: &[SegmentReport]) -> Way {
+    let is_direct = plan.iter().any(|segment| segment.engine == EngineKind::P2p);
+    if is_direct { Way::NvidiaFs } else { Way::Posix }
 }
 
 /// Whether a file refuses writes after one that has failed so.
@@ -223,10 +241,12 @@ fn one(
     buffer_offset: i64,
 ) -> Outcome<u64> {
     let _active = Active::begin();
-    let file = file_for(fh, direction)?;
-    let offset = offset_of(file_offset)?;
-    let place = Memory::at(base)?.range(buffer_offset, size)?;
-    run(&file, direction, offset, place, &Cancel::default())
+    stats::counted_request(Flow::of(direction), size, || {
+        let file = file_for(fh, direction)?;
+        let offset = offset_of(file_offset)?;
+        let place = Memory::at(base)?.range(buffer_offset, size)?;
+        run(&file, direction, offset, place, &Cancel::default())
+    })
 }
 
 /// Reads `size` bytes at `file_offset` to `buf_ptr_offset` bytes behind `buf_ptr_base`: how many there were.
@@ -309,6 +329,19 @@ unsafe fn vectored(
     flags: c_uint,
 ) -> Outcome<u64> {
     let _active = Active::begin();
+    let flow = if direction == Direction::Read { Flow::Readv } else { Flow::Writev };
+    // SAFETY: the caller's promise.
+    stats::counted_request(flow, 0, || unsafe { into_places(direction, fh, iov, count, file_offset, flags) })
+}
+
+unsafe fn into_places(
+    direction: Direction,
+    fh: CUfileHandle_t,
+    iov: *const CUfileIOVec_t,
+    count: usize,
+    file_offset: i64,
+    flags: c_uint,
+) -> Outcome<u64> {
     let file = file_for(fh, direction)?;
     let mut offset = offset_of(file_offset)?;
     // SAFETY: the caller's promise.
@@ -319,8 +352,11 @@ unsafe fn vectored(
         && let opened = file.opened()
         && offset < opened.file.size()?
     {
+        let watch = Watch::by_gpu();
         let read = process::router_of(&located)?.read_vectored(&opened.file, offset, &memory, &ReadOptions::default());
-        return Ok(read?.bytes);
+        let moved = read.map(|report| (report.bytes, way_of(&report.plan)));
+        watch.end_on_gpu(direction, offset, &places[0], moved.as_ref().ok().copied());
+        return Ok(moved?.0);
     }
     let mut done = 0;
     for place in places {

@@ -31,8 +31,14 @@ fn succeeded(output: &Output) -> String {
 }
 
 fn compile(name: &str, folder: &Path) -> PathBuf {
+    compile_as(name, folder, &[])
+}
+
+fn compile_as(name: &str, folder: &Path, defined: &[&str]) -> PathBuf {
     let linked = stub(folder);
-    compile_with(&format!("tests/c/{name}.c"), folder, |compiler| _ = compiler.arg("-L").arg(linked).arg("-lcufile"))
+    compile_with(&format!("tests/c/{name}.c"), folder, |compiler| {
+        compiler.args(defined.iter().map(|name| format!("-D{name}"))).arg("-L").arg(linked).arg("-lcufile");
+    })
 }
 
 fn compile_with(source: &str, folder: &Path, libraries: impl FnOnce(&mut Command)) -> PathBuf {
@@ -92,6 +98,28 @@ fn a_cancelled_batch_has_no_results_and_is_used_again() {
     let folder = folder();
     let (program, data) = (compile("cancelled", folder.path()), data(folder.path(), 16 << 20));
     assert_eq!(succeeded(&run(&program, folder.path(), &[&data])), "all cancelled\n");
+}
+
+/// Symptom: all statistics were refused, and cuda-python's own tests of them failed. Cause: the structs of older
+/// programs are shorter and say neither size nor version, so that these would have been written beyond.
+#[test]
+fn statistics_are_what_was_done_in_the_structs_of_the_programs_version() {
+    let programs: [(&[&str], Option<&str>); 4] = [
+        (&[], None),
+        (&["BINDINGS"], None),
+        (&["BINDINGS", "OLD_STATISTICS"], None),
+        (&["OLD_STATISTICS"], Some("1150")),
+    ];
+    for (defined, asked_for) in programs {
+        let folder = folder();
+        let (program, data) = (compile_as("statistics", folder.path(), defined), data(folder.path(), 100_000));
+        let mut command = on_ours(&program, folder.path(), &[&data]);
+        command.arg(asked_for.unwrap_or("1200"));
+        command.env_remove("BIFOLIO_CUFILE_VERSION").envs(asked_for.map(|version| ("BIFOLIO_CUFILE_VERSION", version)));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{defined:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(succeeded(&output), "all counted\n");
+    }
 }
 
 #[test]

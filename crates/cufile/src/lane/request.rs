@@ -8,6 +8,7 @@ use crate::abi::{CU_FILE_STREAM_FIXED_BUF_OFFSET, CU_FILE_STREAM_FIXED_FILE_OFFS
 use crate::buffer::{Memory, Place};
 use crate::driver::Active;
 use crate::handle::{Opened, Registered};
+use crate::stats::{Flow, Watch, Way};
 use crate::status::{Failure, Outcome, note};
 use crate::threads::ENDINGS;
 use crate::transfer::{self, Direction, offset_of};
@@ -134,6 +135,8 @@ pub(super) struct Running {
     late: Option<Late>,
     router: Option<Arc<Router>>,
     resolved: OnceLock<Outcome<Resolved>>,
+    /// Since the stream is there.
+    watch: OnceLock<Watch>,
     /// Chunks that are done, by their starts.
     done: Mutex<BTreeMap<usize, Done>>,
     /// Of the device, or before anything was done.
@@ -153,6 +156,7 @@ impl Running {
             late: Some(late),
             router: Some(Arc::clone(router)),
             resolved: OnceLock::new(),
+            watch: OnceLock::new(),
             done: Mutex::default(),
             failure: Mutex::default(),
             gate: Mutex::default(),
@@ -172,6 +176,7 @@ impl Running {
 
     /// The stream is there.
     pub(super) fn resolve(&self) {
+        let _ = self.watch.set(Watch::begin());
         let _ = self.resolved.set(self.late().resolve());
     }
 
@@ -233,21 +238,25 @@ impl Running {
         self.note(0, *len, transfer::by_calls(&late.opened, late.direction, *offset, *memory, *len));
     }
 
-    fn result(&self) -> isize {
+    fn outcome(&self) -> Outcome<u64> {
         let failure = lock(&self.failure).take();
-        let outcome = match (failure, self.resolved.get()) {
+        match (failure, self.resolved.get()) {
             (_, Some(Err(failure))) => Err(failure.clone()),
             (Some(failure), _) => Err(failure),
             (None, Some(Ok(resolved))) => sum(self.late().direction, resolved.bytes, &lock(&self.done)),
             (None, None) => Err(forgotten()),
-        };
-        outcome.map_or_else(
-            |failure| {
-                note("a request on a stream", &failure);
-                failure.in_memory()
-            },
-            |moved| moved as isize,
-        )
+        }
+        .inspect_err(|failure| note("a request on a stream", failure))
+    }
+
+    fn count(&self, outcome: &Outcome<u64>) {
+        let watch = self.watch.get().copied().unwrap_or_else(Watch::begin);
+        let (direction, known) = (self.late().direction, self.known());
+        if let Some(Resolved { offset, place, .. }) = known {
+            let moved = outcome.as_ref().ok().map(|bytes| (*bytes, Way::Posix));
+            watch.end_on_gpu(direction, *offset, place, moved);
+        }
+        watch.end(Flow::of(direction), known.map_or(0, |known| known.bytes), outcome);
     }
 }
 
@@ -278,7 +287,12 @@ fn sum(direction: Direction, bytes: usize, done: &BTreeMap<usize, Done>) -> Outc
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let result = catch_unwind(AssertUnwindSafe(|| self.result())).unwrap_or(-(CU_FILE_INTERNAL_ERROR as isize));
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            let outcome = self.outcome();
+            self.count(&outcome);
+            outcome.map_or_else(|failure| failure.in_memory(), |moved| moved as isize)
+        }));
+        let result = result.unwrap_or(-(CU_FILE_INTERNAL_ERROR as isize));
         let Some(Late { file, opened, pointers, .. }) = self.late.take() else { return };
         // SAFETY: the program keeps the place until the stream is past the gate that is opened below.
         unsafe { pointers.done.write_volatile(result) };

@@ -89,6 +89,36 @@ static void by_itself(void)
     EXPECT(cuFileRead(file, on_device(memory), 10, 0, 0) < 0);
 }
 
+/* What the statistics say of the GPU, and how much of its memory the bus sees. */
+static void counted(void)
+{
+    static CUfileStatsLevel3_t statistics;
+    CUfilePerGpuStats_t *gpu = &statistics.per_gpu_stats[0], none = {0};
+    uint64_t memory;
+    size_t kib = 0;
+    EXPECT(cuFileGetBARSizeInKB(0, &kib).err == 0 && kib >= 1024 && (kib & (kib - 1)) == 0);
+    EXPECT(cuda.alloc(&memory, SIZE) == 0 && cuFileSetStatsLevel(3).err == 0 && cuFileStatsStart().err == 0);
+    EXPECT(cuFileBufRegister(on_device(memory), 8192, 0).err == 0);
+    EXPECT(cuFileRead(file, on_device(memory), 4096, 8192, 4096) == 4096);
+    EXPECT(cuFileRead(file, on_device(memory), 1000, 5, 0) == 1000);
+    EXPECT(cuFileRead(file, got, 1000, 5, 0) == 1000);
+    EXPECT(cuFileWrite(copy, on_device(memory), 4096, 0, 0) == 4096);
+    size_t size = 5000;
+    off_t offset = 0, place = 0;
+    ssize_t done = 0;
+    EXPECT(cuFileReadAsync(file, on_device(memory), &size, &offset, &place, &done, NULL).err == 0);
+    EXPECT(cuda.synchronize(NULL) == 0 && done == 5000);
+    EXPECT(cuFileBufDeregister(on_device(memory)).err == 0);
+    EXPECT(cuFileGetStatsL3(&statistics).err == 0 && statistics.num_gpus >= 1);
+    EXPECT(memcmp(gpu->uuid, none.uuid, sizeof none.uuid) != 0);
+    EXPECT(statistics.detailed.basic.read_ops.ok == 4 && statistics.detailed.basic.read_bytes == 11096);
+    EXPECT(gpu->n_total_reads == 3 && gpu->read_bytes == 10096 && gpu->n_unaligned_reads == 2 && gpu->n_reads_err == 0);
+    EXPECT(gpu->n_posix_reads + gpu->n_nvfs_reads == 3 && gpu->read_duration_us > 0);
+    EXPECT(gpu->n_total_writes == 1 && gpu->writes_bytes == 4096 && gpu->n_unaligned_writes == 0);
+    EXPECT(gpu->n_mmap == 1 && gpu->n_mmap_ok == 1 && gpu->n_mmap_free == 1 && gpu->reg_bytes == 8192);
+    EXPECT(cuFileSetStatsLevel(0).err == 0 && cuda.free(memory) == 0);
+}
+
 static void batch(void)
 {
     enum { COUNT = 128, BYTES = 4096 };
@@ -291,9 +321,8 @@ int main(int argc, char **argv)
     CUfileDescr_t descriptions[2] = {of_descriptor(in), of_descriptor(out)};
     EXPECT(cuFileHandleRegister(&file, &descriptions[0]).err == 0);
     EXPECT(cuFileHandleRegister(&copy, &descriptions[1]).err == 0);
-    size_t kib = 0;
-    EXPECT(cuFileGetBARSizeInKB(0, &kib).err == 0 && kib >= 1024 && (kib & (kib - 1)) == 0);
     by_itself();
+    counted();
     batch();
     CUstream stream;
     EXPECT(cuda.create(&stream, 1) == 0);

@@ -70,7 +70,10 @@ static void before_it_is_open(void)
 
     EXPECT(cuFileSetStatsLevel(4).err == 5022 && cuFileSetStatsLevel(-1).err == 5022 && cuFileSetStatsLevel(2).err == 0);
     EXPECT(cuFileGetStatsLevel(NULL).err == 5022 && cuFileGetStatsLevel(&number).err == 0 && number == 2);
-    EXPECT(cuFileStatsStart().err == 5007 && cuFileGetStatsL1(&size).err == 5007);
+    CUfileStatsLevel1_t statistics;
+    EXPECT(cuFileStatsStart().err == 5001 && cuFileStatsStop().err == 5001 && cuFileStatsReset().err == 5001);
+    EXPECT(cuFileGetStatsL1(NULL).err == 5022 && cuFileGetStatsL1(&statistics).err == 5001);
+    EXPECT(cuFileGetStatsL2(NULL).err == 5022 && cuFileGetStatsL3(NULL).err == 5022);
     EXPECT(cuFileGetBARSizeInKB(0, NULL).err == 5022 && cuFileGetBARSizeInKB(-1, &size).err == 5022);
     /* 5011 without a GPU, 5022 with fewer. */
     int of_none = cuFileGetBARSizeInKB(1000, &size).err;
