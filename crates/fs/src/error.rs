@@ -1,5 +1,6 @@
 //! The one error type of this crate: a kind to match on, and a sentence with what it is about.
 
+use crate::escaped::escaped;
 use std::fmt;
 use std::io;
 
@@ -87,7 +88,7 @@ impl Error {
         self.kind
     }
 
-    /// The file that this is about.
+    /// The file that this is about, by its name as it is; in the sentence it is [`escaped`].
     pub fn subject(&self) -> &str {
         &self.subject
     }
@@ -118,7 +119,8 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.subject, self.detail)
+        // Both can hold names that somebody else gave to files.
+        write!(f, "{}: {}", escaped(&self.subject), escaped(&self.detail))
     }
 }
 

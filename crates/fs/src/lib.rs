@@ -18,6 +18,7 @@ pub mod content;
 mod dir;
 mod eme;
 mod error;
+mod escaped;
 mod file;
 mod folder;
 mod format;
@@ -30,6 +31,7 @@ mod sys;
 
 pub use dir::{CipherDir, InitOptions, Key};
 pub use error::{Error, ErrorKind, Result};
+pub use escaped::escaped;
 pub use file::CryptFile;
 pub use fuse::{MountOptions, Mounted, Unmounted, Warn, mount};
 pub use keys::{KEY_BYTES, MasterKey};
