@@ -14,13 +14,16 @@
 //! and reads of that block then fail.
 
 use crate::content::layout::{self, CIPHER_BLOCK_BYTES, HEADER_BYTES, PLAIN_BLOCK_BYTES, PLAIN_BYTES_MAX};
-use crate::content::{ContentCipher, FileId, new_header, parse_header, sealed_bytes};
+use crate::content::{ContentCipher, FileId, is_hole, new_header, parse_header, sealed_bytes};
 use crate::error::{Error, ErrorKind, Result};
+use crate::holes::{self, Sought};
+use crate::sys;
 use std::cell::RefCell;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 const PLAIN: usize = PLAIN_BLOCK_BYTES as usize;
@@ -39,6 +42,8 @@ pub struct CryptFile {
     content: Arc<ContentCipher>,
     subject: String,
     backing: RwLock<Backing>,
+    /// Whether a hole was read, of which the kernel may have pages since then.
+    has_read_holes: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -50,7 +55,13 @@ struct Backing {
 
 impl CryptFile {
     pub(crate) fn new(content: Arc<ContentCipher>, file: File, is_writable: bool, subject: String) -> Self {
-        Self { content, subject, backing: RwLock::new(Backing { file, is_writable, id: Mutex::default() }) }
+        let backing = RwLock::new(Backing { file, is_writable, id: Mutex::default() });
+        Self { content, subject, backing, has_read_holes: Arc::default() }
+    }
+
+    /// Remembers in `mark` that holes were read, for longer than this file is open.
+    pub(crate) fn with_mark_of_holes(self, mark: Arc<AtomicBool>) -> Self {
+        Self { has_read_holes: mark, ..self }
     }
 
     /// Whether it can be written.
@@ -130,6 +141,23 @@ impl CryptFile {
             }
         }
         Ok(done)
+    }
+
+    /// The first offset from `offset` on where there is data, or a hole; none where there is none, and behind the end of
+    /// the file, which counts as a hole. Holes that the file system below does not tell as such are data.
+    ///
+    /// Pages of a mapping that were changed are not known here until the kernel writes them. It has read them before,
+    /// so that nothing of a file is called a hole that can be written and of which holes were read.
+    pub(crate) fn seek(&self, sought: Sought, offset: u64) -> Result<Option<u64>> {
+        let backing = self.shared();
+        let cipher_len = self.state(&backing)?.len();
+        if backing.is_writable && self.has_read_holes.load(Ordering::Acquire) {
+            let len = layout::plain_len(cipher_len);
+            let found = if sought == Sought::Data { offset } else { len };
+            return Ok((offset < len).then_some(found));
+        }
+        holes::next(sought, offset, cipher_len, |sought, at| sys::seek(backing.file.as_fd(), sought, at))
+            .map_err(|error| Error::system(&self.subject, format!("looking for data or holes from {offset} on"), error))
     }
 
     /// Writes all of `data` at a plain offset. A gap between the end of the file and the offset becomes zeroes that
@@ -273,6 +301,9 @@ impl CryptFile {
             let skip = (offset + done as u64 - layout::plain_offset(number)) as usize;
             let held = cipher.len().saturating_sub(sealed_bytes(1) - 1);
             let rest = &mut buffer[done..];
+            if is_hole(cipher) {
+                self.has_read_holes.store(true, Ordering::Release);
+            }
             if skip == 0 && rest.len() >= held {
                 self.open(id, number, cipher, &mut rest[..held])?;
                 done += held;
@@ -609,7 +640,7 @@ fn reserve(file: &File, at: u64, len: u64) -> io::Result<()> {
 }
 
 /// Reads until the buffer is full or the file ends.
-fn read_fully(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+pub(crate) fn read_fully(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut done = 0;
     while done < buffer.len() {
         match file.read_at(&mut buffer[done..], offset + done as u64) {

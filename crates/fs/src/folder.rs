@@ -52,9 +52,14 @@ impl Folder {
         if let Some(iv) = self.iv.get() {
             return Ok(*iv);
         }
-        let bytes = self
-            .read_small(DIR_IV_NAME.as_bytes(), DIR_IV_BYTES)
-            .map_err(|error| damaged(DIR_IV_NAME, format!("the directory's IV cannot be read: {error}")))?;
+        let bytes =
+            self.read_small(DIR_IV_NAME.as_bytes(), DIR_IV_BYTES).map_err(|error| match error.raw_os_error() {
+                // Nothing is wrong with the directory then.
+                Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM) => {
+                    Error::system(DIR_IV_NAME, "reading the directory's IV", error)
+                }
+                _ => damaged(DIR_IV_NAME, format!("the directory's IV cannot be read: {error}")),
+            })?;
         let iv: DirIv = bytes.try_into().map_err(|bytes: Vec<u8>| {
             damaged(DIR_IV_NAME, format!("the directory's IV has {} bytes instead of {DIR_IV_BYTES}", bytes.len()))
         })?;
@@ -88,6 +93,16 @@ impl Folder {
             return format.names.encrypt(&[0; DIR_IV_BYTES], plain, self.is_root).map_err(bad);
         }
         format.names.encrypt(&self.iv(format)?, plain, self.is_root).map_err(bad)
+    }
+
+    /// Whether an entry belongs to the format, and has no plain name.
+    pub(crate) fn is_of_format(&self, format: &Format, entry: &[u8]) -> bool {
+        format.names.kind(entry, self.is_root) == EntryKind::Format
+    }
+
+    /// Whether an entry's name could be an encrypted one, whatever the key.
+    pub(crate) fn may_decrypt(&self, format: &Format, entry: &[u8]) -> bool {
+        format.names.kind(entry, self.is_root) == EntryKind::Hashed || format.names.may_decrypt(entry)
     }
 
     /// The plain name of an entry; none for what belongs to the format.
@@ -136,11 +151,15 @@ impl Folder {
         match self.write_new(&file, whole) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                // Left by a process that ended, or damaged; the entry that it is for may exist.
-                if self.read_small(&file, LONG_BYTES_MAX).ok().as_ref() != Some(whole) {
-                    sys::unlink(self.fd(), &file, false)?;
-                    self.write_new(&file, whole)?;
+                match self.read_small(&file, LONG_BYTES_MAX) {
+                    Ok(held) if held == *whole => return Ok(false),
+                    // It may be whole; without it the entry would have no name.
+                    Err(error) if !matches!(error.raw_os_error(), None | Some(libc::ELOOP)) => return Err(error),
+                    // Left by a process that ended, or damaged; the entry that it is for may exist.
+                    _ => {}
                 }
+                sys::unlink(self.fd(), &file, false)?;
+                self.write_new(&file, whole)?;
                 Ok(false)
             }
             Err(error) => Err(error),

@@ -23,6 +23,7 @@ mod file;
 mod folder;
 mod format;
 mod fuse;
+mod holes;
 mod keys;
 mod load;
 mod names;

@@ -131,6 +131,10 @@ impl Names {
         if self.features.plaintext_names {
             return EntryKind::Named;
         }
+        // A backup of it, or what an interrupted change left: no name encrypts to one with dots.
+        if is_root && entry.strip_prefix(CONFIG_NAME.as_bytes()).is_some_and(|rest| rest.starts_with(b".")) {
+            return EntryKind::Format;
+        }
         if self.features.dir_iv && entry == DIR_IV_NAME.as_bytes() {
             return EntryKind::Format;
         }
@@ -138,6 +142,12 @@ impl Names {
             return if entry.ends_with(LONG_SUFFIX.as_bytes()) { EntryKind::Format } else { EntryKind::Hashed };
         }
         EntryKind::Named
+    }
+
+    /// Whether an entry's name could be an encrypted one, whatever the key: its length and its characters are right.
+    pub(crate) fn may_decrypt(&self, entry: &[u8]) -> bool {
+        let is_whole = |data: Vec<u8>| !data.is_empty() && data.len().is_multiple_of(BLOCK_BYTES);
+        self.base64.decode(entry).is_some_and(is_whole)
     }
 
     /// The plain name for an encrypted one: the entry's, or what is in the file beside a hashed one.

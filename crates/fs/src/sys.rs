@@ -1,10 +1,14 @@
 //! System calls that take a directory's descriptor and one name, and never follow a symbolic link.
 
+use crate::holes::Sought;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
+
+/// Descriptors that are taken not to be limited: as many as Linux lets a process have without being told otherwise.
+const DESCRIPTORS_MAX: u64 = 1 << 20;
 
 /// Times to set: access, modification.
 pub(crate) type Times = [libc::timespec; 2];
@@ -140,6 +144,26 @@ pub(crate) fn sync(fd: BorrowedFd<'_>) -> io::Result<()> {
     check(unsafe { libc::fsync(fd.as_raw_fd()) }).map(drop)
 }
 
+/// Where data begins, or a hole, from an offset on; none behind the last data. Where the file system does not say,
+/// everything is data.
+pub(crate) fn seek(fd: BorrowedFd<'_>, sought: Sought, from: u64) -> io::Result<Option<u64>> {
+    let whence = match sought {
+        Sought::Data => libc::SEEK_DATA,
+        Sought::Hole => libc::SEEK_HOLE,
+    };
+    // SAFETY: takes no memory.
+    let at = unsafe { libc::lseek(fd.as_raw_fd(), from as i64, whence) };
+    if at >= 0 {
+        return Ok(Some(at as u64));
+    }
+    let error = io::Error::last_os_error();
+    match (error.raw_os_error(), sought) {
+        (Some(libc::ENXIO), _) | (Some(libc::EINVAL | libc::EOPNOTSUPP), Sought::Hole) => Ok(None),
+        (Some(libc::EINVAL | libc::EOPNOTSUPP), Sought::Data) => Ok(Some(from)),
+        _ => Err(error),
+    }
+}
+
 /// The state of a file system.
 pub(crate) fn statvfs(fd: BorrowedFd<'_>) -> io::Result<libc::statvfs> {
     let mut state = MaybeUninit::uninit();
@@ -193,13 +217,18 @@ pub(crate) fn entries(fd: BorrowedFd<'_>) -> io::Result<Vec<Entry>> {
     }
 }
 
-/// Lets the process have as many descriptors as it may. That it stays as it was is no failure.
-pub(crate) fn raise_file_limit() {
+/// Lets the process have as many descriptors as it may, and says how many that are. That it stays as it was is no
+/// failure.
+pub(crate) fn raise_file_limit() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: there is room for the limit.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0 {
-        limit.rlim_cur = limit.rlim_max;
-        // SAFETY: the limit is one that was read.
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+        return DESCRIPTORS_MAX;
     }
+    let raised = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
+    // SAFETY: the limit is one that was read.
+    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) } == 0 {
+        limit = raised;
+    }
+    limit.rlim_cur.min(DESCRIPTORS_MAX)
 }

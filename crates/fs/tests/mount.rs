@@ -8,7 +8,7 @@ use bifolio_fs::{MountOptions, Unmounted};
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -417,6 +417,73 @@ fn a_full_disk_is_said_to_the_writer() {
     mounted.unmount().unwrap();
     mounted.wait().unwrap();
     assert!(Command::new("umount").arg(place.theirs()).status().unwrap().success());
+}
+
+/// Opens a name in a directory, which may be deeper than a path can be long.
+fn open_in(folder: &File, entry: &str, flags: i32) -> io::Result<File> {
+    let entry = CString::new(entry).unwrap();
+    // SAFETY: the name ends with a zero byte.
+    let fd = unsafe { libc::openat(folder.as_raw_fd(), entry.as_ptr(), flags | libc::O_CLOEXEC, 0o600) };
+    // SAFETY: the descriptor is new, and nobody else has it.
+    if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(unsafe { File::from_raw_fd(fd) }) }
+}
+
+/// A directory was opened by way of at most 512 others, and the ones above it are not kept open in a large tree: what
+/// is in it then failed with ELOOP.
+#[test]
+fn trees_are_as_deep_as_they_are_made() {
+    const DEPTH: usize = 2500;
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new(Features::DEFAULT);
+    let ours = place.mount();
+    let folder = |parent: &File, name: &str| open_in(parent, name, libc::O_RDONLY | libc::O_DIRECTORY).unwrap();
+    let root = File::open(place.ours()).unwrap();
+    let mut kept = vec![];
+    let mut here = root.try_clone().unwrap();
+    for depth in 0..DEPTH {
+        // SAFETY: the name ends with a zero byte.
+        assert_eq!(unsafe { libc::mkdirat(here.as_raw_fd(), c"d".as_ptr(), 0o700) }, 0, "depth {depth}");
+        here = folder(&here, "d");
+        if [100, 700, 1400, 2400].contains(&depth) {
+            kept.push(here.try_clone().unwrap());
+        }
+    }
+    kept.push(here);
+    for (number, folder) in kept.iter().enumerate() {
+        let name = format!("file-{number}");
+        let file = open_in(folder, &name, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL).unwrap();
+        file.write_all_at(name.as_bytes(), 0).unwrap();
+    }
+    drop((kept, root));
+    drop(ours);
+    let _ours = place.mount();
+    let mut way = vec![File::open(place.ours()).unwrap()];
+    let mut found = 0;
+    for _ in 0..DEPTH {
+        let next = folder(&way[way.len() - 1], "d");
+        if let Ok(file) = open_in(&next, &format!("file-{found}"), libc::O_RDONLY) {
+            assert_eq!(io::read_to_string(file).unwrap(), format!("file-{found}"));
+            found += 1;
+        }
+        // Few descriptors, and the parents of all.
+        way = vec![next];
+    }
+    assert_eq!(found, 5);
+    // Away with it, from below.
+    let mut here = way.remove(0);
+    for depth in (0..DEPTH).rev() {
+        for number in 0..5 {
+            let name = CString::new(format!("file-{number}")).unwrap();
+            // SAFETY: the name ends with a zero byte.
+            unsafe { libc::unlinkat(here.as_raw_fd(), name.as_ptr(), 0) };
+        }
+        here = folder(&here, "..");
+        // SAFETY: the name ends with a zero byte.
+        assert_eq!(unsafe { libc::unlinkat(here.as_raw_fd(), c"d".as_ptr(), libc::AT_REMOVEDIR) }, 0, "depth {depth}");
+    }
+    assert_eq!(fs::read_dir(place.ours()).unwrap().count(), 0);
 }
 
 #[test]

@@ -5,12 +5,14 @@
 //!   serve     the kernel's requests, taken apart and answered
 //!   tree      what they do, by nodes and names
 //!   nodes     the inodes that the kernel knows
+//!   folders   directories that are kept open
 //! ```
 //!
 //! Requests come on several threads. Locks are taken in this order, and none is held for a request's whole time: the
 //! table of nodes, a node, the cache of directories, a file.
 
 mod attr;
+mod folders;
 mod mount;
 mod nodes;
 mod serve;

@@ -87,17 +87,26 @@ pub enum Unmounted {
 /// [`ErrorKind::Mount`] with what FUSE said, [`ErrorKind::BadUse`] for a mount point that cannot be one.
 pub fn mount(dir: &CipherDir, mountpoint: &Path, options: &MountOptions) -> Result<Mounted> {
     let failed = |error: io::Error| {
-        let detail = format!("mounting {} here failed: {error}", dir.path().display());
+        // FUSE's helper ends its sentence as a line.
+        let why = error.to_string();
+        let detail = format!("mounting {} here failed: {}", dir.path().display(), why.trim_end());
         Error::new(ErrorKind::Mount, mountpoint.display(), detail)
     };
     let path = mountpoint.canonicalize().map_err(|error| Error::system(mountpoint.display(), "finding it", error))?;
     check_mountpoint(dir, &path, options)?;
-    let tree = Tree::new(dir).map_err(failed)?;
-    let server = Server::new(tree, Arc::clone(&options.warn), options.is_read_only);
-    sys::raise_file_limit();
+    let descriptors = sys::raise_file_limit();
     // SAFETY: only changes the process's mask.
     unsafe { libc::umask(0) };
-    let session = Session::new(server, &path, &config(dir, options)).map_err(failed)?;
+    let start = |subtype| {
+        let tree = Tree::new(dir, descriptors)?;
+        let server = Server::new(tree, Arc::clone(&options.warn), options.is_read_only);
+        Session::new(server, &path, &config(dir, options, descriptors, subtype))
+    };
+    let session = start(subtype_for_all()).or_else(|error| {
+        // Linux before 5.4 refuses what it does not know.
+        if is_root() { start(subtype_for_helper()) } else { Err(error) }
+    });
+    let session = session.map_err(failed)?;
     let sessions = std::thread::Builder::new().name("bifolio-fuse".to_owned()).spawn(move || session.run());
     let sessions = sessions.map_err(failed)?;
     raise_read_ahead(&path);
@@ -165,13 +174,41 @@ fn check_mountpoint(dir: &CipherDir, path: &Path, options: &MountOptions) -> Res
     Ok(())
 }
 
-fn config(dir: &CipherDir, options: &MountOptions) -> Config {
-    let source = options.source.clone().unwrap_or_else(|| dir.path().display().to_string());
+/// The type of the file system is `fuse.` and this.
+const SUBTYPE: &str = "bifolio-crypt";
+
+/// As the kernel and FUSE's helper take it. Of the library's own option it tells the helper only, so that a mount by root
+/// would be of the type `fuse`.
+fn subtype_for_all() -> MountOption {
+    MountOption::CUSTOM(format!("subtype={SUBTYPE}"))
+}
+
+fn subtype_for_helper() -> MountOption {
+    MountOption::Subtype(SUBTYPE.to_owned())
+}
+
+pub(super) fn is_root() -> bool {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// What `mount` shows as the source. The helper takes its options from one list, in which commas are escaped.
+fn source(dir: &CipherDir, options: &MountOptions, is_by_helper: bool) -> String {
+    let source = options.source.clone().unwrap_or_else(|| {
+        // Whoever looks at it has another current directory.
+        let path = std::path::absolute(dir.path()).unwrap_or_else(|_| dir.path().to_owned());
+        path.display().to_string()
+    });
+    if is_by_helper { source.replace('\\', "\\\\").replace(',', "\\,") } else { source }
+}
+
+fn config(dir: &CipherDir, options: &MountOptions, descriptors: u64, subtype: MountOption) -> Config {
+    let source = source(dir, options, !is_root());
     let choose = |allowed, yes, no| if allowed { yes } else { no };
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(source),
-        MountOption::Subtype("bifolio-crypt".to_owned()),
+        subtype,
         // The kernel checks permissions, by the modes and owners that files have below.
         MountOption::DefaultPermissions,
         choose(options.is_read_only, MountOption::RO, MountOption::RW),
@@ -181,8 +218,9 @@ fn config(dir: &CipherDir, options: &MountOptions) -> Config {
     ];
     config.acl = if options.allows_other { SessionACL::All } else { SessionACL::Owner };
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    // One that waits for the disk leaves a processor idle.
-    config.n_threads = Some((processors + 1).clamp(3, 16));
+    // One that waits for the disk leaves a processor idle; each has a descriptor.
+    let most = (descriptors / 8).clamp(3, 16) as usize;
+    config.n_threads = Some((processors + 1).clamp(3, most));
     config.clone_fd = true;
     config
 }

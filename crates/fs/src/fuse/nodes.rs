@@ -8,11 +8,12 @@
 //! number can be used again for a new file while the kernel has not yet forgotten the old one; then the generation
 //! tells them apart, and lookups are counted on, since the kernel will forget both by the same id.
 
+use super::folders::FolderId;
 use crate::file::CryptFile;
 use crate::fuse::{Outcome, lock};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The root's id, by the kernel's convention.
 pub(super) const ROOT: u64 = 1;
@@ -51,7 +52,22 @@ pub(super) struct Node {
     pub(super) key: Key,
     pub(super) generation: u64,
     pub(super) is_dir: bool,
+    /// Whether holes of the file were read: the kernel may have their pages for as long as it knows the node.
+    pub(super) has_read_holes: Arc<AtomicBool>,
     state: Mutex<State>,
+}
+
+/// Parents are let go one after the other: a tree can be deeper than a thread's stack has room for.
+impl Drop for Node {
+    fn drop(&mut self) {
+        let mut places = self.take_places();
+        while let Some(place) = places.pop() {
+            // The last one to hold it, so that it is dropped here, without any place.
+            if let Some(mut parent) = Arc::into_inner(place.parent) {
+                places.append(&mut parent.take_places());
+            }
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -66,6 +82,15 @@ struct State {
 impl Node {
     pub(super) fn is_root(&self) -> bool {
         self.id == ROOT
+    }
+
+    /// What tells it from others among directories that are open.
+    pub(super) fn id_of_folder(&self) -> FolderId {
+        (self.id, self.generation)
+    }
+
+    fn take_places(&mut self) -> Vec<Place> {
+        std::mem::take(&mut self.state.get_mut().unwrap_or_else(PoisonError::into_inner).places)
     }
 
     pub(super) fn places(&self) -> Vec<Place> {
@@ -112,7 +137,14 @@ struct Known {
 
 impl Nodes {
     pub(super) fn new(root: Key) -> Self {
-        let root = Arc::new(Node { id: ROOT, key: root, generation: 0, is_dir: true, state: Mutex::default() });
+        let root = Arc::new(Node {
+            id: ROOT,
+            key: root,
+            generation: 0,
+            is_dir: true,
+            has_read_holes: Arc::default(),
+            state: Mutex::default(),
+        });
         Self { root, table: Mutex::default(), generations: AtomicU64::new(1) }
     }
 
@@ -161,7 +193,8 @@ impl Nodes {
         };
         let generation = self.generations.fetch_add(1, Ordering::Relaxed);
         let state = State { places: vec![place], ..State::default() };
-        let node = Arc::new(Node { id, key, generation, is_dir, state: Mutex::new(state) });
+        let has_read_holes = Arc::default();
+        let node = Arc::new(Node { id, key, generation, is_dir, has_read_holes, state: Mutex::new(state) });
         let known = Known { node: Arc::clone(&node), lookups: lookups + 1 };
         let old = table.by_id.insert(id, known);
         table.by_key.insert(key, id);
@@ -277,6 +310,21 @@ mod tests {
         assert!(Arc::ptr_eq(&nodes.get(60).unwrap(), &new));
         nodes.forget(60, 1);
         assert!(nodes.get(60).is_none());
+    }
+
+    /// A chain of parents was dropped by recursion, which ended the process in a deep tree.
+    #[test]
+    fn a_deep_tree_is_dropped_on_a_small_stack() {
+        let (nodes, mut parent) = nodes();
+        for depth in 0..200_000 {
+            let node = nodes.enter(key(100 + depth), at(&parent, "d"), true, true);
+            parent = node;
+        }
+        for depth in 0..200_000 {
+            nodes.forget(100 + depth, 1);
+        }
+        let dropping = std::thread::Builder::new().stack_size(64 << 10).spawn(move || drop(parent));
+        dropping.unwrap().join().unwrap();
     }
 
     #[test]

@@ -7,11 +7,12 @@ use super::tree::{Caller, Change, Entered, Tree};
 use super::{Failure, Outcome, lock};
 use crate::file::CryptFile;
 use crate::folder::Listed;
+use crate::holes::Sought;
 use fuser::{
     BsdFileFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
     LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+    TimeOrNow, WriteFlags,
 };
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -421,6 +422,23 @@ impl Filesystem for Server {
 
     fn fsyncdir(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         self.answer(self.tree.node(ino.0).and_then(|node| self.tree.sync_folder(&node)), reply);
+    }
+
+    fn lseek(&self, _: &Request, _: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        let seek = || {
+            let sought = match whence {
+                libc::SEEK_DATA => Sought::Data,
+                libc::SEEK_HOLE => Sought::Hole,
+                _ => return Err(Failure::Number(libc::EINVAL)),
+            };
+            let none = Failure::Number(libc::ENXIO);
+            let Ok(from) = u64::try_from(offset) else { return Err(none) };
+            self.file(fh)?.seek(sought, from)?.ok_or(none)
+        };
+        match seek() {
+            Ok(at) => reply.offset(at as i64),
+            Err(failure) => reply.error(self.errno(failure)),
+        }
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {

@@ -1,8 +1,9 @@
 //! What requests do, by nodes and plain names.
 
 use super::attr::attr;
+use super::folders::Folders;
 use super::nodes::{Key, Node, Nodes, Place};
-use super::{Failure, Outcome, lock};
+use super::{Failure, Outcome};
 use crate::dir::CipherDir;
 use crate::file::CryptFile;
 use crate::folder::{Folder, Listed};
@@ -10,15 +11,10 @@ use crate::format::Format;
 use crate::names::CipherName;
 use crate::{content::layout, sys};
 use fuser::FileAttr;
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex};
-
-/// Directories that are opened on the way to one: what a thread's stack has room for.
-const DEPTH_MAX: usize = 512;
-/// Directories that are kept open at most. When there are more, all are opened anew as they are needed.
-const FOLDERS_MAX: usize = 1000;
+use std::sync::Arc;
 
 /// Who asks; what is made becomes theirs where the process may give it away.
 #[derive(Debug, Clone, Copy)]
@@ -43,22 +39,37 @@ pub(super) struct Entered {
     pub(super) attr: FileAttr,
 }
 
+/// A directory that is to be opened.
+struct Step {
+    node: Arc<Node>,
+    places: Vec<Place>,
+}
+
+impl Step {
+    fn new(node: &Arc<Node>) -> Self {
+        let mut places = node.places();
+        // The first one is tried first.
+        places.reverse();
+        Self { node: Arc::clone(node), places }
+    }
+}
+
 pub(super) struct Tree {
     format: Arc<Format>,
     root: Arc<Folder>,
     nodes: Nodes,
-    folders: Mutex<HashMap<(u64, u64), Arc<Folder>>>,
+    folders: Folders,
     is_privileged: bool,
 }
 
 impl Tree {
-    pub(super) fn new(dir: &CipherDir) -> std::io::Result<Self> {
+    /// `descriptors` is how many the process may have.
+    pub(super) fn new(dir: &CipherDir, descriptors: u64) -> std::io::Result<Self> {
         let root = Arc::clone(dir.root());
         let key = Key::of(&sys::stat_of(root.fd())?);
-        // SAFETY: takes nothing and cannot fail.
-        let is_privileged = unsafe { libc::geteuid() } == 0;
+        let is_privileged = super::mount::is_root();
         let format = Arc::clone(dir.format());
-        Ok(Self { format, root, nodes: Nodes::new(key), folders: Mutex::default(), is_privileged })
+        Ok(Self { format, root, nodes: Nodes::new(key), folders: Folders::new(descriptors), is_privileged })
     }
 
     pub(super) fn node(&self, id: u64) -> Outcome<Arc<Node>> {
@@ -134,7 +145,7 @@ impl Tree {
             }
             let flags = if is_writable { libc::O_RDWR } else { libc::O_RDONLY };
             let fd = self.open_at(node, &places, flags)?;
-            Ok(Arc::new(self.file(fd, is_writable, &places[0].entry)))
+            Ok(Arc::new(self.file(node, fd, is_writable, &places[0].entry)))
         })
     }
 
@@ -148,12 +159,12 @@ impl Tree {
         let folder = self.folder(parent)?;
         let name = self.name(&folder, name)?;
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
-        let fd = with_whole(&folder, &name, || sys::open(folder.fd(), &name.entry, flags, mode & 0o7777))?;
+        let fd = self.with_whole(&folder, &name, || sys::open(folder.fd(), &name.entry, flags, mode & 0o7777))?;
         if let Some((owner, group)) = self.new_owner(&folder, caller)? {
             sys::chown(fd.as_fd(), Some(owner), group)?;
         }
         let entered = self.enter(parent, &folder, &name.entry, true)?;
-        let file = entered.node.open(|_, _| Ok(Arc::new(self.file(fd, true, &name.entry))))?;
+        let file = entered.node.open(|_, _| Ok(Arc::new(self.file(&entered.node, fd, true, &name.entry))))?;
         Ok((entered, file))
     }
 
@@ -162,9 +173,14 @@ impl Tree {
         let name = self.name(&folder, name)?;
         let mode = mode & 0o7777;
         // The IV has to be written into it.
-        with_whole(&folder, &name, || sys::mkdir(folder.fd(), &name.entry, mode | 0o700))?;
-        let child = folder.child(&name.entry)?;
-        child.create_iv(&self.format).inspect_err(|_| {
+        self.with_whole(&folder, &name, || sys::mkdir(folder.fd(), &name.entry, mode | 0o700))?;
+        let child = self.with_room(|| {
+            let child = folder.child(&name.entry)?;
+            child.create_iv(&self.format)?;
+            Ok(child)
+        });
+        // Without its IV it would be a damaged one.
+        let child = child.inspect_err(|_| {
             let _ = sys::unlink(folder.fd(), &name.entry, true);
             folder.remove_whole(&name);
         })?;
@@ -212,7 +228,7 @@ impl Tree {
         let (from, entry, _) = self.find(node)?;
         let folder = self.folder(parent)?;
         let name = self.name(&folder, name)?;
-        with_whole(&folder, &name, || sys::link((from.fd(), &entry), (folder.fd(), &name.entry)))?;
+        self.with_whole(&folder, &name, || sys::link((from.fd(), &entry), (folder.fd(), &name.entry)))?;
         self.enter(parent, &folder, &name.entry, false)
     }
 
@@ -230,7 +246,7 @@ impl Tree {
         let folder = self.folder(parent)?;
         let name = self.name(&folder, name)?;
         let state = sys::stat(folder.fd(), &name.entry)?;
-        folder.remove_dir(&self.format, &name.entry)?;
+        self.with_room(|| Ok(folder.remove_dir(&self.format, &name.entry)?))?;
         folder.remove_whole(&name);
         self.nodes.remove(Key::of(&state), parent, &name.entry, true);
         Ok(())
@@ -260,7 +276,7 @@ impl Tree {
             sys::rename(from, to, flags)
         };
         let is_dir = |state: &libc::stat| state.st_mode & libc::S_IFMT == libc::S_IFDIR;
-        with_whole(&new_folder, &new_name, || match rename() {
+        self.with_whole(&new_folder, &new_name, || match rename() {
             Err(error)
                 if flags == 0
                     && matches!(error.raw_os_error(), Some(libc::ENOTEMPTY | libc::EEXIST))
@@ -291,12 +307,13 @@ impl Tree {
     }
 
     pub(super) fn list(&self, node: &Arc<Node>, warn: &dyn Fn(&str)) -> Outcome<Vec<Listed>> {
-        Ok(self.folder(node)?.list(&self.format, warn)?)
+        let folder = self.folder(node)?;
+        self.with_room(|| Ok(folder.list(&self.format, warn)?))
     }
 
     pub(super) fn sync_folder(&self, node: &Arc<Node>) -> Outcome<()> {
         let folder = self.folder(node)?;
-        let fd = sys::open(folder.fd(), b".", libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
+        let fd = self.with_room(|| Ok(sys::open(folder.fd(), b".", libc::O_RDONLY | libc::O_DIRECTORY, 0)?))?;
         Ok(sys::sync(fd.as_fd())?)
     }
 
@@ -304,39 +321,73 @@ impl Tree {
         Ok(sys::statvfs(self.root.fd())?)
     }
 
-    /// A directory's node, opened.
+    /// A directory's node, opened. What is not open yet on the way to it is opened from above, in steps: trees are as
+    /// deep as people make them.
     fn folder(&self, node: &Arc<Node>) -> Outcome<Arc<Folder>> {
-        self.folder_below(node, DEPTH_MAX)
-    }
-
-    /// The same, by way of so many directories at most: somebody may have moved two of them into each other below the
-    /// mount.
-    fn folder_below(&self, node: &Arc<Node>, depth: usize) -> Outcome<Arc<Folder>> {
-        if node.is_root() {
-            return Ok(Arc::clone(&self.root));
+        if let Some(folder) = self.opened(node) {
+            return Ok(folder);
         }
-        let id = (node.id, node.generation);
-        if let Some(folder) = lock(&self.folders).get(&id) {
-            return Ok(Arc::clone(folder));
-        }
-        let depth = depth.checked_sub(1).ok_or(Failure::Number(libc::ELOOP))?;
-        for place in node.places() {
-            let Ok(folder) = self.folder_below(&place.parent, depth)?.child(&place.entry) else { continue };
-            if Key::of(&sys::stat_of(folder.fd())?) == node.key {
-                let folder = Arc::new(folder);
-                let mut folders = lock(&self.folders);
-                if folders.len() >= FOLDERS_MAX {
-                    folders.clear();
+        // From the node up, each with the names by which it is still to be looked for.
+        let mut way = vec![Step::new(node)];
+        // What is on the way, and what was not found: somebody may have moved two directories into each other below.
+        let mut passed = HashSet::from([node.id_of_folder()]);
+        // The directory that the last step looks in.
+        let mut above = None;
+        while let Some(step) = way.last_mut() {
+            let Some(place) = step.places.last() else {
+                // Not found by any name; what is below it may have others.
+                way.pop();
+                way.last_mut().map(|below| below.places.pop());
+                continue;
+            };
+            let parent = &place.parent;
+            let Some(folder) = above.take().or_else(|| self.opened(parent)) else {
+                if passed.insert(parent.id_of_folder()) {
+                    let next = Step::new(parent);
+                    way.push(next);
+                } else {
+                    step.places.pop();
                 }
-                folders.insert(id, Arc::clone(&folder));
-                return Ok(folder);
+                continue;
+            };
+            match self.child_of(&folder, place, &step.node)? {
+                None => {
+                    step.places.pop();
+                }
+                Some(found) => {
+                    let id = step.node.id_of_folder();
+                    self.folders.keep(id, Arc::clone(&found));
+                    passed.remove(&id);
+                    way.pop();
+                    if way.is_empty() {
+                        return Ok(found);
+                    }
+                    above = Some(found);
+                }
             }
         }
         Err(Failure::Number(libc::ESTALE))
     }
 
+    /// A directory's node, if it is open.
+    fn opened(&self, node: &Node) -> Option<Arc<Folder>> {
+        if node.is_root() { Some(Arc::clone(&self.root)) } else { self.folders.get(node.id_of_folder()) }
+    }
+
+    /// The directory at a place, if it is there and is the node's.
+    fn child_of(&self, folder: &Folder, place: &Place, node: &Node) -> Outcome<Option<Arc<Folder>>> {
+        let opened = self.with_room(|| Ok(folder.child(&place.entry)?));
+        let child = match opened {
+            Err(Failure::Number(libc::EMFILE | libc::ENFILE | libc::ENOMEM)) => return opened.map(|_| None),
+            Err(_) => return Ok(None),
+            Ok(child) => child,
+        };
+        let is_it = Key::of(&sys::stat_of(child.fd())?) == node.key;
+        Ok(is_it.then(|| Arc::new(child)))
+    }
+
     fn name(&self, folder: &Folder, plain: &[u8]) -> Outcome<CipherName> {
-        Ok(folder.cipher_name(&self.format, plain)?)
+        self.with_room(|| Ok(folder.cipher_name(&self.format, plain)?))
     }
 
     /// Where a file is now, and its state.
@@ -358,10 +409,10 @@ impl Tree {
         for place in places {
             let folder = self.folder(&place.parent)?;
             // What was put in its place may be a FIFO.
-            match sys::open(folder.fd(), &place.entry, flags | libc::O_NONBLOCK, 0) {
+            match self.with_room(|| Ok(sys::open(folder.fd(), &place.entry, flags | libc::O_NONBLOCK, 0)?)) {
                 Ok(fd) if Key::of(&sys::stat_of(fd.as_fd())?) == node.key => return Ok(fd),
                 Ok(_) => {}
-                Err(error) => failure = error.into(),
+                Err(error) => failure = error,
             }
         }
         Err(failure)
@@ -387,11 +438,11 @@ impl Tree {
         parent: &Arc<Node>,
         name: &[u8],
         caller: Caller,
-        make: impl FnOnce(&Folder, &[u8]) -> std::io::Result<()>,
+        make: impl Fn(&Folder, &[u8]) -> std::io::Result<()>,
     ) -> Outcome<Entered> {
         let folder = self.folder(parent)?;
         let name = self.name(&folder, name)?;
-        with_whole(&folder, &name, || make(&folder, &name.entry))?;
+        self.with_whole(&folder, &name, || make(&folder, &name.entry))?;
         if let Some((owner, group)) = self.new_owner(&folder, caller)? {
             sys::chown_entry(folder.fd(), &name.entry, owner, group)?;
         }
@@ -430,18 +481,28 @@ impl Tree {
         Ok(Some((caller.user, (!is_inherited).then_some(caller.group))))
     }
 
-    fn file(&self, fd: OwnedFd, is_writable: bool, entry: &[u8]) -> CryptFile {
+    fn file(&self, node: &Node, fd: OwnedFd, is_writable: bool, entry: &[u8]) -> CryptFile {
         let subject = String::from_utf8_lossy(entry).into_owned();
         CryptFile::new(Arc::clone(&self.format.content), File::from(fd), is_writable, subject)
+            .with_mark_of_holes(Arc::clone(&node.has_read_holes))
     }
-}
 
-/// Makes an entry. The file with the whole of its name comes first, and goes if the entry did not come.
-fn with_whole<T>(folder: &Folder, name: &CipherName, make: impl FnOnce() -> std::io::Result<T>) -> Outcome<T> {
-    let is_new = folder.write_whole(name)?;
-    Ok(make().inspect_err(|_| {
-        if is_new {
-            folder.remove_whole(name);
+    /// Makes an entry. The file with the whole of its name comes first, and goes if the entry did not come.
+    fn with_whole<T>(&self, folder: &Folder, name: &CipherName, make: impl Fn() -> std::io::Result<T>) -> Outcome<T> {
+        let is_new = self.with_room(|| Ok(folder.write_whole(name)?))?;
+        self.with_room(|| Ok(make()?)).inspect_err(|_| {
+            if is_new {
+                folder.remove_whole(name);
+            }
+        })
+    }
+
+    /// Does what opens something, again without the directories that are kept open where descriptors ran out. `work`
+    /// leaves nothing behind when it finds none.
+    fn with_room<T>(&self, work: impl Fn() -> Outcome<T>) -> Outcome<T> {
+        match work() {
+            Err(Failure::Number(libc::EMFILE | libc::ENFILE)) if self.folders.close() => work(),
+            outcome => outcome,
         }
-    })?)
+    }
 }
