@@ -23,6 +23,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
 /// Nothing about the file changes while it is mounted.
 const TTL: Duration = Duration::from_secs(3600);
+/// The type of the file system is `fuse.` and this.
+const SUBTYPE: &str = "bifolio";
 const FOLDER: INodeNo = INodeNo::ROOT;
 const FILE: INodeNo = INodeNo(2);
 
@@ -51,17 +53,23 @@ pub fn mount(device: Arc<dyn BlockDevice>, name: &OsStr, at: &Path) -> Result<Mo
         return Err(Error::new(ErrorKind::Exists, at.display(), detail));
     }
     let threads = std::thread::available_parallelism().map_or(2, |count| count.get().clamp(2, 8));
-    let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::FSName(device.name().replace(',', "_")),
-        MountOption::Subtype("bifolio".to_owned()),
-        MountOption::DefaultPermissions,
-        if device.is_read_only() { MountOption::RO } else { MountOption::RW },
-    ];
-    config.n_threads = Some(threads);
-    config.clone_fd = true;
-    let volume = Volume::new(device.clone(), name.to_owned());
-    let session = Session::new(volume, &at, &config).map_err(|error| about("mounting a volume there", error))?;
+    let start = |subtype| {
+        let mut config = Config::default();
+        config.mount_options = vec![
+            MountOption::FSName(source(&*device)),
+            subtype,
+            MountOption::DefaultPermissions,
+            if device.is_read_only() { MountOption::RO } else { MountOption::RW },
+        ];
+        config.n_threads = Some(threads);
+        config.clone_fd = true;
+        Session::new(Volume::new(device.clone(), name.to_owned()), &at, &config)
+    };
+    // As the kernel and FUSE's helper take it. Of the library's own option it tells the helper only, so that a mount by
+    // root would be of the type `fuse`; Linux before 5.4 refuses what it does not know.
+    let session = start(MountOption::CUSTOM(format!("subtype={SUBTYPE}")))
+        .or_else(|_| start(MountOption::Subtype(SUBTYPE.to_owned())))
+        .map_err(|error| about("mounting a volume there", error))?;
     let thread = std::thread::Builder::new().name("bifolio-fuse".to_owned()).spawn(move || session.run());
     let thread = thread.map_err(|error| about("starting a thread for the mount", error))?;
     Ok(Mounted { at, device, thread })
@@ -116,6 +124,14 @@ impl Mounted {
         ended.map_err(|error| Error::system(self.at.display(), "serving the mounted volume", error))?;
         flushed
     }
+}
+
+/// What `mount` shows as the source: whoever looks at it has another current directory. FUSE's helper takes its options
+/// from one list, which commas separate.
+fn source(device: &dyn BlockDevice) -> String {
+    let name = device.name();
+    let path = std::path::absolute(&name).ok().filter(|path| path.exists());
+    path.map_or(name, |path| path.display().to_string()).replace(',', "_")
 }
 
 fn detached_by_program(at: &Path) -> bool {
