@@ -19,14 +19,18 @@ pub fn key(file: Option<&Path>, question: &str) -> Result<Zeroizing<Vec<u8>>, Fa
     }
 }
 
-/// The first line of a file, without its end, as `gocryptfs -passfile` takes it.
+/// The first line of a file, without its end, as `gocryptfs -passfile` takes it; of standard input the next line.
 pub fn first_line(file: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let bytes = read(file, true)?;
+    if bytes.is_empty() && file == Path::new("-") {
+        return Err(Failure::failed("standard input ended where a line with a secret was expected"));
+    }
     let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
     Ok(Zeroizing::new(line.to_vec()))
 }
 
-/// Asks for a passphrase, which is not shown. Standard input that is no terminal is read to the end of its first line.
+/// Asks for a passphrase, which is not shown. Of standard input that is no terminal the next line is read, so that the
+/// lines of one pipe answer one question each.
 pub fn ask(question: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
     if !std::io::stdin().is_terminal() {
         return first_line(Path::new("-"));
@@ -54,6 +58,10 @@ fn read(file: &Path, only_a_line: bool) -> Result<Zeroizing<Vec<u8>>, Failure> {
     } else {
         File::open(file).map_err(failed)?
     };
+    // What is behind the line in a pipe is for who reads next, and a pipe takes nothing back. So what cannot be read
+    // again from its beginning is read byte by byte, and nothing more of it than the line is ever here.
+    let is_shared = file == Path::new("-") || !source.metadata().map_err(failed)?.is_file();
+    let at_once = if only_a_line && is_shared { 1 } else { usize::MAX };
     // Grown by hand: a vector that grows leaves copies behind.
     let mut bytes = Zeroizing::new(vec![0; 4096]);
     let mut len = 0;
@@ -63,7 +71,8 @@ fn read(file: &Path, only_a_line: bool) -> Result<Zeroizing<Vec<u8>>, Failure> {
             larger[..len].copy_from_slice(&bytes);
             bytes = larger;
         }
-        match source.read(&mut bytes[len..]) {
+        let end = len.saturating_add(at_once).min(bytes.len());
+        match source.read(&mut bytes[len..end]) {
             Ok(0) => break,
             Ok(read) => {
                 len += read;

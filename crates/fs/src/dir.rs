@@ -6,11 +6,12 @@ use crate::file::CryptFile;
 use crate::folder::Folder;
 use crate::format::Format;
 use crate::keys::{self, KEY_BYTES, MasterKey, Unwrap};
+use crate::replace::{self, Replacement};
 use crate::sys;
+use crate::verdict::{self, Verdict};
 use bifolio_compute::cpu::ScryptCost;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
@@ -23,8 +24,12 @@ use zeroize::Zeroizing;
 pub enum Key<'a> {
     /// The passphrase that its configuration was made with.
     Passphrase(&'a [u8]),
-    /// Its master key; the configuration's own, wrapped one is not looked at.
+    /// Its master key; the configuration's own, wrapped one is not looked at. Without a configuration the directory is
+    /// taken to be of the variant that `gocryptfs -init` makes.
     Master(MasterKey),
+    /// Its master key, and the variant that the directory is of if its configuration is lost. One that is there and
+    /// says otherwise about names is an error: names would be shown, and written, that it hides.
+    MasterOf(MasterKey, Features),
 }
 
 /// How a directory is made.
@@ -81,47 +86,49 @@ impl CipherDir {
         let master = keys::new_master();
         let config = keys::wrap(&master, passphrase, cost, options.features).map_err(|error| bad(error.to_string()))?;
         // What cannot be read again is not written.
-        Config::parse(config.to_text().as_bytes()).map_err(bad)?;
+        let text = config.to_text();
+        Config::parse(text.as_bytes()).map_err(bad)?;
         let format = Format::new(&master, options.features);
         let written = root.create_iv(&format);
         written.map_err(|error| Error::writing(path.display(), "writing the directory's IV", error))?;
-        write_config(path, &root, &config)?;
+        Replacement::new(path, &root, text.as_bytes()).run(false)?;
         Ok(master)
     }
 
-    /// Opens a directory. With its master key it needs no configuration: without one, what `gocryptfs -init` chooses is
-    /// taken to be the case, see [`open_as`](Self::open_as).
+    /// Opens a directory. A master key is tried on what is in it; without a configuration see [`Key`].
     ///
     /// # Errors
-    /// [`ErrorKind::NotACipherDir`] without a configuration, [`ErrorKind::WrongKey`] for another passphrase,
-    /// [`ErrorKind::Unsupported`] and [`ErrorKind::Damaged`] for what the configuration says.
+    /// [`ErrorKind::NotACipherDir`] without a configuration, [`ErrorKind::WrongKey`] for another passphrase and for a
+    /// master key that nothing opens with, [`ErrorKind::Unsupported`] and [`ErrorKind::Damaged`] for what the
+    /// configuration says, and [`ErrorKind::BadUse`] if it contradicts [`Key::MasterOf`].
     pub fn open(path: &Path, key: &Key<'_>) -> Result<Self> {
-        let root = open_root(path)?;
-        let config = read_config(path, &root);
-        match key {
-            Key::Passphrase(passphrase) => {
-                let config = config?;
-                Ok(Self::new(path, root, &unwrap(path, &config, passphrase)?, config.features))
-            }
-            Key::Master(master) => Self::open_as(path, master, features_or_default(config)?),
-        }
-    }
-
-    /// Opens a directory by its master key, as of a variant of the format; the configuration is not looked at.
-    ///
-    /// # Errors
-    /// [`ErrorKind::WrongKey`] if there are names in its root and none of them decrypts, and errors from the system.
-    pub fn open_as(path: &Path, master: &MasterKey, features: Features) -> Result<Self> {
-        let root = open_root(path)?;
-        let this = Self::new(path, root, master, features);
-        // Nothing else tells a wrong key: what is damaged and what was never meant look alike.
-        let damaged = std::cell::Cell::new(0);
-        let listed = this.root.list(&this.format, &|_| damaged.set(damaged.get() + 1))?;
-        if listed.is_empty() && damaged.get() > 0 {
-            let detail = "no name in it decrypts: the master key is another directory's";
-            return Err(Error::new(ErrorKind::WrongKey, path.display(), detail));
+        let this = Self::open_untried(path, key)?;
+        if !matches!(key, Key::Passphrase(_)) {
+            this.check_master()?;
         }
         Ok(this)
+    }
+
+    /// The same, where a master key is known to be the right one: it is not tried on what is in the directory, all of
+    /// which may be damaged.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_untried(path: &Path, key: &Key<'_>) -> Result<Self> {
+        let root = open_root(path)?;
+        let Unlocked { master, features, .. } = unlock(path, &root, key)?;
+        Ok(Self::new(path, root, &master, features))
+    }
+
+    /// Tries the master key on what is in the directory.
+    fn check_master(&self) -> Result<Verdict> {
+        match verdict::verdict(&self.root, &self.format)? {
+            Verdict::Wrong => {
+                let detail = "its names and contents do not decrypt: the master key is another directory's";
+                Err(Error::new(ErrorKind::WrongKey, self.path.display(), detail))
+            }
+            verdict => Ok(verdict),
+        }
     }
 
     fn new(path: &Path, root: Folder, master: &MasterKey, features: Features) -> Self {
@@ -139,30 +146,38 @@ impl CipherDir {
     }
 
     /// Wraps the master key by another passphrase, with a new salt and the same cost. Files stay as they are. With the
-    /// master key this also makes a configuration that was lost, with the features and the cost of `gocryptfs -init`.
+    /// master key this also makes a configuration that was lost, with the cost of `gocryptfs -init`. Nothing is written
+    /// before [`PassphraseChange::commit`].
     ///
     /// # Errors
-    /// As [`open`](Self::open), and errors from the system. The old configuration stays until the new one is whole.
-    pub fn change_passphrase(path: &Path, key: &Key<'_>, passphrase: &[u8]) -> Result<()> {
+    /// As [`open`](Self::open), [`ErrorKind::Exists`] for a backup of another configuration, and errors from the system.
+    pub fn prepare_change(path: &Path, key: &Key<'_>, passphrase: &[u8]) -> Result<PassphraseChange> {
         if passphrase.is_empty() {
             return Err(Error::new(ErrorKind::BadUse, path.display(), "an empty passphrase protects nothing"));
         }
         let root = open_root(path)?;
-        let config = read_config(path, &root);
-        let (master, cost, features) = match (key, config) {
-            (Key::Passphrase(old), config) => {
-                let config = config?;
-                (unwrap(path, &config, old)?, config.cost, config.features)
-            }
-            (Key::Master(master), Ok(config)) => (master.clone(), config.cost, config.features),
-            (Key::Master(master), missing) => {
-                let features = features_or_default(missing)?;
-                (master.clone(), ScryptCost { n: 1 << InitOptions::default().scrypt_log_n, r: 8, p: 1 }, features)
-            }
-        };
-        let config = keys::wrap(&master, passphrase, cost, features)
-            .map_err(|error| Error::new(ErrorKind::BadUse, path.display(), error.to_string()))?;
-        write_config(path, &root, &config)
+        replace::check_backup(path, &root)?;
+        let Unlocked { master, features, cost } = unlock(path, &root, key)?;
+        let this = Self::new(path, root, &master, features);
+        let verdict = if let Key::Passphrase(_) = key { Verdict::Right } else { this.check_master()? };
+        let cost = cost.unwrap_or(ScryptCost { n: 1 << InitOptions::default().scrypt_log_n, r: 8, p: 1 });
+        let bad = |detail: String| Error::new(ErrorKind::BadUse, path.display(), detail);
+        let config = keys::wrap(&master, passphrase, cost, features).map_err(|error| bad(error.to_string()))?;
+        // What does not open is not written.
+        let text = config.to_text();
+        let again = Config::parse(text.as_bytes()).map_err(bad)?;
+        if *unwrap(path, &again, passphrase)? != *master {
+            return Err(bad("the new configuration holds another master key; nothing was changed".to_owned()));
+        }
+        Ok(PassphraseChange { dir: this, text, keeps_backup: verdict == Verdict::Unknown })
+    }
+
+    /// [Prepares](Self::prepare_change) a change of the passphrase and [commits](PassphraseChange::commit) it.
+    ///
+    /// # Errors
+    /// Those of the two.
+    pub fn change_passphrase(path: &Path, key: &Key<'_>, passphrase: &[u8]) -> Result<Option<PathBuf>> {
+        Self::prepare_change(path, key, passphrase)?.commit()
     }
 
     /// What a directory's configuration says; this needs no key.
@@ -337,6 +352,29 @@ impl CipherDir {
     }
 }
 
+/// A changed configuration, which is not written yet.
+#[derive(Debug)]
+#[must_use = "nothing is changed before it is committed"]
+pub struct PassphraseChange {
+    dir: CipherDir,
+    text: String,
+    keeps_backup: bool,
+}
+
+impl PassphraseChange {
+    /// Replaces the configuration. It is whole at every moment, and the old one stays beside it, as
+    /// `gocryptfs.conf.bak`, until the new one was read again.
+    ///
+    /// Returns where the old one stays for good: if a master key was given and nothing in the directory could tell
+    /// whether it is the right one.
+    ///
+    /// # Errors
+    /// From the system; the old configuration is in its place then.
+    pub fn commit(self) -> Result<Option<PathBuf>> {
+        Replacement::new(&self.dir.path, &self.dir.root, self.text.as_bytes()).run(self.keeps_backup)
+    }
+}
+
 struct Found {
     folder: Arc<Folder>,
     path: PathBuf,
@@ -375,12 +413,13 @@ fn read_config(path: &Path, root: &Folder) -> Result<Config> {
     let file = path.join(CONFIG_NAME);
     let text = root.read_small(CONFIG_NAME.as_bytes(), CONFIG_BYTES_MAX as usize).map_err(|error| {
         if error.kind() == std::io::ErrorKind::NotFound {
-            let reverse = if path.join(".gocryptfs.reverse.conf").exists() {
-                "it is for gocryptfs's reverse mode, which is not implemented"
-            } else {
-                "there is no gocryptfs.conf; is this the encrypted directory?"
-            };
-            return Error::new(ErrorKind::NotACipherDir, path.display(), reverse);
+            if path.join(".gocryptfs.reverse.conf").exists() {
+                // Its files are plain ones, which a master key must not make an encrypted directory of.
+                let detail = "it is for gocryptfs's reverse mode, which is not implemented";
+                return Error::new(ErrorKind::Unsupported, path.display(), detail);
+            }
+            let detail = "there is no gocryptfs.conf; is this the encrypted directory?";
+            return Error::new(ErrorKind::NotACipherDir, path.display(), detail);
         }
         Error::system(file.display(), "reading the configuration", error)
     })?;
@@ -391,11 +430,41 @@ fn read_config(path: &Path, root: &Folder) -> Result<Config> {
     })
 }
 
-/// What the configuration says; without one, what is most likely.
-fn features_or_default(config: Result<Config>) -> Result<Features> {
+/// What a key stands for.
+struct Unlocked {
+    master: MasterKey,
+    features: Features,
+    /// None without a configuration.
+    cost: Option<ScryptCost>,
+}
+
+fn unlock(path: &Path, root: &Folder, key: &Key<'_>) -> Result<Unlocked> {
+    let config = read_config(path, root);
+    let (master, variant) = match key {
+        Key::Passphrase(passphrase) => {
+            let config = config?;
+            let master = unwrap(path, &config, passphrase)?;
+            return Ok(Unlocked { master, features: config.features, cost: Some(config.cost) });
+        }
+        Key::Master(master) => (master.clone(), None),
+        Key::MasterOf(master, variant) => (master.clone(), Some(*variant)),
+    };
     match config {
-        Ok(config) => Ok(config.features),
-        Err(error) if error.kind() == ErrorKind::NotACipherDir => Ok(Features::DEFAULT),
+        Ok(config) if variant.is_some_and(|variant| variant.plaintext_names != config.features.plaintext_names) => {
+            let names = if config.features.plaintext_names { "not encrypted" } else { "encrypted" };
+            let detail = format!(
+                "this configuration says that names are {names}, and counts; how names are is told for directories \
+                 without one only"
+            );
+            Err(Error::new(ErrorKind::BadUse, path.join(CONFIG_NAME).display(), detail))
+        }
+        Ok(config) => Ok(Unlocked { master, features: config.features, cost: Some(config.cost) }),
+        Err(error) if error.kind() == ErrorKind::NotACipherDir => {
+            Ok(Unlocked { master, features: variant.unwrap_or(Features::DEFAULT), cost: None })
+        }
+        Err(error) if error.kind() == ErrorKind::Damaged => {
+            Err(error.with_advice("restore it from a backup, or move it away to use the master key without it"))
+        }
         Err(error) => Err(error),
     }
 }
@@ -407,23 +476,5 @@ fn unwrap(path: &Path, config: &Config, passphrase: &[u8]) -> Result<MasterKey> 
             Error::new(ErrorKind::WrongKey, path.display(), detail)
         }
         Unwrap::Cost(error) => Error::new(ErrorKind::Damaged, path.display(), error.to_string()),
-    })
-}
-
-/// Replaces the configuration: it is the old or the new one at every moment.
-fn write_config(path: &Path, root: &Folder, config: &Config) -> Result<()> {
-    let failed = |error| Error::writing(path.join(CONFIG_NAME).display(), "writing the configuration", error);
-    let new = format!("{CONFIG_NAME}.tmp");
-    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL;
-    // What an interrupted change left behind.
-    let _ = sys::unlink(root.fd(), new.as_bytes(), false);
-    let mut file = File::from(sys::open(root.fd(), new.as_bytes(), flags, 0o400).map_err(failed)?);
-    let written = file.write_all(config.to_text().as_bytes()).and_then(|()| file.sync_all()).and_then(|()| {
-        sys::rename((root.fd(), new.as_bytes()), (root.fd(), CONFIG_NAME.as_bytes()), 0)?;
-        sys::sync(root.fd())
-    });
-    written.map_err(|error| {
-        let _ = sys::unlink(root.fd(), new.as_bytes(), false);
-        failed(error)
     })
 }

@@ -83,6 +83,12 @@ impl Error {
         error
     }
 
+    /// The same, with what to do about it.
+    pub(crate) fn with_advice(mut self, advice: &str) -> Self {
+        self.detail = format!("{}; {advice}", self.detail);
+        self
+    }
+
     /// What went wrong.
     pub fn kind(&self) -> ErrorKind {
         self.kind

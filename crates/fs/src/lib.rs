@@ -8,6 +8,7 @@
 //!   LoadableFile   one file into device memory, verified and decrypted there
 //!
 //!   config  keys  names  content      the format, without effects
+//!   verdict  replace  holes          whether a master key is the right one, a new configuration, sparse files
 //! ```
 //!
 //! [`content::layout`] and [`CipherDir::content_key`] are for those who decrypt elsewhere.
@@ -28,9 +29,11 @@ mod keys;
 mod load;
 mod names;
 mod random;
+mod replace;
 mod sys;
+mod verdict;
 
-pub use dir::{CipherDir, InitOptions, Key};
+pub use dir::{CipherDir, InitOptions, Key, PassphraseChange};
 pub use error::{Error, ErrorKind, Result};
 pub use escaped::escaped;
 pub use file::CryptFile;

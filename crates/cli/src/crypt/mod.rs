@@ -6,7 +6,7 @@ use crate::args::Args;
 use crate::exit::{Code, Failure};
 use crate::{output, secret, signals};
 use bifolio_fs::config::{Config, Features};
-use bifolio_fs::{CipherDir, ErrorKind, InitOptions, Key, MasterKey};
+use bifolio_fs::{CipherDir, ErrorKind, InitOptions, Key, MasterKey, escaped};
 use bifolio_io::Cancel;
 use clap::{Args as ClapArgs, Subcommand};
 use serde::Serialize;
@@ -54,7 +54,7 @@ pub struct KeyArgs {
     /// whose gocryptfs.conf is lost. Others on this machine can see what is on a command line.
     #[arg(long, value_name = "KEY|stdin", conflicts_with_all = ["passfile", "extpass"])]
     pub masterkey: Option<String>,
-    /// With --masterkey and without gocryptfs.conf: names are not encrypted.
+    /// With --masterkey, of a directory that has no gocryptfs.conf: names are not encrypted.
     #[arg(long, requires = "masterkey")]
     pub plaintextnames: bool,
 }
@@ -129,42 +129,55 @@ struct Info<'a> {
 /// Carries the command out.
 pub fn run(args: &Args, command: &CryptCommand, cancel: &Cancel) -> Result<(), Failure> {
     match command {
-        CryptCommand::Init(options) => init(options),
+        CryptCommand::Init(options) => init(options, cancel),
         CryptCommand::Mount(options) => mount::run(options, cancel),
-        CryptCommand::Passwd(options) => passwd(options),
+        CryptCommand::Passwd(options) => passwd(options, cancel),
         CryptCommand::Cat(options) => cat(options, cancel),
-        CryptCommand::Info(options) => info(args, options),
+        CryptCommand::Info(options) => info(args, options, cancel),
     }
 }
 
-fn init(options: &InitArgs) -> Result<(), Failure> {
+fn init(options: &InitArgs, cancel: &Cancel) -> Result<(), Failure> {
     let mut features = if options.plaintextnames { Features::PLAINTEXT_NAMES } else { Features::DEFAULT };
     if let Some(max) = options.longnamemax {
         features.long_name_max = max;
     }
     let passphrase = options.passphrase.get("Passphrase", true)?;
     let chosen = InitOptions { features, scrypt_log_n: options.scryptn };
-    CipherDir::init(&options.cipherdir, &passphrase, chosen)?;
-    let dir = options.cipherdir.display();
+    let cipherdir = options.cipherdir.clone();
+    signals::until_interrupted(cancel, move || CipherDir::init(&cipherdir, &passphrase, chosen))??;
+    let dir = options.cipherdir.display().to_string();
+    let dir = escaped(&dir);
     output::text(&format!(
         "{dir} is an encrypted directory now. Without gocryptfs.conf in it or without the passphrase its files are\n\
          lost, unless the master key is kept elsewhere, on paper for example: bifolio crypt info --masterkey {dir}"
     ))
 }
 
-fn passwd(options: &PasswdArgs) -> Result<(), Failure> {
+fn passwd(options: &PasswdArgs, cancel: &Cancel) -> Result<(), Failure> {
     let old = options.key.get()?;
     let new = match &options.newpassfile {
         Some(file) => secret::first_line(file)?,
         None => secret::ask_twice("New passphrase")?,
     };
-    // Said before the new one is wrapped, which takes as long again.
-    CipherDir::change_passphrase(&options.cipherdir, &old.as_key(), &new)?;
-    output::text(&format!("{}: the passphrase was changed", options.cipherdir.display()))
+    let cipherdir = options.cipherdir.clone();
+    let prepare = move || CipherDir::prepare_change(&cipherdir, &old.as_key(), &new);
+    let kept = signals::until_interrupted(cancel, prepare)??.commit()?;
+    let dir = options.cipherdir.display().to_string();
+    let mut said = format!("{}: the passphrase was changed", escaped(&dir));
+    if let Some(kept) = kept {
+        let _ = write!(
+            said,
+            "\n{}: the old configuration is kept, as nothing in the directory tells whether this is its master key; \
+             remove it when files can be read",
+            escaped(&kept.display().to_string())
+        );
+    }
+    output::text(&said)
 }
 
 fn cat(options: &CatArgs, cancel: &Cancel) -> Result<(), Failure> {
-    let dir = options.key.open(&options.cipherdir)?;
+    let dir = options.key.open(&options.cipherdir, cancel)?;
     let file = dir.open_file(&options.path, false)?;
     // One that was cut within its header looks empty otherwise.
     file.file_id()?;
@@ -187,10 +200,11 @@ fn cat(options: &CatArgs, cancel: &Cancel) -> Result<(), Failure> {
     }
 }
 
-fn info(args: &Args, options: &InfoArgs) -> Result<(), Failure> {
+fn info(args: &Args, options: &InfoArgs, cancel: &Cancel) -> Result<(), Failure> {
     if options.masterkey {
         let passphrase = options.passphrase.get("Passphrase", false)?;
-        let master = CipherDir::master_key(&options.cipherdir, &passphrase)?;
+        let cipherdir = options.cipherdir.clone();
+        let master = signals::until_interrupted(cancel, move || CipherDir::master_key(&cipherdir, &passphrase))??;
         return output::text(&hexadecimal(&master));
     }
     let config = CipherDir::read_config(&options.cipherdir)?;
@@ -211,7 +225,7 @@ fn describe(info: &Info<'_>, config: &Config) -> String {
     let salt = config.salt.len();
     let Info { scrypt_n: n, scrypt_r: r, scrypt_p: p, .. } = info;
     let rows = [
-        ("Creator:", config.creator.clone()),
+        ("Creator:", escaped(&config.creator).to_string()),
         ("FeatureFlags:", info.feature_flags.join(" ")),
         ("EncryptedKey:", format!("{}B", info.encrypted_key_bytes)),
         ("ScryptObject:", format!("Salt={salt}B N={n} R={r} P={p} KeyLen=32")),
@@ -227,6 +241,8 @@ fn describe(info: &Info<'_>, config: &Config) -> String {
 pub enum Given {
     Passphrase(Zeroizing<Vec<u8>>),
     Master(MasterKey),
+    /// Of a directory that has no configuration.
+    MasterOf(MasterKey, Features),
 }
 
 impl Given {
@@ -234,6 +250,7 @@ impl Given {
         match self {
             Self::Passphrase(passphrase) => Key::Passphrase(passphrase),
             Self::Master(master) => Key::Master(master.clone()),
+            Self::MasterOf(master, features) => Key::MasterOf(master.clone(), *features),
         }
     }
 }
@@ -248,16 +265,13 @@ impl KeyArgs {
         } else {
             Zeroizing::new(given.clone().into_bytes())
         };
-        parse_master(&text).map(Given::Master)
+        let master = parse_master(&text)?;
+        Ok(if self.plaintextnames { Given::MasterOf(master, Features::PLAINTEXT_NAMES) } else { Given::Master(master) })
     }
 
-    pub fn open(&self, path: &Path) -> Result<CipherDir, Failure> {
-        match self.get()? {
-            Given::Master(master) if self.plaintextnames => {
-                Ok(CipherDir::open_as(path, &master, Features::PLAINTEXT_NAMES)?)
-            }
-            given => Ok(CipherDir::open(path, &given.as_key())?),
-        }
+    pub fn open(&self, path: &Path, cancel: &Cancel) -> Result<CipherDir, Failure> {
+        let (path, given) = (path.to_owned(), self.get()?);
+        Ok(signals::until_interrupted(cancel, move || CipherDir::open(&path, &given.as_key()))??)
     }
 }
 

@@ -6,7 +6,8 @@
 
 use super::{Given, KeyArgs, hexadecimal};
 use crate::exit::{Code, Failure, eprintln_quietly};
-use bifolio_fs::{CipherDir, MountOptions, Mounted, Unmounted};
+use crate::signals;
+use bifolio_fs::{CipherDir, MountOptions, Mounted, Unmounted, escaped};
 use bifolio_io::Cancel;
 use clap::Args as ClapArgs;
 use std::ffi::CString;
@@ -76,7 +77,11 @@ pub struct MountArgs {
 /// Mounts, and serves it here or in the background.
 pub fn run(options: &MountArgs, cancel: &Cancel) -> Result<(), Failure> {
     let chosen = mount_options(options)?;
-    if options.fg || options.background { serve(options, &chosen, cancel) } else { start_in_background(options) }
+    if options.fg || options.background {
+        serve(options, &chosen, cancel)
+    } else {
+        start_in_background(options, cancel)
+    }
 }
 
 fn mount_options(args: &MountArgs) -> Result<MountOptions, Failure> {
@@ -91,7 +96,7 @@ fn mount_options(args: &MountArgs) -> Result<MountOptions, Failure> {
         warn: if args.background {
             Arc::new(log)
         } else {
-            Arc::new(|text| eprintln_quietly(&format!("bifolio: {text}")))
+            Arc::new(|text| eprintln_quietly(&format!("bifolio: {}", escaped(text))))
         },
     };
     for option in &args.options {
@@ -118,7 +123,12 @@ fn mount_options(args: &MountArgs) -> Result<MountOptions, Failure> {
 }
 
 fn serve(args: &MountArgs, options: &MountOptions, cancel: &Cancel) -> Result<(), Failure> {
-    let dir = args.key.open(&args.cipherdir)?;
+    let dir = if args.background {
+        // Whoever started this has tried the key.
+        CipherDir::open_untried(&args.cipherdir, &args.key.get()?.as_key())?
+    } else {
+        args.key.open(&args.cipherdir, cancel)?
+    };
     let mounted = bifolio_fs::mount(&dir, &args.mountpoint, options)?;
     drop(dir);
     if args.background {
@@ -146,13 +156,18 @@ fn end(mounted: &Mounted) -> Result<(), Failure> {
     Ok(())
 }
 
-fn start_in_background(args: &MountArgs) -> Result<(), Failure> {
+fn start_in_background(args: &MountArgs, cancel: &Cancel) -> Result<(), Failure> {
     let given = args.key.get()?;
-    let master = match given {
-        Given::Master(master) => master,
-        // Checked here, where its error belongs to the one who typed it.
-        Given::Passphrase(passphrase) => CipherDir::master_key(&args.cipherdir, &passphrase)?,
+    let cipherdir = args.cipherdir.clone();
+    // Checked here, where its error belongs to the one who typed it.
+    let check = move || match given {
+        Given::Passphrase(passphrase) => CipherDir::master_key(&cipherdir, &passphrase),
+        Given::Master(ref master) | Given::MasterOf(ref master, _) => {
+            CipherDir::open(&cipherdir, &given.as_key())?;
+            Ok(master.clone())
+        }
     };
+    let master = signals::until_interrupted(cancel, check)??;
     let failed =
         |error: std::io::Error| Failure::failed(format!("starting a process in the background failed: {error}"));
     let program = std::env::current_exe().map_err(failed)?;
@@ -212,7 +227,7 @@ fn leave_terminal() -> Result<(), Failure> {
 
 /// A sentence for the system's log.
 fn log(text: &str) {
-    let Ok(text) = CString::new(text.replace('\0', " ")) else { return };
+    let Ok(text) = CString::new(escaped(text).to_string()) else { return };
     // SAFETY: the format takes one string, and both end with a zero byte.
     unsafe { libc::syslog(libc::LOG_DAEMON | libc::LOG_WARNING, c"bifolio: %s".as_ptr(), text.as_ptr()) };
 }

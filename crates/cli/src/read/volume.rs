@@ -53,7 +53,7 @@ impl Content for ByCpu<'_> {
 /// Reads, checks, and prints.
 pub(super) fn run(args: &Args, options: &ReadArgs, cancel: &Cancel) -> Result<(), Failure> {
     let device = open(args.device()?)?;
-    let Source { content, layers, costs_of } = open_content(options)?;
+    let Source { content, layers, costs_of } = open_content(options, cancel)?;
     let router = Arc::new(router(&device, &costs_of, &options.router, cancel)?);
     let length = length_of(&*content, options)?;
     let memory = device.alloc(length)?;
@@ -91,7 +91,7 @@ struct Source {
     costs_of: OpenFile,
 }
 
-fn open_content(options: &ReadArgs) -> Result<Source, Failure> {
+fn open_content(options: &ReadArgs, cancel: &Cancel) -> Result<Source, Failure> {
     if let Some(first) = options.volume.first() {
         let opened = volume::open(&options.volume, &options.key, false, false)?;
         let costs_of = OpenFile::open(first)?;
@@ -101,7 +101,9 @@ fn open_content(options: &ReadArgs) -> Result<Source, Failure> {
         Some(file) => secret::first_line(file)?,
         None => secret::ask("Passphrase")?,
     };
-    let file = LoadableFile::open_path(options.file(), &Key::Passphrase(&passphrase))?;
+    let path = options.file().to_owned();
+    let open = move || LoadableFile::open_path(&path, &Key::Passphrase(&passphrase));
+    let file = signals::until_interrupted(cancel, open)??;
     let costs_of = OpenFile::open(file.stored_at())?;
     Ok(Source { content: Arc::new(file), layers: vec![], costs_of })
 }
