@@ -103,7 +103,7 @@ fn describe(processes: &[Process<'_>]) -> String {
 
 fn describe_one(process: &Process<'_>) -> String {
     let Process { pid, name, age_s, operations_since, devices, total } = process;
-    let mut text = format!("{pid}  {name}");
+    let mut text = format!("{pid}  {}", output::printable(name));
     if *operations_since > 0 {
         let _ = write!(text, "  ({operations_since} operations ago, {age_s:.1} s)");
     }

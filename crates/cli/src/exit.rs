@@ -1,5 +1,6 @@
 //! Exit codes, and failures as one sentence on stderr.
 
+use bifolio_volume::printable;
 use std::fmt::Display;
 use std::process::ExitCode;
 
@@ -116,13 +117,14 @@ pub fn usage(error: &clap::Error) -> ExitCode {
             let sentence = text.split("\n\n").next().unwrap_or(text).split_whitespace().collect::<Vec<_>>().join(" ");
             eprintln_quietly(&format!("bifolio: {sentence}; see --help"));
         }
-        None => eprintln_quietly(text.trim_end()),
+        // Help, in lines of its own.
+        None => text.trim_end().lines().for_each(eprintln_quietly),
     }
     ExitCode::from(Code::Usage as u8)
 }
 
-/// `eprintln!` panics where stderr is closed.
+/// Prints one line, whatever is in the text. `eprintln!` panics where stderr is closed.
 pub fn eprintln_quietly(text: &str) {
     use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _ = writeln!(std::io::stderr(), "{}", printable(text));
 }

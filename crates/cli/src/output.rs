@@ -1,14 +1,23 @@
 //! Printing: once, at the end, without a panic where the reader has gone.
+//!
+//! What comes from a file or from a name is [`printable`]: [`columns`] and [`json`] see to that. [`text`] does so line by
+//! line, so that nothing reaches a terminal; that a name ends no line is up to whoever puts it into one.
 
 use crate::exit::Failure;
+use bifolio_volume::is_unprintable;
+pub use bifolio_volume::printable;
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
 
 /// Prints text and a line end, if it has none.
 pub fn text(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
-    let end = if text.ends_with('\n') { "" } else { "\n" };
-    let written = write!(out, "{text}{end}").and_then(|()| out.flush());
+    let lines = text.strip_suffix('\n').unwrap_or(text).split('\n');
+    let mut written = Ok(());
+    for line in lines {
+        written = written.and_then(|()| writeln!(out, "{}", printable(line)));
+    }
+    let written = written.and_then(|()| out.flush());
     match written {
         // `bifolio ... | head` has seen enough.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -20,19 +29,42 @@ pub fn text(text: &str) -> Result<(), Failure> {
 /// Prints a value as JSON.
 pub fn json(value: &impl Serialize) -> Result<(), Failure> {
     let json = serde_json::to_string_pretty(value);
-    text(&json.map_err(|error| Failure::failed(format!("the result cannot be written as JSON: {error}")))?)
+    let json = json.map_err(|error| Failure::failed(format!("the result cannot be written as JSON: {error}")))?;
+    text(&visible(json))
 }
 
-/// Lays rows out in columns. Columns named in `left` are left-aligned, numbers are right-aligned.
+/// JSON with every character that is not [`printable`] in JSON's own escapes: the same value, and nothing that a terminal
+/// would act on. The library escapes the controls below 32 only.
+fn visible(json: String) -> String {
+    use std::fmt::Write;
+    // Outside of strings there are ends of lines, and nothing else that has to be escaped.
+    let is_hidden = |character: char| character != '\n' && is_unprintable(character);
+    if !json.contains(is_hidden) {
+        return json;
+    }
+    let mut shown = String::with_capacity(json.len() + 16);
+    for character in json.chars() {
+        if is_hidden(character) {
+            let mut units = [0; 2];
+            character.encode_utf16(&mut units).iter().for_each(|unit| _ = write!(shown, "\\u{unit:04x}"));
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
+}
+
+/// Lays rows out in columns; cells are printable. Columns named in `left` are left-aligned, numbers are right-aligned.
 pub fn columns(rows: &[Vec<String>], left: &[usize]) -> String {
+    let rows: Vec<Vec<_>> = rows.iter().map(|row| row.iter().map(|cell| printable(cell)).collect()).collect();
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..count).map(width).collect();
     let mut text = String::new();
-    for row in rows {
-        let pad = |(column, cell): (usize, &String)| {
+    for row in &rows {
+        let pad = |(column, cell): (usize, &std::borrow::Cow<'_, str>)| {
             let fill = " ".repeat(widths[column] - cell.chars().count());
             if left.contains(&column) { format!("{cell}{fill}") } else { format!("{fill}{cell}") }
         };
@@ -51,5 +83,19 @@ mod tests {
     fn names_are_left_aligned_and_numbers_right_aligned() {
         let rows = [["a", "1"], ["bcd", "23"]].map(|row| row.map(str::to_owned).to_vec());
         assert_eq!(columns(&rows, &[0]), "a     1\nbcd  23\n");
+    }
+
+    #[test]
+    fn a_cell_ends_no_line_and_reaches_no_terminal() {
+        let rows = [["label", "a\n\u{1b}[2J"], ["x", "y"]].map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(columns(&rows, &[0, 1]), "label  a\\n\\u{1b}[2J\nx      y\n");
+    }
+
+    #[test]
+    fn json_is_the_same_value_without_what_a_terminal_acts_on() {
+        let value = "\u{1b}[31m \u{9b}2J \u{202e}\u{e0041} \u{7f} \"quoted\" plain\nsecond";
+        let json = visible(serde_json::to_string_pretty(&[value]).unwrap());
+        assert!(!json.contains(|character: char| character != '\n' && is_unprintable(character)), "{json:?}");
+        assert_eq!(serde_json::from_str::<Vec<String>>(&json).unwrap(), [value]);
     }
 }

@@ -91,5 +91,5 @@ fn describe(info: &Info) -> String {
         }),
     );
     let (bytes, chunk) = (size::human(info.bytes), size::exact(info.chunk_bytes));
-    format!("{}: {bytes} in chunks of {chunk}\n{}", info.name, output::columns(&rows, &[2]))
+    format!("{}: {bytes} in chunks of {chunk}\n{}", output::printable(&info.name), output::columns(&rows, &[2]))
 }

@@ -130,7 +130,7 @@ fn describe(answer: &Answer<'_>) -> String {
     let durable = if answer.durable { ", durable" } else { "" };
     let mut text = format!(
         "{}: {} from {} in {:.3} ms: {:.3} GB/s, {:.3} CPU s/GB{durable}\n{} ({})\n",
-        answer.file,
+        output::printable(&answer.file),
         size::human(answer.bytes),
         answer.device,
         answer.seconds * 1e3,

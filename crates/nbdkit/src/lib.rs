@@ -9,7 +9,7 @@
 mod abi;
 
 use abi::{FLAG_FUA, FUA_NATIVE, Handle, PARALLEL, Plugin};
-use bifolio_volume::{BlockDevice, Error, ErrorKind, OpenOptions, Result, Unlock};
+use bifolio_volume::{BlockDevice, Error, ErrorKind, OpenOptions, Result, Unlock, printable};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fs::File;
 use std::io::Read;
@@ -250,7 +250,7 @@ extern "C" fn flush(_: Handle, _: u32) -> c_int {
 /// Says what was made good, and that nobody would hear of otherwise.
 fn complain() {
     for text in device().complaints() {
-        let text = CString::new(text.replace('\0', "?")).unwrap_or_default();
+        let text = CString::new(&*printable(&text)).unwrap_or_default();
         // SAFETY: the format takes one string, which is valid for the call.
         unsafe { nbdkit_error(c"%s".as_ptr(), text.as_ptr()) };
     }
@@ -267,7 +267,7 @@ fn flush_if_asked(flags: u32) -> Result<()> {
 /// What nbdkit is told: the sentence, and the number that clients see.
 fn done(result: Result<()>) -> c_int {
     let Err(error) = result else { return 0 };
-    let text = CString::new(error.to_string().replace('\0', "?")).unwrap_or_default();
+    let text = CString::new(&*printable(&error.to_string())).unwrap_or_default();
     // SAFETY: the format takes one string, which is valid for the call.
     unsafe {
         nbdkit_error(c"%s".as_ptr(), text.as_ptr());

@@ -45,7 +45,7 @@ pub enum ErrorKind {
     Cancelled,
 }
 
-/// A failed request.
+/// A failed request. Its sentence is [printable](crate::printable), whatever names and messages it quotes.
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -121,7 +121,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.subject, self.detail)
+        write!(f, "{}: {}", crate::printable(&self.subject), crate::printable(&self.detail))
     }
 }
 

@@ -28,8 +28,10 @@ mod stripe;
 
 pub use block::{BlockDevice, Geometry};
 pub use error::{Error, ErrorKind, Result};
+mod text;
 pub use file::FileDevice;
 pub use load::Loader;
 pub use luks::{FormatOptions, Keyslot, Luks, LuksInfo, Pbkdf, Unlock};
 pub use open::{ArrayInfo, AskKey, Layer, OpenOptions, Opened, claim, describe, open, unencrypted};
 pub use stripe::Stripe;
+pub use text::{is_unprintable, printable};

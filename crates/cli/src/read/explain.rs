@@ -37,6 +37,7 @@ pub(super) fn describe_runs(name: &str, (bytes, device): (u64, DeviceId), best: 
             writeln!(text, "run {number:<3} {ms:10.3} ms  {:7.3} GB/s  {:.3} CPU s/GB", run.gb_per_s, run.cpu_s_per_gb);
     }
     let which = if runs.is_empty() { "" } else { ", best run" };
+    let name = output::printable(name);
     let _ = writeln!(
         text,
         "{name}: {} into {device} in {:.3} ms{which}: {:.3} GB/s, {:.3} CPU s/GB",

@@ -138,7 +138,7 @@ fn describe(answer: &Answer) -> String {
     };
     let mut text = format!(
         "{}: {how} {} devices in {:.3} ms: {:.3} GB/s in all, {:.3} CPU s/GB\n",
-        answer.file,
+        output::printable(&answer.file),
         answer.devices.len(),
         answer.seconds * 1e3,
         answer.gb_per_s,

@@ -33,7 +33,8 @@ pub fn run(args: &Args, options: &Luks2Args) -> Result<(), Failure> {
         return output::json(&Created { image: &options.image, volume: &info });
     }
     let bytes = size::exact(info.payload_bytes.unwrap_or(0));
-    output::text(&format!("{}: LUKS2 volume {} of {bytes}", options.image.display(), info.uuid))
+    let line = format!("{}: LUKS2 volume {} of {bytes}", options.image.display(), info.uuid);
+    output::text(&output::printable(&line))
 }
 
 /// Makes the image file, if it is not there; whether it did.
@@ -83,7 +84,7 @@ fn make(options: &Luks2Args) -> Result<LuksInfo, Failure> {
     bifolio_volume::claim(&device)?;
     let secret = match &options.key_file {
         Some(file) => secret::key(Some(file), "")?,
-        None => secret::ask_twice(&format!("New passphrase of {}", options.image.display()))?,
+        None => secret::ask_twice(&format!("New passphrase of {}", output::printable(&options.image.display().to_string())))?,
     };
     if secret.is_empty() {
         return Err(Failure::new(Code::Usage, "a passphrase of no bytes protects nothing; give another one"));

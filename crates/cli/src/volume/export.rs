@@ -37,7 +37,7 @@ fn mount(options: &ExportArgs, folder: &Path, cancel: &Cancel) -> Result<(), Fai
     let device = open(&options.images, &options.key, !options.read_only, options.discard)?.device;
     let name = options.images[0].file_name().unwrap_or("volume".as_ref());
     let mounted = fuse::mount(Arc::clone(&device), name, folder)?;
-    output::text(&folder.join(name).display().to_string())?;
+    output::text(&output::printable(&folder.join(name).display().to_string()))?;
     while !mounted.is_over() && !cancel.is_cancelled() {
         std::thread::sleep(TICK);
         complain(&*device);

@@ -26,7 +26,9 @@ pub fn run(args: &Args, options: &InfoArgs) -> Result<(), Failure> {
 /// A layer for people.
 pub fn describe(layer: &Layer) -> String {
     match layer {
-        Layer::File { path, size } => format!("{}: {}\n", path.display(), size::exact(*size)),
+        Layer::File { path, size } => {
+            format!("{}: {}\n", output::printable(&path.display().to_string()), size::exact(*size))
+        }
         Layer::Raid6(info) => array(info),
         Layer::Luks(info) => luks(info),
     }

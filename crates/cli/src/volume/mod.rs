@@ -11,7 +11,7 @@ pub use info::describe;
 
 use crate::args::Args;
 use crate::exit::{self, Code, Failure, eprintln_quietly};
-use crate::{secret, size};
+use crate::{output, secret, size};
 use bifolio_io::Cancel;
 use bifolio_volume::{BlockDevice, ErrorKind, Layer, OpenOptions, Opened, Unlock};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -241,5 +241,5 @@ fn warn(layers: &[Layer]) {
 }
 
 fn ask(key_file: Option<&Path>, name: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
-    secret::key(key_file, &format!("Passphrase of {name}"))
+    secret::key(key_file, &format!("Passphrase of {}", output::printable(name)))
 }

@@ -107,7 +107,8 @@ fn serve(mut server: Server, socket: &Path, ready: &File, cancel: &Cancel) -> Re
         }
         if !is_ready && ready.metadata().is_ok_and(|file| file.len() > 0) {
             is_ready = true;
-            if let Err(failure) = output::text(&format!("nbd+unix:///?socket={}", socket.display())) {
+            if let Err(failure) = output::text(&output::printable(&format!("nbd+unix:///?socket={}", socket.display())))
+            {
                 let _ = end(&mut server.child);
                 return Err(failure);
             }

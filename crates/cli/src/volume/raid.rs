@@ -264,6 +264,7 @@ fn describe(answer: &Scrubbed) -> String {
             (Some(member), Some(offset)) => format!("data of {member} is wrong, byte {offset} of the array"),
             (Some(member), None) => format!("{} of {member} is wrong", found.what),
         };
+        let whose = output::printable(&whose);
         let _ = writeln!(text, "{place}: {whose}{}", if found.repaired { ", corrected" } else { "" });
     }
     if answer.wrong > answer.findings.len() as u64 {
@@ -297,13 +298,14 @@ pub fn rebuild(args: &Args, options: &RebuildArgs, cancel: &Cancel) -> Result<()
     let mut text = format!(
         "RAID-6 {}: {} is member {}, {} rebuilt; {}\n",
         rebuilt.array,
-        rebuilt.onto,
+        output::printable(&rebuilt.onto),
         rebuilt.role,
         size::human(rebuilt.bytes),
         rebuilt.state
     );
     for left in &rebuilt.left_out {
-        let _ = writeln!(text, "left out: {}: {}", left.member, left.reason);
+        let left = format!("left out: {}: {}", left.member, left.reason);
+        let _ = writeln!(text, "{}", output::printable(&left));
     }
     output::text(&text)
 }
