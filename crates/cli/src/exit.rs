@@ -1,4 +1,8 @@
 //! Exit codes, and failures as one sentence on stderr.
+//!
+//! Every code has one meaning in all commands. Which kind of error has which code is decided here, for the errors of all
+//! crates; a command names a code only for what it finds out by itself. What is printed shows control characters by
+//! their numbers, as names and messages come from files.
 
 use bifolio_volume::printable;
 use std::fmt::Display;
@@ -8,11 +12,15 @@ use std::process::ExitCode;
 pub const CODES: &str = "\
 Exit codes:
   0    done
-  1    the operation failed: a file, the storage, device memory, a profile, a process
+  1    the operation failed: a file, the storage, device memory, a process
   2    the command line is wrong
-  3    the device or the engine is not available here
-  4    verification failed: wrong bytes in device memory, or a wrong kernel
-  130  interrupted
+  3    something is not available here: device, engine, program, library, a variant of a format
+  4    verification failed: wrong bytes in device memory or on a member, or a wrong kernel
+  5    refused: something that is there already would be lost
+  6    the passphrase or key is wrong
+  7    the input is damaged, incomplete, or not of its format
+  8    done in part; the sentence says what is left
+  130  interrupted, by SIGINT or SIGTERM
 
 Environment:
   BIFOLIO_DEVICE     the device, where --device does not say
@@ -25,10 +33,18 @@ pub enum Code {
     Failed = 1,
     /// The command line is wrong.
     Usage = 2,
-    /// The device or engine is not there.
+    /// The device, an engine, a program, a library or a variant of a format is not there.
     Unavailable = 3,
     /// Wrong bytes, or a wrong kernel.
     Wrong = 4,
+    /// Something would be lost.
+    Refused = 5,
+    /// The passphrase or key is another one.
+    WrongKey = 6,
+    /// What was given is damaged, incomplete, or not of its format.
+    Damaged = 7,
+    /// Some of it was done, and the rest cannot be.
+    Partial = 8,
     /// The user interrupted.
     Interrupted = 130,
 }
@@ -82,9 +98,50 @@ impl From<bifolio_io::Error> for Failure {
             ErrorKind::NoEngine => Code::Unavailable,
             ErrorKind::Cancelled => Code::Interrupted,
             ErrorKind::Device => source.map_or(Code::Failed, code_of_device),
+            // The system's own errors are about the file, and not about what is in it.
+            _ if of_system(&error) == Some(std::io::ErrorKind::AlreadyExists) => Code::Refused,
+            _ if of_system(&error).is_some() => Code::Failed,
+            ErrorKind::BadStripe | ErrorKind::Profile | ErrorKind::NotAFile => Code::Damaged,
             _ => Code::Failed,
         };
         Self::new(code, error)
+    }
+}
+
+fn of_system(error: &bifolio_io::Error) -> Option<std::io::ErrorKind> {
+    let source = std::error::Error::source(error)?.downcast_ref::<std::io::Error>()?;
+    Some(source.kind())
+}
+
+impl From<bifolio_volume::Error> for Failure {
+    fn from(error: bifolio_volume::Error) -> Self {
+        Self::new(code_of_volume(error.kind()), error)
+    }
+}
+
+/// The code for an error of a volume.
+pub fn code_of_volume(kind: bifolio_volume::ErrorKind) -> Code {
+    use bifolio_volume::ErrorKind;
+    match kind {
+        ErrorKind::BadUse => Code::Usage,
+        ErrorKind::Missing | ErrorKind::Unsupported => Code::Unavailable,
+        ErrorKind::Exists => Code::Refused,
+        ErrorKind::WrongKey => Code::WrongKey,
+        ErrorKind::NotAVolume | ErrorKind::Damaged | ErrorKind::TooFewMembers | ErrorKind::BadMembers => Code::Damaged,
+        ErrorKind::Cancelled => Code::Interrupted,
+        _ => Code::Failed,
+    }
+}
+
+/// The code for an error of an encrypted directory.
+pub fn code_of_directory(kind: bifolio_fs::ErrorKind) -> Code {
+    use bifolio_fs::ErrorKind;
+    match kind {
+        ErrorKind::Unsupported => Code::Unavailable,
+        ErrorKind::Exists => Code::Refused,
+        ErrorKind::WrongKey => Code::WrongKey,
+        ErrorKind::NotACipherDir | ErrorKind::Damaged | ErrorKind::Corrupt => Code::Damaged,
+        _ => Code::Failed,
     }
 }
 
@@ -127,4 +184,41 @@ pub fn usage(error: &clap::Error) -> ExitCode {
 pub fn eprintln_quietly(text: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "{}", printable(text));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Scripts count on them, and one number for two things tells them nothing.
+    #[test]
+    fn every_code_is_one_number_and_is_in_the_help() {
+        use Code::{Damaged, Failed, Interrupted, Partial, Refused, Unavailable, Usage, Wrong, WrongKey};
+        let all = [Failed, Usage, Unavailable, Wrong, Refused, WrongKey, Damaged, Partial, Interrupted];
+        let numbers: Vec<String> = all.iter().map(|code| (*code as u8).to_string()).collect();
+        let lines = CODES.lines().skip(1).take_while(|line| !line.is_empty());
+        let said: Vec<&str> = lines.filter_map(|line| line.split_whitespace().next()).collect();
+        assert_eq!(said[0], "0");
+        assert_eq!(said[1..], numbers);
+    }
+
+    #[test]
+    fn errors_of_volumes_and_directories_have_the_same_codes() {
+        use bifolio_fs::ErrorKind as Directory;
+        use bifolio_volume::ErrorKind as Volume;
+        for (volume, directory, code) in [
+            (Volume::Exists, Directory::Exists, Code::Refused),
+            (Volume::WrongKey, Directory::WrongKey, Code::WrongKey),
+            (Volume::Damaged, Directory::Damaged, Code::Damaged),
+            (Volume::NotAVolume, Directory::NotACipherDir, Code::Damaged),
+            (Volume::Unsupported, Directory::Unsupported, Code::Unavailable),
+            (Volume::NoSpace, Directory::NoSpace, Code::Failed),
+            (Volume::NotFound, Directory::NotFound, Code::Failed),
+        ] {
+            assert_eq!((code_of_volume(volume), code_of_directory(directory)), (code, code), "{volume:?}");
+        }
+        assert_eq!(code_of_volume(Volume::InUse), Code::Failed);
+        assert_eq!(code_of_volume(Volume::BadState), Code::Failed);
+        assert_eq!(code_of_volume(Volume::BadUse), Code::Usage);
+    }
 }

@@ -1,10 +1,10 @@
 //! `bifolio stripe`: making striped sets, and looking at them.
 
 use crate::args::Args;
-use crate::exit::Failure;
+use crate::exit::{Code, Failure};
 use crate::{output, size};
-use bifolio_io::OpenFile;
 use bifolio_io::stripe::create;
+use bifolio_io::{ErrorKind, OpenFile};
 use clap::{Args as ClapArgs, Subcommand};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -59,7 +59,12 @@ struct Member {
 pub fn run(args: &Args, command: &StripeCommand) -> Result<(), Failure> {
     match command {
         StripeCommand::Create(options) => {
-            let name = create(&options.descriptor, options.chunk, options.size, &options.members)?;
+            let name = create(&options.descriptor, options.chunk, options.size, &options.members);
+            let name = name.map_err(|error| match error.kind() {
+                // There is no set yet that could be damaged: it is what was asked for that cannot be.
+                ErrorKind::BadStripe => Failure::new(Code::Usage, error),
+                _ => error.into(),
+            })?;
             print(args, &name)
         }
         StripeCommand::Info(options) => print(args, &options.set),

@@ -36,6 +36,8 @@ struct Asked {
     key_fd: Option<c_int>,
     read_only: bool,
     unlock: Unlock,
+    /// Whoever started this wants the kind of an error before its sentence.
+    kinds: bool,
 }
 
 static ASKED: Mutex<Option<Asked>> = Mutex::new(None);
@@ -57,7 +59,8 @@ static PLUGIN: Plugin = Plugin {
 key=FD          an inherited descriptor to read the key from
 readonly=true   refuse writes
 discard=true    pass discards through
-any-cost=true   also try keyslots that cost very much"
+any-cost=true   also try keyslots that cost very much
+kinds=true      begin the message about a volume that cannot be opened with the error's kind"
         .as_ptr(),
     open: Some(open),
     close: Some(close),
@@ -126,11 +129,12 @@ fn configure(asked: &mut Asked, key: &str, value: &CStr) -> Result<()> {
             Ok(fd) if fd > 2 => asked.key_fd = Some(fd),
             _ => return wrong("it is not the number of an inherited descriptor"),
         },
-        "readonly" | "discard" | "any-cost" => {
+        "readonly" | "discard" | "any-cost" | "kinds" => {
             let Some(value) = truth() else { return wrong("it is neither true nor false") };
             match key {
                 "readonly" => asked.read_only = value,
                 "discard" => asked.unlock.discard = value,
+                "kinds" => asked.kinds = value,
                 _ => asked.unlock.any_cost = value,
             }
         }
@@ -157,9 +161,14 @@ extern "C" fn get_ready() -> c_int {
     };
     let is_encrypted = asked.key_fd.is_some();
     let options = OpenOptions { writable: !asked.read_only, unlock: asked.unlock, key: &key, is_encrypted };
-    done(bifolio_volume::open(&asked.images, &options).map(|opened| {
-        let _ = DEVICE.set(opened.device);
-    }))
+    match bifolio_volume::open(&asked.images, &options) {
+        Ok(opened) => {
+            let _ = DEVICE.set(opened.device);
+            0
+        }
+        Err(error) if asked.kinds => failed(&error, &format!("{:?}: {error}", error.kind())),
+        Err(error) => failed(&error, &error.to_string()),
+    }
 }
 
 fn read_key(mut file: File, name: &str) -> Result<Zeroizing<Vec<u8>>> {
@@ -266,8 +275,14 @@ fn flush_if_asked(flags: u32) -> Result<()> {
 
 /// What nbdkit is told: the sentence, and the number that clients see.
 fn done(result: Result<()>) -> c_int {
-    let Err(error) = result else { return 0 };
-    let text = CString::new(&*printable(&error.to_string())).unwrap_or_default();
+    match result {
+        Ok(()) => 0,
+        Err(error) => failed(&error, &error.to_string()),
+    }
+}
+
+fn failed(error: &Error, sentence: &str) -> c_int {
+    let text = CString::new(&*printable(sentence)).unwrap_or_default();
     // SAFETY: the format takes one string, which is valid for the call.
     unsafe {
         nbdkit_error(c"%s".as_ptr(), text.as_ptr());

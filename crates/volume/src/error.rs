@@ -11,8 +11,10 @@ pub enum ErrorKind {
     NotFound,
     /// The file may not be read or written.
     Permission,
-    /// Something with that name is there already.
+    /// Something is there already that would be lost.
     Exists,
+    /// Somebody else uses it.
+    InUse,
     /// Not a volume of the format asked for, or of any known one.
     NotAVolume,
     /// The volume's own description is damaged, or says what cannot be.
@@ -27,8 +29,10 @@ pub enum ErrorKind {
     BadMembers,
     /// Offset and length do not describe a range of the volume.
     BadRange,
-    /// A request that makes no sense in this state.
+    /// A request that makes no sense, whatever the state.
     BadUse,
+    /// A request that cannot be done in this state, such as rebuilding where no member is missing.
+    BadState,
     /// The volume was opened for reading only.
     ReadOnly,
     /// The operating system reported an error while reading.
@@ -70,6 +74,9 @@ impl Error {
             (io::ErrorKind::NotFound, _) => (ErrorKind::NotFound, ""),
             (io::ErrorKind::PermissionDenied, _) => (ErrorKind::Permission, " (check its permissions and owner)"),
             (io::ErrorKind::AlreadyExists, _) => (ErrorKind::Exists, ""),
+            (io::ErrorKind::ResourceBusy, _) => {
+                (ErrorKind::InUse, " (end what uses it: a mount, an array, another volume)")
+            }
             (_, Some(libc::ENOSPC | libc::EDQUOT)) => {
                 (ErrorKind::NoSpace, " (make room, or choose another file system)")
             }
@@ -105,7 +112,9 @@ impl Error {
         match self.kind {
             ErrorKind::NotFound => libc::ENOENT,
             ErrorKind::Permission => libc::EACCES,
-            ErrorKind::BadRange | ErrorKind::BadUse => libc::EINVAL,
+            ErrorKind::Exists => libc::EEXIST,
+            ErrorKind::InUse => libc::EBUSY,
+            ErrorKind::BadRange | ErrorKind::BadUse | ErrorKind::BadState => libc::EINVAL,
             ErrorKind::ReadOnly => libc::EROFS,
             ErrorKind::NoSpace => libc::ENOSPC,
             ErrorKind::Cancelled => libc::EINTR,

@@ -166,7 +166,7 @@ fn below(paths: &[PathBuf], writable: bool) -> Result<(Arc<dyn BlockDevice>, Vec
 /// which sectors are in use would mix them. cryptsetup and QEMU have locks of their own, which this is not.
 ///
 /// # Errors
-/// `BadUse` if somebody has claimed it.
+/// `InUse` if somebody has claimed it.
 pub fn claim(file: &FileDevice) -> Result<()> {
     let lock = libc::flock64 {
         l_type: libc::F_WRLCK as libc::c_short,
@@ -182,7 +182,7 @@ pub fn claim(file: &FileDevice) -> Result<()> {
     match error.raw_os_error() {
         Some(libc::EAGAIN | libc::EACCES) if done != 0 => {
             let detail = "another bifolio has it open for writing; end that, or open it for reading only";
-            Err(Error::new(ErrorKind::BadUse, file.name(), detail))
+            Err(Error::new(ErrorKind::InUse, file.name(), detail))
         }
         // Some file systems have no locks.
         _ => Ok(()),
@@ -205,7 +205,7 @@ fn assemble(files: Vec<Arc<dyn BlockDevice>>, writable: bool, layers: &mut Vec<L
     }
     if files.len() > 1 {
         let detail = "several files are given, and none of them is a member of an array";
-        return Err(Error::new(ErrorKind::BadUse, first.name(), detail));
+        return Err(Error::new(ErrorKind::NotAVolume, first.name(), detail));
     }
     Ok(Arc::clone(first))
 }

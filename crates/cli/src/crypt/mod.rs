@@ -3,10 +3,10 @@
 mod mount;
 
 use crate::args::Args;
-use crate::exit::{Code, Failure};
+use crate::exit::{self, Code, Failure};
 use crate::{output, secret, signals};
 use bifolio_fs::config::{Config, Features};
-use bifolio_fs::{CipherDir, ErrorKind, InitOptions, Key, MasterKey, escaped};
+use bifolio_fs::{CipherDir, InitOptions, Key, MasterKey, escaped};
 use bifolio_io::Cancel;
 use clap::{Args as ClapArgs, Subcommand};
 use serde::Serialize;
@@ -327,11 +327,7 @@ fn hexadecimal(master: &MasterKey) -> Zeroizing<String> {
 
 impl From<bifolio_fs::Error> for Failure {
     fn from(error: bifolio_fs::Error) -> Self {
-        let code = match error.kind() {
-            ErrorKind::Unsupported => Code::Unavailable,
-            _ => Code::Failed,
-        };
-        Self::new(code, error)
+        Self::new(exit::code_of_directory(error.kind()), error)
     }
 }
 

@@ -176,17 +176,6 @@ pub fn run(args: &Args, command: &VolumeCommand, cancel: &Cancel) -> Result<(), 
     }
 }
 
-impl From<bifolio_volume::Error> for Failure {
-    fn from(error: bifolio_volume::Error) -> Self {
-        let code = match error.kind() {
-            ErrorKind::Missing => Code::Unavailable,
-            ErrorKind::Cancelled => Code::Interrupted,
-            _ => Code::Failed,
-        };
-        Self::new(code, error)
-    }
-}
-
 /// A number among a few.
 fn one_of(allowed: &'static [&'static str]) -> impl TypedValueParser<Value = u32> {
     PossibleValuesParser::new(allowed).map(|text| text.parse().expect("all are numbers"))
@@ -199,7 +188,12 @@ pub fn open(images: &[PathBuf], key: &KeyArgs, writable: bool, discard: bool) ->
             // Its sentence leads with the file, where it is about one.
             let text = failure.message();
             let (subject, detail) = text.split_once(": ").unwrap_or(("key", text));
-            bifolio_volume::Error::new(ErrorKind::WrongKey, subject, detail)
+            let kind = match failure.code() {
+                Code::Interrupted => ErrorKind::Cancelled,
+                Code::Usage => ErrorKind::BadUse,
+                _ => ErrorKind::Read,
+            };
+            bifolio_volume::Error::new(kind, subject, detail)
         })
     };
     let unlock = Unlock { any_cost: key.any_cost, discard };

@@ -5,10 +5,10 @@
 
 use super::export::TICK;
 use super::{ExportArgs, ask};
-use crate::exit::{Code, Failure, eprintln_quietly};
+use crate::exit::{Code, Failure, code_of_volume, eprintln_quietly};
 use crate::output;
 use bifolio_io::Cancel;
-use bifolio_volume::Layer;
+use bifolio_volume::{ErrorKind, Layer};
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, Write};
@@ -102,9 +102,6 @@ fn serve(mut server: Server, socket: &Path, ready: &File, cancel: &Cancel) -> Re
         if let Some(status) = ended(&mut server.child)? {
             break status;
         }
-        if cancel.is_cancelled() {
-            break end(&mut server.child)?;
-        }
         if !is_ready && ready.metadata().is_ok_and(|file| file.len() > 0) {
             is_ready = true;
             if let Err(failure) = output::text(&output::printable(&format!("nbd+unix:///?socket={}", socket.display())))
@@ -113,19 +110,57 @@ fn serve(mut server: Server, socket: &Path, ready: &File, cancel: &Cancel) -> Re
                 return Err(failure);
             }
         }
+        if cancel.is_cancelled() {
+            break end(&mut server.child)?;
+        }
         if is_ready {
             server.said.try_iter().for_each(|line| eprintln_quietly(&format!("bifolio: {line}")));
         }
         std::thread::sleep(TICK);
     };
     let _ = std::fs::remove_file(socket);
-    let last = server.said.iter().collect::<Vec<_>>().join("; ");
+    let said: Vec<String> = server.said.iter().collect();
+    if let Some(failure) = said.iter().find_map(|line| of_plugin(line)).filter(|_| !is_ready) {
+        return Err(failure);
+    }
+    let last = said.join("; ");
     match (status.success(), cancel.is_cancelled()) {
         (true, _) => Ok(()),
         (false, true) if last.is_empty() => Err(Failure::failed(format!("nbdkit did not end well: {status}"))),
         (false, _) if last.is_empty() => Err(Failure::failed(format!("nbdkit has ended: {status}"))),
         (false, _) => Err(Failure::failed(last)),
     }
+}
+
+/// Why the plugin has not opened the volume, with the same exit code as if that had failed here.
+fn of_plugin(line: &str) -> Option<Failure> {
+    use ErrorKind::{
+        BadMembers, BadState, BadUse, Damaged, Exists, InUse, Missing, NoSpace, NotAVolume, NotFound, Permission, Read,
+        ReadOnly, TooFewMembers, Unsupported, Write, WrongKey,
+    };
+    let kinds = [
+        BadMembers,
+        BadState,
+        BadUse,
+        Damaged,
+        Exists,
+        InUse,
+        Missing,
+        NoSpace,
+        NotAVolume,
+        NotFound,
+        Permission,
+        Read,
+        ReadOnly,
+        TooFewMembers,
+        Unsupported,
+        Write,
+        WrongKey,
+    ];
+    kinds.into_iter().find_map(|kind| {
+        let sentence = line.strip_prefix(&format!("{kind:?}: "))?;
+        Some(Failure::new(code_of_volume(kind), sentence))
+    })
 }
 
 fn ended(child: &mut Child) -> Result<Option<ExitStatus>, Failure> {
@@ -170,7 +205,7 @@ fn command(
     command.arg(plugin);
     command.args(images.iter().map(|image| pair("image", image)));
     command.args([format!("readonly={}", options.read_only), format!("discard={}", options.discard)]);
-    command.arg(format!("any-cost={}", options.key.any_cost));
+    command.args([format!("any-cost={}", options.key.any_cost), "kinds=true".to_owned()]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let fd = key.map(AsRawFd::as_raw_fd);
     if let Some(fd) = fd {
@@ -210,11 +245,15 @@ fn file_in_memory(name: &CStr) -> Result<File, Failure> {
 /// Removes a socket that nobody listens on; refuses one that somebody does, and what is no socket.
 fn free(socket: &Path) -> Result<(), Failure> {
     use std::os::unix::fs::FileTypeExt;
-    let taken = |what: &str| Err(Failure::failed(format!("{}: {what}", socket.display())));
+    let refused = |code, what: &str| Err(Failure::new(code, format!("{}: {what}", socket.display())));
     match std::fs::symlink_metadata(socket) {
         Err(_) => Ok(()),
-        Ok(there) if !there.file_type().is_socket() => taken("it is there already and no socket; choose another path"),
-        Ok(_) if UnixStream::connect(socket).is_ok() => taken("somebody serves on this socket; choose another path"),
+        Ok(there) if !there.file_type().is_socket() => {
+            refused(Code::Refused, "it is there already and no socket; choose another path")
+        }
+        Ok(_) if UnixStream::connect(socket).is_ok() => {
+            refused(Code::Failed, "somebody serves on this socket; choose another path")
+        }
         Ok(_) => std::fs::remove_file(socket)
             .map_err(|error| Failure::failed(format!("{}: removing an old socket failed: {error}", socket.display()))),
     }
@@ -248,6 +287,17 @@ mod tests {
         for wrong in ["/run/a", "unix:", "tcp:10809"] {
             assert!(parse_socket(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn an_error_of_the_plugin_keeps_its_code() {
+        let failure = of_plugin("WrongKey: disk.img: no keyslot of it is opened by this").unwrap();
+        assert_eq!(
+            (failure.code(), failure.message()),
+            (Code::WrongKey, "disk.img: no keyslot of it is opened by this")
+        );
+        assert_eq!(of_plugin("Damaged: disk.img: it was cut").unwrap().code(), Code::Damaged);
+        assert!(of_plugin("disk.img: WrongKey: it was cut").is_none());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::progress::Progress;
 use crate::{output, size};
 use bifolio_io::Cancel;
 use bifolio_volume::md::{Content, CreateOptions, LeftOut, Raid6, Rotation, ScrubReport, State};
-use bifolio_volume::{BlockDevice, ErrorKind, FileDevice};
+use bifolio_volume::{BlockDevice, FileDevice};
 use clap::Args as ClapArgs;
 use serde::Serialize;
 use std::fmt::Write;
@@ -108,26 +108,15 @@ struct Left {
     reason: String,
 }
 
-/// A volume's error, with the exit code that fits.
-fn failure(error: bifolio_volume::Error) -> Failure {
-    let code = match error.kind() {
-        ErrorKind::BadUse => Code::Usage,
-        ErrorKind::Missing => Code::Unavailable,
-        ErrorKind::Cancelled => Code::Interrupted,
-        _ => Code::Failed,
-    };
-    Failure::new(code, error)
-}
-
 fn open(paths: &[PathBuf], writable: bool) -> Result<Vec<Arc<dyn BlockDevice>>, Failure> {
     paths.iter().map(|path| member(path, writable)).collect()
 }
 
 /// A file, which nobody else writes to if it is to be written.
 fn member(path: &Path, writable: bool) -> Result<Arc<dyn BlockDevice>, Failure> {
-    let file = FileDevice::open(path, writable).map_err(failure)?;
+    let file = FileDevice::open(path, writable)?;
     if writable {
-        bifolio_volume::claim(&file).map_err(failure)?;
+        bifolio_volume::claim(&file)?;
     }
     Ok(Arc::new(file))
 }
@@ -135,8 +124,10 @@ fn member(path: &Path, writable: bool) -> Result<Arc<dyn BlockDevice>, Failure> 
 /// A new file of zeroes, which must not be there.
 fn make(path: &Path, bytes: u64) -> Result<(), Failure> {
     let file = std::fs::File::options().write(true).create_new(true).open(path);
-    file.and_then(|file| file.set_len(bytes))
-        .map_err(|error| Failure::failed(format!("{}: it cannot be made: {error}", path.display())))
+    file.and_then(|file| file.set_len(bytes)).map_err(|error| {
+        let code = if error.kind() == std::io::ErrorKind::AlreadyExists { Code::Refused } else { Code::Failed };
+        Failure::new(code, format!("{}: it cannot be made: {error}", path.display()))
+    })
 }
 
 /// A bar over stripes.
@@ -198,9 +189,9 @@ fn create_of(options: &Raid6Args, cancel: &Cancel) -> Result<Created, Failure> {
     let content = if options.size.is_some() { Content::Zeroes } else { Content::Unknown };
     let choices = CreateOptions { name: options.name.clone(), content, overwrite: options.force };
     let members = open(&options.members, true)?;
-    let array = Raid6::create(members, options.chunk, options.layout, &choices).map_err(failure)?;
+    let array = Raid6::create(members, options.chunk, options.layout, &choices)?;
     let stripes = Stripes::of("computing parity", &array);
-    array.resync(&mut |done, _| stripes.set(done), cancel).map_err(failure)?;
+    array.resync(&mut |done, _| stripes.set(done), cancel)?;
     let created = Created {
         array: array.uuid(),
         members: array.layout().members(),
@@ -208,30 +199,30 @@ fn create_of(options: &Raid6Args, cancel: &Cancel) -> Result<Created, Failure> {
         chunk_bytes: array.layout().chunk_bytes(),
         bytes: array.geometry().size,
     };
-    array.close().map_err(failure)?;
+    array.close()?;
     Ok(created)
 }
 
 /// Compares data, P and Q of all stripes.
 pub fn scrub(args: &Args, options: &ScrubArgs, cancel: &Cancel) -> Result<(), Failure> {
-    let array = Raid6::assemble(open(&options.members, options.repair)?, options.repair).map_err(failure)?;
+    let array = Raid6::assemble(open(&options.members, options.repair)?, options.repair)?;
     let resynchronised = options.repair && array.unsynced().is_some();
     if resynchronised {
         let stripes = Stripes::of("computing parity", &array);
-        array.resync(&mut |done, _| stripes.set(done), cancel).map_err(failure)?;
+        array.resync(&mut |done, _| stripes.set(done), cancel)?;
     }
     let stripes = Stripes::of("scrubbing", &array);
-    let report = array.scrub(options.repair, &mut |done, _| stripes.set(done), cancel).map_err(failure)?;
+    let report = array.scrub(options.repair, &mut |done, _| stripes.set(done), cancel)?;
     drop(stripes);
     let answer = scrubbed(&array, resynchronised, report);
-    array.close().map_err(failure)?;
+    array.close()?;
     let printed = if args.json { output::json(&answer) } else { output::text(&describe(&answer)) };
     printed?;
     match answer.wrong - answer.repaired {
         0 => Ok(()),
         left if options.repair => {
             let detail = format!("{left} pieces are wrong in several members, and nothing there was changed");
-            Err(Failure::new(Code::Wrong, format!("RAID-6 {}: {detail}", answer.array)))
+            Err(Failure::new(Code::Partial, format!("RAID-6 {}: {detail}", answer.array)))
         }
         left => {
             let detail = format!("{left} pieces are wrong; --repair corrects those where one member is");
@@ -317,13 +308,13 @@ fn rebuild_onto(
 ) -> Result<Rebuilt, Failure> {
     let onto = member(&options.onto, true)?;
     // Half rebuilt, it is a member to go on with; a stranger is refused by the rebuild itself.
-    if is_partial(&*onto).map_err(failure)? {
+    if is_partial(&*onto)? {
         members.push(Arc::clone(&onto));
     }
-    let array = Raid6::assemble(std::mem::take(members), true).map_err(failure)?;
+    let array = Raid6::assemble(std::mem::take(members), true)?;
     let before = array.missing();
     let stripes = Stripes::of("rebuilding", &array);
-    array.rebuild(onto, &mut |done, _| stripes.set(done), cancel).map_err(failure)?;
+    array.rebuild(onto, &mut |done, _| stripes.set(done), cancel)?;
     drop(stripes);
     let missing = array.missing();
     let role = before.into_iter().find(|role| !missing.contains(role)).unwrap_or_default();
@@ -341,7 +332,7 @@ fn rebuild_onto(
         missing,
         left_out: array.left_out().into_iter().map(left).collect(),
     };
-    array.close().map_err(failure)?;
+    array.close()?;
     Ok(rebuilt)
 }
 

@@ -93,7 +93,7 @@ impl Raid6 {
     /// module's documentation.
     ///
     /// # Errors
-    /// As for [`Raid6::assemble`]; `BadUse` where it would need to be forced, or be opened for writing once.
+    /// As for [`Raid6::assemble`]; `BadState` where it would need to be forced, or be opened for writing once.
     pub fn open(members: Vec<Arc<dyn BlockDevice>>, options: Options) -> Result<Self> {
         let mut given = vec![];
         for device in &members {
@@ -182,13 +182,13 @@ impl Raid6 {
         if options.writable && is_doubtful && !options.force {
             let detail = "it was not closed cleanly and members are missing, so that what these held of the stripes that \
                           were being written may be wrong; give all members, or open it for reading only (a program may force it)";
-            return Err(Error::new(ErrorKind::BadUse, &self.name, detail));
+            return Err(Error::new(ErrorKind::BadState, &self.name, detail));
         }
         if !options.writable {
             if is_degraded && !left.records.is_empty() {
                 let detail = "it was not closed cleanly, and its log has to be carried out: open it for writing once, as `volume \
                               export` and `volume scrub --repair` do";
-                return Err(Error::new(ErrorKind::BadUse, &self.name, detail));
+                return Err(Error::new(ErrorKind::BadState, &self.name, detail));
             }
             return Ok(());
         }

@@ -67,7 +67,7 @@ impl Raid6 {
     /// `progress` gets stripes done and in all.
     ///
     /// # Errors
-    /// `BadUse` if a member is missing or P and Q are in doubt anyway; `ReadOnly`; `Cancelled`; those of members that
+    /// `BadState` if a member is missing or P and Q are in doubt anyway; `ReadOnly`; `Cancelled`; those of members that
     /// leave too few.
     pub fn scrub(&self, repair: bool, progress: &mut dyn FnMut(u64, u64), cancel: &Cancel) -> Result<ScrubReport> {
         if repair && self.is_read_only() {
@@ -75,11 +75,11 @@ impl Raid6 {
         }
         if self.unsynced().is_some() {
             let detail = "its P and Q are in doubt, as it was not closed cleanly; resynchronise it first";
-            return Err(Error::new(ErrorKind::BadUse, &self.name, detail));
+            return Err(Error::new(ErrorKind::BadState, &self.name, detail));
         }
         if self.is_read_only() && self.state().is_dirty {
             let detail = "it was not closed cleanly, so that some P and Q may be behind; open it for writing once";
-            return Err(Error::new(ErrorKind::BadUse, &self.name, detail));
+            return Err(Error::new(ErrorKind::BadState, &self.name, detail));
         }
         let mut report = ScrubReport::default();
         while report.stripes < self.stripes {
@@ -108,7 +108,7 @@ impl Raid6 {
     /// Computes P and Q of all stripes that are in doubt from their data. What is there already is not written.
     ///
     /// # Errors
-    /// `Cancelled`, after which it can go on; `ReadOnly`; `BadUse` if a member is missing.
+    /// `Cancelled`, after which it can go on; `ReadOnly`; `BadState` if a member is missing.
     pub fn resync(&self, progress: &mut dyn FnMut(u64, u64), cancel: &Cancel) -> Result<()> {
         if self.is_read_only() {
             return Err(Error::new(ErrorKind::ReadOnly, &self.name, "it was opened for reading only"));
@@ -222,7 +222,7 @@ impl Raid6 {
                 self.check_broken(&state)?;
                 if state.is_degraded() {
                     let detail = format!("members {:?} are missing; rebuild them first", state.missing());
-                    return Err(Error::new(ErrorKind::BadUse, &self.name, detail));
+                    return Err(Error::new(ErrorKind::BadState, &self.name, detail));
                 }
                 let all: Vec<usize> = (0..self.layout.members()).collect();
                 let whole = 0..self.layout.chunk_bytes();

@@ -356,7 +356,7 @@ fn parity_of_unknown_content_is_computed() {
         (0..6).map(|i| Arc::new(FaultyDevice::new(format!("m{i}"), draw.bytes(len)))).collect();
     let array = Raid6::create(members_of(&devices), CHUNK, Rotation::LeftSymmetric, &CreateOptions::default()).unwrap();
     assert_eq!(array.unsynced(), Some(0));
-    assert_eq!(array.scrub(false, &mut |_, _| {}, &Cancel::default()).unwrap_err().kind(), ErrorKind::BadUse);
+    assert_eq!(array.scrub(false, &mut |_, _| {}, &Cancel::default()).unwrap_err().kind(), ErrorKind::BadState);
     let mut expected = content(&array);
     exercise(&array, &mut expected, &mut draw, 10);
     array.close().unwrap();
@@ -387,7 +387,7 @@ fn an_array_that_was_settled_is_clean_though_it_was_not_closed() {
     };
     array.write(100, &content).unwrap();
     array.flush().unwrap();
-    assert_eq!(without_one().unwrap_err().kind(), ErrorKind::BadUse, "it is being written");
+    assert_eq!(without_one().unwrap_err().kind(), ErrorKind::BadState, "it is being written");
     array.settle().unwrap();
     let mut seen = vec![0xa5; content.len()];
     without_one().unwrap().read(100, &mut seen).unwrap();
@@ -395,7 +395,7 @@ fn an_array_that_was_settled_is_clean_though_it_was_not_closed() {
     // And it goes on.
     array.write(0, &content).unwrap();
     array.flush().unwrap();
-    assert_eq!(without_one().unwrap_err().kind(), ErrorKind::BadUse);
+    assert_eq!(without_one().unwrap_err().kind(), ErrorKind::BadState);
 }
 
 #[test]

@@ -238,7 +238,7 @@ fn while_a_member_that_fails_is_taken_out() {
                 Ok(array) => model.check(&content(&array), &about),
                 // Power and a member lost at the same moment from an array that had all: it is for reading only.
                 Err(error) => {
-                    assert!(gone.is_empty() && error.kind() == ErrorKind::BadUse, "{error}; {about}");
+                    assert!(gone.is_empty() && error.kind() == ErrorKind::BadState, "{error}; {about}");
                     let members = after.iter().map(|device| Arc::clone(device) as Arc<dyn BlockDevice>).collect();
                     Raid6::open(members, Options { writable: false, force: false })
                         .unwrap_or_else(|error| panic!("{error}; {about}"));
@@ -400,11 +400,11 @@ fn a_member_that_is_lost_with_the_power_of_a_whole_array_is_a_refusal() {
     let after = without(&survivors(&start, 1, &mut draw), &[2]);
     drop(array);
     let error = open(&after).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::BadUse);
+    assert_eq!(error.kind(), ErrorKind::BadState);
     assert!(error.to_string().contains("give all members"), "{error}");
     // It stays one: what was refused has changed nothing.
     let before: Vec<_> = after.iter().map(|device| device.content()).collect();
-    assert_eq!(open(&after).unwrap_err().kind(), ErrorKind::BadUse);
+    assert_eq!(open(&after).unwrap_err().kind(), ErrorKind::BadState);
     assert!(after.iter().zip(&before).all(|(device, before)| device.content() == *before));
     let members = || after.iter().map(|device| Arc::clone(device) as Arc<dyn BlockDevice>).collect();
     let array = Raid6::open(members(), Options { writable: false, force: false }).unwrap();
@@ -459,7 +459,7 @@ fn a_member_that_fails_while_it_is_put_right_is_a_refusal() {
     drop(array);
     // Its superblock cannot be read either, so that it is missing from the beginning.
     first[1].set_faults(Faults { reads_fail: true, ..Faults::default() });
-    assert_eq!(open(&first).unwrap_err().kind(), ErrorKind::BadUse);
+    assert_eq!(open(&first).unwrap_err().kind(), ErrorKind::BadState);
     // P of the first stripe has to be written again, and cannot be.
     second[2].corrupt(DATA_OFFSET, |bytes| bytes.fill(0x11), 4096);
     second[4].set_faults(Faults { writes_fail: true, ..Faults::default() });
