@@ -457,6 +457,90 @@ fn with_json(bytes: &[u8], from: &str, to: &str) -> Arc<FaultyDevice> {
     Arc::new(FaultyDevice::new("image", bytes))
 }
 
+/// Symptom: digest iterations of -1, 4294967295.0, 4e9 or a string ran for minutes past the guard on costs. Cause: what
+/// was no whole number counted as 0, and the library reads it in its own way.
+#[test]
+fn numbers_of_a_header_that_are_not_whole_and_in_range_are_refused_before_any_work() {
+    if !can_run() {
+        return;
+    }
+    let (inner, luks) = formatted(512, 4096);
+    drop(luks);
+    let bytes = inner.content();
+    for (from, to) in [
+        (r#""iterations":1000"#, r#""iterations":-1"#),
+        (r#""iterations":1000"#, r#""iterations":4294967295.0"#),
+        (r#""iterations":1000"#, r#""iterations":4e9"#),
+        (r#""iterations":1000"#, r#""iterations":"4000000000""#),
+        (r#""iterations":1000"#, r#""iterations":0"#),
+        (r#""time":4"#, r#""time":-1"#),
+        (r#""time":4"#, r#""time":4.0"#),
+        (r#""memory":32"#, r#""memory":"32""#),
+        (r#""cpus":1"#, r#""cpus":1.5"#),
+        (r#""stripes":4000"#, r#""stripes":-4000"#),
+    ] {
+        // Whatever may cost anything: nothing of it is tried.
+        let any = Unlock { any_cost: true, ..Unlock::default() };
+        let error = Luks::open_with(with_json(&bytes, from, to), SECRET, any).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Damaged, "{to}: {error}");
+        let field = from.trim_start_matches('"').split('"').next().unwrap();
+        assert!(error.to_string().contains(field), "{to}: {error}");
+        assert!(Luks::info_of(&*with_json(&bytes, from, to)).is_err(), "{to}");
+    }
+}
+
+/// Symptom: "Invalid argument" for most damaged headers. Cause: the library says no more.
+#[test]
+fn damaged_headers_are_described() {
+    if !can_run() {
+        return;
+    }
+    let (inner, luks) = formatted(512, 4096);
+    drop(luks);
+    let bytes = inner.content();
+    let said = |device: Arc<FaultyDevice>| {
+        let error = Luks::open(device, SECRET).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+        assert!(!error.to_string().contains("Invalid argument"), "{error}");
+        error.to_string()
+    };
+    for (at, word) in [(448, "checksum"), (4096, "checksum"), (8, "size"), (260, "lie at byte")] {
+        let mut bytes = bytes.clone();
+        for copy in [0, 0x4000] {
+            bytes[copy + at] ^= 0x10;
+        }
+        let said = said(Arc::new(FaultyDevice::new("image", bytes)));
+        assert!(said.contains("the first copy (at byte 0)") && said.contains(word), "{at}: {said}");
+    }
+    for (from, to, word) in [
+        (r#""keyslots":{"#, r#""keyslots":["#, "its JSON is damaged"),
+        (r#""json_size":"12288""#, r#""json_size":"4096""#, "config.json_size"),
+        (r#""segments":{"0""#, r#""segments":{"zero""#, "segments"),
+        (r#""size":"dynamic""#, r#""size":"many""#, "segments.0.size"),
+        (r#""offset":"32768""#, r#""offset":"512""#, "keyslots.0.area"),
+    ] {
+        let said = said(with_json(&bytes, from, to));
+        assert!(said.contains(word) && said.contains("copy"), "{to}: {said}");
+    }
+}
+
+/// Symptom: an image that was cut within its first sector was read as 0 bytes, with success.
+#[test]
+fn an_image_cut_within_its_first_sector_is_an_error() {
+    if !can_run() {
+        return;
+    }
+    let (inner, luks) = formatted(512, 4096);
+    let payload = luks.payload_offset() as usize;
+    drop(luks);
+    for more in [512, 4096 - 512] {
+        let cut = Arc::new(FaultyDevice::new("image", inner.content()[..payload + more].to_vec()));
+        let error = Luks::open(cut, SECRET).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Damaged);
+        assert!(error.to_string().contains("cut within the first sector of 4096 bytes"), "{error}");
+    }
+}
+
 #[test]
 fn keyslots_that_would_cost_hours_or_all_memory_are_refused_before_they_are_tried() {
     if !can_run() {

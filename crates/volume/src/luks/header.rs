@@ -7,23 +7,23 @@
 //! Whatever comes out of the header is checked here before it is used: by pure functions of [`Claims`],
 //! the numbers as the header claims them.
 
-use super::ffi::{Context, SlotPbkdf, SlotState, machine_memory_kb};
+use super::ffi::{Context, Failed, SlotPbkdf, SlotState, machine_memory_kb};
 use super::memory::Memory;
 use super::segment::{self, Segment};
-use super::{Keyslot, LuksInfo, Unlock};
+use super::{Keyslot, LuksInfo, Unlock, diagnose, json};
 use crate::{BlockDevice, Error, ErrorKind, Result};
 use std::ffi::CStr;
 use zeroize::Zeroizing;
 
 pub(super) const MAGIC: &[u8; 6] = b"LUKS\xba\xbe";
-const MAGIC_SECOND: &[u8; 6] = b"SKUL\xba\xbe";
+pub(super) const MAGIC_SECOND: &[u8; 6] = b"SKUL\xba\xbe";
 /// Bytes that one copy of LUKS2's metadata can have; the second copy begins where the first ends.
-const METADATA_BYTES: [u64; 9] =
+pub(super) const METADATA_BYTES: [u64; 9] =
     [0x4000, 0x8000, 0x1_0000, 0x2_0000, 0x4_0000, 0x8_0000, 0x10_0000, 0x20_0000, 0x40_0000];
 /// Two copies of the largest metadata, and the largest area of keyslots.
 const HEADER_BYTES_MAX: u64 = (8 + 128) << 20;
 /// LUKS1's header without its keyslots' areas.
-const LUKS1_BYTES: u64 = 592;
+pub(super) const LUKS1_BYTES: u64 = 592;
 /// Where LUKS1 keeps the iterations of its key's digest.
 const LUKS1_DIGEST_ITERATIONS_AT: usize = 164;
 
@@ -83,7 +83,8 @@ pub(super) fn signature(inner: &dyn BlockDevice) -> Result<Option<Signature>> {
     if size < first.len() as u64 {
         let first = &mut first[..size as usize];
         inner.read(0, first)?;
-        if first.starts_with(MAGIC) {
+        // Also where it was cut within the magic itself.
+        if first.starts_with(MAGIC) || (first.len() >= 4 && MAGIC.starts_with(first)) {
             let detail = format!("it is the beginning of a LUKS volume, which was cut at {size} bytes");
             return Err(Error::new(ErrorKind::Damaged, inner.name(), detail));
         }
@@ -124,7 +125,7 @@ fn second_copy(inner: &dyn BlockDevice) -> Result<bool> {
     Ok(false)
 }
 
-fn number(bytes: &[u8], at: usize) -> u64 {
+pub(super) fn number(bytes: &[u8], at: usize) -> u64 {
     let mut number = [0; 8];
     number.copy_from_slice(&bytes[at..at + 8]);
     u64::from_be_bytes(number)
@@ -163,8 +164,12 @@ impl Header {
         let before = memory.copy_from(inner, 0, bytes)?;
         let context = Context::new(&memory.path())?;
         context.load(version.library_name()).map_err(|failed| {
-            let detail = format!("its {} header cannot be used: {}", version.name(), failed.reason());
-            Error::new(ErrorKind::Damaged, &name, detail)
+            let found = match version {
+                Version::Luks1 => diagnose::luks1(&before),
+                Version::Luks2 => diagnose::luks2(&before),
+            };
+            let why = refusal(found, &failed);
+            Error::new(ErrorKind::Damaged, &name, format!("its {} header cannot be used: {why}", version.name()))
         })?;
         if context.kind().as_deref() != Some(version.name()) {
             let detail = "its header cannot be used: the library takes it for something else";
@@ -275,6 +280,19 @@ impl Header {
     }
 }
 
+/// Why the library does not take a header: what was found here, and what it says itself.
+fn refusal(found: Option<String>, failed: &Failed) -> String {
+    match (found, failed.said.is_empty()) {
+        (Some(found), true) => found,
+        (Some(found), false) => format!("{found} (libcryptsetup: {})", failed.said),
+        (None, false) => failed.said.clone(),
+        (None, true) => format!(
+            "libcryptsetup refuses it and says no more than \"{}\"; `cryptsetup luksDump --debug` may",
+            failed.reason()
+        ),
+    }
+}
+
 const ANY_COST: &str = "if the volume is from a source you trust, allow costly keyslots";
 
 /// What a header claims of its layout.
@@ -304,6 +322,7 @@ impl Claims {
                     .map_err(|failed| damaged(format!("its header cannot be used: {}", failed.reason())))?;
                 let json = serde_json::from_str(&text)
                     .map_err(|error| damaged(format!("its header cannot be used: {error}")))?;
+                json::check(&json).map_err(|why| damaged(format!("its header cannot be used: in its JSON, {why}")))?;
                 Some(json)
             }
         };
@@ -311,6 +330,9 @@ impl Claims {
             Some(json) => segment::digest_iterations(json),
             None => number(start, LUKS1_DIGEST_ITERATIONS_AT) >> 32,
         };
+        if digest_iterations == 0 {
+            return Err(damaged("its header cannot be used: the digest of its key has no iterations".to_owned()));
+        }
         let areas_bytes = match version {
             Version::Luks1 => (LUKS1_BYTES, 0),
             Version::Luks2 => context.metadata_bytes().unwrap_or_default(),

@@ -5,6 +5,8 @@
 //!   memory    the copy of a header that the library works on
 //!   header    what a header says, and the key out of it
 //!   segment   where the data lies: claims of the header, checked
+//!   json      LUKS2's description of a volume, checked
+//!   diagnose  what is wrong with a header that the library refuses
 //!   format    new volumes
 //!   data      the BlockDevice: sectors decrypted and encrypted
 //!   ranges    which sectors requests in flight use
@@ -14,9 +16,11 @@
 //! output carries them.
 
 mod data;
+mod diagnose;
 mod ffi;
 mod format;
 mod header;
+mod json;
 mod memory;
 mod ranges;
 mod segment;

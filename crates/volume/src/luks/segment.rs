@@ -71,6 +71,12 @@ pub(super) fn checked(inner: &dyn BlockDevice, claimed: &Claimed<'_>) -> Result<
         }
         None => (size - offset) / u64::from(sector_bytes) * u64::from(sector_bytes),
     };
+    if len == 0 {
+        return damaged(format!(
+            "its data begins at byte {offset}, and the image has only {size}: it was cut within the first sector of \
+             {sector_bytes} bytes"
+        ));
+    }
     let last_iv = first_iv.checked_add(len / 512);
     let last_iv_max = if is_short_iv { u64::from(u32::MAX) } else { u64::MAX };
     if last_iv.is_none_or(|last| last > last_iv_max) {
@@ -187,6 +193,8 @@ mod tests {
             Claimed { len: Some(100), ..CLAIMED },
             Claimed { len: Some(!4095), ..CLAIMED },
             Claimed { len: Some(12288), ..CLAIMED },
+            // Symptom: an image that was cut within its first sector was read as 0 bytes, with success.
+            Claimed { offset: 20 * 512 + 4096 - 512, ..CLAIMED },
         ] {
             assert_eq!(kind(claimed), Err(ErrorKind::Damaged), "{claimed:?}");
         }
