@@ -85,8 +85,20 @@ impl Failure {
     /// Prints the sentence, and gives the code to the system.
     pub fn report(&self) -> ExitCode {
         eprintln_quietly(&format!("bifolio: {}", self.message));
+        if self.code == Code::Interrupted {
+            end_at_once(self.code);
+        }
         ExitCode::from(self.code as u8)
     }
+}
+
+/// Ends the process without the libraries' own endings: a key derivation that was given up still runs in its thread, and
+/// what a library frees at exit it may be using.
+fn end_at_once(code: Code) -> ! {
+    use std::io::Write;
+    let _ = std::io::stdout().flush();
+    // SAFETY: takes a number; nothing of this process is used afterwards.
+    unsafe { libc::_exit(code as i32) }
 }
 
 impl From<bifolio_io::Error> for Failure {

@@ -160,7 +160,9 @@ extern "C" fn get_ready() -> c_int {
         None => Err(Error::new(ErrorKind::WrongKey, name, "it needs a key, and none was given (key=FD)")),
     };
     let is_encrypted = asked.key_fd.is_some();
-    let options = OpenOptions { writable: !asked.read_only, unlock: asked.unlock, key: &key, is_encrypted };
+    let unlock = asked.unlock;
+    // nbdkit sees signals when this is done; whoever cannot wait kills it, as nothing is served yet.
+    let options = OpenOptions { writable: !asked.read_only, unlock, key: &key, is_encrypted, cancel: None };
     match bifolio_volume::open(&asked.images, &options) {
         Ok(opened) => {
             let _ = DEVICE.set(opened.device);

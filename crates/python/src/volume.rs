@@ -67,7 +67,7 @@ pub(crate) fn open_volume(
         let is_encrypted = key.is_some() || key_file.is_some();
         bifolio_volume::open(
             &images,
-            &OpenOptions { writable: false, unlock: Unlock::default(), key: &ask, is_encrypted },
+            &OpenOptions { writable: false, unlock: Unlock::default(), key: &ask, is_encrypted, cancel: None },
         )
     });
     opened.map(|opened| Volume::new(opened.device)).map_err(|error| of_volume(&error))

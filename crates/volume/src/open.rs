@@ -2,6 +2,7 @@
 
 use crate::md::{self, Raid6};
 use crate::{BlockDevice, Error, ErrorKind, FileDevice, Luks, LuksInfo, Result, Unlock};
+use bifolio_io::Cancel;
 use serde::Serialize;
 use std::fmt;
 use std::os::fd::AsRawFd;
@@ -23,6 +24,8 @@ pub struct OpenOptions<'a> {
     /// It has to be encrypted: somebody gave a key. Without its header a volume looks like any file, and what is written
     /// to it then is not encrypted.
     pub is_encrypted: bool,
+    /// Ends a key derivation that is under way, which takes seconds.
+    pub cancel: Option<Cancel>,
 }
 
 impl fmt::Debug for OpenOptions<'_> {
@@ -111,7 +114,8 @@ impl ArrayInfo {
 /// Opens what the paths make up, down to its plain content.
 ///
 /// # Errors
-/// Those of [`FileDevice::open`] and [`Luks::open`], `BadUse` for no path, and those of `options.key`.
+/// Those of [`FileDevice::open`] and [`Luks::open_until`], `InUse` for an array whose log somebody else is writing, `BadUse`
+/// for no path, `NotAVolume` for several that are no members, and those of `options.key`.
 pub fn open(paths: &[PathBuf], options: &OpenOptions<'_>) -> Result<Opened> {
     let (device, mut layers) = below(paths, options.writable)?;
     if !Luks::is_luks(&*device)? {
@@ -121,7 +125,7 @@ pub fn open(paths: &[PathBuf], options: &OpenOptions<'_>) -> Result<Opened> {
         return Ok(Opened { device, layers });
     }
     let secret = (options.key)(&device.name())?;
-    let luks = Luks::open_with(device, &secret, options.unlock)?;
+    let luks = Luks::open_until(device, &secret, options.unlock, options.cancel.as_ref())?;
     layers.push(Layer::Luks(Box::new(luks.info().clone())));
     Ok(Opened { device: Arc::new(luks), layers })
 }

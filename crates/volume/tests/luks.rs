@@ -542,6 +542,22 @@ fn an_image_cut_within_its_first_sector_is_an_error() {
 }
 
 #[test]
+fn what_is_cancelled_before_it_began_changes_nothing() {
+    if !can_run() {
+        return;
+    }
+    let inner = Arc::new(FaultyDevice::new("image", vec![0x5a; 17 * MIB]));
+    let cancel = bifolio_io::Cancel::default();
+    cancel.cancel();
+    // So long that it is given up: seconds, where an answer takes milliseconds.
+    let slow = Pbkdf { iterations: Some(1 << 20), memory_kib: 32, ..CHEAP };
+    let options = FormatOptions { pbkdf: slow, ..options(512, 4096) };
+    let error = Luks::format_until(inner.clone(), SECRET, &options, Some(&cancel)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Cancelled);
+    assert!(inner.content().iter().all(|byte| *byte == 0x5a));
+}
+
+#[test]
 fn keyslots_that_would_cost_hours_or_all_memory_are_refused_before_they_are_tried() {
     if !can_run() {
         return;

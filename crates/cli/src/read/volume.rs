@@ -93,7 +93,7 @@ struct Source {
 
 fn open_content(options: &ReadArgs, cancel: &Cancel) -> Result<Source, Failure> {
     if let Some(first) = options.volume.first() {
-        let opened = volume::open(&options.volume, &options.key, false, false)?;
+        let opened = volume::open(&options.volume, &options.key, false, cancel)?;
         let costs_of = OpenFile::open(first)?;
         return Ok(Source { content: opened.device, layers: opened.layers, costs_of });
     }

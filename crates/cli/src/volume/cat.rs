@@ -13,7 +13,7 @@ const READ_BYTES: u64 = 4 << 20;
 
 /// Writes the range to standard output.
 pub fn run(options: &CatArgs, cancel: &Cancel) -> Result<(), Failure> {
-    let device = open(&options.images, &options.key, false, false)?.device;
+    let device = open(&options.images, &options.key, false, cancel)?.device;
     let size = device.geometry().size;
     if options.offset > size {
         let detail = format!("it has {size} bytes, none at offset {}", options.offset);

@@ -4,6 +4,7 @@ use super::Luks2Args;
 use crate::args::Args;
 use crate::exit::{Code, Failure};
 use crate::{output, secret, size};
+use bifolio_io::Cancel;
 use bifolio_volume::{BlockDevice, FileDevice, FormatOptions, Luks, LuksInfo, Pbkdf};
 use serde::Serialize;
 use std::fs::File;
@@ -21,9 +22,9 @@ struct Created<'a> {
 }
 
 /// Makes a LUKS2 volume.
-pub fn run(args: &Args, options: &Luks2Args) -> Result<(), Failure> {
+pub fn run(args: &Args, options: &Luks2Args, cancel: &Cancel) -> Result<(), Failure> {
     let is_new = prepare(options)?;
-    let made = make(options);
+    let made = make(options, cancel);
     if made.is_err() && is_new {
         // Nothing of use is in it.
         let _ = std::fs::remove_file(&options.image);
@@ -79,7 +80,7 @@ fn refuse_used(options: &Luks2Args, size: Option<u64>) -> Result<(), Failure> {
     Err(Failure::failed(format!("{}: {what}; --force does it all the same", options.image.display())))
 }
 
-fn make(options: &Luks2Args) -> Result<LuksInfo, Failure> {
+fn make(options: &Luks2Args, cancel: &Cancel) -> Result<LuksInfo, Failure> {
     let device = FileDevice::open(&options.image, true)?;
     bifolio_volume::claim(&device)?;
     let secret = match &options.key_file {
@@ -112,5 +113,5 @@ fn make(options: &Luks2Args) -> Result<LuksInfo, Failure> {
         pbkdf,
         label: options.label.clone(),
     };
-    Ok(Luks::format(Arc::new(device), &secret, &format)?.info().clone())
+    Ok(Luks::format_until(Arc::new(device), &secret, &format, Some(cancel))?.info().clone())
 }

@@ -1,6 +1,6 @@
 //! `bifolio volume export`: a volume's content for other programs, until interrupted.
 
-use super::{ExportArgs, complain, nbd, open};
+use super::{ExportArgs, complain, nbd};
 use crate::exit::{Code, Failure, eprintln_quietly};
 use crate::output;
 use bifolio_io::Cancel;
@@ -34,7 +34,7 @@ fn ublk() -> Failure {
 }
 
 fn mount(options: &ExportArgs, folder: &Path, cancel: &Cancel) -> Result<(), Failure> {
-    let device = open(&options.images, &options.key, !options.read_only, options.discard)?.device;
+    let device = super::open_with(&options.images, &options.key, !options.read_only, options.discard, cancel)?.device;
     let name = options.images[0].file_name().unwrap_or("volume".as_ref());
     let mounted = fuse::mount(Arc::clone(&device), name, folder)?;
     output::text(&output::printable(&folder.join(name).display().to_string()))?;

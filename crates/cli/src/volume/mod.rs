@@ -168,7 +168,7 @@ pub fn run(args: &Args, command: &VolumeCommand, cancel: &Cancel) -> Result<(), 
     match command {
         VolumeCommand::Info(options) => info::run(args, options),
         VolumeCommand::Cat(options) => cat::run(options, cancel),
-        VolumeCommand::Create(CreateCommand::Luks2(options)) => create::run(args, options),
+        VolumeCommand::Create(CreateCommand::Luks2(options)) => create::run(args, options, cancel),
         VolumeCommand::Create(CreateCommand::Raid6(options)) => raid::create(args, options, cancel),
         VolumeCommand::Export(options) => export::run(options, cancel),
         VolumeCommand::Scrub(options) => raid::scrub(args, options, cancel),
@@ -182,7 +182,17 @@ fn one_of(allowed: &'static [&'static str]) -> impl TypedValueParser<Value = u32
 }
 
 /// Opens a volume with the key of the command line, or of whoever sits at the terminal.
-pub fn open(images: &[PathBuf], key: &KeyArgs, writable: bool, discard: bool) -> Result<Opened, Failure> {
+pub fn open(images: &[PathBuf], key: &KeyArgs, writable: bool, cancel: &Cancel) -> Result<Opened, Failure> {
+    open_with(images, key, writable, false, cancel)
+}
+
+fn open_with(
+    images: &[PathBuf],
+    key: &KeyArgs,
+    writable: bool,
+    discard: bool,
+    cancel: &Cancel,
+) -> Result<Opened, Failure> {
     let ask = |name: &str| {
         ask(key.key_file.as_deref(), name).map_err(|failure| {
             // Its sentence leads with the file, where it is about one.
@@ -197,7 +207,8 @@ pub fn open(images: &[PathBuf], key: &KeyArgs, writable: bool, discard: bool) ->
         })
     };
     let unlock = Unlock { any_cost: key.any_cost, discard };
-    let options = OpenOptions { writable, unlock, key: &ask, is_encrypted: key.key_file.is_some() };
+    let is_encrypted = key.key_file.is_some();
+    let options = OpenOptions { writable, unlock, key: &ask, is_encrypted, cancel: Some(cancel.clone()) };
     let opened = bifolio_volume::open(images, &options)?;
     warn(&opened.layers);
     Ok(opened)

@@ -110,6 +110,13 @@ fn serve(mut server: Server, socket: &Path, ready: &File, cancel: &Cancel) -> Re
                 return Err(failure);
             }
         }
+        if cancel.is_cancelled() && !is_ready {
+            // It computes the volume's key, or waits for a lock, and sees no signal until then. Nothing is served yet.
+            let _ = server.child.kill();
+            let _ = server.child.wait();
+            let _ = std::fs::remove_file(socket);
+            return Err(Failure::interrupted());
+        }
         if cancel.is_cancelled() {
             break end(&mut server.child)?;
         }

@@ -1,8 +1,10 @@
 //! New LUKS2 volumes.
 
+use super::derive::derive;
 use super::ffi::{Context, Failed, NewHeader, NewPbkdf};
 use super::memory::Memory;
 use crate::{BlockDevice, Error, ErrorKind, Result};
+use bifolio_io::Cancel;
 use zeroize::Zeroizing;
 
 /// What a new volume is like.
@@ -44,10 +46,30 @@ impl Default for Pbkdf {
     }
 }
 
+/// A header in memory.
+struct Made {
+    bytes: Vec<u8>,
+    /// Of these, both copies of the metadata.
+    metadata_bytes: usize,
+    key: Zeroizing<Vec<u8>>,
+}
+
 /// Writes a header with one keyslot, and gives the volume's new key.
-pub(super) fn format(inner: &dyn BlockDevice, secret: &[u8], options: &FormatOptions) -> Result<Zeroizing<Vec<u8>>> {
+pub(super) fn format(
+    inner: &dyn BlockDevice,
+    secret: &[u8],
+    options: &FormatOptions,
+    cancel: Option<&Cancel>,
+) -> Result<Zeroizing<Vec<u8>>> {
     check(inner, options)?;
-    let size = inner.geometry().size;
+    let (name, size) = (inner.name(), inner.geometry().size);
+    let (secret, options) = (Zeroizing::new(secret.to_vec()), options.clone());
+    let made = derive(&inner.name(), cancel, move || make(&name, size, &secret, &options))?;
+    store(inner, &made.bytes, made.metadata_bytes)?;
+    Ok(made.key)
+}
+
+fn make(name: &str, size: u64, secret: &[u8], options: &FormatOptions) -> Result<Made> {
     let memory = Memory::new(size)?;
     let context = Context::new(&memory.path())?;
     let pbkdf = NewPbkdf {
@@ -57,22 +79,20 @@ pub(super) fn format(inner: &dyn BlockDevice, secret: &[u8], options: &FormatOpt
         threads: options.pbkdf.threads,
     };
     let key_bytes = options.key_bits as usize / 8;
-    let failed = |doing: &str, kind| {
-        let (name, doing) = (inner.name(), doing.to_owned());
-        move |failed: Failed| Error::new(kind, name, format!("{doing} failed: {}", failed.reason()))
+    let failed = |doing: &'static str| {
+        move |failed: Failed| Error::new(ErrorKind::BadState, name, format!("{doing} failed: {}", failed.reason()))
     };
     let header = NewHeader { key_bytes, sector_bytes: options.sector_bytes, label: options.label.as_deref(), pbkdf };
-    context.format(&header).map_err(failed("making a LUKS2 header", ErrorKind::BadUse))?;
-    context.add_keyslot(pbkdf, secret).map_err(failed("making a keyslot", ErrorKind::BadUse))?;
-    let key = context.volume_key(None, key_bytes).map_err(failed("taking the new key", ErrorKind::BadUse))?;
+    context.format(&header).map_err(failed("making a LUKS2 header"))?;
+    context.add_keyslot(pbkdf, secret).map_err(failed("making a keyslot"))?;
+    let key = context.volume_key(None, key_bytes).map_err(failed("taking the new key"))?;
     let header_bytes = context.data_offset() * 512;
     let metadata_bytes = 2 * context.metadata_bytes().unwrap_or((1 << 14, 0)).0;
     if header_bytes >= size {
-        return Err(too_small(inner, header_bytes));
+        return Err(too_small(name, size, header_bytes));
     }
     drop(context);
-    store(inner, &memory.content(header_bytes)?, metadata_bytes as usize)?;
-    Ok(key)
+    Ok(Made { bytes: memory.content(header_bytes)?, metadata_bytes: metadata_bytes as usize, key })
 }
 
 fn check(inner: &dyn BlockDevice, options: &FormatOptions) -> Result<()> {
@@ -98,14 +118,14 @@ fn check(inner: &dyn BlockDevice, options: &FormatOptions) -> Result<()> {
     }
     // The library's usual header; without it the device would fill memory for nothing.
     if size <= 16 << 20 {
-        return Err(too_small(inner, 16 << 20));
+        return Err(too_small(&inner.name(), size, 16 << 20));
     }
     Ok(())
 }
 
-fn too_small(inner: &dyn BlockDevice, header_bytes: u64) -> Error {
-    let detail = format!("it has {} bytes, and the header alone takes {header_bytes}", inner.geometry().size);
-    Error::new(ErrorKind::BadRange, inner.name(), detail)
+fn too_small(name: &str, size: u64, header_bytes: u64) -> Error {
+    let detail = format!("it has {size} bytes, and the header alone takes {header_bytes}");
+    Error::new(ErrorKind::BadRange, name, detail)
 }
 
 /// Brings the header to the device: a loss of power leaves no header, never one whose keyslots are missing.

@@ -7,6 +7,7 @@
 //!   segment   where the data lies: claims of the header, checked
 //!   json      LUKS2's description of a volume, checked
 //!   diagnose  what is wrong with a header that the library refuses
+//!   derive    key derivations, which can be given up
 //!   format    new volumes
 //!   data      the BlockDevice: sectors decrypted and encrypted
 //!   ranges    which sectors requests in flight use
@@ -16,6 +17,7 @@
 //! output carries them.
 
 mod data;
+mod derive;
 mod diagnose;
 mod ffi;
 mod format;
@@ -29,6 +31,8 @@ pub use data::Luks;
 pub use format::{FormatOptions, Pbkdf};
 
 use crate::{BlockDevice, Error, ErrorKind, Result};
+use bifolio_io::Cancel;
+use derive::derive;
 use header::Header;
 use serde::Serialize;
 use std::sync::Arc;
@@ -120,13 +124,28 @@ impl Luks {
     /// # Errors
     /// Those of [`Luks::open`].
     pub fn open_with(inner: Arc<dyn BlockDevice>, secret: &[u8], unlock: Unlock) -> Result<Self> {
-        let header = read_header(&*inner)?;
-        // A layout that cannot be read needs no key.
-        let key = match header.segment {
-            Ok(_) => header.unlock(&*inner, secret, unlock),
-            Err(_) => Ok(Zeroizing::default()),
-        };
-        Self::new(inner, header.info, header.segment?, key?, unlock)
+        Self::open_until(inner, secret, unlock, None)
+    }
+
+    /// The same until it is cancelled, which does not wait for a key derivation that is under way.
+    ///
+    /// # Errors
+    /// Those of [`Luks::open`], and `Cancelled`.
+    pub fn open_until(
+        inner: Arc<dyn BlockDevice>,
+        secret: &[u8],
+        unlock: Unlock,
+        cancel: Option<&Cancel>,
+    ) -> Result<Self> {
+        let (device, secret) = (Arc::clone(&inner), Zeroizing::new(secret.to_vec()));
+        let (info, segment, key) = derive(&inner.name(), cancel, move || {
+            let header = read_header(&*device)?;
+            // A layout that cannot be read needs no key.
+            let segment = header.segment.as_ref().copied().ok();
+            let key = segment.map(|_| header.unlock(&*device, &secret, unlock));
+            Ok((header.info, header.segment?, key.transpose()?.unwrap_or_default()))
+        })?;
+        Self::new(inner, info, segment, key, unlock)
     }
 
     /// Writes a new LUKS2 header and opens the volume. Whatever was there is lost.
@@ -135,7 +154,21 @@ impl Luks {
     /// `BadUse` for options that make no sense, `BadRange` for a device that is too small, `ReadOnly`, `NoSpace`,
     /// `Write`, `Missing`.
     pub fn format(inner: Arc<dyn BlockDevice>, secret: &[u8], options: &FormatOptions) -> Result<Self> {
-        let key = format::format(&*inner, secret, options)?;
+        Self::format_until(inner, secret, options, None)
+    }
+
+    /// The same until it is cancelled, which does not wait for the measuring and deriving of a key. Once anything is
+    /// written it is not cancelled any more.
+    ///
+    /// # Errors
+    /// Those of [`Luks::format`], and `Cancelled`, in which case nothing was written.
+    pub fn format_until(
+        inner: Arc<dyn BlockDevice>,
+        secret: &[u8],
+        options: &FormatOptions,
+        cancel: Option<&Cancel>,
+    ) -> Result<Self> {
+        let key = format::format(&*inner, secret, options, cancel)?;
         let header = read_header(&*inner)?;
         Self::new(inner, header.info, header.segment?, key, Unlock::default())
     }
