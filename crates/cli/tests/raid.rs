@@ -80,15 +80,79 @@ fn refusals_are_sentences_and_leave_nothing_behind() {
     assert!(sentence(&run_in(&place, "volume create raid6 a b c d --size 1M"), 2).contains("needed"));
     assert!(!path(&place, "a").exists(), "files that were made for nothing are removed");
     text(&run_in(&place, CREATE));
-    assert!(sentence(&run_in(&place, CREATE), 1).contains("m0"));
-    assert!(sentence(&run_in(&place, "volume create raid6 m0 m1 m2 m3 m4"), 1).contains("member of an md array"));
-    assert!(sentence(&run_in(&place, "volume scrub m0 m1"), 1).contains("2 of its 5 members"));
-    assert!(sentence(&run_in(&place, "volume scrub m0 m1 m2"), 2).contains("rebuild them first"));
-    assert!(sentence(&run_in(&place, "volume rebuild m0 m1 m2 m3 m4 --onto x"), 2).contains("nothing to rebuild"));
+    assert!(sentence(&run_in(&place, CREATE), 5).contains("m0"));
+    assert!(sentence(&run_in(&place, "volume create raid6 m0 m1 m2 m3 m4"), 5).contains("member of an md array"));
+    assert!(sentence(&run_in(&place, "volume scrub m0 m1"), 7).contains("2 of its 5 members"));
+    assert!(sentence(&run_in(&place, "volume scrub m0 m1 m2"), 1).contains("rebuild them first"));
+    assert!(sentence(&run_in(&place, "volume rebuild m0 m1 m2 m3 m4 --onto x"), 1).contains("nothing to rebuild"));
     assert!(!path(&place, "x").exists());
     text(&run_in(&place, "volume create raid6 o0 o1 o2 o3 --size 2M"));
-    assert!(sentence(&run_in(&place, "volume rebuild m0 m1 m2 m3 --onto o1"), 1).contains("o1"));
-    assert!(sentence(&run_in(&place, "volume rebuild m0 m1 m2 o3 --onto x"), 1).contains("o3"));
+    assert!(sentence(&run_in(&place, "volume rebuild m0 m1 m2 m3 --onto o1"), 5).contains("o1"));
+    assert!(sentence(&run_in(&place, "volume rebuild m0 m1 m2 o3 --onto x"), 7).contains("o3"));
+}
+
+/// Symptom: `volume create raid6 fs z1 z2 z3` over a file that holds ext4 or a LUKS volume succeeded without --force, and
+/// so did `volume rebuild --onto fs`. Cause: members of arrays were all that was looked for.
+#[test]
+fn what_a_file_holds_is_not_overwritten_unasked() {
+    let place = Place::new();
+    let size = 4 << 20;
+    let gpt = [&b"EFI PART"[..], &[0; 16], &(size as u64 / 512 - 1).to_le_bytes()].concat();
+    // What mkfs.ext2 and luksFormat leave where they are recognised, and bytes that nobody knows.
+    let contents: [(&str, usize, &[u8]); 5] = [
+        ("ext2", 1080, &[0x53, 0xef]),
+        ("luks", 0, b"LUKS\xba\xbe\0\x02"),
+        ("mbr", 510, &[0x55, 0xaa]),
+        ("gpt", size - 512, &gpt),
+        ("data", 3 << 20, b"precious"),
+    ];
+    text(&run_in(&place, CREATE));
+    let left: Vec<PathBuf> = (0..4).map(|number| path(&place, &format!("m{number}"))).collect();
+    let members: Vec<Vec<u8>> = left.iter().map(|member| std::fs::read(member).unwrap()).collect();
+    let (rebuild, create) = ("volume rebuild m0 m1 m2 m3 --onto fs", "volume create raid6 fs z1 z2 z3");
+    for (name, at, bytes) in contents {
+        let mut content = vec![0; size];
+        content[at..at + bytes.len()].copy_from_slice(bytes);
+        for file in ["z1", "z2", "z3"] {
+            std::fs::write(path(&place, file), vec![0; size]).unwrap();
+        }
+        for line in [rebuild, create] {
+            std::fs::write(path(&place, "fs"), &content).unwrap();
+            let other = if name == "mbr" { "luks" } else { "mbr" };
+            for force in [String::new(), format!(" --force={other},xfs")] {
+                let refused = sentence(&run_in(&place, &format!("{line}{force}")), 5);
+                assert!(
+                    refused.starts_with("bifolio: fs: ") && refused.contains(&format!("--force={name} ")),
+                    "{refused}"
+                );
+                assert!(std::fs::read(path(&place, "fs")).unwrap() == content, "{line}{force}");
+            }
+            text(&run_in(&place, &format!("{line} --force={name},xfs")));
+            let found =
+                bifolio_volume::signatures::look(&FileDevice::open(path(&place, "fs"), false).unwrap()).unwrap();
+            assert_eq!(found.iter().map(|found| found.name).collect::<Vec<_>>(), ["md"], "{name}: {line}");
+            // A member short again.
+            left.iter().zip(&members).for_each(|(member, bytes)| std::fs::write(member, bytes).unwrap());
+        }
+    }
+}
+
+/// What a former member holds is its own array's, so that nothing has to be named.
+#[test]
+fn a_former_member_is_rebuilt_without_force() {
+    let place = Place::new();
+    text(&run_in(&place, CREATE));
+    let array = open(&place, &["m0", "m1", "m2", "m3"]);
+    array.write(0, &vec![7; 100_000]).unwrap();
+    array.close().unwrap();
+    assert!(text(&run_in(&place, "volume rebuild m0 m1 m2 m3 --onto m4")).contains("healthy"));
+    assert!(text(&run_in(&place, "volume scrub m0 m1 m2 m3 m4")).contains(" 0 pieces wrong"));
+    // Whose a damaged superblock is cannot be known.
+    let mut bytes = std::fs::read(path(&place, "m4")).unwrap();
+    bytes[4096 + 100] ^= 1;
+    std::fs::write(path(&place, "m4"), &bytes).unwrap();
+    assert!(sentence(&run_in(&place, "volume rebuild m0 m1 m2 m3 --onto m4"), 5).contains("--force=md "));
+    assert!(text(&run_in(&place, "volume rebuild m0 m1 m2 m3 --onto m4 --force=md")).contains("healthy"));
 }
 
 #[test]
@@ -102,7 +166,7 @@ fn members_that_somebody_writes_to_are_left_alone() {
         "volume scrub m0 m1 m2 m3 m4 --repair",
         "volume rebuild m0 m1 m2 m3 --onto new",
         "volume rebuild m0 m1 m2 m4 --onto m3",
-        "volume create raid6 m0 m1 m2 m3 m4 --force",
+        "volume create raid6 m0 m1 m2 m3 m4 --force=md",
     ] {
         let refused = run_in(&place, line);
         assert!(!refused.status.success(), "{line}");

@@ -202,13 +202,17 @@ fn a_volume_is_made_described_and_not_overwritten_unasked() {
     assert!(printed.contains("aes-xts-plain64") && printed.contains("argon2id"), "{printed}");
 
     let again = ["volume", "create", "luks2", &image, "--key-file", &volumes.key];
-    let refused = sentence(&volumes.place.run(&again), 1);
-    assert!(refused.contains("LUKS volume already") && refused.contains("--force"), "{refused}");
+    let refused = sentence(&volumes.place.run(&again), 5);
+    assert!(refused.contains("a LUKS volume (at byte 0)") && refused.contains("--force=luks"), "{refused}");
     std::fs::write(volumes.path("used.img"), vec![1; 20 * MIB]).unwrap();
     let used = ["volume", "create", "luks2", &volumes.text("used.img"), "--key-file", &volumes.key];
-    assert!(sentence(&volumes.place.run(&used), 1).contains("--force"));
+    assert!(sentence(&volumes.place.run(&used), 5).contains("--force=data"));
+    // What may be lost has to be named, and by the name of what is there.
+    assert!(sentence(&volumes.place.run(&[&used[..], &["--force=ext4"]].concat()), 5).contains("--force=data"));
+    assert!(sentence(&volumes.place.run(&[&used[..], &["--force"]].concat()), 2).contains("--force=<NAME,...>"));
+    assert!(sentence(&volumes.place.run(&[&used[..], &["--force=ext5"]].concat()), 2).contains("ext4"));
     assert!(std::fs::read(volumes.path("used.img")).unwrap() == vec![1; 20 * MIB]);
-    let force = ["--force", "--pbkdf-memory", "32", "--pbkdf-force-iterations", "4"];
+    let force = ["--force=data", "--pbkdf-memory", "32", "--pbkdf-force-iterations", "4"];
     assert!(volumes.place.run(&[&used[..], &force].concat()).status.success());
 
     let none = ["volume", "create", "luks2", &volumes.text("none.img"), "--key-file", &volumes.key];
@@ -305,17 +309,17 @@ fn an_image_is_made_only_where_nothing_is_lost() {
             ["volume", "create", "luks2", &text(&image), "--size", size, "--key-file", key, "--pbkdf-memory", "32"];
         volumes.place.run(&[&args[..], force].concat())
     };
-    assert!(sentence(&create("20M", &volumes.key, &[]), 1).contains("would be cut"));
-    assert!(!create("20M", &volumes.text("no key"), &["--force"]).status.success());
+    assert!(sentence(&create("20M", &volumes.key, &[]), 5).contains("bytes beyond the new end (at byte 20971520)"));
+    assert!(!create("20M", &volumes.text("no key"), &["--force=cut"]).status.success());
     std::fs::write(volumes.path("empty"), "").unwrap();
-    assert!(sentence(&create("20M", &volumes.text("empty"), &["--force"]), 2).contains("no bytes"));
+    assert!(sentence(&create("20M", &volumes.text("empty"), &["--force=cut"]), 2).contains("no bytes"));
     let held = bifolio_volume::FileDevice::open(&image, true).unwrap();
     bifolio_volume::claim(&held).unwrap();
-    assert!(sentence(&create("20M", &volumes.key, &["--force"]), 1).contains("another bifolio"));
+    assert!(sentence(&create("20M", &volumes.key, &["--force=cut"]), 1).contains("another bifolio"));
     assert!(std::fs::read(&image).unwrap() == content);
     drop(held);
     if has(&["cryptsetup"]) {
-        assert!(create("20M", &volumes.key, &["--force"]).status.success());
+        assert!(create("20M", &volumes.key, &["--force=cut"]).status.success());
         assert_eq!(std::fs::metadata(&image).unwrap().len(), 20 << 20);
     }
     // A pipe is refused, and not waited for.
@@ -515,7 +519,7 @@ fn an_image_has_one_writer_at_a_time() {
     let first = volumes.export(&image, &["--nbd", &socket("first")]);
     let second = ["volume", "export", &text(&image), "--key-file", &volumes.key, "--nbd", &socket("second")];
     assert!(sentence(&volumes.command(&second).output().unwrap(), 1).contains("open for writing"));
-    let anew = ["volume", "create", "luks2", &text(&image), "--key-file", &volumes.key, "--force"];
+    let anew = ["volume", "create", "luks2", &text(&image), "--key-file", &volumes.key, "--force=luks"];
     assert!(sentence(&volumes.command(&anew).output().unwrap(), 1).contains("open for writing"));
     assert!(volumes.content(&image) == content, "readers are not in the way");
     volumes.export(&image, &["--read-only", "--nbd", &socket("second")]).end();

@@ -34,12 +34,15 @@ impl FileDevice {
     /// Opens an existing file.
     ///
     /// # Errors
-    /// `NotFound`, `Permission`, and `NotAVolume` for what has no size, such as a directory or a pipe.
+    /// `NotFound`, `Permission`, `InUse` for a block device that the system uses and that is to be written, and `NotAVolume`
+    /// for what has no size, such as a directory or a pipe.
     pub fn open(path: impl AsRef<Path>, writable: bool) -> Result<Self> {
         let path = path.as_ref();
         let about = |error| Error::system(path.display(), "opening it", error);
-        // Without waiting: a pipe is refused, and not waited for.
-        let flags = libc::O_NONBLOCK;
+        // Without waiting: a pipe is refused, and not waited for. A block device that the system itself uses (a mount, an
+        // array, swap) is not written to; for files the flag has no meaning.
+        let is_block_device = || path.metadata().is_ok_and(|there| there.file_type().is_block_device());
+        let flags = if writable && is_block_device() { libc::O_NONBLOCK | libc::O_EXCL } else { libc::O_NONBLOCK };
         let file = OpenOptions::new().read(true).write(writable).custom_flags(flags).open(path).map_err(about)?;
         Self::of_file(file, path, writable)
     }
@@ -64,6 +67,13 @@ impl FileDevice {
             is_broken: AtomicBool::new(false),
             routed: OnceLock::new(),
         })
+    }
+
+    /// The same file as if it ended there, if it is longer: for what is about to be cut.
+    #[must_use]
+    pub fn cut_at(mut self, size: u64) -> Self {
+        self.size = self.size.min(size);
+        self
     }
 
     /// Its path.

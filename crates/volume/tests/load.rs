@@ -6,7 +6,7 @@ use bifolio_device::{DeviceChoice, discover, open};
 use bifolio_io::{Cancel, ReadOptions, Router, RouterOptions};
 use bifolio_volume::faults::{Faults, FaultyDevice};
 use bifolio_volume::md::{Content, CreateOptions, Raid6, Rotation};
-use bifolio_volume::{BlockDevice, ErrorKind, FileDevice, FormatOptions, Loader, Luks, Pbkdf};
+use bifolio_volume::{BlockDevice, ErrorKind, FileDevice, FormatOptions, Loader, Luks, Overwrite, Pbkdf};
 use std::sync::Arc;
 use support::{Draw, SECRET, seed};
 
@@ -31,7 +31,7 @@ fn loaded(device: &dyn BlockDevice, loader: &Loader, offset: u64, len: u64) -> b
 }
 
 fn zeroes() -> CreateOptions {
-    CreateOptions { name: String::new(), content: Content::Zeroes, overwrite: false }
+    CreateOptions { name: String::new(), content: Content::Zeroes, overwrite: Overwrite::Nothing }
 }
 
 #[test]

@@ -541,6 +541,27 @@ fn an_image_cut_within_its_first_sector_is_an_error() {
     }
 }
 
+/// Symptom: stale superblocks of md at the end of what was formatted made the new volume a member of an array.
+#[test]
+fn a_new_volume_is_all_that_is_found_afterwards() {
+    if !can_run() {
+        return;
+    }
+    let size = 17 * MIB;
+    let mut content = vec![0; size];
+    let at = ((size / 512 - 16) & !7) * 512;
+    content[at..at + 8].copy_from_slice(&[0xfc, 0x4e, 0x2b, 0xa9, 1, 0, 0, 0]);
+    content[1080..1082].copy_from_slice(&[0x53, 0xef]);
+    let inner = Arc::new(FaultyDevice::new("image", content));
+    let names = |device: &FaultyDevice| {
+        let found = bifolio_volume::signatures::look(device).unwrap();
+        found.iter().map(|found| found.name).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&inner), ["ext2", "md"]);
+    Luks::format(inner.clone(), SECRET, &options(512, 4096)).unwrap();
+    assert_eq!(names(&inner), ["luks"]);
+}
+
 #[test]
 fn what_is_cancelled_before_it_began_changes_nothing() {
     if !can_run() {

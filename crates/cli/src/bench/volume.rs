@@ -15,7 +15,7 @@ use bifolio_fs::{CipherDir, InitOptions, Key, LoadableFile};
 use bifolio_io::cache_state::{evict, load, write_incompressible};
 use bifolio_io::{Cancel, OpenFile, ReadOptions, Router, RouterOptions};
 use bifolio_volume::md::{Content, CreateOptions, Raid6, Rotation};
-use bifolio_volume::{BlockDevice, FileDevice, FormatOptions, Loader, Luks, Pbkdf};
+use bifolio_volume::{BlockDevice, FileDevice, FormatOptions, Loader, Luks, Overwrite, Pbkdf};
 use clap::Args as ClapArgs;
 use serde::Serialize;
 use std::fs::File;
@@ -290,7 +290,7 @@ impl Maker<'_> {
         let names = (0..self.options.data_members + 2).map(|number| format!("member-{number}"));
         let paths = names.map(|name| self.make(&name, member)).collect::<Result<Vec<_>, _>>()?;
         let devices = paths.iter().map(|path| Ok(Arc::new(FileDevice::open(path, true)?) as Arc<dyn BlockDevice>));
-        let create = CreateOptions { name: String::new(), content: Content::Zeroes, overwrite: false };
+        let create = CreateOptions { name: String::new(), content: Content::Zeroes, overwrite: Overwrite::Nothing };
         let devices = devices.collect::<Result<_, Failure>>()?;
         let array = Raid6::create(devices, self.options.chunk, Rotation::LeftSymmetric, &create)?;
         self.copy(plain, &array, progress)?;

@@ -5,14 +5,13 @@ use crate::args::Args;
 use crate::exit::{Code, Failure};
 use crate::{output, secret, size};
 use bifolio_io::Cancel;
-use bifolio_volume::{BlockDevice, FileDevice, FormatOptions, Luks, LuksInfo, Pbkdf};
+use bifolio_volume::signatures::{self, Found};
+use bifolio_volume::{BlockDevice, FileDevice, FormatOptions, Luks, LuksInfo, Overwrite, Pbkdf};
+use clap::Args as ClapArgs;
 use serde::Serialize;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
-
-/// How much of the start is looked at: signatures of volumes, file systems and partitions lie there.
-const LOOK_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, Serialize)]
 struct Created<'a> {
@@ -24,7 +23,7 @@ struct Created<'a> {
 /// Makes a LUKS2 volume.
 pub fn run(args: &Args, options: &Luks2Args, cancel: &Cancel) -> Result<(), Failure> {
     let is_new = prepare(options)?;
-    let made = make(options, cancel);
+    let made = make(options, is_new, cancel);
     if made.is_err() && is_new {
         // Nothing of use is in it.
         let _ = std::fs::remove_file(&options.image);
@@ -56,62 +55,93 @@ fn prepare(options: &Luks2Args) -> Result<bool, Failure> {
             }
             Ok(true)
         }
-        (true, size) => refuse_used(options, size).map(|()| false),
+        (true, _) => Ok(false),
     }
 }
 
-fn refuse_used(options: &Luks2Args, size: Option<u64>) -> Result<(), Failure> {
-    if options.force {
-        return Ok(());
-    }
-    let device = FileDevice::open(&options.image, false)?;
-    let what = if size.is_some_and(|size| size < device.geometry().size) {
-        "it is longer than that, and would be cut"
-    } else if Luks::is_luks(&device).unwrap_or(true) {
-        "it is a LUKS volume already"
-    } else {
-        let mut start = vec![0; device.geometry().size.min(LOOK_BYTES) as usize];
-        device.read(0, &mut start)?;
-        if start.iter().all(|byte| *byte == 0) {
-            return Ok(());
-        }
-        "its first bytes are not all zero, so that something may be in it"
-    };
-    Err(Failure::failed(format!("{}: {what}; --force does it all the same", options.image.display())))
+/// Refuses where something would be lost that was not named, be it by cutting the file.
+fn refuse_losses(options: &Luks2Args, device: &FileDevice) -> Result<(), Failure> {
+    let mut found = signatures::look(device)?;
+    let size = device.geometry().size;
+    found.extend(options.size.filter(|new| *new < size).map(|new| Found::beyond(new, size)));
+    Ok(signatures::refuse(&[(device.name(), found)], &options.force.overwrite())?)
 }
 
-fn make(options: &Luks2Args, cancel: &Cancel) -> Result<LuksInfo, Failure> {
+fn make(options: &Luks2Args, is_new: bool, cancel: &Cancel) -> Result<LuksInfo, Failure> {
     let device = FileDevice::open(&options.image, true)?;
     bifolio_volume::claim(&device)?;
+    if !is_new {
+        refuse_losses(options, &device)?;
+    }
+    let image = options.image.display().to_string();
     let secret = match &options.key_file {
         Some(file) => secret::key(Some(file), "")?,
-        None => secret::ask_twice(&format!("New passphrase of {}", output::printable(&options.image.display().to_string())))?,
+        None => secret::ask_twice(&format!("New passphrase of {}", output::printable(&image)))?,
     };
     if secret.is_empty() {
         return Err(Failure::new(Code::Usage, "a passphrase of no bytes protects nothing; give another one"));
     }
-    // Its size last: until here nothing was changed.
-    let device = match options.size.filter(|size| *size != device.geometry().size) {
-        None => device,
-        Some(size) => {
-            let failed =
-                |error| Failure::failed(format!("{}: giving it its size failed: {error}", options.image.display()));
-            device.file().set_len(size).map_err(failed)?;
-            let file = device.file().try_clone().map_err(failed)?;
-            FileDevice::of_file(file, &options.image, true)?
-        }
-    };
+    let before = device.geometry().size;
+    let size = options.size.unwrap_or(before);
+    let failed = |error| Failure::failed(format!("{}: giving it its size failed: {error}", options.image.display()));
+    let file = device.file().try_clone().map_err(failed)?;
+    if size > before {
+        file.set_len(size).map_err(failed)?;
+    }
+    let device = FileDevice::of_file(file.try_clone().map_err(failed)?, &options.image, true)?.cut_at(size);
+    let made = Luks::format_until(Arc::new(device), &secret, &format_options(options), Some(cancel));
+    // What is to be cut stays until there is something in its place; what was added goes if there is nothing.
+    match &made {
+        Ok(_) if size < before => file.set_len(size).map_err(failed)?,
+        Err(_) if size > before => file.set_len(before).map_err(failed)?,
+        _ => {}
+    }
+    Ok(made?.info().clone())
+}
+
+fn format_options(options: &Luks2Args) -> FormatOptions {
     let pbkdf = Pbkdf {
         time_ms: options.iter_time,
         iterations: options.pbkdf_force_iterations,
         memory_kib: options.pbkdf_memory,
         threads: options.pbkdf_parallel,
     };
-    let format = FormatOptions {
-        key_bits: options.key_size,
-        sector_bytes: options.sector_size,
-        pbkdf,
-        label: options.label.clone(),
-    };
-    Ok(Luks::format_until(Arc::new(device), &secret, &format, Some(cancel))?.info().clone())
+    FormatOptions { key_bits: options.key_size, sector_bytes: options.sector_size, pbkdf, label: options.label.clone() }
+}
+
+/// What may be lost, by name.
+#[derive(Debug, Clone, Default, ClapArgs)]
+pub struct ForceArgs {
+    /// Overwrite what has these names, and lose it, such as --force=ext4 or --force=gpt,data. Without it only what is
+    /// empty is written to; a refusal says the names.
+    #[arg(long, value_name = "NAME,...", require_equals = true, value_delimiter = ',', value_parser = parse_name)]
+    pub force: Vec<String>,
+}
+
+impl ForceArgs {
+    /// As the library takes it.
+    pub fn overwrite(&self) -> Overwrite {
+        if self.force.is_empty() { Overwrite::Nothing } else { Overwrite::Named(self.force.clone()) }
+    }
+}
+
+fn parse_name(text: &str) -> Result<String, String> {
+    let names = signatures::names();
+    if names.contains(&text) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("nothing that can be lost has this name; there are {}", names.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_a_refusal_can_say_are_taken() {
+        for name in ["ext4", "luks", "md", "gpt", "mbr", "data", "cut"] {
+            assert_eq!(parse_name(name).as_deref(), Ok(name));
+        }
+        assert!(parse_name("ext5").unwrap_err().contains("ext4"));
+    }
 }

@@ -123,9 +123,9 @@ pub struct Luks2Args {
     /// Threads that a try of a passphrase uses.
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4))]
     pub pbkdf_parallel: u32,
-    /// Also where there is a volume or other data already, which is lost.
-    #[arg(long)]
-    pub force: bool,
+    /// What may be lost.
+    #[command(flatten)]
+    pub force: create::ForceArgs,
 }
 
 /// Choices for `volume export`.

@@ -1,5 +1,6 @@
 //! `bifolio volume create raid6`, `scrub` and `rebuild`: md RAID-6 over files and block devices.
 
+use super::create::ForceArgs;
 use crate::args::Args;
 use crate::exit::{Code, Failure};
 use crate::progress::Progress;
@@ -29,11 +30,11 @@ pub struct Raid6Args {
     #[arg(long, default_value = "", value_name = "TEXT")]
     pub name: String,
     /// Make the members, as new files of so many bytes.
-    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
+    #[arg(long, value_parser = size::parse, value_name = "SIZE", conflicts_with = "force")]
     pub size: Option<u64>,
-    /// Also of members of other arrays, which these lose.
-    #[arg(long, conflicts_with = "size")]
-    pub force: bool,
+    /// What may be lost.
+    #[command(flatten)]
+    pub force: ForceArgs,
 }
 
 /// Choices for `volume scrub`.
@@ -56,6 +57,9 @@ pub struct RebuildArgs {
     /// The new member; a file is created if there is none. One whose rebuild was interrupted goes on where it was.
     #[arg(long, value_name = "NEW")]
     pub onto: PathBuf,
+    /// What it may lose. A former member of this array loses nothing.
+    #[command(flatten)]
+    pub force: ForceArgs,
 }
 
 #[derive(Debug, Serialize)]
@@ -187,7 +191,7 @@ fn make_members<'a>(options: &'a Raid6Args, made: &mut Vec<&'a Path>) -> Result<
 
 fn create_of(options: &Raid6Args, cancel: &Cancel) -> Result<Created, Failure> {
     let content = if options.size.is_some() { Content::Zeroes } else { Content::Unknown };
-    let choices = CreateOptions { name: options.name.clone(), content, overwrite: options.force };
+    let choices = CreateOptions { name: options.name.clone(), content, overwrite: options.force.overwrite() };
     let members = open(&options.members, true)?;
     let array = Raid6::create(members, options.chunk, options.layout, &choices)?;
     let stripes = Stripes::of("computing parity", &array);
@@ -314,7 +318,7 @@ fn rebuild_onto(
     let array = Raid6::assemble(std::mem::take(members), true)?;
     let before = array.missing();
     let stripes = Stripes::of("rebuilding", &array);
-    array.rebuild(onto, &mut |done, _| stripes.set(done), cancel)?;
+    array.rebuild_over(onto, &options.force.overwrite(), &mut |done, _| stripes.set(done), cancel)?;
     drop(stripes);
     let missing = array.missing();
     let role = before.into_iter().find(|role| !missing.contains(role)).unwrap_or_default();

@@ -3,7 +3,7 @@
 use super::derive::derive;
 use super::ffi::{Context, Failed, NewHeader, NewPbkdf};
 use super::memory::Memory;
-use crate::{BlockDevice, Error, ErrorKind, Result};
+use crate::{BlockDevice, Error, ErrorKind, Result, signatures};
 use bifolio_io::Cancel;
 use zeroize::Zeroizing;
 
@@ -65,6 +65,9 @@ pub(super) fn format(
     let (name, size) = (inner.name(), inner.geometry().size);
     let (secret, options) = (Zeroizing::new(secret.to_vec()), options.clone());
     let made = derive(&inner.name(), cancel, move || make(&name, size, &secret, &options))?;
+    let header_bytes = made.bytes.len() as u64;
+    // What is at the end would be found before the header, such as a superblock of md; the beginning is overwritten.
+    signatures::erase(inner, |mark| mark.start >= header_bytes)?;
     store(inner, &made.bytes, made.metadata_bytes)?;
     Ok(made.key)
 }

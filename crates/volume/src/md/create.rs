@@ -3,8 +3,8 @@
 use super::array::{Raid6, random_uuid};
 use super::layout::{Layout, Rotation};
 use super::state::{self, Member};
-use super::superblock::{self, DEVICES_IN_SECTOR, DEVICES_MAX, Refusal, Role, SECTOR, Superblock, Version};
-use crate::{BlockDevice, Error, ErrorKind, Result};
+use super::superblock::{DEVICES_IN_SECTOR, DEVICES_MAX, Role, SECTOR, Superblock, Version};
+use crate::{BlockDevice, Error, ErrorKind, Overwrite, Result, signatures};
 use std::sync::Arc;
 
 /// What the members hold before.
@@ -23,13 +23,13 @@ pub struct CreateOptions {
     pub name: String,
     /// What the members hold.
     pub content: Content,
-    /// Also onto members of other arrays, which these lose.
-    pub overwrite: bool,
+    /// What the members may lose.
+    pub overwrite: Overwrite,
 }
 
 impl Default for CreateOptions {
     fn default() -> Self {
-        Self { name: String::new(), content: Content::Unknown, overwrite: false }
+        Self { name: String::new(), content: Content::Unknown, overwrite: Overwrite::Nothing }
     }
 }
 
@@ -47,8 +47,8 @@ impl Raid6 {
     /// each as the smallest has. Superblocks are of version 1.2.
     ///
     /// # Errors
-    /// `BadUse` for shapes that md does not have, members that are too small, and members of arrays unless they may
-    /// be overwritten; those of writing.
+    /// `BadUse` for shapes that md does not have and members that are too small; `Exists` where something would be lost
+    /// that may not be (see [`signatures`]); those of writing.
     pub fn create(
         members: Vec<Arc<dyn BlockDevice>>,
         chunk_bytes: u64,
@@ -60,9 +60,7 @@ impl Raid6 {
         if options.name.len() > 32 {
             return Err(bad(format!("an array's name has at most 32 bytes, not {}", options.name.len())));
         }
-        for member in &members {
-            check_blank(&**member, options.overwrite)?;
-        }
+        members.iter().try_for_each(|member| check_writable(&**member))?;
         let smallest = members.iter().map(|member| member.geometry().size).min().unwrap_or(0);
         let data_offset = data_offset(smallest);
         let used_bytes = smallest.saturating_sub(data_offset) / chunk_bytes * chunk_bytes;
@@ -70,6 +68,9 @@ impl Raid6 {
             let needed = data_offset + chunk_bytes;
             return Err(bad(format!("the smallest member has {smallest} bytes, and {needed} are needed at least")));
         }
+        let devices: Vec<&dyn BlockDevice> = members.iter().map(|member| &**member).collect();
+        signatures::check(&devices, &options.overwrite)?;
+        devices.iter().try_for_each(|device| signatures::erase(*device, |_| true))?;
         let mut name = [0; 32];
         name[..options.name.len()].copy_from_slice(options.name.as_bytes());
         let now = state::now();
@@ -124,14 +125,10 @@ impl Raid6 {
     }
 }
 
-/// Refuses a device that belongs to an array, or cannot be written.
-pub(super) fn check_blank(device: &dyn BlockDevice, overwrite: bool) -> Result<()> {
+/// Refuses a device that cannot be written.
+pub(super) fn check_writable(device: &dyn BlockDevice) -> Result<()> {
     if device.is_read_only() {
         return Err(Error::new(ErrorKind::ReadOnly, device.name(), "it was opened for reading only"));
     }
-    if overwrite || matches!(superblock::find(device)?, Err(Refusal::NotThere)) {
-        return Ok(());
-    }
-    let detail = "it is a member of an md array already, which would lose it";
-    Err(Error::new(ErrorKind::Exists, device.name(), detail))
+    Ok(())
 }

@@ -5,13 +5,15 @@
 //! Linux.
 
 use super::array::{Raid6, random_uuid};
-use super::create::check_blank;
+use super::create::check_writable;
 use super::read::Failure;
 use super::state::{self, Member};
 use super::superblock::{self, Role, SECTOR, Superblock, Version};
 use super::threads::each_stripe;
-use crate::{BlockDevice, Error, ErrorKind, Result};
+use crate::signatures::{self, DATA, Found};
+use crate::{BlockDevice, Error, ErrorKind, Overwrite, Result};
 use bifolio_io::Cancel;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The mark is moved after so many bytes of the member.
@@ -20,22 +22,36 @@ const CHECKPOINT_BYTES: u64 = 64 << 20;
 const BATCH_STRIPES: u64 = 16;
 
 impl Raid6 {
-    /// Rebuilds a missing member onto a device that is in no array, or goes on where a rebuild onto this device was
+    /// Rebuilds a missing member onto a device that holds nothing else, or goes on where a rebuild onto this device was
     /// interrupted. `progress` gets stripes done and in all. The array can be used meanwhile.
     ///
     /// # Errors
-    /// `BadUse` if no member is missing; `NoSpace` if the device is too small; `Exists` if it belongs to another
-    /// array; `Cancelled`, after which it can go on; `Write` if the device fails.
+    /// `BadState` if no member is missing; `NoSpace` if the device is too small; `Exists` if it holds something that is
+    /// not this array's; `Cancelled`, after which it can go on; `Write` if the device fails.
     pub fn rebuild(
         &self,
         device: Arc<dyn BlockDevice>,
         progress: &mut dyn FnMut(u64, u64),
         cancel: &Cancel,
     ) -> Result<()> {
+        self.rebuild_over(device, &Overwrite::Nothing, progress, cancel)
+    }
+
+    /// The same onto a device that may lose what it holds.
+    ///
+    /// # Errors
+    /// As for [`Raid6::rebuild`]; `Exists` for what may not be lost.
+    pub fn rebuild_over(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        overwrite: &Overwrite,
+        progress: &mut dyn FnMut(u64, u64),
+        cancel: &Cancel,
+    ) -> Result<()> {
         if self.is_read_only() {
             return Err(Error::new(ErrorKind::ReadOnly, &self.name, "it was opened for reading only"));
         }
-        let (role, from) = self.join(device)?;
+        let (role, from) = self.join(device, overwrite)?;
         let checkpoint = (CHECKPOINT_BYTES / self.layout.chunk_bytes()).max(1);
         let mut done = from;
         while done < self.stripes {
@@ -66,7 +82,7 @@ impl Raid6 {
     }
 
     /// Makes the device a partial member; the place, and the stripe to go on from.
-    fn join(&self, device: Arc<dyn BlockDevice>) -> Result<(usize, u64)> {
+    fn join(&self, device: Arc<dyn BlockDevice>, overwrite: &Overwrite) -> Result<(usize, u64)> {
         let mut state = self.state_mut();
         self.check_broken(&state)?;
         let found = superblock::find(&*device)?;
@@ -76,18 +92,22 @@ impl Raid6 {
             if let Some((role, member)) = state.present().find(|(_, member)| same(member)) {
                 let Some(recovered) = member.superblock.recovered_bytes else {
                     let detail = "it is a member of this array, and in use";
-                    return Err(Error::new(ErrorKind::BadUse, device.name(), detail));
+                    return Err(Error::new(ErrorKind::InUse, device.name(), detail));
                 };
                 return Ok((role, recovered / self.layout.chunk_bytes()));
             }
         }
-        let is_own = matches!(&found, Ok(superblock) if superblock.array == self.array);
-        check_blank(&*device, is_own)?;
+        check_writable(&*device)?;
         let Some(role) = (0..state.members.len()).find(|role| state.members[*role].is_none()) else {
             let detail = "no member is missing, so that there is nothing to rebuild";
-            return Err(Error::new(ErrorKind::BadUse, &self.name, detail));
+            return Err(Error::new(ErrorKind::BadState, &self.name, detail));
         };
         let superblock = self.superblock_for(&state, &*device)?;
+        let own = found.as_ref().ok().filter(|superblock| superblock.array == self.array);
+        let size = device.geometry().size;
+        let lost = foreign(signatures::look(&*device)?, own, size);
+        signatures::refuse(&[(device.name(), lost)], overwrite)?;
+        signatures::erase(&*device, |mark| !own.is_some_and(|own| is_own(own, size, mark)))?;
         state.members[role] = Some(Member { device, superblock, is_partial: true, is_unstored: false });
         state.commit(self.layout, self.log.as_ref())?;
         if state.members[role].is_none() {
@@ -179,5 +199,66 @@ impl Raid6 {
         let why = state.and_then(|state| state.failed.last().map(|left| format!("{}: {}", left.member, left.reason)));
         let detail = format!("the new member {role} is gone: {}", why.as_deref().unwrap_or("it failed"));
         Error::new(ErrorKind::Write, &self.name, detail)
+    }
+}
+
+/// What a device holds that is not this array's. A former member has the array's superblock, and in its data what lies in
+/// the array; whatever else it holds was put there by somebody.
+fn foreign(found: Vec<Found>, own: Option<&Superblock>, size: u64) -> Vec<Found> {
+    let Some(own) = own else { return found };
+    let mut found = found;
+    for found in &mut found {
+        found.marks.retain(|mark| !is_own(own, size, mark));
+    }
+    found.retain(|found| found.name != DATA && !found.marks.is_empty());
+    found
+}
+
+/// Whether a signature is the superblock itself, or lies in the array's data.
+fn is_own(own: &Superblock, size: u64, mark: &Range<u64>) -> bool {
+    let data = own.data_offset..own.data_offset + own.used_bytes;
+    own.version.offset(size) == Some(mark.start) || (data.start <= mark.start && mark.end <= data.end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::md::{Layout, Rotation};
+
+    #[test]
+    fn what_a_former_member_holds_of_its_array_is_not_lost_and_anything_else_is() {
+        let own = Superblock {
+            version: Version::V1_2,
+            array: [7; 16],
+            name: [0; 32],
+            created: 1,
+            updated: 2,
+            layout: Layout::new(Rotation::LeftSymmetric, 5, 4096).unwrap(),
+            stripes: 4,
+            used_bytes: 4 * 4096,
+            data_offset: 1 << 20,
+            data_bytes: 4 * 4096,
+            bitmap_sectors: 0,
+            recovered_bytes: None,
+            is_behind: false,
+            number: 0,
+            device: [9; 16],
+            corrected: 0,
+            flags: 0,
+            bad_blocks: (0, 0, 0),
+            events: 3,
+            in_sync_bytes: None,
+            roles: vec![Role::Active(0)],
+        };
+        let found = |name, at: u64| Found { name, what: "something", label: None, marks: vec![at..at + 4] };
+        let names = |found: Vec<Found>| found.iter().map(|found| found.name).collect::<Vec<_>>();
+        let all = || vec![found("md", 4096), found("gpt", (1 << 20) + 512), found("swap", 4086), found(DATA, 9)];
+        let size = 2 << 20;
+        assert_eq!(names(foreign(all(), Some(&own), size)), ["swap"]);
+        assert_eq!(names(foreign(all(), None, size)), ["md", "gpt", "swap", DATA]);
+        // A copy in the data, and one outside.
+        let mut gpt = found("gpt", 512);
+        gpt.marks.push((1 << 20) + 512..(1 << 20) + 520);
+        assert_eq!(foreign(vec![gpt], Some(&own), size)[0].marks, [512..516]);
     }
 }

@@ -5,7 +5,7 @@ use bifolio_io::Cancel;
 use bifolio_kernels::known_answer::Draw;
 use bifolio_volume::faults::{Faults, FaultyDevice};
 use bifolio_volume::md::{Content, CreateOptions, Raid6, Rotation, State};
-use bifolio_volume::{BlockDevice, ErrorKind};
+use bifolio_volume::{BlockDevice, ErrorKind, Overwrite};
 use std::sync::Arc;
 
 /// Writes at random to the array and to a plain copy, and compares now and then.
@@ -287,7 +287,10 @@ fn an_interrupted_rebuild_goes_on_where_it_was() {
     let new = Arc::new(FaultyDevice::new("new", vec![0xee; DATA_OFFSET + 100 * CHUNK as usize]));
     let cancel = Cancel::default();
     let slow = SlowDevice { below: Arc::clone(&new), cancel: cancel.clone(), writes: 30.into() };
-    let error = array.rebuild(Arc::new(slow), &mut |_, _| {}, &cancel).unwrap_err();
+    let slow = Arc::new(slow);
+    let error = array.rebuild(Arc::clone(&slow) as _, &mut |_, _| {}, &cancel).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Exists, "it is not empty: {error}");
+    let error = array.rebuild_over(slow, &Overwrite::Anything, &mut |_, _| {}, &cancel).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Cancelled, "{error}");
     // Writes go to the new member, too.
     exercise(&array, &mut expected, &mut draw, 20);
@@ -354,7 +357,11 @@ fn parity_of_unknown_content_is_computed() {
     let len = DATA_OFFSET + 20 * CHUNK as usize;
     let devices: Vec<Arc<FaultyDevice>> =
         (0..6).map(|i| Arc::new(FaultyDevice::new(format!("m{i}"), draw.bytes(len)))).collect();
-    let array = Raid6::create(members_of(&devices), CHUNK, Rotation::LeftSymmetric, &CreateOptions::default()).unwrap();
+    let used = CreateOptions::default();
+    let refused = Raid6::create(members_of(&devices), CHUNK, Rotation::LeftSymmetric, &used).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Exists, "{refused}");
+    let options = CreateOptions { overwrite: Overwrite::Anything, ..used };
+    let array = Raid6::create(members_of(&devices), CHUNK, Rotation::LeftSymmetric, &options).unwrap();
     assert_eq!(array.unsynced(), Some(0));
     assert_eq!(array.scrub(false, &mut |_, _| {}, &Cancel::default()).unwrap_err().kind(), ErrorKind::BadState);
     let mut expected = content(&array);

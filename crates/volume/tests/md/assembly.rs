@@ -4,7 +4,7 @@ use crate::support::{CHUNK, blank, content, created, members_of, open, without};
 use bifolio_io::Cancel;
 use bifolio_volume::faults::FaultyDevice;
 use bifolio_volume::md::{Content, CreateOptions, Options, Raid6, Rotation, State};
-use bifolio_volume::{BlockDevice, ErrorKind};
+use bifolio_volume::{BlockDevice, ErrorKind, Overwrite};
 use std::sync::Arc;
 
 #[test]
@@ -102,13 +102,13 @@ fn members_are_not_overwritten_unasked() {
     let options = CreateOptions { content: Content::Zeroes, ..CreateOptions::default() };
     let error = Raid6::create(members_of(&devices), CHUNK, Rotation::LeftSymmetric, &options).unwrap_err();
     assert_eq!((error.kind(), error.subject()), (ErrorKind::Exists, "member-0"));
-    let overwrite = CreateOptions { overwrite: true, ..options.clone() };
+    let overwrite = CreateOptions { overwrite: Overwrite::Named(vec!["md".to_owned()]), ..options.clone() };
     assert!(Raid6::create(members_of(&devices), CHUNK, Rotation::LeftSymmetric, &overwrite).is_ok());
     let few = Raid6::create(members_of(&blank(3, 4)), CHUNK, Rotation::LeftSymmetric, &options).unwrap_err();
     assert!(few.to_string().contains("4 to"), "{few}");
     let small = Raid6::create(members_of(&blank(4, 0)), CHUNK, Rotation::LeftSymmetric, &options).unwrap_err();
     assert!(small.to_string().contains("needed"), "{small}");
-    let array = open(&devices).unwrap();
+    let array = open(&without(&devices, &[3])).unwrap();
     let other = created(Rotation::LeftSymmetric, 4, 4);
     let error = array.rebuild(Arc::clone(&other[0]) as _, &mut |_, _| {}, &Cancel::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Exists, "{error}");

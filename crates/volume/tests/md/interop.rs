@@ -4,7 +4,7 @@ use crate::support::{content, unavailable};
 use bifolio_io::Cancel;
 use bifolio_volume::faults::FaultyDevice;
 use bifolio_volume::md::{Content, CreateOptions, Raid6, Rotation, State};
-use bifolio_volume::{BlockDevice, FileDevice};
+use bifolio_volume::{BlockDevice, FileDevice, Overwrite};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -135,7 +135,8 @@ fn mdadm_reads_what_we_write() {
             std::fs::File::create(&path).unwrap().set_len(3 << 20).unwrap();
             Arc::new(FileDevice::open(path, true).unwrap())
         };
-        let options = CreateOptions { name: "ours".to_owned(), content: Content::Zeroes, overwrite: false };
+        let options =
+            CreateOptions { name: "ours".to_owned(), content: Content::Zeroes, overwrite: Overwrite::Nothing };
         let members: Vec<_> = (0..5).map(device).collect();
         let array = Raid6::create(members.clone(), 65536, rotation, &options).unwrap();
         array.write(5, &[1; 1000]).unwrap();

@@ -6,7 +6,7 @@ use bifolio_io::Cancel;
 use bifolio_kernels::known_answer::Draw;
 use bifolio_volume::faults::{Faults, FaultyDevice};
 use bifolio_volume::md::{Options, Raid6, Rotation};
-use bifolio_volume::{BlockDevice, ErrorKind, Geometry, Result};
+use bifolio_volume::{BlockDevice, ErrorKind, Geometry, Overwrite, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -293,8 +293,11 @@ fn while_a_member_is_rebuilt() {
             let about = format!("without {gone:?}, power for {left} requests, seed {}", draw.seed());
             let mut with_power = powered(&all, left);
             let new = with_power.pop().unwrap();
-            let rebuild =
-                |array: Raid6, new| array.rebuild(new, &mut |_, _| {}, &Cancel::default()).and_then(|()| array.close());
+            let rebuild = |array: Raid6, new| {
+                // What it held before may be lost.
+                let rebuilt = array.rebuild_over(new, &Overwrite::Anything, &mut |_, _| {}, &Cancel::default());
+                rebuilt.and_then(|()| array.close())
+            };
             let was_lost = Raid6::assemble(with_power, true).and_then(|array| rebuild(array, new)).is_err();
             let mut after = survivors(&all, draw.below(4) as usize, &mut draw);
             // It may have become a member, or be one that is half done, or nobody's.
