@@ -586,6 +586,35 @@ fn can_mount() -> bool {
     if !can {
         eprintln!("skipped: /dev/fuse cannot be opened here");
     }
+    // Symptom: it could not be looked at until it was opened for writing. Its log is carried out in memory.
+    let before: Vec<_> = left.iter().map(|member| std::fs::read(member).unwrap()).collect();
+    let cat = volumes.place.run(&[&["volume", "cat"], left].concat());
+    assert!(cat.status.success() && cat.stdout[..content.len()] == content, "{}", String::from_utf8_lossy(&cat.stderr));
+    assert!(
+        String::from_utf8_lossy(&cat.stderr).contains("of its log were carried out, in memory"),
+        "{:?}",
+        cat.stderr
+    );
+    let info = json(&volumes.place.run(&[&["volume", "info", "--json"], left].concat()));
+    let array = &info["layers"][left.len()];
+    assert!(array["replay"]["in_memory"] == true && array["replay"]["writes"].as_u64() > Some(0), "{array}");
+    let scrub = sentence(&volumes.place.run(&[&["volume", "scrub"], left].concat()), 1);
+    assert!(scrub.contains("rebuild them first"), "as of any array without a member: {scrub}");
+    assert!(left.iter().zip(&before).all(|(member, before)| std::fs::read(member).unwrap() == *before));
+    // A log that is being written cannot be carried out.
+    let held = bifolio_volume::FileDevice::open(left[1], true).unwrap();
+    bifolio_volume::claim(&held).unwrap();
+    let refused = sentence(&volumes.place.run(&[&["volume", "cat"], left].concat()), 1);
+    assert!(refused.contains("another bifolio has its array open for writing"), "{refused}");
+    drop(held);
+    // What was carried out for good is said.
+    let copies: Vec<String> = (0..4).map(|number| volumes.text(&format!("copy{number}"))).collect();
+    left.iter().zip(&copies).for_each(|(member, copy)| _ = std::fs::copy(member, copy).unwrap());
+    let copies: Vec<&str> = copies.iter().map(String::as_str).collect();
+    let onto = volumes.text("new-member");
+    let rebuilt = [&["volume", "rebuild", "--json"], &copies[..], &["--onto", &onto]].concat();
+    let rebuilt = json(&volumes.place.run(&rebuilt));
+    assert!(rebuilt["replay"]["in_memory"] == false && rebuilt["replay"]["writes"].as_u64() > Some(0), "{rebuilt}");
     can
 }
 

@@ -83,6 +83,8 @@ pub struct ArrayInfo {
     pub left_out: Vec<String>,
     /// Parity may not fit the data: the array was not closed cleanly.
     pub is_unsynced: bool,
+    /// What opening has made good, where the array was not closed cleanly.
+    pub replay: Option<md::Replay>,
     /// A log closes the write hole.
     pub has_log: bool,
 }
@@ -105,7 +107,8 @@ impl ArrayInfo {
             health,
             missing: array.missing(),
             left_out: array.left_out().iter().map(|left| format!("{}: {}", left.member, left.reason)).collect(),
-            is_unsynced: array.unsynced().is_some(),
+            is_unsynced: array.is_in_doubt(),
+            replay: array.replay(),
             has_log: array.has_log(),
         }
     }
@@ -154,15 +157,25 @@ pub fn describe(paths: &[PathBuf], writable: bool) -> Result<Vec<Layer>> {
 fn below(paths: &[PathBuf], writable: bool) -> Result<(Arc<dyn BlockDevice>, Vec<Layer>)> {
     let mut files = Vec::new();
     let mut layers = Vec::new();
+    let mut claimed = None;
     for path in paths {
         let file = FileDevice::open(path, writable)?;
         if writable {
             claim(&file)?;
+        } else if is_claimed(&file) {
+            claimed.get_or_insert_with(|| file.name());
         }
         layers.push(Layer::File { path: path.clone(), size: file.geometry().size });
         files.push(Arc::new(file) as Arc<dyn BlockDevice>);
     }
     let device = assemble(files, writable, &mut layers)?;
+    let is_replayed = layers.iter().any(|layer| matches!(layer, Layer::Raid6(array) if array.replay.is_some()));
+    if let Some(name) = claimed.filter(|_| is_replayed) {
+        // What the log has would hide what is written from now on.
+        let detail = "another bifolio has its array open for writing, without all of its members; read it through that one, or \
+                      when that has ended";
+        return Err(Error::new(ErrorKind::InUse, name, detail));
+    }
     Ok((device, layers))
 }
 
@@ -172,14 +185,7 @@ fn below(paths: &[PathBuf], writable: bool) -> Result<(Arc<dyn BlockDevice>, Vec
 /// # Errors
 /// `InUse` if somebody has claimed it.
 pub fn claim(file: &FileDevice) -> Result<()> {
-    let lock = libc::flock64 {
-        l_type: libc::F_WRLCK as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        // A byte that no file has, so that programs that lock parts of it are not in the way.
-        l_start: i64::MAX - 1,
-        l_len: 1,
-        l_pid: 0,
-    };
+    let lock = lock();
     // SAFETY: the descriptor is open, and the structure is read only.
     let done = unsafe { libc::fcntl(file.file().as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
     let error = std::io::Error::last_os_error();
@@ -190,6 +196,26 @@ pub fn claim(file: &FileDevice) -> Result<()> {
         }
         // Some file systems have no locks.
         _ => Ok(()),
+    }
+}
+
+/// Whether somebody else has claimed a file.
+fn is_claimed(file: &FileDevice) -> bool {
+    let mut lock = lock();
+    // SAFETY: the descriptor is open, and the structure is writable.
+    let done = unsafe { libc::fcntl(file.file().as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+    done == 0 && lock.l_type != libc::F_UNLCK as libc::c_short
+}
+
+/// The lock by which a file is claimed.
+fn lock() -> libc::flock64 {
+    libc::flock64 {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        // A byte that no file has, so that programs that lock parts of it are not in the way.
+        l_start: i64::MAX - 1,
+        l_len: 1,
+        l_pid: 0,
     }
 }
 

@@ -4,6 +4,7 @@ use super::InfoArgs;
 use crate::args::Args;
 use crate::exit::Failure;
 use crate::{output, size};
+use bifolio_volume::md::Replay;
 use bifolio_volume::{ArrayInfo, Keyslot, Layer, LuksInfo};
 use serde::Serialize;
 
@@ -48,10 +49,27 @@ fn array(info: &ArrayInfo) -> String {
     if info.is_unsynced {
         row("parity", "may be behind the data: the array was not closed cleanly".to_owned());
     }
+    if let Some(replay) = &info.replay {
+        row("replayed", replayed(replay));
+    }
     row("events", info.events.to_string());
     row("log", if info.has_log { "there is room for one" } else { "no room for one before the data" }.to_owned());
     let rows: Vec<Vec<String>> = rows.into_iter().map(Vec::from).collect();
     format!("RAID-6\n  {}", output::columns(&rows, &[0, 1]))
+}
+
+/// What opening an array has made good.
+pub fn replayed(replay: &Replay) -> String {
+    let Replay { writes, bytes, stripes, in_memory } = *replay;
+    let mut parts = vec![];
+    if writes > 0 {
+        parts.push(format!("{writes} writes ({}) of its log were carried out", size::human(bytes)));
+    }
+    if stripes > 0 {
+        parts.push(format!("P and Q of {stripes} stripes were computed again"));
+    }
+    let place = if in_memory { ", in memory: the members are as they were" } else { "" };
+    format!("it was not closed cleanly: {}{place}", parts.join(" and "))
 }
 
 fn luks(info: &LuksInfo) -> String {

@@ -224,6 +224,9 @@ fn warn(layers: &[Layer]) {
     for layer in layers {
         let Layer::Raid6(array) = layer else { continue };
         let name = format!("array {}", array.uuid);
+        if let Some(replay) = &array.replay {
+            eprintln_quietly(&format!("bifolio: {name}: {}", info::replayed(replay)));
+        }
         if !array.missing.is_empty() {
             let doubt = if array.is_unsynced {
                 ", but it was not closed cleanly: what is computed may be wrong where it was being written"

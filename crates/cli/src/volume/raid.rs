@@ -1,12 +1,13 @@
 //! `bifolio volume create raid6`, `scrub` and `rebuild`: md RAID-6 over files and block devices.
 
 use super::create::ForceArgs;
+use super::info;
 use crate::args::Args;
 use crate::exit::{Code, Failure};
 use crate::progress::Progress;
 use crate::{output, size};
 use bifolio_io::Cancel;
-use bifolio_volume::md::{Content, CreateOptions, LeftOut, Raid6, Rotation, ScrubReport, State};
+use bifolio_volume::md::{Content, CreateOptions, LeftOut, Raid6, Replay, Rotation, ScrubReport, State};
 use bifolio_volume::{BlockDevice, FileDevice};
 use clap::Args as ClapArgs;
 use serde::Serialize;
@@ -74,11 +75,15 @@ struct Created {
 #[derive(Debug, Serialize)]
 struct Scrubbed {
     array: String,
+    /// What opening the array has made good.
+    replay: Option<Replay>,
     resynchronised: bool,
     stripes: u64,
     wrong: u64,
     repaired: u64,
     unknown: u64,
+    /// Stripes that were not compared, as they were being written when the array was last open.
+    in_doubt: u64,
     findings: Vec<Found>,
 }
 
@@ -101,6 +106,8 @@ struct Rebuilt {
     onto: String,
     role: usize,
     bytes: u64,
+    /// What opening the array has made good.
+    replay: Option<Replay>,
     state: &'static str,
     missing: Vec<usize>,
     left_out: Vec<Left>,
@@ -222,21 +229,29 @@ pub fn scrub(args: &Args, options: &ScrubArgs, cancel: &Cancel) -> Result<(), Fa
     array.close()?;
     let printed = if args.json { output::json(&answer) } else { output::text(&describe(&answer)) };
     printed?;
-    match answer.wrong - answer.repaired {
-        0 => Ok(()),
-        left if options.repair => {
-            let detail = format!("{left} pieces are wrong in several members, and nothing there was changed");
-            Err(Failure::new(Code::Partial, format!("RAID-6 {}: {detail}", answer.array)))
+    verdict(&answer, options.repair)
+}
+
+/// What is left to say when the findings were printed.
+fn verdict(answer: &Scrubbed, repair: bool) -> Result<(), Failure> {
+    let left = answer.wrong - answer.repaired;
+    let (code, detail) = match (left, repair) {
+        (0, _) if answer.in_doubt > 0 => {
+            let detail = "stripes were being written when it was last open and were not compared; --repair computes their P \
+                          and Q again";
+            (Code::Partial, format!("{} {detail}", answer.in_doubt))
         }
-        left => {
-            let detail = format!("{left} pieces are wrong; --repair corrects those where one member is");
-            Err(Failure::new(Code::Wrong, format!("RAID-6 {}: {detail}", answer.array)))
+        (0, _) => return Ok(()),
+        (_, true) => {
+            (Code::Partial, format!("{left} pieces are wrong in several members, and nothing there was changed"))
         }
-    }
+        (_, false) => (Code::Wrong, format!("{left} pieces are wrong; --repair corrects those where one member is")),
+    };
+    Err(Failure::new(code, format!("RAID-6 {}: {detail}", answer.array)))
 }
 
 fn scrubbed(array: &Raid6, resynchronised: bool, report: ScrubReport) -> Scrubbed {
-    let ScrubReport { stripes, wrong, repaired, unknown, findings } = report;
+    let ScrubReport { stripes, in_doubt, wrong, repaired, unknown, findings } = report;
     let found = |finding: bifolio_volume::md::Finding| Found {
         stripe: finding.stripe,
         inside: finding.inside,
@@ -247,11 +262,15 @@ fn scrubbed(array: &Raid6, resynchronised: bool, report: ScrubReport) -> Scrubbe
         repaired: finding.is_repaired,
     };
     let findings = findings.into_iter().map(found).collect();
-    Scrubbed { array: array.uuid(), resynchronised, stripes, wrong, repaired, unknown, findings }
+    let replay = array.replay();
+    Scrubbed { array: array.uuid(), replay, resynchronised, stripes, wrong, repaired, unknown, in_doubt, findings }
 }
 
 fn describe(answer: &Scrubbed) -> String {
     let mut text = String::new();
+    if let Some(replay) = &answer.replay {
+        let _ = writeln!(text, "RAID-6 {}: {}", answer.array, info::replayed(replay));
+    }
     for found in &answer.findings {
         let place = format!("stripe {}, {} bytes at {} of the chunk", found.stripe, found.bytes, found.inside);
         let whose = match (&found.member, found.offset) {
@@ -290,8 +309,13 @@ pub fn rebuild(args: &Args, options: &RebuildArgs, cancel: &Cancel) -> Result<()
     if args.json {
         return output::json(&rebuilt);
     }
-    let mut text = format!(
-        "RAID-6 {}: {} is member {}, {} rebuilt; {}\n",
+    let mut text = String::new();
+    if let Some(replay) = &rebuilt.replay {
+        let _ = writeln!(text, "RAID-6 {}: {}", rebuilt.array, info::replayed(replay));
+    }
+    let _ = writeln!(
+        text,
+        "RAID-6 {}: {} is member {}, {} rebuilt; {}",
         rebuilt.array,
         output::printable(&rebuilt.onto),
         rebuilt.role,
@@ -328,6 +352,7 @@ fn rebuild_onto(
         onto: options.onto.display().to_string(),
         role,
         bytes: array.stripes() * array.layout().chunk_bytes(),
+        replay: array.replay(),
         state: match array.health() {
             State::Healthy => "healthy",
             State::Degraded => "degraded",

@@ -3,6 +3,7 @@
 use super::choose::{self, Choice, LeftOut};
 use super::layout::Layout;
 use super::log::{self, Entry, Log, Shape};
+use super::replayed::{self, Replay};
 use super::state::{self, Member};
 use super::superblock::{self, Refusal, Superblock};
 use super::threads::{Shared, divide, each_stripe};
@@ -11,6 +12,7 @@ use bifolio_compute::keyed::{DeviceRaid6, PerDevice};
 use bifolio_device::DeviceSlice;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -68,6 +70,10 @@ pub struct Raid6 {
     pub(super) service: PerDevice<DeviceRaid6>,
     is_writable: bool,
     left_out: Vec<LeftOut>,
+    /// What opening has made good.
+    replay: Replay,
+    /// Opened for reading only: stripes whose P and Q may not fit, because they were being written.
+    pub(super) in_doubt: Vec<Range<u64>>,
     /// Failed members that somebody was told of.
     told: AtomicUsize,
 }
@@ -81,7 +87,8 @@ impl Raid6 {
         Ok(!matches!(superblock::find(device)?, Err(Refusal::NotThere)))
     }
 
-    /// Opens an array with what there is of its members, in any order.
+    /// Opens an array with what there is of its members, in any order. See [`Raid6::open`] for one that was not closed
+    /// cleanly.
     ///
     /// # Errors
     /// `BadMembers` for members that do not belong together, `TooFewMembers`, and those of [`Raid6::open`].
@@ -89,11 +96,11 @@ impl Raid6 {
         Self::open(members, Options { writable, force: false })
     }
 
-    /// The same with options. If the array was not closed cleanly, opening it for writing puts it right; see the
-    /// module's documentation.
+    /// The same with options. If the array was not closed cleanly, opening it for writing puts it right, and opening it
+    /// for reading reads what that would give; see the module's documentation, and [`Raid6::replay`].
     ///
     /// # Errors
-    /// As for [`Raid6::assemble`]; `BadState` where it would need to be forced, or be opened for writing once.
+    /// As for [`Raid6::assemble`]; `BadState` where it would need to be forced.
     pub fn open(members: Vec<Arc<dyn BlockDevice>>, options: Options) -> Result<Self> {
         let mut given = vec![];
         for device in &members {
@@ -147,6 +154,12 @@ impl Raid6 {
                 None => Some(in_sync / newest.layout.chunk_bytes()),
             };
         }
+        let (mut replay, mut in_doubt) = (Replay::default(), vec![]);
+        if let Some(left) = left.as_ref().filter(|_| !options.writable) {
+            let bytes = replayed::replay(&mut state, newest.layout, stripes, &left.records);
+            replay = Replay { writes: left.records.len() as u64, bytes, stripes: 0, in_memory: true };
+            in_doubt = left.stripes.iter().map(|part| part.start..part.end.min(stripes)).collect();
+        }
         let mut array = Self {
             name,
             array: newest.array,
@@ -158,40 +171,43 @@ impl Raid6 {
             service: PerDevice::default(),
             is_writable: options.writable,
             left_out,
+            replay,
+            in_doubt,
             told: AtomicUsize::new(0),
         };
-        if let Err(error) = array.put_right(left, options) {
-            // It was not taken: nothing is marked, least of all by dropping it.
-            array.is_writable = false;
-            return Err(error);
+        if !options.writable {
+            return Ok(array);
+        }
+        match array.put_right(left, options.force) {
+            Ok(replay) => array.replay = replay,
+            Err(error) => {
+                // It was not taken: nothing is marked, least of all by dropping it.
+                array.is_writable = false;
+                return Err(error);
+            }
         }
         Ok(array)
     }
 
     /// After a loss of power: finishes what the log knows of.
-    fn put_right(&self, left: Option<log::Found>, options: Options) -> Result<()> {
+    fn put_right(&self, left: Option<log::Found>, force: bool) -> Result<Replay> {
         let (is_dirty, is_degraded, is_unsynced) = {
             let state = self.state();
             (state.is_dirty, state.is_degraded(), state.unsynced.is_some())
         };
         if !is_dirty {
-            return Ok(());
+            return Ok(Replay::default());
         }
         let left = left.unwrap_or_default();
         let is_doubtful = is_degraded && (is_unsynced || !left.stripes.is_empty());
-        if options.writable && is_doubtful && !options.force {
+        if is_doubtful && !force {
             let detail = "it was not closed cleanly and members are missing, so that what these held of the stripes that \
                           were being written may be wrong; give all members, or open it for reading only (a program may force it)";
             return Err(Error::new(ErrorKind::BadState, &self.name, detail));
         }
-        if !options.writable {
-            if is_degraded && !left.records.is_empty() {
-                let detail = "it was not closed cleanly, and its log has to be carried out: open it for writing once, as `volume \
-                              export` and `volume scrub --repair` do";
-                return Err(Error::new(ErrorKind::BadState, &self.name, detail));
-            }
-            return Ok(());
-        }
+        let mut replay = Replay { writes: left.records.len() as u64, ..Replay::default() };
+        let inside = left.records.iter().flatten().filter(|entry| self.takes(entry));
+        replay.bytes = inside.map(|entry| entry.bytes.len() as u64).sum();
         // All of them before a member's failure begins a new session, of which the rest would be no part.
         let failures = left.records.iter().flatten().filter_map(|entry| self.carry_out(entry)).collect();
         self.fail(failures)?;
@@ -199,22 +215,30 @@ impl Raid6 {
             // Until it is done, whatever happens.
             self.state_mut().unsynced = Some(left.unsynced.map_or(first.start, |from| from.min(first.start)));
             for stripes in &left.stripes {
-                each_stripe(stripes.start..stripes.end.min(self.stripes), &|stripe| self.resync_stripe(stripe))?;
+                let stripes = stripes.start..stripes.end.min(self.stripes);
+                replay.stripes += stripes.end - stripes.start;
+                each_stripe(stripes, &|stripe| self.resync_stripe(stripe))?;
             }
         }
         let mut state = self.state_mut();
         // Forced, or nothing was in doubt.
         state.unsynced = if is_degraded { None } else { left.unsynced.or(state.unsynced.filter(|_| is_unsynced)) };
         state.is_dirty = state.unsynced.is_some();
-        state.commit(self.layout, self.log.as_ref())
+        state.commit(self.layout, self.log.as_ref())?;
+        Ok(replay)
+    }
+
+    /// Whether an entry of the log is for a member that is there.
+    fn takes(&self, entry: &Entry<'_>) -> bool {
+        let state = self.state();
+        state.members.get(entry.role).is_some_and(Option::is_some) && replayed::fits(entry, self.layout, self.stripes)
     }
 
     /// Writes an entry of the log to its member; the failure of that member, if it fails. One that is not there any
     /// more does without.
     fn carry_out(&self, entry: &Entry<'_>) -> Option<(usize, Error)> {
         let state = self.state();
-        let end = entry.offset.checked_add(entry.bytes.len() as u64)?;
-        let fits = end <= self.stripes * self.layout.chunk_bytes();
+        let fits = replayed::fits(entry, self.layout, self.stripes);
         let member = state.members.get(entry.role)?.as_ref().filter(|_| fits)?;
         let at = member.superblock.data_offset + entry.offset;
         member.device.write(at, &entry.bytes).err().map(|error| (entry.role, error))
@@ -287,6 +311,16 @@ impl Raid6 {
     /// The first stripe from which on P and Q may not fit the data; see [`Raid6::resync`].
     pub fn unsynced(&self) -> Option<u64> {
         self.state().unsynced
+    }
+
+    /// Whether P and Q of some stripes may not fit the data: these cannot be recovered for certain if a member is missing.
+    pub fn is_in_doubt(&self) -> bool {
+        !self.in_doubt.is_empty() || self.unsynced().is_some()
+    }
+
+    /// What opening the array has made good, as it was not closed cleanly; None if there was nothing.
+    pub fn replay(&self) -> Option<Replay> {
+        (self.replay.writes > 0 || self.replay.stripes > 0).then_some(self.replay)
     }
 
     /// Whether there is a log, which closes the write hole.
@@ -524,6 +558,8 @@ impl Raid6 {
             is_writable: true,
             told: AtomicUsize::new(0),
             left_out: vec![],
+            replay: Replay::default(),
+            in_doubt: vec![],
         }
     }
 }

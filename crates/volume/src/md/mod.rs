@@ -9,6 +9,7 @@
 //!   load         into device memory
 //!   read, write  stripes; which chunks a write reads first is decided by pure functions
 //!   log          what closes the write hole
+//!   replayed     members as they will be when the log has been carried out, for reading
 //!   create, rebuild, scrub
 //!   threads      long work divided
 //! ```
@@ -18,12 +19,13 @@
 //! The state of the superblocks is md's: before the first write they are marked (`resync_offset` 0, "active"), and
 //! by closing the array they are marked clean. An array that was not closed is resynchronised by Linux as a
 //! whole. By this module it is put right when it is next opened for writing, as follows; where the members leave
-//! room before their data (every array made here, and most made by mdadm) there is a [log](self#the-log).
+//! room before their data (every array made here, and most made by mdadm) there is a [log](self#the-log). Opened for
+//! reading only, it reads the same, and nothing is written: what the log has is laid over the members in memory.
 //!
 //! | when power was lost | with a log | without (no room, or a bitmap) |
 //! |---|---|---|
 //! | no member missing, none missing afterwards | P and Q of the regions written are computed again, at once | P and Q of all are in doubt until [`Raid6::resync`]; writes read no old parity until then |
-//! | one or two missing | stripes under way are finished from the log; every other byte is as it was | the array opens for reading only, unless [`Options::force`]: a stripe that was under way may have lost the missing members' chunks |
+//! | one or two missing | stripes under way are finished from the log, when reading only in memory; every other byte is as it was | the array opens for reading only, unless [`Options::force`]: a stripe that was under way may have lost the missing members' chunks |
 //! | none missing, but one or two missing afterwards | opens for reading only, unless forced: of stripes that were under way, the missing members' chunks may be lost | likewise |
 //!
 //! So with a log, nothing that was flushed is lost by a loss of power, nor by one after a member was lost; what
@@ -51,6 +53,7 @@ mod load;
 mod log;
 mod read;
 mod rebuild;
+mod replayed;
 mod scrub;
 mod state;
 pub mod superblock;
@@ -61,4 +64,5 @@ pub use array::{MemberInfo, Options, Raid6, State, StripeGuard};
 pub use choose::LeftOut;
 pub use create::{Content, CreateOptions};
 pub use layout::{Layout, Place, Rotation};
+pub use replayed::Replay;
 pub use scrub::{Finding, ScrubReport};

@@ -39,8 +39,11 @@ pub struct Finding {
 /// What a scrub found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ScrubReport {
-    /// Stripes looked at.
+    /// Stripes looked at, with those in doubt.
     pub stripes: u64,
+    /// Of these, stripes that were not compared: they were being written when power was lost, and the array was opened for
+    /// reading only.
+    pub in_doubt: u64,
     /// Pieces whose P and Q do not fit.
     pub wrong: u64,
     /// Pieces that were put right.
@@ -66,6 +69,9 @@ impl Raid6 {
     /// corrected; where several are wrong nothing is changed, as it cannot be told what was right.
     /// `progress` gets stripes done and in all.
     ///
+    /// Of an array that was not closed cleanly and is open for reading only, the stripes that were being written are
+    /// counted, and not compared: their P and Q are computed again when it is opened for writing.
+    ///
     /// # Errors
     /// `BadState` if a member is missing or P and Q are in doubt anyway; `ReadOnly`; `Cancelled`; those of members that
     /// leave too few.
@@ -74,13 +80,11 @@ impl Raid6 {
             return Err(Error::new(ErrorKind::ReadOnly, &self.name, "it was opened for reading only"));
         }
         if self.unsynced().is_some() {
-            let detail = "its P and Q are in doubt, as it was not closed cleanly; resynchronise it first";
+            let detail = "its P and Q are in doubt, as it was not closed cleanly; resynchronise it first (`volume scrub \
+                          --repair` does)";
             return Err(Error::new(ErrorKind::BadState, &self.name, detail));
         }
-        if self.is_read_only() && self.state().is_dirty {
-            let detail = "it was not closed cleanly, so that some P and Q may be behind; open it for writing once";
-            return Err(Error::new(ErrorKind::BadState, &self.name, detail));
-        }
+        self.check_whole(&self.state())?;
         let mut report = ScrubReport::default();
         while report.stripes < self.stripes {
             self.check_cancel(cancel, "the scrub", report.stripes)?;
@@ -88,6 +92,9 @@ impl Raid6 {
             let next = self.stripes.min(report.stripes + BATCH_STRIPES);
             let found = Mutex::new(vec![]);
             each_stripe(report.stripes..next, &|stripe| {
+                if self.in_doubt.iter().any(|part| part.contains(&stripe)) {
+                    return Ok(());
+                }
                 let findings = self.scrub_stripe(stripe, repair)?;
                 found.lock().unwrap_or_else(PoisonError::into_inner).extend(findings);
                 Ok(())
@@ -95,6 +102,9 @@ impl Raid6 {
             let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
             found.sort_by_key(|finding| (finding.stripe, finding.inside));
             report.add(found);
+            let in_doubt =
+                self.in_doubt.iter().map(|part| part.end.min(next).saturating_sub(part.start.max(report.stripes)));
+            report.in_doubt += in_doubt.sum::<u64>();
             report.stripes = next;
         }
         if report.repaired > 0 {
@@ -152,6 +162,14 @@ impl Raid6 {
             }
             Ok(())
         })
+    }
+
+    fn check_whole(&self, state: &State) -> Result<()> {
+        if !state.is_degraded() {
+            return Ok(());
+        }
+        let detail = format!("members {:?} are missing; rebuild them first", state.missing());
+        Err(Error::new(ErrorKind::BadState, &self.name, detail))
     }
 
     fn scrub_stripe(&self, stripe: u64, repair: bool) -> Result<Vec<Finding>> {
@@ -220,10 +238,7 @@ impl Raid6 {
             let failure = {
                 let state = self.state();
                 self.check_broken(&state)?;
-                if state.is_degraded() {
-                    let detail = format!("members {:?} are missing; rebuild them first", state.missing());
-                    return Err(Error::new(ErrorKind::BadState, &self.name, detail));
-                }
+                self.check_whole(&state)?;
                 let all: Vec<usize> = (0..self.layout.members()).collect();
                 let whole = 0..self.layout.chunk_bytes();
                 match self.gather(&state, stripe, whole, &all).and_then(|mut members| work(&state, &mut members)) {
