@@ -16,7 +16,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The longest request.
@@ -85,7 +85,7 @@ impl Mounted {
     /// [`Mounted::is_over`].
     ///
     /// # Errors
-    /// `BadUse` where the system does not unmount it.
+    /// `BadState` where the system does not unmount it.
     pub fn unmount(&self) -> Result<()> {
         if self.is_over() {
             return Ok(());
@@ -104,7 +104,7 @@ impl Mounted {
             Some(libc::EPERM) if detached_by_program(&self.at) => Ok(()),
             _ => {
                 let detail = format!("unmounting it failed: {error}; try `fusermount3 -u -z`");
-                Err(Error::new(ErrorKind::BadUse, self.at.display(), detail))
+                Err(Error::new(ErrorKind::BadState, self.at.display(), detail))
             }
         }
     }
@@ -145,16 +145,50 @@ struct Volume {
     name: OsString,
     size: u64,
     mounted: SystemTime,
+    times: Times,
+}
+
+/// When the file was read and written, as far as somebody has to know: kept while it is mounted.
+struct Times(Mutex<(SystemTime, SystemTime)>);
+
+impl Times {
+    fn get(&self) -> (SystemTime, SystemTime) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, accessed: Option<TimeOrNow>, modified: Option<TimeOrNow>) {
+        let time = |given, before| match given {
+            None => before,
+            Some(TimeOrNow::Now) => SystemTime::now(),
+            Some(TimeOrNow::SpecificTime(time)) => time,
+        };
+        let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *times = (time(accessed, times.0), time(modified, times.1));
+    }
+}
+
+/// Why attributes cannot be set: the file has its volume's size, and its owner and mode are those of the mount. A size
+/// that is set in vain would let programs believe that what they did not overwrite is gone (`>` of a shell truncates
+/// first), so it is refused, as for a sealed file in memory.
+fn refusal(is_file: bool, wanted: Option<u64>, size: u64, is_owner_or_mode: bool) -> Option<Errno> {
+    match wanted {
+        Some(_) if !is_file => Some(Errno::EISDIR),
+        Some(wanted) if wanted != size => Some(Errno::EPERM),
+        _ if is_owner_or_mode => Some(Errno::EPERM),
+        _ => None,
+    }
 }
 
 impl Volume {
     fn new(device: Arc<dyn BlockDevice>, name: OsString) -> Self {
         let size = device.geometry().size;
-        Self { device, name, size, mounted: SystemTime::now() }
+        let mounted = SystemTime::now();
+        Self { device, name, size, mounted, times: Times(Mutex::new((mounted, mounted))) }
     }
 
     fn attributes(&self, inode: INodeNo) -> FileAttr {
         let is_file = inode == FILE;
+        let (accessed, modified) = if is_file { self.times.get() } else { (self.mounted, self.mounted) };
         let perm = match (is_file, self.device.is_read_only()) {
             (false, _) => 0o500,
             (true, true) => 0o400,
@@ -164,9 +198,9 @@ impl Volume {
             ino: inode,
             size: if is_file { self.size } else { 0 },
             blocks: if is_file { self.size / 512 } else { 0 },
-            atime: self.mounted,
-            mtime: self.mounted,
-            ctime: self.mounted,
+            atime: accessed,
+            mtime: modified,
+            ctime: self.mounted.max(modified),
             crtime: UNIX_EPOCH,
             kind: if is_file { FileType::RegularFile } else { FileType::Directory },
             perm,
@@ -216,8 +250,8 @@ impl Filesystem for Volume {
         uid: Option<u32>,
         gid: Option<u32>,
         size: Option<u64>,
-        _: Option<TimeOrNow>,
-        _: Option<TimeOrNow>,
+        accessed: Option<TimeOrNow>,
+        modified: Option<TimeOrNow>,
         _: Option<SystemTime>,
         _: Option<FileHandle>,
         _: Option<SystemTime>,
@@ -226,13 +260,14 @@ impl Filesystem for Volume {
         _: Option<fuser::BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        // Shells truncate what they write to (`>`): as with a block device that changes nothing.
-        let is_refused = mode.is_some() || uid.is_some() || gid.is_some() || size.is_some_and(|size| size > self.size);
-        if is_refused {
-            reply.error(Errno::EPERM);
-        } else {
-            reply.attr(&TTL, &self.attributes(inode));
+        let is_owner_or_mode = mode.is_some() || uid.is_some() || gid.is_some();
+        if let Some(errno) = refusal(inode == FILE, size, self.size, is_owner_or_mode) {
+            return reply.error(errno);
         }
+        if inode == FILE {
+            self.times.set(accessed, modified);
+        }
+        reply.attr(&TTL, &self.attributes(inode));
     }
 
     fn open(&self, _: &Request, inode: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -286,7 +321,10 @@ impl Filesystem for Volume {
         let written = self.device.write(offset.min(self.size), &data[..len]);
         let is_sync = flags.0 & libc::O_DSYNC != 0;
         match written.and_then(|()| if is_sync { self.device.flush() } else { Ok(()) }) {
-            Ok(()) => reply.written(len as u32),
+            Ok(()) => {
+                self.times.set(None, Some(TimeOrNow::Now));
+                reply.written(len as u32);
+            }
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -344,4 +382,23 @@ fn answer(done: &Result<()>, reply: ReplyEmpty) {
 
 fn errno(error: &Error) -> Errno {
     Errno::from_i32(error.errno())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Symptom: `truncate` of a mounted volume's file succeeded and changed nothing, so that what it should have cut was
+    /// read afterwards. Cause: shorter sizes were taken as those of a block device, which has none.
+    #[test]
+    fn a_size_is_refused_that_is_not_the_volumes() {
+        let number = |errno: Option<Errno>| errno.map(Errno::code);
+        for size in [0, 1, 4095, 4097, u64::MAX] {
+            assert_eq!(number(refusal(true, Some(size), 4096, false)), Some(libc::EPERM), "{size}");
+        }
+        assert_eq!(number(refusal(true, Some(4096), 4096, false)), None);
+        assert_eq!(number(refusal(true, None, 4096, false)), None);
+        assert_eq!(number(refusal(true, None, 4096, true)), Some(libc::EPERM));
+        assert_eq!(number(refusal(false, Some(0), 4096, false)), Some(libc::EISDIR));
+    }
 }
