@@ -251,7 +251,182 @@ fn content_comes_out_whole_and_in_parts() {
     std::fs::write(volumes.path("plain"), "plain").unwrap();
     assert_eq!(volumes.place.run(&["volume", "cat", &volumes.text("plain")]).stdout, b"plain");
     let two = ["volume", "info", &text(&image), &volumes.text("plain")];
-    assert!(sentence(&volumes.place.run(&two), 1).contains("member of an array"));
+    assert!(sentence(&volumes.place.run(&two), 7).contains("member of an array"));
+}
+
+/// Symptom: labels were printed as they are, so that a header could send escape sequences to the terminal.
+#[test]
+fn a_label_reaches_no_terminal() {
+    if !has(&["cryptsetup"]) {
+        return;
+    }
+    let volumes = Volumes::new();
+    let (image, label) = (volumes.text("disk.img"), "a\u{1b}[2J\u{9b}m\u{202e}b\nfake: line");
+    let args = ["volume", "create", "luks2", &image, "--size", "20M", "--key-file", &volumes.key, "--label", label];
+    let cheap = ["--pbkdf-memory", "32", "--pbkdf-force-iterations", "4"];
+    assert!(volumes.place.run(&[&args[..], &cheap].concat()).status.success());
+    let shown = "a\\u{1b}[2J\\u{9b}m\\u{202e}b\\nfake: line";
+    let is_hidden = |character: char| character != '\n' && bifolio_volume::is_unprintable(character);
+    let is_plain = |bytes: &[u8]| !String::from_utf8_lossy(bytes).contains(is_hidden);
+    let info = volumes.place.run(&["volume", "info", &image]);
+    assert!(is_plain(&info.stdout) && String::from_utf8_lossy(&info.stdout).contains(shown), "{info:?}");
+    let as_json = volumes.place.run(&["volume", "info", "--json", &image]);
+    assert!(is_plain(&as_json.stdout), "{as_json:?}");
+    assert_eq!(json(&as_json)["layers"][1]["label"], label);
+    let refused = sentence(&volumes.place.run(&args), 5);
+    assert!(is_plain(refused.as_bytes()) && refused.contains(shown), "{refused}");
+    // And names of files, which are as much somebody else's.
+    let named = volumes.path("disk\u{1b}[31m");
+    std::fs::rename(&image, &named).unwrap();
+    let info = volumes.place.run(&["volume", "info", &text(&named)]);
+    assert!(info.status.success() && is_plain(&info.stdout), "{info:?}");
+    let wrong = sentence(&volumes.cat(&named, &["--offset", "1G"]), 1);
+    assert!(is_plain(wrong.as_bytes()) && wrong.contains("disk\\u{1b}[31m: "), "{wrong}");
+}
+
+/// Symptom: an image that was cut within its first sector was read as 0 bytes, with success.
+#[test]
+fn an_image_cut_within_its_first_sector_is_an_error() {
+    if !has(&["cryptsetup"]) {
+        return;
+    }
+    let volumes = Volumes::new();
+    let image = volumes.filled("disk.img", &draw(8192));
+    std::fs::File::options().write(true).open(&image).unwrap().set_len((16 << 20) + 100).unwrap();
+    let output = volumes.cat(&image, &[]);
+    assert!(sentence(&output, 7).contains("cut within the first sector"));
+    // And within the first bytes of the header.
+    std::fs::write(&image, b"LUKS\xba").unwrap();
+    assert!(sentence(&volumes.place.run(&["volume", "cat", &text(&image)]), 7).contains("cut at 5 bytes"));
+}
+
+/// Symptom: one SIGINT or SIGTERM did not end a command that was trying a keyslot, which can take minutes. Cause: the
+/// derivation runs in a library that looks at nothing else.
+#[test]
+fn the_first_signal_ends_a_key_derivation() {
+    if !has(&["cryptsetup", "nbdkit"]) {
+        return;
+    }
+    let volumes = Volumes::new();
+    let image = text(&volumes.filled("disk.img", &draw(8192)));
+    // Ten minutes of work, which the guard on costs just lets through.
+    let mut bytes = std::fs::read(&image).unwrap();
+    for copy in [0, 0x4000] {
+        let header = &mut bytes[copy..copy + 0x4000];
+        let json = String::from_utf8(header[0x1000..].to_vec()).unwrap();
+        let slow = json.trim_end_matches('\0').replacen("\"time\":4", "\"time\":19000000", 1).into_bytes();
+        header[0x1000..].fill(0);
+        header[0x1000..0x1000 + slow.len()].copy_from_slice(&slow);
+        header[448..512].fill(0);
+        let digest = <sha2::Sha256 as sha2::Digest>::digest(&*header);
+        header[448..480].copy_from_slice(&digest);
+    }
+    std::fs::write(&image, &bytes).unwrap();
+    let new = volumes.text("new.img");
+    let slow = ["--size", "20M", "--pbkdf-memory", "32", "--pbkdf-force-iterations", "4294967295"];
+    let create = [&["volume", "create", "luks2", &new, "--key-file", &volumes.key], &slow[..]].concat();
+    let anew = [&["volume", "create", "luks2", &image, "--key-file", &volumes.key, "--force=luks,cut"], &slow[2..]];
+    let anew = [&anew.concat()[..], &["--size", "16781312"]].concat();
+    let nbd = format!("unix:{}", volumes.text("socket"));
+    let key = ["--key-file", &volumes.key];
+    for (args, name) in [
+        ([&["volume", "cat", &image], &key[..]].concat(), "INT"),
+        ([&["read", "--volume", &image], &key[..]].concat(), "TERM"),
+        (create, "TERM"),
+        (anew, "INT"),
+        ([&["volume", "export", &image, "--nbd", &nbd], &key[..]].concat(), "TERM"),
+    ] {
+        let mut child = volumes.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        until("a key is derived", || is_deriving(child.id()));
+        signal(child.id(), name);
+        let ended = std::cell::RefCell::new(&mut child);
+        until("the first signal ends it", || ended.borrow_mut().try_wait().unwrap().is_some());
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(130), "{args:?}: {said}");
+        assert!(output.stdout.is_empty() && said.contains("interrupted"), "{args:?}: {said}");
+    }
+    assert!(!Path::new(&new).exists(), "nothing of use was in it");
+    assert!(std::fs::read(&image).unwrap() == bytes, "nothing was written, or cut, before there was a key");
+}
+
+/// Whether a process, or nbdkit below it, has the library that computes keys, which it loads to do so at once.
+fn is_deriving(id: u32) -> bool {
+    let read = |path: String| std::fs::read_to_string(path).unwrap_or_default();
+    let children = read(format!("/proc/{id}/task/{id}/children"));
+    let all = children.split_whitespace().map(str::to_owned).chain([id.to_string()]);
+    all.into_iter().any(|id| read(format!("/proc/{id}/maps")).contains("libcryptsetup"))
+}
+
+/// One meaning for each code, whatever command finds it.
+#[test]
+fn every_exit_code_means_one_thing_in_all_commands() {
+    if !has(&["cryptsetup"]) {
+        return;
+    }
+    let volumes = Volumes::new();
+    let image = text(&volumes.filled("disk.img", &draw(8192)));
+    let members: Vec<String> = (0..4).map(|number| volumes.text(&format!("m{number}"))).collect();
+    let members: Vec<&str> = members.iter().map(String::as_str).collect();
+    let make = [&["volume", "create", "raid6"], &members[..], &["--size", "2M"]].concat();
+    assert!(volumes.place.run(&make).status.success());
+    std::fs::write(volumes.path("wrong"), "wrong").unwrap();
+    std::fs::write(volumes.path("damaged"), b"LUKS\xba\xbe\0\x02").unwrap();
+    let (wrong, damaged, key) = (volumes.text("wrong"), volumes.text("damaged"), volumes.key.clone());
+    let (plain, none, vault, folder) =
+        (volumes.text("key"), volumes.text("none"), volumes.text("vault"), volumes.text(""));
+    std::fs::create_dir(&vault).unwrap();
+    let init = ["crypt", "init", &vault, "--passfile", &key, "--scryptn", "10"];
+    assert!(volumes.place.run(&init).status.success());
+    for (args, code) in [
+        // The operation failed.
+        (vec!["volume", "info", &none], 1),
+        (vec!["volume", "cat", &image, "--key-file", &none], 1),
+        (vec!["volume", "cat", &image, "--key-file", &key, "--offset", "1G"], 1),
+        // The command line is wrong.
+        (vec!["volume", "create", "luks2", &none, "--key-file", &key], 2),
+        (vec!["volume", "create", "raid6", "a", "b", "c", "d", "--size", "2M", "--chunk", "5000"], 2),
+        (vec!["stripe", "create", &none, "a", "a", "--size", "1M"], 2),
+        // Not available.
+        (vec!["volume", "export", &image, "--key-file", &key, "--ublk"], 3),
+        (vec!["read", &plain, "--device", "cuda:99"], 3),
+        // Refused, as something would be lost.
+        (vec!["volume", "create", "luks2", &image, "--key-file", &key], 5),
+        ([&["volume", "create", "raid6"], &members[..]].concat(), 5),
+        ([&["volume", "rebuild"], &members[..3], &["--onto", &image]].concat(), 5),
+        (vec!["stripe", "create", &plain, members[0], "--size", "1M"], 5),
+        (vec!["crypt", "init", &vault, "--passfile", &key], 5),
+        // The wrong key.
+        (vec!["volume", "cat", &image, "--key-file", &wrong], 6),
+        (vec!["read", "--volume", &image, "--key-file", &wrong], 6),
+        (vec!["crypt", "info", &vault, "--masterkey", "--passfile", &wrong], 6),
+        // Damaged, incomplete, or something else.
+        (vec!["volume", "info", &damaged], 7),
+        (vec!["volume", "cat", &plain, "--key-file", &key], 7),
+        (vec!["volume", "scrub", members[0]], 7),
+        (vec!["volume", "info", &vault], 7),
+        (vec!["read", &vault], 7),
+        (vec!["crypt", "info", &folder], 7),
+    ] {
+        sentence(&volumes.place.run(&args), code);
+    }
+    let held = bifolio_volume::FileDevice::open(members[3], true).unwrap();
+    bifolio_volume::claim(&held).unwrap();
+    sentence(&volumes.place.run(&[&["volume", "scrub", "--repair"], &members[..]].concat()), 1);
+    drop(held);
+    // Two chunks of one stripe are wrong: which they are cannot be told, and the rest is done.
+    for (member, byte) in [(0, 9), (1, 77)] {
+        let file = std::fs::File::options().write(true).open(members[member]).unwrap();
+        file.write_all_at(&[byte; 100], (1 << 20) + 4096).unwrap();
+    }
+    let scrub = |options: &[&str]| volumes.place.run(&[&["volume", "scrub"], &members[..], options].concat());
+    assert_eq!(scrub(&[]).status.code(), Some(4), "wrong bytes");
+    assert_eq!(scrub(&["--repair"]).status.code(), Some(8), "done in part");
+    let help = volumes.place.run(&["--help"]);
+    let help = String::from_utf8(help.stdout).unwrap();
+    for code in ["0 ", "1 ", "2 ", "3 ", "4 ", "5 ", "6 ", "7 ", "8 ", "130 "] {
+        assert!(help.lines().any(|line| line.trim_start().starts_with(code)), "{code}: {help}");
+    }
 }
 
 #[test]
@@ -411,6 +586,35 @@ fn a_degraded_array_is_exported_again_after_its_server_was_killed() {
     let server = export.server();
     signal(server, "KILL");
     let _ = export.wait();
+    // Symptom: it could not be looked at until it was opened for writing. Its log is carried out in memory.
+    let before: Vec<_> = left.iter().map(|member| std::fs::read(member).unwrap()).collect();
+    let cat = volumes.place.run(&[&["volume", "cat"], left].concat());
+    assert!(cat.status.success() && cat.stdout[..content.len()] == content, "{}", String::from_utf8_lossy(&cat.stderr));
+    assert!(
+        String::from_utf8_lossy(&cat.stderr).contains("of its log were carried out, in memory"),
+        "{:?}",
+        cat.stderr
+    );
+    let info = json(&volumes.place.run(&[&["volume", "info", "--json"], left].concat()));
+    let array = &info["layers"][left.len()];
+    assert!(array["replay"]["in_memory"] == true && array["replay"]["writes"].as_u64() > Some(0), "{array}");
+    let scrub = sentence(&volumes.place.run(&[&["volume", "scrub"], left].concat()), 1);
+    assert!(scrub.contains("rebuild them first"), "as of any array without a member: {scrub}");
+    assert!(left.iter().zip(&before).all(|(member, before)| std::fs::read(member).unwrap() == *before));
+    // A log that is being written cannot be carried out.
+    let held = bifolio_volume::FileDevice::open(left[1], true).unwrap();
+    bifolio_volume::claim(&held).unwrap();
+    let refused = sentence(&volumes.place.run(&[&["volume", "cat"], left].concat()), 1);
+    assert!(refused.contains("another bifolio has its array open for writing"), "{refused}");
+    drop(held);
+    // What was carried out for good is said.
+    let copies: Vec<String> = (0..4).map(|number| volumes.text(&format!("copy{number}"))).collect();
+    left.iter().zip(&copies).for_each(|(member, copy)| _ = std::fs::copy(member, copy).unwrap());
+    let copies: Vec<&str> = copies.iter().map(String::as_str).collect();
+    let onto = volumes.text("new-member");
+    let rebuilt = [&["volume", "rebuild", "--json"], &copies[..], &["--onto", &onto]].concat();
+    let rebuilt = json(&volumes.place.run(&rebuilt));
+    assert!(rebuilt["replay"]["in_memory"] == false && rebuilt["replay"]["writes"].as_u64() > Some(0), "{rebuilt}");
     let export = volumes.export_of(left, &["--nbd", &socket]);
     run("nbdcopy", &[&export.place, &volumes.text("copy")]);
     export.end();
@@ -586,35 +790,6 @@ fn can_mount() -> bool {
     if !can {
         eprintln!("skipped: /dev/fuse cannot be opened here");
     }
-    // Symptom: it could not be looked at until it was opened for writing. Its log is carried out in memory.
-    let before: Vec<_> = left.iter().map(|member| std::fs::read(member).unwrap()).collect();
-    let cat = volumes.place.run(&[&["volume", "cat"], left].concat());
-    assert!(cat.status.success() && cat.stdout[..content.len()] == content, "{}", String::from_utf8_lossy(&cat.stderr));
-    assert!(
-        String::from_utf8_lossy(&cat.stderr).contains("of its log were carried out, in memory"),
-        "{:?}",
-        cat.stderr
-    );
-    let info = json(&volumes.place.run(&[&["volume", "info", "--json"], left].concat()));
-    let array = &info["layers"][left.len()];
-    assert!(array["replay"]["in_memory"] == true && array["replay"]["writes"].as_u64() > Some(0), "{array}");
-    let scrub = sentence(&volumes.place.run(&[&["volume", "scrub"], left].concat()), 1);
-    assert!(scrub.contains("rebuild them first"), "as of any array without a member: {scrub}");
-    assert!(left.iter().zip(&before).all(|(member, before)| std::fs::read(member).unwrap() == *before));
-    // A log that is being written cannot be carried out.
-    let held = bifolio_volume::FileDevice::open(left[1], true).unwrap();
-    bifolio_volume::claim(&held).unwrap();
-    let refused = sentence(&volumes.place.run(&[&["volume", "cat"], left].concat()), 1);
-    assert!(refused.contains("another bifolio has its array open for writing"), "{refused}");
-    drop(held);
-    // What was carried out for good is said.
-    let copies: Vec<String> = (0..4).map(|number| volumes.text(&format!("copy{number}"))).collect();
-    left.iter().zip(&copies).for_each(|(member, copy)| _ = std::fs::copy(member, copy).unwrap());
-    let copies: Vec<&str> = copies.iter().map(String::as_str).collect();
-    let onto = volumes.text("new-member");
-    let rebuilt = [&["volume", "rebuild", "--json"], &copies[..], &["--onto", &onto]].concat();
-    let rebuilt = json(&volumes.place.run(&rebuilt));
-    assert!(rebuilt["replay"]["in_memory"] == false && rebuilt["replay"]["writes"].as_u64() > Some(0), "{rebuilt}");
     can
 }
 
@@ -660,6 +835,7 @@ fn a_mounted_volume_is_a_file_of_fixed_size() {
     }
     open.set_len(5 * MIB as u64).unwrap();
     drop(open);
+    assert_eq!(std::fs::File::create(&file).unwrap_err().raw_os_error(), Some(libc::EPERM), "it cannot be truncated");
     assert!(std::fs::remove_file(&file).is_err() && std::fs::write(folder.join("new"), "x").is_err());
     export.end();
     assert!(!is_mounted(&folder));
@@ -708,4 +884,3 @@ fn a_folder_that_somebody_else_unmounts_ends_the_export() {
     run("umount", &[&text(&folder)]);
     assert_eq!(export.wait().status.code(), Some(0));
 }
-    assert_eq!(std::fs::File::create(&file).unwrap_err().raw_os_error(), Some(libc::EPERM), "it cannot be truncated");
