@@ -1,6 +1,6 @@
 //! What tests look at and do that programs cannot.
 
-use crate::page::Device;
+use crate::page::{Device, Page};
 use crate::{CachedFile, Mapping, Result};
 use std::ops::Range;
 
@@ -19,9 +19,10 @@ impl CachedFile {
     /// What a device has of a page.
     pub fn page_state(&self, device: Device, page: u64) -> PageState {
         let state = self.shared.lock();
-        let page = state.page(page);
-        let is_held = page.is_held_by(device);
-        PageState { is_held, is_behind: is_held && page.is_behind(device), is_pending: page.is_pending(device) }
+        let is = |what: &dyn Fn(&Page) -> bool| state.page(page).is_some_and(what);
+        let is_held = is(&|page| page.is_held_by(device));
+        let is_behind = is_held && is(&|page| page.is_behind(device));
+        PageState { is_held, is_behind, is_pending: is(&|page| page.is_pending(device)) }
     }
 
     /// Takes a frame's memory away, acquired or not.

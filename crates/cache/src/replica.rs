@@ -64,7 +64,7 @@ impl Replica {
             0 => frame_bytes_for(memory.budget_bytes(), len),
             bytes => bytes,
         };
-        let room = len.saturating_mul(2).max(ROOM_BYTES_MIN).next_multiple_of(frame_bytes);
+        let room = room_bytes(len, frame_bytes);
         let [now, base, origin] = [0; 3].map(|_: i32| memory.device.reserve(room));
         Ok(Self {
             memory: Arc::clone(memory),
@@ -138,9 +138,10 @@ impl Replica {
         }
     }
 
-    /// Frames that hold bytes of a range.
+    /// Frames that hold bytes of a range, of which there are none behind its addresses: files may become longer.
     pub(crate) fn frames_of(&self, range: &Range<u64>) -> Range<usize> {
-        (range.start / self.frame_bytes) as usize..range.end.div_ceil(self.frame_bytes) as usize
+        let frame = |number: u64| number.min(self.frames.len() as u64) as usize;
+        frame(range.start / self.frame_bytes)..frame(range.end.div_ceil(self.frame_bytes))
     }
 
     /// The bytes of some frames.
@@ -275,6 +276,11 @@ fn frame_bytes_for(budget_bytes: u64, len: u64) -> u64 {
     1 << most.ilog2()
 }
 
+/// Bytes of addresses for a file, in whole frames. Of a length that has no double no device has them.
+fn room_bytes(len: u64, frame_bytes: u64) -> u64 {
+    len.saturating_mul(2).clamp(ROOM_BYTES_MIN, u64::MAX / 2).next_multiple_of(frame_bytes)
+}
+
 /// Numbers that follow each other, as ranges.
 pub(crate) fn runs(numbers: impl IntoIterator<Item = u64>) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();
@@ -290,6 +296,16 @@ pub(crate) fn runs(numbers: impl IntoIterator<Item = u64>) -> Vec<Range<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Symptom: a sum that overflows. Cause: a stranger makes a file as long as files may be.
+    #[test]
+    fn the_longest_file_asks_for_addresses_without_an_overflow() {
+        for frame_bytes in [FRAME_BYTES, FRAME_BYTES_MAX] {
+            assert_eq!(room_bytes(i64::MAX as u64, frame_bytes), 1 << 63);
+            assert_eq!(room_bytes(5000, frame_bytes), ROOM_BYTES_MIN);
+            assert_eq!(room_bytes((60 << 20) + 1, frame_bytes), ((120 << 20) + 2_u64).next_multiple_of(frame_bytes));
+        }
+    }
 
     #[test]
     fn frames_are_long_where_there_is_room_for_many() {

@@ -107,10 +107,10 @@ impl State {
         let unchanged = self.home.look().map_err(|error| Error::reading(self.home.path(), error))?;
         if !unchanged {
             self.doubt += 1;
-            let size = self.home.file.size().map_err(|error| Error::reading(self.home.path(), error))?;
-            self.resize(size)?;
         }
-        Ok(())
+        // Also where nothing has changed since: following it may have failed after the look that found it.
+        let size = self.home.size().map_err(|error| Error::reading(self.home.path(), error))?;
+        self.resize(size)
     }
 
     pub(super) fn map(&mut self, device: Device, part: Part, frame: usize) -> Result<()> {

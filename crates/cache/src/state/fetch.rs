@@ -4,7 +4,7 @@
 use super::State;
 use crate::fault::{Point, step};
 use crate::memory::Scratch;
-use crate::page::Device;
+use crate::page::{Device, Page};
 use crate::replica::{Part, runs};
 use crate::{Error, ErrorKind, Result};
 use bifolio_device::DeviceSlice;
@@ -297,8 +297,8 @@ impl State {
     /// Whether a device has a page as it is at home, with what it has itself released, as far as is known at the
     /// latest look.
     pub(super) fn is_up_to_date(&self, device: Device, page: u64) -> bool {
-        let state = &self.pages[page as usize];
-        state.is_held_by(device) && !state.is_behind(device) && self.compared[device][page as usize] == self.doubt
+        let is_current = |state: &Page| state.is_held_by(device) && !state.is_behind(device);
+        self.pages.get(page as usize).is_some_and(is_current) && self.compared[device][page as usize] == self.doubt
     }
 
     /// Pages that the device may have changed since its last release: its bytes stay on top.

@@ -73,7 +73,8 @@ impl State {
     fn read_uncached(&mut self, at: u64, buffer: &mut [u8]) -> Result<u64> {
         let range = at..at + buffer.len() as u64;
         let holder = self.holder(at / self.page_bytes);
-        let other = self.pages_of(&range).find(|page| self.holder(*page) != holder);
+        let mut pages = at / self.page_bytes..range.end.div_ceil(self.page_bytes);
+        let other = pages.find(|page| self.holder(*page) != holder);
         let run = at..other.map_or(range.end, |page| page * self.page_bytes);
         let buffer = &mut buffer[..(run.end - at) as usize];
         match holder {

@@ -83,6 +83,8 @@ pub(crate) struct State {
     size: u64,
     page_bytes: u64,
     options: CacheOptions,
+    /// The file's pages that a replica has addresses for, and no others: a stranger can make a file longer than there
+    /// is memory for its pages.
     pages: Vec<Page>,
     replicas: Vec<Option<Replica>>,
     /// Counts the times at which something unknown may have changed the file.
@@ -128,23 +130,47 @@ impl State {
 
     /// Follows the file's growth and truncation. A page whose end has moved has changed.
     pub(super) fn resize(&mut self, size: u64) -> Result<()> {
-        let pages = size.div_ceil(self.page_bytes) as usize;
+        if size == self.size {
+            return Ok(());
+        }
         let boundary = (self.size.min(size) / self.page_bytes) as usize;
         if size < self.size {
             self.blank(size..self.size)?;
         }
+        self.size = size;
+        self.fit_pages();
+        if let Some(page) = self.pages.get_mut(boundary) {
+            page.changed_at_home();
+        }
+        self.settled.fill(None);
+        Ok(())
+    }
+
+    /// Memory for the states of as many pages as a replica has addresses for, so that following the file's growth
+    /// asks for none.
+    fn make_room_for_pages(&mut self, len: u64) -> Result<()> {
+        let pages = len.div_ceil(self.page_bytes) as usize;
+        let mut room = self.pages.try_reserve_exact(pages.saturating_sub(self.pages.len()));
+        for compared in &mut self.compared {
+            room = room.and_then(|()| compared.try_reserve_exact(pages.saturating_sub(compared.len())));
+        }
+        room.map_err(|error| {
+            let detail = format!(
+                "its {} bytes have too many pages of {} bytes to be kept account of ({error}): use larger pages",
+                self.size, self.page_bytes
+            );
+            Error::new(ErrorKind::OutOfMemory, self.home.path(), detail)
+        })
+    }
+
+    /// Has as many pages as the file and the longest replica both have.
+    fn fit_pages(&mut self) {
+        let reserved = self.replicas.iter().flatten().map(Replica::len).max().unwrap_or(0);
+        let pages = self.size.min(reserved).div_ceil(self.page_bytes) as usize;
         self.pages.resize_with(pages, Page::new);
         for compared in &mut self.compared {
             compared.resize(pages, 0);
         }
-        if self.size != size
-            && let Some(page) = self.pages.get_mut(boundary)
-        {
-            page.changed_at_home();
-            self.settled.fill(None);
-        }
-        self.size = size;
-        Ok(())
     }
 
     /// Follows a truncation, before something is written behind the new end.
@@ -191,8 +217,10 @@ impl State {
             self.drop_replica(device)?;
         }
         if self.replicas[device].is_none() {
-            let replica = Replica::new(memory, &self.options, len);
-            self.replicas[device] = Some(replica.map_err(|error| self.device(error))?);
+            let replica = Replica::new(memory, &self.options, len).map_err(|error| self.device(error))?;
+            self.make_room_for_pages(replica.len())?;
+            self.replicas[device] = Some(replica);
+            self.fit_pages();
         }
         let replica = self.existing_mut(device)?;
         replica.users += 1;
@@ -233,9 +261,11 @@ impl State {
         }
     }
 
+    /// The pages of a range that there are, as far as a device may have them.
     pub(super) fn pages_of(&self, range: &Range<u64>) -> Range<u64> {
-        range.start / self.page_bytes
-            ..range.end.min(self.size).div_ceil(self.page_bytes).max(range.start / self.page_bytes)
+        let first = range.start / self.page_bytes;
+        let end = range.end.min(self.size).div_ceil(self.page_bytes).min(self.pages.len() as u64);
+        first..end.max(first)
     }
 
     pub(super) fn bytes_of(&self, pages: &Range<u64>) -> Range<u64> {
@@ -243,8 +273,8 @@ impl State {
     }
 
     #[cfg(feature = "fault-injection")]
-    pub(crate) fn page(&self, page: u64) -> &Page {
-        &self.pages[page as usize]
+    pub(crate) fn page(&self, page: u64) -> Option<&Page> {
+        self.pages.get(page as usize)
     }
 
     /// Pages by state on a device: held, behind, pending.

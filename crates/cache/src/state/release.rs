@@ -190,7 +190,11 @@ impl State {
             step(Point::DiscardCompared, self.path())?;
             let copy = |pages: Range<u64>| {
                 let bytes = self.bytes_of(&pages);
+                // The file may end before the part does, or before it begins.
                 let bytes = bytes.start.max(part.start)..bytes.end.min(part.end);
+                if bytes.is_empty() {
+                    return Ok(());
+                }
                 let (to, from) = (replica.slice(Part::Now, &bytes), replica.slice(Part::Base, &bytes));
                 // SAFETY: both have memory there, which stays until the stream is waited for.
                 unsafe { scratch.stream.copy_on_device(to, from) }
