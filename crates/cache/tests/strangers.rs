@@ -7,7 +7,7 @@ use bifolio_cache::{ErrorKind, Mode};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use support::{PAGE, Program, World, options, sets};
+use support::{FRAME, PAGE, Program, World, options, sets};
 
 const MODES: [Mode; 2] = [Mode::Lazy, Mode::Eager];
 
@@ -119,5 +119,29 @@ fn a_cut_that_could_not_be_followed_at_once_is_followed_later() {
     for program in [&mut one, &mut two] {
         program.mapping.acquire(0..50_000).unwrap();
         assert_eq!(program.load(19_999, 2), [7, 0]);
+    }
+}
+
+/// Symptom: a program saw bytes of another file. Cause: memory that came from there, and that was mapped where the file
+/// had just become shorter, kept its content.
+#[test]
+fn what_is_acquired_behind_the_end_of_a_file_is_zeroes_in_memory_of_others_too() {
+    for devices in sets(2) {
+        for writable in [false, true] {
+            let world = World::new(&devices, options(PAGE, 2, Mode::Lazy), &vec![0xff; FRAME as usize]);
+            let mut program = Program::on(&world, &world.open(), 0);
+            program.mapping.acquire(0..FRAME).unwrap();
+            drop(program);
+            let other = world.path.with_file_name("other");
+            std::fs::write(&other, vec![1; 70_000]).unwrap();
+            let mapping = world.cache.open(&other).unwrap().map_on(0, 0..70_000, writable).unwrap();
+            let mut program = Program::new(&devices[0], mapping);
+            for size in [0, 5000] {
+                writer(&other).set_len(size).unwrap();
+                program.mapping.acquire(0..70_000).unwrap();
+                assert!(program.load(0, 70_000).iter().all(|byte| *byte == 0), "{size} bytes");
+                program.mapping.release(0..70_000).unwrap();
+            }
+        }
     }
 }

@@ -82,6 +82,8 @@ struct Plan {
     own: Vec<u64>,
     /// Frames whose twins are new.
     fresh: Vec<u64>,
+    /// Frames whose memory is, with what somebody else has left there.
+    new: Vec<u64>,
 }
 
 impl State {
@@ -164,7 +166,10 @@ impl State {
         let (Some(&first), Some(&last)) = (frames.first(), frames.last()) else { return Ok(vec![]) };
         for &frame in frames {
             step(Point::AcquireMapped, self.path())?;
-            self.map(device, Part::Now, frame)?;
+            if !self.existing(device)?.has(Part::Now, frame) {
+                self.map(device, Part::Now, frame)?;
+                plan.new.push(frame as u64);
+            }
             if writable && !self.existing(device)?.has(Part::Base, frame) {
                 self.map(device, Part::Base, frame)?;
                 plan.fresh.push(frame as u64);
@@ -236,6 +241,15 @@ impl State {
                     }
                 }
             }
+            // And so is what was acquired behind it.
+            for run in runs(plan.new.iter().copied()) {
+                let all = replica.bytes_of(&run);
+                let behind = all.start.max(self.size.next_multiple_of(self.page_bytes))..all.end;
+                if !behind.is_empty() {
+                    // SAFETY: the frames have memory, and the stream is waited for.
+                    unsafe { scratch.stream.fill(replica.slice(Part::Now, &behind), 0) }?;
+                }
+            }
             for run in runs(plan.fresh.iter().copied()) {
                 let all = replica.bytes_of(&run);
                 let (to, from) = (replica.slice(Part::Base, &all), replica.slice(Part::Now, &all));
@@ -256,9 +270,12 @@ impl State {
     /// After a failure: what was not read in full must not look like changes of the device's own.
     fn undo(&mut self, device: Device, plan: &Plan) {
         let Ok(replica) = self.existing_mut(device) else { return };
+        // A device that fails here has nothing left to publish.
         for frame in &plan.fresh {
-            // A device that fails here has nothing left to publish.
             let _ = replica.unmap(Part::Base, *frame as usize);
+        }
+        for frame in &plan.new {
+            let _ = replica.unmap(Part::Now, *frame as usize);
         }
         let memory = Arc::clone(&replica.memory);
         let _ = memory.with_scratch(|scratch| {
