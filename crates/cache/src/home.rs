@@ -131,7 +131,8 @@ impl Watch {
 }
 
 /// Writes those bytes that a mask has, and no others. Bytes between them are other writers', who may write them at
-/// any moment. Bytes of the mask before `done` are written, after a failure as well.
+/// any moment. Bytes of the mask before `done` are written, after a failure as well. Those behind the end of the file
+/// are nobody's: whoever has cut it does not get it back longer.
 pub(crate) fn write_masked(
     file: &File,
     offset: u64,
@@ -146,11 +147,11 @@ pub(crate) fn write_masked(
             *fragments = Fragments::new(content.len()).ok();
         }
         let mut ended = Ok(());
-        let runs = runs_of(mask, content.len()).take_while(|_| {
+        let runs = runs_of(mask, bytes_before_end(file, offset, content.len())?).take_while(|_| {
             ended = at(Point::HomeRun);
             ended.is_ok()
         });
-        // What cannot be mapped, or was cut, is written, or refused, below.
+        // What cannot be mapped, or was cut, is written, or left out, below.
         if let Some(fragments) = fragments
             && fragments.write(file, offset, content, runs, |end| *done = end).is_ok()
         {
@@ -164,7 +165,13 @@ pub(crate) fn write_masked(
         *done = run.start.max(from);
         while *done < run.end {
             at(Point::HomeRun)?;
-            match file.write_at(&content[*done..run.end], offset + *done as u64) {
+            // Asked each time, as a write behind the end would make the file longer again. Nothing notices a cut
+            // between the question and the write.
+            let end = run.end.min(bytes_before_end(file, offset, content.len())?);
+            if end <= *done {
+                break;
+            }
+            match file.write_at(&content[*done..end], offset + *done as u64) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => *done += written,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -174,6 +181,11 @@ pub(crate) fn write_masked(
     }
     *done = content.len();
     Ok(())
+}
+
+/// How many of some bytes from an offset on the file has at this moment.
+fn bytes_before_end(file: &File, offset: u64, len: usize) -> io::Result<usize> {
+    Ok(file.metadata()?.len().saturating_sub(offset).min(len as u64) as usize)
 }
 
 /// Writes bytes of a CPU's.

@@ -3,13 +3,20 @@
 
 mod support;
 
-use bifolio_cache::{ErrorKind, Mode};
+use bifolio_cache::fault::{self, Point};
+use bifolio_cache::{Advice, CachedFile, Error, ErrorKind, Mode};
+use bifolio_device::conformance::Random;
+use std::cell::RefCell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use support::{FRAME, PAGE, Program, World, options, sets};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use support::{FRAME, PAGE, Program, World, options, random, sets};
 
 const MODES: [Mode; 2] = [Mode::Lazy, Mode::Eager];
+
+/// Addresses are reserved for at least so many bytes.
+const ROOM: u64 = 64 << 20;
 
 fn writer(path: &Path) -> File {
     File::options().write(true).open(path).unwrap()
@@ -142,6 +149,402 @@ fn what_is_acquired_behind_the_end_of_a_file_is_zeroes_in_memory_of_others_too()
                 assert!(program.load(0, 70_000).iter().all(|byte| *byte == 0), "{size} bytes");
                 program.mapping.release(0..70_000).unwrap();
             }
+        }
+    }
+}
+
+/// Symptom: a file that somebody had cut had its old length again. Cause: nobody looked before memory was given back,
+/// to advice or to another file, and after a look nobody looked again before each write.
+#[test]
+fn no_flush_makes_a_file_longer_that_was_cut() {
+    let ways = ["advice", "another file", "the middle of a sync", "the middle of many runs", "the middle of a release"];
+    for devices in sets(2) {
+        for way in ways {
+            let mode = if way == "the middle of a release" { Mode::Eager } else { Mode::Lazy };
+            let world = World::new(&devices, options(PAGE, 4, mode), &vec![1; 50_000]);
+            let file = world.open();
+            let mut program = Program::on(&world, &file, 0);
+            program.mapping.acquire(0..50_000).unwrap();
+            program.store(5, &[7]);
+            program.store(40_000, &[7; 100]);
+            if way == "the middle of many runs" {
+                (0..10_000).step_by(2).for_each(|at| program.store(30_000 + at, &[7]));
+            }
+            let path = world.path.clone();
+            let in_the_middle =
+                move |point: Point| if point == Point::HomeRun { writer(&path).set_len(20_000) } else { Ok(()) };
+            if mode == Mode::Eager {
+                fault::inject(in_the_middle);
+                program.mapping.release(0..50_000).unwrap();
+            } else {
+                program.mapping.release(0..50_000).unwrap();
+                match way {
+                    "advice" => {
+                        writer(&world.path).set_len(20_000).unwrap();
+                        program.mapping.advise(0..50_000, Advice::DontNeed).unwrap();
+                    }
+                    "another file" => {
+                        writer(&world.path).set_len(20_000).unwrap();
+                        let other = world.path.with_file_name("other");
+                        std::fs::write(&other, vec![1; 2 * FRAME as usize]).unwrap();
+                        let mapping = world.cache.open(&other).unwrap().map_on(0, 0..2 * FRAME, true).unwrap();
+                        Program::new(&devices[0], mapping).mapping.acquire(0..2 * FRAME).unwrap();
+                    }
+                    _ => {
+                        fault::inject(in_the_middle);
+                        file.sync().unwrap();
+                    }
+                }
+            }
+            fault::cease();
+            drop((program, file));
+            let content = world.file();
+            assert_eq!(content.len(), 20_000, "{way}");
+            assert_eq!((content[5], content[6]), (7, 1), "{way}");
+        }
+    }
+}
+
+/// Bytes that devices map, of a file that may be longer.
+const MAPPED: u64 = 3 * PAGE + 700;
+
+/// What a byte may be.
+type Values = Vec<u8>;
+
+/// The plain oracle: the file's length, and for each byte that devices map what it may be. That is one value, save
+/// where what was released and a cut have met: of those either may win, until somebody has looked.
+#[derive(Debug, Clone)]
+struct Oracle {
+    size: u64,
+    bytes: Vec<Values>,
+    /// Released, and perhaps not home.
+    pending: Vec<Option<u8>>,
+    /// By device: stored and not released.
+    stored: [Vec<Option<u8>>; 2],
+}
+
+impl Oracle {
+    fn new(content: &[u8]) -> Self {
+        let nothing = vec![None; MAPPED as usize];
+        Self {
+            size: content.len() as u64,
+            bytes: content.iter().map(|byte| vec![*byte]).collect(),
+            pending: nothing.clone(),
+            stored: [nothing.clone(), nothing],
+        }
+    }
+
+    fn end(&self) -> usize {
+        self.size.min(MAPPED) as usize
+    }
+
+    /// The file has another length.
+    fn cut_or_grow(&mut self, size: u64) {
+        for at in (size.min(MAPPED) as usize)..self.end() {
+            self.bytes[at] = vec![0];
+            self.bytes[at].extend(self.pending[at]);
+            // Advice in the background may look before the file grows again, which takes them away.
+            self.bytes[at].extend(self.stored.iter().filter_map(|stored| stored[at]));
+        }
+        self.size = size;
+    }
+
+    /// The cache has looked at the file's length: what lies behind is nobody's.
+    fn looked(&mut self) {
+        for at in self.end()..MAPPED as usize {
+            self.bytes[at] = vec![0];
+            self.pending[at] = None;
+            self.stored.iter_mut().for_each(|stored| stored[at] = None);
+        }
+    }
+
+    fn write(&mut self, at: u64, value: u8) {
+        self.size = self.size.max(at + 1);
+        if let Some(values) = self.bytes.get_mut(at as usize) {
+            *values = vec![value];
+            self.pending[at as usize] = None;
+        }
+    }
+
+    fn release(&mut self, device: usize, part: &std::ops::Range<u64>) {
+        for at in part.start as usize..(part.end as usize).min(self.end()) {
+            if let Some(value) = self.stored[device][at].take() {
+                // With what a cut has left.
+                self.bytes[at] = if self.bytes[at].len() > 1 { vec![0, value] } else { vec![value] };
+                self.pending[at] = Some(value);
+            }
+        }
+    }
+
+    /// Somebody has seen what everybody has to see from now on.
+    fn saw(&mut self, start: u64, seen: &[u8], except: Option<usize>, who: &str) {
+        for (at, value) in (start as usize..).zip(seen).take_while(|(at, _)| *at < MAPPED as usize) {
+            if except.is_some_and(|device| self.stored[device][at].is_some()) {
+                let stored = except.and_then(|device| self.stored[device][at]);
+                // A cut takes it away where somebody looked in time.
+                assert!(stored == Some(*value) || self.bytes[at].contains(value), "{who} has {value} at byte {at}");
+                continue;
+            }
+            assert!(
+                self.bytes[at].contains(value),
+                "{who} reads {value} at byte {at}, of {:?}; the file has {} bytes",
+                self.bytes[at],
+                self.size
+            );
+            self.bytes[at] = vec![*value];
+        }
+    }
+}
+
+/// Where a file may end.
+fn some_size(random: &mut Random) -> u64 {
+    let around = |random: &mut Random, place: u64| (place + random.below(3)).saturating_sub(1);
+    match random.below(8) {
+        0 => random.below(3),
+        1 => {
+            let page = random.below(5) * PAGE;
+            around(random, page)
+        }
+        2 => around(random, MAPPED),
+        3 => around(random, FRAME),
+        4 => around(random, ROOM),
+        5 => ROOM + random.below(ROOM),
+        6 => 5 * ROOM + random.below(40 * ROOM),
+        _ => random.below(MAPPED + 100),
+    }
+}
+
+/// One file and everybody who uses it. A byte's writer is its place modulo 4: the devices, a CPU through the cache,
+/// the stranger.
+struct Stage<'a> {
+    world: &'a World,
+    path: PathBuf,
+    file: CachedFile,
+    programs: [Option<Program>; 2],
+    acquired: [Vec<std::ops::Range<u64>>; 2],
+    oracle: Oracle,
+    /// Bytes of a page.
+    page: u64,
+    next: u8,
+    /// Where a CPU's last write ended.
+    wrote: u64,
+}
+
+impl Stage<'_> {
+    fn value(&mut self) -> u8 {
+        self.next = self.next % 250 + 1;
+        self.next
+    }
+
+    /// A place in the file that is one's own.
+    fn place(&self, random: &mut Random, who: u64) -> Option<u64> {
+        let count = (self.oracle.size.min(MAPPED) + 3 - who) / 4;
+        (count > 0).then(|| random.below(count) * 4 + who)
+    }
+
+    fn stranger(&mut self, random: &mut Random) {
+        if random.below(3) > 0 {
+            let size = some_size(random);
+            writer(&self.path).set_len(size).unwrap();
+            self.oracle.cut_or_grow(size);
+        } else {
+            let (at, value) = (some_size(random) / 4 * 4 + 3, self.value());
+            writer(&self.path).write_all_at(&[value], at).unwrap();
+            self.oracle.write(at, value);
+        }
+    }
+
+    /// One operation of somebody who uses the cache; what went wrong, and whether it has looked at the file's length.
+    fn operate(&mut self, random: &mut Random, is_disturbed: bool) -> Result<(), Error> {
+        let device = random.below(2) as usize;
+        let start = random.below(MAPPED);
+        let part = start..(start + 1 + random.below(MAPPED)).min(MAPPED);
+        match random.below(10) {
+            0..3 => {
+                let Some(program) = &mut self.programs[device] else { return self.map(device) };
+                program.mapping.acquire(part.clone())?;
+                self.acquired[device].push(part.clone());
+                if is_disturbed {
+                    return Ok(());
+                }
+                self.oracle.looked();
+                let seen = program.load(part.start, part.end - part.start);
+                self.oracle.saw(part.start, &seen, Some(device), &format!("device {device}"));
+                for _ in 0..3 {
+                    let value = self.value();
+                    if let Some(at) = self.place(random, device as u64).filter(|at| part.contains(at)) {
+                        self.programs[device].as_ref().unwrap().store(at, &[value]);
+                        self.oracle.stored[device][at as usize] = Some(value);
+                    }
+                }
+            }
+            3..5 => {
+                let Some(program) = &mut self.programs[device] else { return self.map(device) };
+                if let Some(part) = self.acquired[device].last().cloned() {
+                    // Whole pages are released.
+                    let pages = part.start / self.page * self.page..part.end.next_multiple_of(self.page);
+                    // What a failed release has published is not known.
+                    self.oracle.looked();
+                    self.oracle.release(device, &pages);
+                    program.mapping.release(part)?;
+                    self.acquired[device].pop();
+                }
+            }
+            5 => {
+                let mut seen = vec![0x5a; (part.end - part.start) as usize];
+                let read = self.file.read(part.start, &mut seen)?;
+                if !is_disturbed {
+                    self.oracle.looked();
+                    let there = self.oracle.size.clamp(part.start, part.end) - part.start;
+                    assert_eq!(read as u64, there, "a CPU reads {part:?} of {} bytes", self.oracle.size);
+                    self.oracle.saw(part.start, &seen[..read], None, "a CPU");
+                }
+            }
+            6 => {
+                let (at, value) = (some_size(random) / 4 * 4 + 2, self.value());
+                self.wrote = at + 1;
+                let outcome = self.file.write(at, &[value]);
+                self.oracle.looked();
+                self.oracle.write(at, value);
+                outcome?;
+            }
+            7 => self.file.sync()?,
+            8 => {
+                let Some(program) = &mut self.programs[device] else { return self.map(device) };
+                program.mapping.advise(part, [Advice::DontNeed, Advice::WillNeed][random.below(2) as usize])?;
+            }
+            _ => {
+                // What is not released is gone, save where somebody else's release of the page took it along.
+                if let Some(mut program) = self.programs[device].take() {
+                    self.acquired[device].clear();
+                    self.oracle.stored[device].fill(None);
+                    program.mapping.close()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn map(&mut self, device: usize) -> Result<(), Error> {
+        // As long as all that is ever mapped, so that parts stay in their places.
+        if self.oracle.size < MAPPED {
+            return Ok(());
+        }
+        let mapping = self.file.map_on(device, 0..MAPPED, true)?;
+        if mapping.len() == MAPPED {
+            self.programs[device] = Some(Program::new(&self.world.devices[device], mapping));
+        }
+        Ok(())
+    }
+
+    /// Everything is home; the file is what it may be, and so are its replicas.
+    fn settle(&mut self) {
+        self.file.sync().unwrap();
+        self.oracle.looked();
+        let size = std::fs::metadata(&self.path).unwrap().len();
+        assert_eq!(size, self.oracle.size, "what was cut stays cut");
+        let mut content = vec![0; size.min(MAPPED) as usize];
+        File::open(&self.path).unwrap().read_exact_at(&mut content, 0).unwrap();
+        self.oracle.saw(0, &content, None, "the file");
+        self.oracle.pending.fill(None);
+    }
+
+    /// The stranger comes in the middle of an operation, of which afterwards only the file can tell how far it came.
+    fn disturbed(&mut self, random: &mut Random) {
+        let before = self.oracle.clone();
+        let sizes = Rc::new(RefCell::new(Vec::new()));
+        let (mut left, path, done, size) =
+            (1 + random.below(12), self.path.clone(), Rc::clone(&sizes), some_size(random));
+        fault::inject(move |_: Point| {
+            left = left.saturating_sub(1);
+            if left == 0 && done.borrow().is_empty() {
+                // Another process does it: one's own threads are not noticed at the moment of a flush.
+                let status = std::process::Command::new("truncate").arg("-s").arg(size.to_string()).arg(&path).status();
+                assert!(status?.success());
+                done.borrow_mut().push(size);
+            }
+            Ok(())
+        });
+        self.wrote = 0;
+        let outcome = self.operate(random, true);
+        let wrote = self.wrote;
+        fault::cease();
+        if let Err(error) = &outcome {
+            assert!(matches!(error.kind(), ErrorKind::Read | ErrorKind::Write | ErrorKind::BadRange), "{error}");
+        }
+        let Some(size) = sizes.take().pop() else { return };
+        let after = self.oracle.clone();
+        self.file.sync().unwrap();
+        // A CPU's write may have come behind the new end.
+        let now = std::fs::metadata(&self.path).unwrap().len();
+        assert!(now == size || now == wrote && size < wrote, "{now} bytes, cut to {size}");
+        let least = before.end().min(size.min(MAPPED) as usize);
+        for at in 0..MAPPED as usize {
+            let mut values = [&before.bytes[at][..], &after.bytes[at]].concat();
+            let unsure = [before.pending[at], after.pending[at], before.stored[0][at], before.stored[1][at], Some(0)];
+            if at >= least {
+                values.extend(unsure.into_iter().flatten());
+            }
+            self.oracle.bytes[at] = values;
+        }
+        self.oracle.size = now;
+        self.settle();
+        for stored in &mut self.oracle.stored {
+            // Whether it is there still depends on who looked when.
+            stored[least..].fill(None);
+        }
+        if least < MAPPED as usize {
+            self.let_go();
+        }
+    }
+
+    /// Nobody goes on with what was stored where a cut may have taken it away or not.
+    fn let_go(&mut self) {
+        for device in 0..2 {
+            if let Some(mut program) = self.programs[device].take() {
+                self.acquired[device].clear();
+                self.oracle.stored[device].fill(None);
+                program.mapping.close().unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stranger_who_grows_and_cuts_at_any_moment_is_followed() {
+    let mut random = random();
+    for devices in sets(2) {
+        for round in 0..40 {
+            let mode = MODES[round % 2];
+            let content = random.bytes(MAPPED);
+            let page = [PAGE, 64 << 10][round / 2 % 2];
+            let world = World::new(&devices, options(page, 8, mode), &content);
+            let mut stage = Stage {
+                world: &world,
+                path: world.path.clone(),
+                file: world.open(),
+                programs: [0, 1].map(|number| Some(Program::on(&world, &world.open(), number))),
+                acquired: [vec![], vec![]],
+                oracle: Oracle::new(&content),
+                page,
+                next: 0,
+                wrote: 0,
+            };
+            for _ in 0..60 {
+                match random.below(8) {
+                    0 => stage.stranger(&mut random),
+                    1 => stage.disturbed(&mut random),
+                    2 => stage.settle(),
+                    _ => stage.operate(&mut random, false).unwrap(),
+                }
+            }
+            stage.settle();
+            drop((stage.programs, stage.file));
+            assert_eq!(
+                std::fs::metadata(&world.path).unwrap().len(),
+                stage.oracle.size,
+                "at the end of the last holder"
+            );
         }
     }
 }
