@@ -47,6 +47,25 @@ impl Home {
         Ok(false)
     }
 
+    /// Whether it is certain that nobody but this cache has changed the file since the last look.
+    pub(crate) fn is_unchanged(&self) -> bool {
+        self.seen.as_ref().is_some_and(|seen| self.file.is_unchanged_since(seen).unwrap_or(false))
+    }
+
+    /// Reads bytes as CPU processes see them, as many as there are.
+    pub(crate) fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut read = 0;
+        while read < buffer.len() {
+            match self.file.buffered().read_at(&mut buffer[read..], offset + read as u64) {
+                Ok(0) => break,
+                Ok(more) => read += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(read)
+    }
+
     /// The file's size now; an error if the descriptor names another file by now.
     pub(crate) fn size(&self) -> bifolio_io::Result<u64> {
         self.file.size_if_intact().ok_or_else(|| {
@@ -68,7 +87,7 @@ impl Home {
         }
         // From here on. Who had it open before and has it still, or has changed it, shows in the look.
         let is_watched = self.watch.as_ref().is_some_and(|watch| watch.others_opened().is_some());
-        let was_known = self.seen.as_ref().is_some_and(|seen| self.file.is_unchanged_since(seen).unwrap_or(false));
+        let was_known = self.is_unchanged();
         let link = format!("/proc/self/fd/{}", self.file.buffered().as_raw_fd());
         let outcome = File::options().read(true).write(true).open(link).and_then(|file| work(&file));
         self.seen = None;

@@ -16,8 +16,9 @@
 //! `behind` and `pending` are not exclusive: a replica has changes that home lacks, or lacks changes that
 //! others have, or both. This module says what must happen before what, and moves no byte; contents are
 //! merged as follows, `base` being the content that a replica began with:
-//! - a flush writes home those bytes of what was released that differ from the base; carefully means without
-//!   those that differ from the base at home, too;
+//! - a flush writes home those bytes of what was released that differ from the base, and leaves home's where that
+//!   differs from the base as well: somebody has written it since, and it is never taken back. What a lower device
+//!   has written there is overwritten all the same, if the replica has not seen it, as of devices the higher wins;
 //! - a fetch takes home's bytes, save those that the device has changed since its last release.
 
 /// A device's number in the cache; races between devices are won by the higher one.
@@ -64,15 +65,6 @@ impl Seen {
     }
 }
 
-/// How what a device has released is written home.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Flush {
-    /// All bytes that it changed.
-    Plain,
-    /// Without those that somebody else has changed at home, too: a higher device was among them.
-    Careful,
-}
-
 impl Default for Page {
     fn default() -> Self {
         Self::new()
@@ -99,10 +91,11 @@ impl Page {
         }
     }
 
-    /// Devices whose released changes home lacks, in the order in which they are flushed.
+    /// Devices whose released changes home lacks, in the order in which they are flushed: the highest first, as
+    /// those after it leave what they find.
     pub fn pending(&self) -> impl Iterator<Item = Device> + '_ {
         let details = self.details.iter();
-        details.flat_map(|details| (0..details.newest.len()).filter(|device| details.is_pending(*device)))
+        details.flat_map(|details| (0..details.newest.len()).rev().filter(|device| details.is_pending(*device)))
     }
 
     /// Whether home lacks changes that a device has released.
@@ -135,12 +128,22 @@ impl Page {
         }
     }
 
-    /// How a device's released changes are written home.
-    pub fn how_to_flush(&self, device: Device) -> Flush {
-        let Some(details) = &self.details else { return Flush::Plain };
-        let seen = |other| details.seen[device].as_ref().map_or(0, |seen| seen.of(other));
-        let unseen = |other: Device| details.at_home[other] > seen(other);
-        if (device + 1..details.newest.len()).any(unseen) { Flush::Careful } else { Flush::Plain }
+    /// Whether nobody is known to have changed home since a device's replica was brought up to date, save for the
+    /// device itself.
+    pub fn is_home_as_seen(&self, device: Device) -> bool {
+        let Some(details) = &self.details else { return self.current & bit(device) != 0 };
+        let others = (0..details.newest.len()).filter(|other| *other != device);
+        let is_present = |seen: &Seen| seen.home == self.home;
+        details.seen[device].as_deref().is_some_and(is_present)
+            && !others.into_iter().any(|other| self.lacks(device, other))
+    }
+
+    /// Whether home has changes of another device that a device's replica has not seen.
+    pub fn lacks(&self, device: Device, other: Device) -> bool {
+        self.details.as_ref().is_some_and(|details| {
+            let seen = details.seen[device].as_ref().map_or(0, |seen| seen.of(other));
+            details.at_home[other] > seen
+        })
     }
 
     /// Home has what a device has released.

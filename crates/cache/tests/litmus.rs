@@ -71,7 +71,7 @@ fn assignments(threads: usize) -> Vec<Vec<Agent>> {
 fn run(stage: &mut Stage, shape: &Shape, agents: &[Agent], order: &[usize]) -> String {
     let is_mapped = agents.contains(&Agent::Mapped);
     stage.prepare(is_mapped);
-    let mut oracle = Order::new(stage.layout.mode == Mode::Eager, stage.layout.page_of());
+    let mut oracle = Order::new(stage.layout.mode == Mode::Eager, stage.layout.places.len());
     let mut reads: Vec<Vec<u8>> = vec![vec![]; agents.len()];
     let mut next = vec![0; agents.len()];
     let failed = |what: &str, stage: &Stage, reads: &[Vec<u8>]| -> ! {

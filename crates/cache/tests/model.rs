@@ -37,3 +37,13 @@ fn two_and_three_devices_race_for_one_byte() {
         check(Small::racing(3, 2, eager));
     }
 }
+
+/// Symptom: what a CPU process had written was gone. Cause: a device that had released the same byte before was flushed
+/// after it, and its flush asked only whether a higher device was home already.
+#[test]
+fn what_a_cpu_has_written_is_never_taken_back() {
+    for eager in [false, true] {
+        check(Small::racing_with_a_cpu(2, 3, eager));
+        check(Small::racing_with_a_cpu(3, 2, eager));
+    }
+}

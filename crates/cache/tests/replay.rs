@@ -237,6 +237,14 @@ fn devices_that_race() {
     }
 }
 
+#[test]
+fn devices_and_a_cpu_that_race() {
+    for eager in [false, true] {
+        replay(&Small::racing_with_a_cpu(2, 20, eager), 50, 40, &[], 0);
+        replay(&Small::racing_with_a_cpu(3, 20, eager), 50, 40, &[], 0);
+    }
+}
+
 /// Behind writes by both devices, so that there is something to do.
 #[test]
 fn every_short_walk() {

@@ -153,6 +153,7 @@ impl State {
         step(Point::EvictFlushed, self.path())?;
         for page in pages {
             self.pages[page as usize].dropped(device);
+            self.forget_written(page..page + 1);
             self.counts.evicted += 1;
         }
         step(Point::EvictDropped, self.path())?;

@@ -113,6 +113,9 @@ impl State {
             self.pages[*page as usize].fetched(device);
             self.compared[device][*page as usize] = self.doubt;
         }
+        if let (Some(first), Some(last)) = (behind.first(), behind.last()) {
+            self.forget_written(*first..*last + 1);
+        }
         self.counts.fetched += behind.len() as u64;
         Ok(())
     }

@@ -1,23 +1,26 @@
 //! Flushing: writing what was released to the file.
 
+use super::written::leave_others;
 use super::{State, chunks};
 use crate::fault::{Point, step};
 use crate::home::write_masked;
 use crate::memory::Scratch;
-use crate::page::{Device, Flush};
+use crate::page::Device;
 use crate::replica::{Part, runs};
 use crate::{Error, Result};
 use bifolio_kernels::{Base, byte_mask};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::{Arc, PoisonError};
 
+/// Bytes whose homes are looked at before they are written, at a time.
+const LOOK_BYTES: u64 = 1 << 20;
+
 impl State {
-    /// Writes to the file what was released of some pages, by all devices, in their order. After a failure what
-    /// was not written stays pending.
+    /// Writes to the file what was released of some pages, by all devices, the highest first: those after it leave what
+    /// it has written. After a failure what was not written stays pending.
     pub(crate) fn flush(&mut self, pages: &BTreeSet<u64>) -> Result<()> {
-        for device in 0..self.replicas.len() {
+        for device in (0..self.replicas.len()).rev() {
             let mine: BTreeSet<u64> =
                 pages.iter().copied().filter(|page| self.pages[*page as usize].is_pending(device)).collect();
             if mine.is_empty() {
@@ -37,12 +40,13 @@ impl State {
         self.write_or_note(device, pages, [Part::Base, Part::Origin], scratch)?;
         step(Point::FlushWritten, self.path())?;
         self.note_flushed(device, pages.clone());
+        self.forget_written(pages.clone());
         step(Point::FlushNoted, self.path())?;
         self.drop_origins(device, pages)
     }
 
-    /// Writes home, and after a failure notes in the second part what is there already: a careful flush must not
-    /// take it for somebody else's later.
+    /// Writes home, and after a failure notes in the second part what is there already: a later flush must not take it
+    /// for somebody else's.
     pub(super) fn write_or_note(
         &mut self,
         device: Device,
@@ -63,7 +67,8 @@ impl State {
         outcome
     }
 
-    /// Writes to the file the bytes in which two parts of a replica differ, from the first of them.
+    /// Writes to the file the bytes in which two parts of a replica differ, from the first of them, and leaves those
+    /// that somebody else has written since the second was home's.
     fn write_home(
         &mut self,
         device: Device,
@@ -80,24 +85,111 @@ impl State {
         let masks = &mut masks[..len.div_ceil(8)];
         self.differing_bytes(device, pages, parts, scratch, (content, masks))?;
         step(Point::FlushRead, self.path())?;
-        for page in pages.clone().filter(|page| self.pages[*page as usize].how_to_flush(device) == Flush::Careful) {
-            let here = self.bytes_of(&(page..page + 1));
-            let mut origin = vec![0; (here.end - here.start) as usize];
-            let copied = scratch.stream.download(&mut origin, self.existing(device)?.slice(parts[1], &here));
-            copied.map_err(|error| self.device(error))?;
-            let mut home = vec![0; origin.len()];
-            let read = self.home.file.buffered().read_exact_at(&mut home, here.start);
-            read.map_err(|error| Error::writing(self.path(), error))?;
-            let first = ((here.start - bytes.start) / 8) as usize;
-            for at in (0..origin.len()).filter(|at| origin[*at] != home[*at]) {
-                masks[first + at / 8] &= !(1 << (at % 8));
+        let is_certain = self.is_home_certain(device, pages);
+        // Where home is looked at before, there is little between the look and the write.
+        let at_a_time = if is_certain { pages.end - pages.start } else { (LOOK_BYTES / self.page_bytes).max(1) };
+        for piece in chunks(pages, at_a_time) {
+            let here = self.bytes_of(&piece);
+            let [from, to] = [here.start, here.end].map(|at| (at - bytes.start) as usize);
+            let (content, masks) = (&content[from..to], &mut masks[from / 8..to.div_ceil(8)]);
+            if !is_certain {
+                self.leave_others(device, &piece, parts[1], scratch, (content, masks))?;
+            }
+            let (path, mut fragments) = (self.path().to_owned(), self.home.fragments.take());
+            let mut written = 0;
+            let outcome =
+                self.home.write(|file| write_masked(file, here.start, content, masks, &mut written, &mut fragments));
+            self.home.fragments = fragments;
+            *done = from + written;
+            self.note_written(device, &piece, &content[..written], masks);
+            outcome.map_err(|error| Error::writing(&path, error))?;
+        }
+        Ok(())
+    }
+
+    /// Whether nobody can have changed some pages of the file since a device's replica was brought up to date.
+    fn is_home_certain(&self, device: Device, pages: &Range<u64>) -> bool {
+        let is_seen = |page: u64| {
+            self.pages[page as usize].is_home_as_seen(device) && self.compared[device][page as usize] == self.doubt
+        };
+        pages.clone().all(is_seen) && self.home.is_unchanged()
+    }
+
+    /// Takes those bytes out of the masks of some pages that somebody else has written at home since an origin was
+    /// home's: they stay.
+    fn leave_others(
+        &mut self,
+        device: Device,
+        pages: &Range<u64>,
+        origin: Part,
+        scratch: &Scratch,
+        (content, masks): (&[u8], &mut [u8]),
+    ) -> Result<()> {
+        // From the first change to the last.
+        let Some(first) = masks.iter().position(|bits| *bits != 0) else { return Ok(()) };
+        let last = masks.iter().rposition(|bits| *bits != 0).unwrap_or(first);
+        let hull = first * 8..(last * 8 + 8).min(content.len());
+        let (masks, content) = (&mut masks[first..=last], &content[hull.clone()]);
+        let start = pages.start * self.page_bytes + hull.start as u64;
+        let (mut old, mut home) = (vec![0; content.len()], vec![0; content.len()]);
+        let part = self.existing(device)?.slice(origin, &(start..start + content.len() as u64));
+        scratch.stream.download(&mut old, part).map_err(|error| self.device(error))?;
+        let there = self.home.read(&mut home, start).map_err(|error| Error::writing(self.path(), error))?;
+        // What is not there any more is not written either.
+        home[there..].copy_from_slice(&old[there..]);
+        let place = |at: usize| {
+            let at = start + at as u64;
+            (at / self.page_bytes, (at % self.page_bytes) as usize)
+        };
+        let is_lower = |at: usize, value: u8| {
+            let (page, at) = place(at);
+            let state = &self.pages[page as usize];
+            (0..device).any(|other| state.lacks(device, other) && self.written.is(page, other, at, value))
+        };
+        let mut left = BTreeSet::new();
+        leave_others(masks, [content, &old, &home], is_lower, |at| _ = left.insert(place(at).0));
+        for page in left {
+            let state = &mut self.pages[page as usize];
+            if !state.is_behind(device) {
+                state.changed_at_home();
+                self.unsettle(None);
             }
         }
-        let path = self.path().to_owned();
-        let mut fragments = self.home.fragments.take();
-        let written = self.home.write(|file| write_masked(file, bytes.start, content, masks, done, &mut fragments));
-        self.home.fragments = fragments;
-        written.map_err(|error| Error::writing(&path, error))
+        Ok(())
+    }
+
+    /// Remembers what a device has written home, where a higher one may overwrite it.
+    fn note_written(&mut self, device: Device, pages: &Range<u64>, content: &[u8], masks: &[u8]) {
+        let page_bytes = self.page_bytes as usize;
+        for ((page, content), mask) in pages.clone().zip(content.chunks(page_bytes)).zip(masks.chunks(page_bytes / 8)) {
+            let may = (device + 1..self.replicas.len()).any(|other| self.may_overwrite(other, page));
+            if may && mask.iter().any(|bits| *bits != 0) {
+                self.written.note(page, device, content, mask);
+            }
+        }
+    }
+
+    /// Whether a device may have a change of a page on its way that was begun with what it has now.
+    fn may_overwrite(&self, device: Device, page: u64) -> bool {
+        let state = &self.pages[page as usize];
+        let bytes = page * self.page_bytes..(page + 1) * self.page_bytes;
+        let is_there = |used: &Range<u64>| used.start < bytes.end && bytes.start < used.end;
+        state.is_held_by(device) && (state.is_pending(device) || self.in_use[device].iter().any(is_there))
+    }
+
+    /// Forgets what devices have written of some pages, where no higher one waits to overwrite it.
+    pub(super) fn forget_written(&mut self, pages: Range<u64>) {
+        if self.written.is_empty() {
+            return;
+        }
+        let mut written = std::mem::take(&mut self.written);
+        written.retain(pages, |page, lower| {
+            let state = self.pages.get(page as usize);
+            let waits =
+                |other: Device| state.is_some_and(|state| state.lacks(other, lower)) && self.may_overwrite(other, page);
+            (lower + 1..self.replicas.len()).any(waits)
+        });
+        self.written = written;
     }
 
     /// Content of some pages on a device, and a bit for each byte in which another part differs.

@@ -6,6 +6,7 @@ mod fetch;
 mod flush;
 mod host;
 mod release;
+mod written;
 
 use crate::home::Home;
 use crate::memory::Memory;
@@ -16,6 +17,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use written::Written;
 
 /// What has happened to pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
@@ -96,6 +98,7 @@ pub(crate) struct State {
     settled: Vec<Option<Settled>>,
     /// By device: ranges that are acquired to be written.
     in_use: Vec<Vec<Range<u64>>>,
+    written: Written,
     pub(crate) counts: Counts,
 }
 
@@ -114,6 +117,7 @@ impl State {
             compared: vec![vec![]; devices],
             settled: vec![None; devices],
             in_use: vec![vec![]; devices],
+            written: Written::default(),
             counts: Counts::default(),
         };
         state.resize(size)?;
@@ -142,6 +146,7 @@ impl State {
         if let Some(page) = self.pages.get_mut(boundary) {
             page.changed_at_home();
         }
+        self.forget_written(self.pages.len() as u64..u64::MAX);
         self.settled.fill(None);
         Ok(())
     }
@@ -310,6 +315,7 @@ impl State {
         }
         self.replicas.fill_with(|| None);
         self.settled.fill(None);
+        self.written = Written::default();
     }
 
     /// Takes memory away on a device that nobody uses, up to some bytes; how many.

@@ -59,6 +59,7 @@ impl State {
                 // fails, the change is released again, and is not forgotten.
                 self.note_released(device, chunk.clone());
                 self.note_flushed(device, chunk.clone());
+                self.forget_written(chunk.clone());
                 written?;
                 self.copy_and_wait(device, chunk, [Part::Now, Part::Base], scratch)?;
             }
@@ -158,6 +159,7 @@ impl State {
         if let Some(at) = self.in_use[device].iter().position(|used| writable && used == range) {
             self.in_use[device].swap_remove(at);
         }
+        self.forget_written(self.pages_of(range));
     }
 
     /// Takes back what a device has changed in an acquired range and not released, except for what it has acquired

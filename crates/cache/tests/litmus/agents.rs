@@ -67,10 +67,6 @@ impl Layout {
         let [first, .., last] = self.places;
         first / PAGE * PAGE..((last + 1).next_multiple_of(PAGE)).min(self.len)
     }
-
-    pub(crate) fn page_of(&self) -> Vec<u64> {
-        self.places.iter().map(|place| place / self.page_bytes).collect()
-    }
 }
 
 /// A file that several agents use. Devices have the part acquired several times over, so that a release leaves

@@ -27,8 +27,6 @@ struct Write {
 #[derive(Debug, Clone)]
 pub(crate) struct Order {
     is_eager: bool,
-    /// By place: which page it is in.
-    page_of: Vec<u64>,
     writes: Vec<Write>,
     published: Set,
     by_cpus: Set,
@@ -49,9 +47,9 @@ fn has(set: Set, write: usize) -> bool {
 }
 
 impl Order {
-    pub(crate) fn new(is_eager: bool, page_of: Vec<u64>) -> Self {
-        let seen = [(); AGENTS].map(|()| vec![None; page_of.len()]);
-        Self { is_eager, page_of, writes: vec![], published: 0, by_cpus: 0, known: [0; AGENTS], seen }
+    pub(crate) fn new(is_eager: bool, places: usize) -> Self {
+        let seen = [(); AGENTS].map(|()| vec![None; places]);
+        Self { is_eager, writes: vec![], published: 0, by_cpus: 0, known: [0; AGENTS], seen }
     }
 
     /// A write of a value that the place does not have.
@@ -153,18 +151,13 @@ impl Order {
         !latest.iter().any(loses)
     }
 
-    /// Of devices the higher wins, of a device and a CPU the device, unless a higher device has changed the page,
-    /// too. What is newer for certain, or might be, is not asked here.
+    /// Of devices the higher wins, of a device and a CPU the CPU. What is newer for certain, or might be, is not asked
+    /// here.
     fn beats(&self, one: usize, other: usize) -> bool {
-        let [one, other] = [one, other].map(|write| &self.writes[write]);
-        match (one.agent.device(), other.agent.device()) {
-            (Some(one), Some(other)) => one > other,
-            (Some(device), None) => {
-                let page = self.page_of[one.place];
-                let is_higher = |write: &Write| write.agent.device().is_some_and(|other| other > device);
-                !self.writes.iter().any(|write| is_higher(write) && self.page_of[write.place] == page)
-            }
-            (None, _) => false,
+        match [one, other].map(|write| self.writes[write].agent.device()) {
+            [Some(one), Some(other)] => one > other,
+            [None, Some(_)] => true,
+            [_, None] => false,
         }
     }
 }

@@ -6,7 +6,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::needless_range_loop, reason = "bytes of several contents are compared by number")]
 
-use bifolio_cache::page::{Device, Flush, Page};
+use bifolio_cache::page::{Device, Page};
 use stateright::{Model, Property};
 
 /// A page's content.
@@ -27,6 +27,8 @@ pub(crate) struct Replica {
 pub(crate) struct PageState {
     pub(crate) versions: Page,
     pub(crate) home: Bytes,
+    /// By byte: the device whose flush put it there; none if that was a CPU.
+    pub(crate) home_by: Vec<Option<Device>>,
     pub(crate) replicas: Vec<Option<Replica>>,
     /// By byte: what its writers have written, and what everybody who acquires has to see.
     pub(crate) written: Bytes,
@@ -34,6 +36,8 @@ pub(crate) struct PageState {
     /// What the highest device has released, until somebody fetches who could have seen a release: so long
     /// all writes of devices are concurrent.
     pub(crate) last_in_order: Option<Bytes>,
+    /// By device and byte that a CPU races for: the latest that was home at an acquire.
+    pub(crate) acquired: Vec<Bytes>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -97,14 +101,30 @@ impl Small {
         Self { devices, pages: 1, writers: vec![vec![None], (0..devices).map(Some).collect()], writes, eager }
     }
 
+    /// All devices and the CPU write the same byte, and the CPU another.
+    pub(crate) fn racing_with_a_cpu(devices: usize, writes: u8, eager: bool) -> Self {
+        let all = std::iter::once(None).chain((0..devices).map(Some)).collect();
+        Self { devices, pages: 1, writers: vec![vec![None], all], writes, eager }
+    }
+
     fn is_raced_for(&self, byte: usize) -> bool {
         self.writers[byte].len() > 1
+    }
+
+    fn races_with_a_cpu(&self, byte: usize) -> bool {
+        self.is_raced_for(byte) && self.writers[byte].contains(&None)
+    }
+
+    /// How often a byte was written: values of one that is raced for are numbered together.
+    fn count(&self, state: &PageState, byte: usize) -> u8 {
+        if self.is_raced_for(byte) { state.written[byte] / 8 } else { state.written[byte] }
     }
 
     /// Values of a byte: of a race, each writer has its own, which grow with the device.
     fn value(&self, byte: usize, writer: Option<Device>, count: u8) -> u8 {
         match writer {
             Some(device) if self.is_raced_for(byte) => count * 8 + device as u8 + 1,
+            None if self.is_raced_for(byte) => count * 8,
             _ => count,
         }
     }
@@ -116,6 +136,8 @@ impl PageState {
         Self {
             versions: Page::new(),
             home: bytes.clone(),
+            home_by: vec![None; bytes.len()],
+            acquired: vec![bytes.clone(); small.devices],
             replicas: vec![None; small.devices],
             written: bytes.clone(),
             last_in_order: Some(bytes.clone()),
@@ -123,11 +145,14 @@ impl PageState {
         }
     }
 
-    fn acquire(&mut self, device: Device) {
+    fn acquire(&mut self, device: Device, small: &Small) {
         if !self.versions.is_behind(device) {
             return;
         }
         self.flush_all();
+        for byte in (0..self.home.len()).filter(|byte| small.races_with_a_cpu(*byte)) {
+            self.acquired[device][byte] = self.home[byte];
+        }
         if self.visible.iter().any(|value| *value > 0) {
             self.last_in_order = None;
         }
@@ -169,13 +194,16 @@ impl PageState {
     fn flush_all(&mut self) {
         let pending: Vec<_> = self.versions.pending().collect();
         for device in pending {
-            let how = self.versions.how_to_flush(device);
             let replica = self.replicas[device].as_mut().expect("what is pending is kept");
             let released = replica.released.take().expect("what is pending was released");
             for byte in 0..released.len() {
-                let both = self.home[byte] != replica.base[byte];
-                if released[byte] != replica.base[byte] && !(how == Flush::Careful && both) {
+                // Somebody else has written it since; a lower device loses, if this one has not seen it.
+                let is_changed = self.home[byte] != replica.base[byte];
+                let loses = |other: Device| other < device && self.versions.lacks(device, other);
+                let is_left = is_changed && !self.home_by[byte].is_some_and(loses);
+                if released[byte] != replica.base[byte] && !is_left {
                     self.home[byte] = released[byte];
+                    self.home_by[byte] = Some(device);
                 }
             }
             replica.base = released;
@@ -219,8 +247,7 @@ impl Model for Small {
         }
         for (page, state) in world.pages.iter().enumerate() {
             for (byte, writers) in self.writers.iter().enumerate() {
-                // A racing byte's values are numbered together.
-                let written = if self.is_raced_for(byte) { state.written[byte] / 8 } else { state.written[byte] };
+                let written = self.count(state, byte);
                 for writer in writers.iter().filter(|_| written < self.writes) {
                     match writer {
                         None => steps.push(Step::CpuWrites { page, byte }),
@@ -245,21 +272,23 @@ impl Model for Small {
         match step {
             Step::CpuWrites { page, byte } => {
                 let state = &mut world.pages[page];
-                state.written[byte] += 1;
+                let count = self.count(state, byte) + 1;
+                state.written[byte] = self.value(byte, None, count);
                 state.visible[byte] = state.written[byte];
                 state.home[byte] = state.written[byte];
+                state.home_by[byte] = None;
                 state.versions.changed_at_home();
             }
             Step::DeviceWrites { device, page, byte } => {
                 let state = &mut world.pages[page];
-                let count = if self.is_raced_for(byte) { state.written[byte] / 8 } else { state.written[byte] } + 1;
+                let count = self.count(state, byte) + 1;
                 let value = self.value(byte, Some(device), count);
                 state.written[byte] = value;
                 state.replicas[device].as_mut()?.now[byte] = value;
             }
             Step::Acquire(device) => {
                 for state in &mut world.pages {
-                    state.acquire(device);
+                    state.acquire(device, self);
                     world.wrong = world.wrong.or(self.check_acquired(state, device));
                 }
             }
@@ -297,7 +326,8 @@ impl Model for Small {
                         let settled = state.settled();
                         let last = state.last_in_order.as_ref();
                         let won = |byte: usize| last.is_none_or(|last| last[byte] == 0 || settled[byte] == last[byte]);
-                        (0..settled.len()).all(|byte| !small.is_raced_for(byte) || won(byte))
+                        let is_theirs = |byte: usize| small.is_raced_for(byte) && !small.races_with_a_cpu(byte);
+                        (0..settled.len()).all(|byte| !is_theirs(byte) || won(byte))
                     })
                 },
             ),
@@ -334,6 +364,14 @@ impl Small {
     /// No byte that has one writer goes backwards, anywhere; only a crash takes back what nobody was to see.
     fn check_step(&self, last: &World, world: &World) -> Option<&'static str> {
         for (before, after) in last.pages.iter().zip(&world.pages) {
+            for byte in (0..self.writers.len()).filter(|byte| self.races_with_a_cpu(*byte)) {
+                let (was, is) = (before.home[byte], after.home[byte]);
+                let by_a_cpu = was % 8 == 0;
+                // Values of devices have their number, plus one.
+                if by_a_cpu && is != was && is % 8 > 0 && before.acquired[usize::from(is % 8) - 1][byte] < was {
+                    return Some("a device has taken back what a CPU wrote, and what it never acquired");
+                }
+            }
             for byte in (0..self.writers.len()).filter(|byte| !self.is_raced_for(*byte)) {
                 if after.home[byte] < before.home[byte] {
                     return Some("a value at home went backwards");
