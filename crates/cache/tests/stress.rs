@@ -14,7 +14,6 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use support::{FRAME, HostMapping, PAGE, Program, World, options, random, sets};
 
@@ -129,8 +128,6 @@ struct Run<'a> {
     file: CachedFile,
     truth: Truth,
     mode: Mode,
-    /// A device's kernels and its acquires and releases do not overlap, whichever thread they are of.
-    turns: [Mutex<()>; 2],
     threads_per_device: u64,
     until: Instant,
     operations: AtomicU64,
@@ -143,10 +140,10 @@ impl Run<'_> {
         Instant::now() < self.until
     }
 
-    /// A thread with a mapping of its own on a device.
+    /// A thread with a mapping of its own on a device, whose kernels run while another thread of the same device acquires
+    /// and releases.
     fn use_device(&self, thread: u64, mut random: Random) {
         let device = (thread / 2) as usize;
-        let turn = || self.turns[device].lock().unwrap_or_else(PoisonError::into_inner);
         let is_alone = self.threads_per_device == 1;
         let mut program = Program::on(self.world, &self.file, device);
         let who = format!("thread {thread} on device {device}");
@@ -160,20 +157,14 @@ impl Run<'_> {
                 })
                 .collect();
             let before: Vec<_> = inside.iter().map(|group| self.truth.promised(Bound::Done, *group)).collect();
-            let acquired = {
-                let _turn = turn();
-                program.mapping.acquire(part.clone())
-            };
+            let acquired = program.mapping.acquire(part.clone());
             if let Err(error) = acquired {
                 assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
             for (group, before) in inside.iter().zip(&before) {
-                let seen = {
-                    let _turn = turn();
-                    program.load(self.truth.groups[*group], GROUP)
-                };
+                let seen = program.load(self.truth.groups[*group], GROUP);
                 self.truth.check(*group, &seen, before, &who);
             }
             let mut written = Vec::new();
@@ -183,7 +174,6 @@ impl Run<'_> {
                 }
                 let value = self.truth.get(Bound::Started, group, thread) + 1;
                 if value <= VALUE_MAX {
-                    let _turn = turn();
                     if !is_alone {
                         // The other thread's release may publish it.
                         self.truth.set(Bound::Started, group, thread, value);
@@ -195,17 +185,13 @@ impl Run<'_> {
             }
             if random.below(20) == 0 {
                 // Nothing of it was released.
-                let _turn = turn();
                 program = Program::on(self.world, &self.file, device);
                 continue;
             }
             for (group, value) in &written {
                 self.truth.set(Bound::Started, *group, thread, *value);
             }
-            {
-                let _turn = turn();
-                program.mapping.release(part).unwrap();
-            }
+            program.mapping.release(part).unwrap();
             for (group, value) in written {
                 self.truth.set(Bound::Done, group, thread, value);
                 if self.mode == Mode::Eager {
@@ -344,7 +330,6 @@ fn stress(devices: &[Device], threads_per_device: u64, past: Past, seconds: f64)
         file: world.open(),
         truth: Truth::new(seed, &world.folder().join("truth")),
         mode,
-        turns: Default::default(),
         threads_per_device,
         until: Instant::now() + Duration::from_secs_f64(seconds),
         operations: AtomicU64::new(0),
@@ -389,7 +374,14 @@ enum Past {
 
 #[test]
 fn everybody_at_once_sees_what_was_released_and_nothing_that_was_not() {
-    let kinds = [(1, Past::Nobody), (1, Past::Process), (1, Past::Threads), (2, Past::Threads)];
+    let kinds = [
+        (1, Past::Nobody),
+        (1, Past::Process),
+        (1, Past::Threads),
+        (2, Past::Nobody),
+        (2, Past::Process),
+        (2, Past::Threads),
+    ];
     let sets = sets(2);
     let until = Instant::now() + Duration::from_secs_f64(seconds());
     // Short runs, as values end, in other settings each.

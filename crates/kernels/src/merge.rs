@@ -7,6 +7,10 @@
 //! changed to different values is a race: the device's own stays, and the page's flags say so, for
 //! a caller who orders the writers otherwise.
 //!
+//! Kernels may be storing into the page as the device has it meanwhile: what they store stays, as it is
+//! changed by words that are exchanged for what was read of them. Only the last bytes of a page whose
+//! length is no multiple of 4 are written as bytes.
+//!
 //! Pages are listed in a table on the device, see [`Entry`]. One group of threads merges one page:
 //! pages are meant to be some KiB to some hundred KiB long.
 
@@ -15,6 +19,7 @@ use crate::page_list::{self, Base};
 use crate::{DIFFER_H, KDEF_H, Result};
 use bifolio_device::{Allocation, Device, DevicePtr, DeviceSlice, HostLaunch, KernelArg, Module, ModuleSource, Stream};
 use std::slice;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 const GROUP_SIZE: u32 = 256;
 
@@ -181,7 +186,7 @@ unsafe fn run_on_host(launch: &HostLaunch<'_>) {
     let entries = unsafe { slice::from_raw_parts(entries.0 as *const Entry, pages) };
     // SAFETY: as above, of a word for each group, at a 4-byte boundary, that nobody else uses.
     let flags = unsafe { slice::from_raw_parts_mut(flags.0 as *mut u32, pages) };
-    // Slices of single pages: others may be using what lies between them.
+    // Single pages: others may be using what lies between them.
     for (entry, flags) in entries.iter().zip(flags) {
         *flags = 0;
         if entry.len == 0 {
@@ -190,17 +195,68 @@ unsafe fn run_on_host(launch: &HostLaunch<'_>) {
         let len = entry.len as usize;
         let (current, twin) = (current.offset_by(current_at + entry.current), twin.offset_by(twin_at + entry.twin));
         let incoming = incoming.offset_by(incoming_at + entry.incoming);
-        // SAFETY: the caller vouches that the page lies inside all three operands, and that nobody
-        // else uses or overlaps the two that are written.
-        let (current, twin, incoming) = unsafe {
-            (
-                slice::from_raw_parts_mut(current.0 as *mut u8, len),
-                slice::from_raw_parts_mut(twin.0 as *mut u8, len),
-                slice::from_raw_parts(incoming.0 as *const u8, len),
-            )
+        // SAFETY: the caller vouches that the page lies inside both operands, and that nobody else uses
+        // or overlaps the one that is written.
+        let (twin, incoming) = unsafe {
+            (slice::from_raw_parts_mut(twin.0 as *mut u8, len), slice::from_raw_parts(incoming.0 as *const u8, len))
         };
-        *flags = oracle(current, twin, incoming);
+        // SAFETY: the same for the page as the device has it, which lies at a 16-byte boundary. Others who
+        // store into it are machine code that is none of this program's, or a copy that stands for it.
+        *flags = unsafe { merge_shared(current.0 as *mut u8, twin, incoming) };
     }
+}
+
+/// [`oracle`] for a page that others may be storing into.
+///
+/// # Safety
+/// `current` is memory of the others' length, at an 8-byte boundary.
+unsafe fn merge_shared(current: *mut u8, twin: &mut [u8], incoming: &[u8]) -> u32 {
+    let mut flags = 0;
+    let whole = twin.len() / 8 * 8;
+    for at in (0..whole).step_by(8) {
+        let word = |bytes: &[u8]| bytes[at..].first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
+        let (old, new) = (word(twin), word(incoming));
+        // SAFETY: inside the page, at an 8-byte boundary.
+        let place = unsafe { AtomicU64::from_ptr(current.add(at).cast()) };
+        let mut mine = place.load(Ordering::Relaxed);
+        if mine == old && old == new {
+            continue;
+        }
+        let own = differing(mine ^ old);
+        flags |= if own != 0 { OWN_CHANGED } else { 0 };
+        if old == new {
+            continue;
+        }
+        flags |= INCOMING_CHANGED;
+        flags |= if own & differing(new ^ old) & differing(mine ^ new) != 0 { RACE } else { 0 };
+        loop {
+            let merged = mine ^ ((mine ^ new) & !differing(mine ^ old));
+            match place.compare_exchange(mine, merged, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(found) => mine = found,
+            }
+        }
+        twin[at..at + 8].copy_from_slice(&new.to_ne_bytes());
+    }
+    for at in whole..twin.len() {
+        // SAFETY: inside the page.
+        let place = unsafe { AtomicU8::from_ptr(current.add(at)) };
+        let mut mine = [place.load(Ordering::Relaxed)];
+        let mut old = [twin[at]];
+        let before = mine;
+        flags |= oracle(&mut mine, &mut old, &incoming[at..=at]);
+        // What has changed meanwhile is the others' and stays.
+        let _ = place.compare_exchange(before[0], mine[0], Ordering::Relaxed, Ordering::Relaxed);
+        twin[at] = incoming[at];
+    }
+    flags
+}
+
+/// 0xff in each byte that is not 0, as `differ_mask` of `differ.h`.
+fn differing(word: u64) -> u64 {
+    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    let tops = (((word & LOW) + LOW) | word) & !LOW;
+    tops | (tops - (tops >> 7))
 }
 
 /// Inputs with a known answer.
@@ -329,6 +385,39 @@ mod tests {
         let flags = oracle(&mut current, &mut twin, incoming);
         assert_eq!(twin, incoming);
         (current, flags)
+    }
+
+    /// Symptom: a byte that a kernel had stored was gone. Cause: the page was merged by loading and storing its words,
+    /// and the store came in between.
+    #[test]
+    fn what_others_store_meanwhile_stays() {
+        let mut page = vec![0_u64; 512];
+        let current = page.as_mut_ptr().cast::<u8>() as usize;
+        let mut twin = vec![0_u8; 4096];
+        let is_done = std::sync::atomic::AtomicBool::new(false);
+        // SAFETY: inside the page, which outlives its users.
+        let byte = |at: usize| unsafe { AtomicU8::from_ptr((current + at) as *mut u8) };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Every eighth byte is the others', who look at what they have stored.
+                for round in 0..200_000_u32 {
+                    let (at, value) = (round as usize % 512 * 8 + 3, (round % 255) as u8 + 1);
+                    byte(at).store(value, Ordering::Relaxed);
+                    std::hint::spin_loop();
+                    assert_eq!(byte(at).load(Ordering::Relaxed), value);
+                }
+                is_done.store(true, Ordering::Relaxed);
+            });
+            let mut round = 0_u8;
+            while !is_done.load(Ordering::Relaxed) {
+                round = round.wrapping_add(1);
+                let mut incoming = vec![round; 4096];
+                (3..4096).step_by(8).for_each(|at| incoming[at] = 0);
+                // SAFETY: the page has 4096 bytes.
+                unsafe { merge_shared(current as *mut u8, &mut twin, &incoming) };
+                assert!((0..4096).all(|at| at % 8 == 3 || byte(at).load(Ordering::Relaxed) == round));
+            }
+        });
     }
 
     #[test]

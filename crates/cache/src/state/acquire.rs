@@ -13,6 +13,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// Whether somebody waits for pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum When {
+    Acquired,
+    Ahead,
+}
+
 impl State {
     /// Brings a range on a device up to date, and keeps it there until it is released.
     pub(crate) fn acquire(&mut self, device: Device, range: &Range<u64>, writable: bool) -> Result<Report> {
@@ -23,7 +30,7 @@ impl State {
         let replica = self.existing_mut(device)?;
         let frames = replica.frames_of(range);
         replica.pin(frames.clone());
-        let outcome = self.bring(device, range, writable);
+        let outcome = self.bring(device, range, writable, When::Acquired);
         if outcome.is_err() {
             self.existing_mut(device)?.unpin(frames);
         } else if writable {
@@ -41,7 +48,7 @@ impl State {
         let Ok(replica) = self.existing_mut(device) else { return false };
         let frames = replica.frames_of(&range);
         replica.pin(frames.clone());
-        let outcome = self.bring(device, &range, writable);
+        let outcome = self.bring(device, &range, writable, When::Ahead);
         if let Ok(replica) = self.existing_mut(device) {
             replica.unpin(frames);
         }
@@ -60,7 +67,7 @@ impl State {
         frames.into_iter().try_for_each(|frame| self.evict(device, frame))
     }
 
-    pub(super) fn bring(&mut self, device: Device, range: &Range<u64>, writable: bool) -> Result<()> {
+    pub(super) fn bring(&mut self, device: Device, range: &Range<u64>, writable: bool, when: When) -> Result<()> {
         let pages = self.pages_of(range);
         if let Some(settled) = &self.settled[device]
             && settled.doubt == self.doubt
@@ -74,8 +81,14 @@ impl State {
         let memory = Arc::clone(&self.existing(device)?.memory);
         memory.with_scratch(|scratch| self.compare_with_home(device, &pages, scratch))?;
         step(Point::AcquireCompared, self.path())?;
-        let behind: Vec<u64> = pages.clone().filter(|page| self.pages[*page as usize].is_behind(device)).collect();
-        self.counts.hits += pages.end - pages.start - behind.len() as u64;
+        let mut behind: Vec<u64> = pages.clone().filter(|page| self.pages[*page as usize].is_behind(device)).collect();
+        let all_behind = behind.len();
+        if when == When::Ahead {
+            // Whoever uses a page brings it up to date when he acquires it again.
+            behind.retain(|page| self.uses(device, *page) == 0);
+        }
+        let is_whole = behind.len() == all_behind;
+        self.counts.hits += pages.end - pages.start - all_behind as u64;
         let is_pending = |page: &u64| self.pages[*page as usize].pending().next().is_some();
         let pending: BTreeSet<u64> = behind.iter().copied().filter(is_pending).collect();
         // Other devices' scratch memory is taken for it, so not while this one's is held.
@@ -84,8 +97,17 @@ impl State {
         let frames: Vec<usize> = self.existing(device)?.frames_of(range).collect();
         self.fetch(device, &frames, &behind, writable)?;
         step(Point::AcquireFetched, self.path())?;
-        self.settled[device] = Some(Settled { range: range.clone(), doubt: self.doubt, writable });
+        if is_whole {
+            self.settled[device] = Some(Settled { range: range.clone(), doubt: self.doubt, writable });
+        }
         Ok(())
+    }
+
+    /// How many parts of a page are acquired to be written.
+    pub(super) fn uses(&self, device: Device, page: u64) -> usize {
+        let bytes = page * self.page_bytes..(page + 1) * self.page_bytes;
+        let is_there = |used: &&Range<u64>| used.start < bytes.end && bytes.start < used.end;
+        self.in_use[device].iter().filter(is_there).count()
     }
 
     /// Somebody has changed pages: whoever was settled, except for who did it, has to look again.

@@ -24,6 +24,9 @@ const ALONE_BYTES_MAX: u64 = 16 << 20;
 /// Runs of pages that are shorter than this are read together.
 const BATCHED_BYTES_MAX: u64 = 256 << 10;
 
+/// Pages are merged by multiples of this.
+const WORD_BYTES: u64 = 16;
+
 /// Bytes of the file, and where they go.
 type Read = (Range<u64>, u64);
 
@@ -190,7 +193,9 @@ impl State {
             self.pages[**page as usize].is_held_by(device) && has_twin
         };
         let held: Vec<u64> = here.iter().filter(is_held).copied().collect();
-        let own = self.with_own_changes(device, &held)?;
+        let mut own = self.with_own_changes(device, &held)?;
+        // A kernel of another mapping's may be storing into those at this moment.
+        own.extend(held.iter().filter(|page| self.uses(device, **page) > 0));
         let (mut from_home, mut previous) = (Vec::new(), held.iter().copied().peekable());
         for run in runs(here.iter().copied().filter(|page| !own.contains(page))) {
             let bytes = self.bytes_of(&run);
@@ -342,9 +347,19 @@ impl State {
                 let here = self.bytes_of(&(*page..page + 1));
                 let [current, twin] = [Part::Now, Part::Base].map(|part| replica.slice(part, &here).ptr().0);
                 let incoming = scratch.incoming.ptr().0 + place(number);
-                merge::Entry { current, twin, incoming, len: here.end - here.start }
+                // By whole words, as kernels may be storing there; behind the end of the file all is zeroes.
+                merge::Entry { current, twin, incoming, len: (here.end - here.start).next_multiple_of(WORD_BYTES) }
             })
             .collect();
+        if let Some((bytes, at)) = list.last() {
+            let end = at + (bytes.end - bytes.start);
+            let rest = end.next_multiple_of(WORD_BYTES) - end;
+            if rest > 0 {
+                let tail = scratch.incoming.slice().part(end, rest).map_err(|error| self.device(error))?;
+                // SAFETY: scratch memory, and the stream is waited for.
+                unsafe { scratch.stream.fill(tail, 0) }.map_err(|error| self.device(error))?;
+            }
+        }
         let run = || -> bifolio_device::Result<Vec<u8>> {
             let table = merge::encode(&entries);
             let place = Scratch::first(&scratch.table, table.len() as u64)?;
@@ -353,7 +368,7 @@ impl State {
             let all = Base::Addresses;
             let operands = merge::Operands { current: all, twin: all, incoming: all };
             // SAFETY: the entries are pages of the replica and of scratch memory, which stay until the stream is
-            // waited for; no kernel of the program's runs on the range meanwhile, as it is being acquired.
+            // waited for; what kernels of the program's store there meanwhile stays.
             unsafe { replica.memory.kernels.merge(&scratch.stream, operands, place, flags) }?;
             let mut host = vec![0; entries.len() * 4];
             scratch.stream.download(&mut host, flags)?;

@@ -45,8 +45,8 @@ impl State {
         self.drop_origins(device, pages)
     }
 
-    /// Writes home, and after a failure notes in the second part what is there already: a later flush must not take it
-    /// for somebody else's.
+    /// Writes home, and notes in the second part what was written: of an origin after a failure, so that a later flush
+    /// does not take it for somebody else's; of a twin always.
     pub(super) fn write_or_note(
         &mut self,
         device: Device,
@@ -55,8 +55,10 @@ impl State {
         scratch: &Scratch,
     ) -> Result<()> {
         let mut done = 0;
-        let outcome = self.write_home(device, pages, parts, scratch, &mut done);
-        if outcome.is_err() && done > 0 {
+        let is_shared = parts[0] == Part::Now && pages.clone().any(|page| self.uses(device, page) > 1);
+        let outcome = self.write_home(device, pages, parts, is_shared, scratch, &mut done);
+        let is_noted = if parts[1] == Part::Origin { outcome.is_err() } else { !is_shared };
+        if is_noted && done > 0 {
             let start = self.bytes_of(pages).start;
             let replica = self.existing(device)?;
             let [from, to] = parts.map(|part| replica.slice(part, &(start..start + done as u64)));
@@ -68,12 +70,14 @@ impl State {
     }
 
     /// Writes to the file the bytes in which two parts of a replica differ, from the first of them, and leaves those
-    /// that somebody else has written since the second was home's.
+    /// that somebody else has written since the second was home's. Where the first is shared with kernels that may be
+    /// storing into it, all of this is done with one copy, which becomes the second.
     fn write_home(
         &mut self,
         device: Device,
         pages: &Range<u64>,
         parts: [Part; 2],
+        is_shared: bool,
         scratch: &Scratch,
         done: &mut usize,
     ) -> Result<()> {
@@ -83,7 +87,11 @@ impl State {
         let mut pinned = host.pinned.lock().unwrap_or_else(PoisonError::into_inner);
         let (content, masks) = pinned.bytes_mut().split_at_mut(len);
         let masks = &mut masks[..len.div_ceil(8)];
-        self.differing_bytes(device, pages, parts, scratch, (content, masks))?;
+        if is_shared {
+            self.differing_bytes_of_copies(device, pages, parts, scratch, (content, masks))?;
+        } else {
+            self.differing_bytes(device, pages, parts, scratch, (content, masks))?;
+        }
         step(Point::FlushRead, self.path())?;
         let is_certain = self.is_home_certain(device, pages);
         // Where home is looked at before, there is little between the look and the write.
@@ -102,6 +110,10 @@ impl State {
             self.home.fragments = fragments;
             *done = from + written;
             self.note_written(device, &piece, &content[..written], masks);
+            if is_shared {
+                let to = self.existing(device)?.slice(parts[1], &(here.start..here.start + written as u64));
+                scratch.stream.upload(to, &content[..written]).map_err(|error| self.device(error))?;
+            }
             outcome.map_err(|error| Error::writing(&path, error))?;
         }
         Ok(())
@@ -172,9 +184,7 @@ impl State {
     /// Whether a device may have a change of a page on its way that was begun with what it has now.
     fn may_overwrite(&self, device: Device, page: u64) -> bool {
         let state = &self.pages[page as usize];
-        let bytes = page * self.page_bytes..(page + 1) * self.page_bytes;
-        let is_there = |used: &Range<u64>| used.start < bytes.end && bytes.start < used.end;
-        state.is_held_by(device) && (state.is_pending(device) || self.in_use[device].iter().any(is_there))
+        state.is_held_by(device) && (state.is_pending(device) || self.uses(device, page) > 0)
     }
 
     /// Forgets what devices have written of some pages, where no higher one waits to overwrite it.
@@ -232,6 +242,27 @@ impl State {
             copied.and(stream.synchronize())
         };
         run().map_err(|error| self.device(error))
+    }
+
+    /// The same, of a copy of each part: what is stored into the first after it was copied is no part of either.
+    fn differing_bytes_of_copies(
+        &self,
+        device: Device,
+        pages: &Range<u64>,
+        parts: [Part; 2],
+        scratch: &Scratch,
+        (content, masks): (&mut [u8], &mut [u8]),
+    ) -> Result<()> {
+        let (replica, bytes) = (self.existing(device)?, self.bytes_of(pages));
+        let mut other = vec![0; content.len()];
+        let copy = |part, to: &mut [u8]| scratch.stream.download(to, replica.slice(part, &bytes));
+        let copied = copy(parts[0], content).and_then(|()| copy(parts[1], &mut other));
+        copied.map_err(|error| self.device(error))?;
+        for ((mask, content), other) in masks.iter_mut().zip(content.chunks(8)).zip(other.chunks(8)) {
+            let differ = content.iter().zip(other).enumerate().map(|(at, (one, other))| u8::from(one != other) << at);
+            *mask = differ.sum();
+        }
+        Ok(())
     }
 
     /// Gives the memory of origins back that no pending page needs.

@@ -55,13 +55,11 @@ impl State {
             for chunk in chunks(&run, self.pages_at_a_time()) {
                 let written = self.write_or_note(device, &chunk, [Part::Now, Part::Base], scratch);
                 let written = written.and_then(|()| step(Point::DirectWritten, self.path()));
-                // Also after a failure, which may have left some of it at home. And before the copy: if that
-                // fails, the change is released again, and is not forgotten.
+                // Also after a failure, which may have left some of it at home.
                 self.note_released(device, chunk.clone());
                 self.note_flushed(device, chunk.clone());
                 self.forget_written(chunk.clone());
                 written?;
-                self.copy_and_wait(device, chunk, [Part::Now, Part::Base], scratch)?;
             }
         }
         Ok(())

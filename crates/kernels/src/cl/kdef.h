@@ -14,6 +14,7 @@
  *   group_fence()             likewise, orders GLOBAL memory too
  *   local_or(pointer, bits)   atomic or on a LOCAL u32
  *   local_add(pointer, term)  atomic sum on a LOCAL u32; local_min, local_max accordingly
+ *   global_swap(p, from, to)  atomic: a GLOBAL u32 that is `from` becomes `to`; what it was
  *   load16, store16           16 bytes at a 16-byte boundary; load8, store8 at an 8-byte boundary,
  *                             store2 at a 2-byte boundary
  *   UNROLL8                   asks for the next loop to be unrolled eight times
@@ -62,6 +63,7 @@ FN void local_or(u32 *target, u32 bits) { atomicOr(target, bits); }
 FN void local_add(u32 *target, u32 term) { atomicAdd(target, term); }
 FN void local_min(u32 *target, u32 other) { atomicMin(target, other); }
 FN void local_max(u32 *target, u32 other) { atomicMax(target, other); }
+FN u32 global_swap(u32 *target, u32 from, u32 to) { return atomicCAS(target, from, to); }
 FN u32 permute4(u32 a, u32 b, u32 selector) { return __byte_perm(a, b, selector); }
 FN u32 shift_in(u32 hi, u32 lo, u32 bits) { return __funnelshift_l(lo, hi, bits); }
 /* The instruction by name: left to itself the compiler takes expressions apart that share a term. */
@@ -104,6 +106,7 @@ FN void local_or(volatile LOCAL u32 *target, u32 bits) { atomic_or(target, bits)
 FN void local_add(volatile LOCAL u32 *target, u32 term) { atomic_add(target, term); }
 FN void local_min(volatile LOCAL u32 *target, u32 other) { atomic_min(target, other); }
 FN void local_max(volatile LOCAL u32 *target, u32 other) { atomic_max(target, other); }
+FN u32 global_swap(volatile GLOBAL u32 *target, u32 from, u32 to) { return atomic_cmpxchg(target, from, to); }
 #define LOGIC3(a, b, c, table, expression) (expression)
 FN u32 shift_in(u32 hi, u32 lo, u32 bits) { return hi << bits | (rotate(lo, bits) & ((1u << bits) - 1)); }
 
@@ -136,6 +139,12 @@ FN u32 logic3(u32 a, u32 b, u32 c, u32 table)
     return result;
 }
 #define LOGIC3(a, b, c, table, expression) logic3(a, b, c, table)
+FN u32 global_swap(u32 *target, u32 from, u32 to)
+{
+    u32 found = *target;
+    *target = found == from ? to : found;
+    return found;
+}
 FN u32 shift_in(u32 hi, u32 lo, u32 bits) { return hi << bits | lo >> (32 - bits); }
 
 #endif

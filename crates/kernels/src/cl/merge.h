@@ -6,6 +6,10 @@
  * compiler may not move a load across a store that might hit the same memory. What does not change
  * is not stored: a clean page costs three reads.
  *
+ * Kernels of a program may be storing into the page as the device has it, where they have another part of it. So it is
+ * changed by 32-bit words that are exchanged for what was read: a store that comes in between is found, and stays. The
+ * last bytes of a page whose length is no multiple of 4 have no such word.
+ *
  * Places are multiples of 16, lengths are anything. Nothing outside a page is read or written.
  */
 #ifndef BIFOLIO_MERGE_H
@@ -37,6 +41,19 @@ typedef struct {
 STATIC_ASSERT(sizeof(MergeEntry) == 32, merge_entry_matches_rust);
 STATIC_ASSERT(sizeof(MergeParams) == 24, merge_params_match_rust);
 
+/* Exchanges what is still `old` of the word that was `mine` for the incoming bytes. */
+FN void merge_word(GLOBAL u8 *current, u32 mine, u32 old, u32 incoming)
+{
+    for (;;) {
+        u32 merged = mine ^ ((mine ^ incoming) & ~(u32)differ_mask(mine ^ old));
+        u32 found = merged == mine ? mine : global_swap((GLOBAL u32 *)current, mine, merged);
+        if (found == mine) {
+            return;
+        }
+        mine = found; /* Somebody has stored there since. */
+    }
+}
+
 /* Merges the 16 bytes whose content was loaded from `current`, `twin` and the incoming page. */
 FN u32 merge_lane(GLOBAL u8 *current, GLOBAL u8 *twin, Word16 mine, Word16 old, Word16 incoming)
 {
@@ -55,9 +72,10 @@ FN u32 merge_lane(GLOBAL u8 *current, GLOBAL u8 *twin, Word16 mine, Word16 old, 
         found |= MERGE_INCOMING_CHANGED | (race != 0 ? MERGE_RACE : 0u);
         store16(twin, incoming);
         if ((take_lo | take_hi) != 0) {
-            mine.lo ^= take_lo;
-            mine.hi ^= take_hi;
-            store16(current, mine);
+            merge_word(current, (u32)mine.lo, (u32)old.lo, (u32)incoming.lo);
+            merge_word(current + 4, (u32)(mine.lo >> 32), (u32)(old.lo >> 32), (u32)(incoming.lo >> 32));
+            merge_word(current + 8, (u32)mine.hi, (u32)old.hi, (u32)incoming.hi);
+            merge_word(current + 12, (u32)(mine.hi >> 32), (u32)(old.hi >> 32), (u32)(incoming.hi >> 32));
         }
     }
     return found;
