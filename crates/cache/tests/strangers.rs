@@ -205,6 +205,35 @@ fn no_flush_makes_a_file_longer_that_was_cut() {
     }
 }
 
+/// Symptom: zeroes in the file, in the place of what another process had written where it was cut. Cause: of a page with
+/// a release on its way the content and the base were blanked, and what had been set aside of it was not: zeroes looked
+/// like changes of the device's.
+#[test]
+fn zeroes_behind_a_cut_are_no_change_of_a_page_that_is_pending() {
+    for devices in sets(1) {
+        for anew in [1, 2] {
+            let world = World::new(&devices, options(PAGE, 8, Mode::Lazy), &[1; 5000]);
+            let file = world.open();
+            let mut program = Program::on(&world, &file, 0);
+            program.mapping.acquire(0..5000).unwrap();
+            program.store(4100, &[7]);
+            program.store(4700, &[7]);
+            program.mapping.release(0..5000).unwrap();
+            writer(&world.path).set_len(4500).unwrap();
+            // It is noticed, and the page stays pending.
+            file.read(0, &mut [0; 10]).unwrap();
+            writer(&world.path).write_all_at(&[anew; 500], 4500).unwrap();
+            file.read(0, &mut [0; 10]).unwrap();
+            file.sync().unwrap();
+            let content = world.file();
+            assert_eq!((content.len(), content[4100], content[4099]), (5000, 7, 1));
+            assert!(content[4500..].iter().all(|byte| *byte == anew), "{anew}");
+            program.mapping.acquire(0..5000).unwrap();
+            assert!(program.load(0, 5000) == content);
+        }
+    }
+}
+
 /// Bytes that devices map, of a file that may be longer.
 const MAPPED: u64 = 3 * PAGE + 700;
 

@@ -189,7 +189,7 @@ impl State {
         for replica in self.replicas.iter().flatten() {
             let frames = replica.frames_of(&range);
             replica.memory.with_scratch(|scratch| {
-                for part in [Part::Now, Part::Base] {
+                for part in [Part::Now, Part::Base, Part::Origin] {
                     for run in runs(frames.clone().filter(|frame| replica.has(part, *frame)).map(|frame| frame as u64))
                     {
                         let bytes = replica.bytes_of(&run);
