@@ -298,7 +298,7 @@ fn gathered(group: &[Request], cancel: &Cancel) -> Option<Vec<u64>> {
         parts.iter().map(|(_, part)| part.ptr().0 + part.len()).max()?,
     );
     // SAFETY: only the parts are touched, which lie inside memory of the program's.
-    let memory = unsafe { DeviceSlice::from_raw(DevicePtr(first), last - first) };
+    let memory = unsafe { DeviceSlice::from_raw_ordered(DevicePtr(first), last - first) };
     let extent = |(request, (_, part)): (&Request, &(Located, DeviceSlice<'_>))| ReadExtent {
         offset: request.offset,
         length: part.len(),

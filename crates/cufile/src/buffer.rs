@@ -86,7 +86,7 @@ impl Memory {
         }
         let Some(located) = self.located else { return Ok(Place::Host((self.base + offset) as *mut u8, size)) };
         // SAFETY: the range lies inside the allocation, which the caller of the library keeps.
-        let memory = unsafe { DeviceSlice::from_raw(located.address.offset_by(offset), size as u64) };
+        let memory = unsafe { DeviceSlice::from_raw_ordered(located.address.offset_by(offset), size as u64) };
         Ok(Place::Device(located, memory))
     }
 
