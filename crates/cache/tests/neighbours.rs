@@ -101,3 +101,27 @@ fn nothing_is_brought_ahead_into_a_page_that_is_in_use() {
         assert_eq!(other.load(50, 1), [9]);
     }
 }
+
+/// Symptom: what one mapping had stored was never published. Cause: another's close failed to take back its own changes
+/// of the page, and dropped all of it.
+#[test]
+fn a_close_that_fails_to_take_its_changes_back_keeps_a_neighbours() {
+    for devices in sets(1) {
+        let world = World::new(&devices, options(PAGE, 8, Mode::Lazy), &[0; 5000]);
+        let file = world.open();
+        let [mut storing, mut other] = [0, 0].map(|device| Program::on(&world, &file, device));
+        storing.mapping.acquire(0..100).unwrap();
+        other.mapping.acquire(200..5000).unwrap();
+        storing.store(10, &[7]);
+        other.store(300, &[5]);
+        fault::inject(|point| match point {
+            Point::DiscardCompared => Err(std::io::Error::from_raw_os_error(libc::EIO)),
+            _ => Ok(()),
+        });
+        other.mapping.close().unwrap();
+        fault::cease();
+        storing.mapping.release(0..100).unwrap();
+        file.sync().unwrap();
+        assert_eq!(world.file()[10], 7);
+    }
+}

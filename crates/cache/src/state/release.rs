@@ -174,9 +174,11 @@ impl State {
                 self.counts.discarded += pages;
                 continue;
             }
-            // The device's copy is not to be believed any more.
+            // The device's copy is not to be believed any more, save of what others have changed: they would lose that.
             for page in self.pages_of(&part) {
-                self.pages[page as usize].dropped(device);
+                if self.uses(device, page) == 0 {
+                    self.pages[page as usize].dropped(device);
+                }
             }
             self.settled[device] = None;
         }
