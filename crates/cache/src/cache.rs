@@ -16,6 +16,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 
 /// When released bytes move.
@@ -98,15 +99,26 @@ struct Kept {
     state: Mutex<State>,
     devices: usize,
     past: Arc<Mutex<Past>>,
+    /// Failures of syncs that syncs of the whole cache have told of.
+    told: AtomicU64,
     /// Frames that are kept no longer, noted without waiting for the state.
     let_go: Mutex<Vec<(Device, Range<usize>)>>,
 }
 
 /// An open file of a cache. Clones share it.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct CachedFile {
     pub(crate) cache: Arc<Inner>,
     pub(crate) shared: Arc<Opened<Key, Shared>>,
+    /// Failures of syncs that its holder knows of.
+    pub(crate) told: AtomicU64,
+}
+
+impl Clone for CachedFile {
+    fn clone(&self) -> Self {
+        let told = AtomicU64::new(self.told.load(Ordering::Relaxed));
+        Self { cache: Arc::clone(&self.cache), shared: Arc::clone(&self.shared), told }
+    }
 }
 
 /// What a cache holds on one device, and what has happened to it.
@@ -214,13 +226,15 @@ impl Cache {
         let shared = files.open(&(metadata.dev(), metadata.ino()), || {
             let state = State::new(Home::new(Arc::new(file)), places.len(), *options)?;
             let (state, past, let_go) = (Mutex::new(state), Arc::clone(past), Mutex::default());
-            let made = Arc::new(Kept { state, devices: places.len(), past, let_go });
+            let told = AtomicU64::new(0);
+            let made = Arc::new(Kept { state, devices: places.len(), past, told, let_go });
             let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
             kept.retain(|file| file.strong_count() > 0);
             kept.push(Arc::downgrade(&made));
             Ok(Shared { kept: made, cache: Arc::downgrade(&self.inner) })
         })?;
-        Ok(CachedFile { cache: Arc::clone(&self.inner), shared })
+        let told = AtomicU64::new(shared.lock().failures());
+        Ok(CachedFile { cache: Arc::clone(&self.inner), shared, told })
     }
 
     /// What it holds, by device, of those that something was mapped on.
@@ -245,7 +259,7 @@ impl Cache {
     /// # Errors
     /// Of the first file that could not be written; the others are.
     pub fn sync(&self) -> Result<()> {
-        self.inner.open_files().iter().map(|file| file.lock().sync()).fold(Ok(()), Result::and)
+        self.inner.open_files().iter().map(|file| file.lock().sync(&file.told)).fold(Ok(()), Result::and)
     }
 }
 
@@ -357,8 +371,12 @@ impl CachedFile {
     }
 
     /// Writes everything that was released to the file, and makes it durable.
+    ///
+    /// # Errors
+    /// `Write`. If the disk has failed since this holder of the file last asked, whoever's sync found out, that is
+    /// told once.
     pub fn sync(&self) -> Result<()> {
-        self.with(None, State::sync)
+        self.with(None, |state| state.sync(&self.told))
     }
 
     /// Works on the file under its lock, for a device or a CPU, and tells of it.

@@ -64,6 +64,15 @@ impl Error {
         Self { source: Some(Box::new(error)), ..Self::new(ErrorKind::Write, path, detail) }
     }
 
+    /// Bytes that reached the operating system, and perhaps not the disk.
+    pub(crate) fn undurable(path: &Path, error: &std::io::Error) -> Self {
+        let detail = format!(
+            "making it durable failed: {error}; some of what was written may be lost, and another sync cannot tell: write it again"
+        );
+        let source = error.raw_os_error().map_or_else(|| error.kind().into(), std::io::Error::from_raw_os_error);
+        Self { source: Some(Box::new(source)), ..Self::new(ErrorKind::Write, path, detail) }
+    }
+
     fn say(mut self) -> Self {
         self.detail = self.source.as_ref().map(ToString::to_string).unwrap_or_default();
         self

@@ -277,7 +277,7 @@ impl Mapping {
             if self.writable {
                 self.acquired.iter().try_for_each(|range| state.publish(self.device, range))?;
             }
-            state.sync()
+            state.sync(&self.file.told)
         })
     }
 

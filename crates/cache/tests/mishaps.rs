@@ -559,3 +559,33 @@ fn a_file_that_is_cut_in_the_middle_of_an_operation_is_an_error_or_too_late() {
         }
     }
 }
+
+/// Symptom: two programs had written, the disk failed, one was told, and the other's sync said that all was well. Cause:
+/// the operating system tells once, and nobody remembered.
+#[test]
+fn a_disk_that_failed_is_told_to_everybody_who_holds_the_file() {
+    for devices in sets(1) {
+        let world = World::new(&devices, options(PAGE, 8, Mode::Lazy), &[0; 5000]);
+        let [one, two] = [world.open(), world.open()];
+        let mut mapped = Program::on(&world, &two, 0);
+        mapped.mapping.acquire(0..5000).unwrap();
+        fault::inject(|point| match point {
+            Point::SyncFlushed => Err(io::Error::from_raw_os_error(libc::EIO)),
+            _ => Ok(()),
+        });
+        assert_eq!(one.sync().unwrap_err().os_code(), Some(libc::EIO));
+        fault::cease();
+        let late = world.open();
+        one.sync().unwrap();
+        for _ in 0..2 {
+            late.sync().unwrap();
+        }
+        let told = [two.sync(), mapped.mapping.sync(), world.cache.sync()].map(Result::unwrap_err);
+        for error in told {
+            assert_eq!((error.kind(), error.os_code()), (ErrorKind::Write, Some(libc::EIO)), "{error}");
+        }
+        two.sync().unwrap();
+        mapped.mapping.sync().unwrap();
+        world.cache.sync().unwrap();
+    }
+}

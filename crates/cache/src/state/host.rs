@@ -12,6 +12,7 @@ use bifolio_io::storage::{OsStorage, Storage};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,13 +33,27 @@ impl State {
         self.flush(&pending)
     }
 
-    /// Makes the file durable.
-    pub(crate) fn sync(&mut self) -> Result<()> {
+    /// Makes the file durable. The operating system tells of bytes that it could not write once, and takes them for
+    /// written from then on: so each holder is told, who notes in `told` up to which failure he was.
+    pub(crate) fn sync(&mut self, told: &AtomicU64) -> Result<()> {
         self.follow_cut()?;
         self.flush_range(&(0..self.size))?;
         let path = self.path().to_owned();
         let synced = at(Point::SyncFlushed).and_then(|()| self.home.file.buffered().sync_data());
-        synced.map_err(|error| Error::writing(&path, error))
+        if let Err(error) = synced {
+            self.failed = (self.failed.0 + 1, Some(error));
+        }
+        let (failures, error) = &self.failed;
+        let was_told = told.swap(*failures, Ordering::Relaxed);
+        match error {
+            Some(error) if was_told < *failures => Err(Error::undurable(&path, error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// How often making the file durable has failed.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failed.0
     }
 
     /// A CPU's read: what was released is home by then.

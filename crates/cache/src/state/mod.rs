@@ -14,6 +14,7 @@ use crate::page::{Device, Page};
 use crate::replica::{Part, Replica, runs};
 use crate::{CacheOptions, Error, ErrorKind, Result};
 use std::collections::BTreeSet;
+use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -99,6 +100,8 @@ pub(crate) struct State {
     /// By device: ranges that are acquired to be written.
     in_use: Vec<Vec<Range<u64>>>,
     written: Written,
+    /// How often making the file durable has failed, and with what the last time.
+    failed: (u64, Option<io::Error>),
     pub(crate) counts: Counts,
 }
 
@@ -118,6 +121,7 @@ impl State {
             settled: vec![None; devices],
             in_use: vec![vec![]; devices],
             written: Written::default(),
+            failed: (0, None),
             counts: Counts::default(),
         };
         state.resize(size)?;
