@@ -1,6 +1,6 @@
 //! The one error type of this crate: a kind to match on, and a sentence with what it is about.
 
-use crate::escaped::escaped;
+use bifolio_volume::printable;
 use std::fmt;
 use std::io;
 
@@ -94,7 +94,7 @@ impl Error {
         self.kind
     }
 
-    /// The file that this is about, by its name as it is; in the sentence it is [`escaped`].
+    /// The file that this is about, by its name as it is; in the sentence it is [`printable`].
     pub fn subject(&self) -> &str {
         &self.subject
     }
@@ -126,7 +126,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Both can hold names that somebody else gave to files.
-        write!(f, "{}: {}", escaped(&self.subject), escaped(&self.detail))
+        write!(f, "{}: {}", printable(&self.subject), printable(&self.detail))
     }
 }
 

@@ -19,7 +19,6 @@ pub mod content;
 mod dir;
 mod eme;
 mod error;
-mod escaped;
 mod file;
 mod folder;
 mod format;
@@ -35,7 +34,6 @@ mod verdict;
 
 pub use dir::{CipherDir, InitOptions, Key, PassphraseChange};
 pub use error::{Error, ErrorKind, Result};
-pub use escaped::escaped;
 pub use file::CryptFile;
 pub use fuse::{MountOptions, Mounted, Unmounted, Warn, mount};
 pub use keys::{KEY_BYTES, MasterKey};

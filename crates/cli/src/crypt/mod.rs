@@ -4,9 +4,10 @@ mod mount;
 
 use crate::args::Args;
 use crate::exit::{self, Code, Failure};
-use crate::{output, secret, signals};
+use crate::output::{self, printable};
+use crate::{secret, signals};
 use bifolio_fs::config::{Config, Features};
-use bifolio_fs::{CipherDir, InitOptions, Key, MasterKey, escaped};
+use bifolio_fs::{CipherDir, InitOptions, Key, MasterKey};
 use bifolio_io::Cancel;
 use clap::{Args as ClapArgs, Subcommand};
 use serde::Serialize;
@@ -147,7 +148,7 @@ fn init(options: &InitArgs, cancel: &Cancel) -> Result<(), Failure> {
     let cipherdir = options.cipherdir.clone();
     signals::until_interrupted(cancel, move || CipherDir::init(&cipherdir, &passphrase, chosen))??;
     let dir = options.cipherdir.display().to_string();
-    let dir = escaped(&dir);
+    let dir = printable(&dir);
     output::text(&format!(
         "{dir} is an encrypted directory now. Without gocryptfs.conf in it or without the passphrase its files are\n\
          lost, unless the master key is kept elsewhere, on paper for example: bifolio crypt info --masterkey {dir}"
@@ -164,13 +165,13 @@ fn passwd(options: &PasswdArgs, cancel: &Cancel) -> Result<(), Failure> {
     let prepare = move || CipherDir::prepare_change(&cipherdir, &old.as_key(), &new);
     let kept = signals::until_interrupted(cancel, prepare)??.commit()?;
     let dir = options.cipherdir.display().to_string();
-    let mut said = format!("{}: the passphrase was changed", escaped(&dir));
+    let mut said = format!("{}: the passphrase was changed", printable(&dir));
     if let Some(kept) = kept {
         let _ = write!(
             said,
             "\n{}: the old configuration is kept, as nothing in the directory tells whether this is its master key; \
              remove it when files can be read",
-            escaped(&kept.display().to_string())
+            printable(&kept.display().to_string())
         );
     }
     output::text(&said)
@@ -225,7 +226,7 @@ fn describe(info: &Info<'_>, config: &Config) -> String {
     let salt = config.salt.len();
     let Info { scrypt_n: n, scrypt_r: r, scrypt_p: p, .. } = info;
     let rows = [
-        ("Creator:", escaped(&config.creator).to_string()),
+        ("Creator:", printable(&config.creator).to_string()),
         ("FeatureFlags:", info.feature_flags.join(" ")),
         ("EncryptedKey:", format!("{}B", info.encrypted_key_bytes)),
         ("ScryptObject:", format!("Salt={salt}B N={n} R={r} P={p} KeyLen=32")),

@@ -6,8 +6,9 @@
 
 use super::{Given, KeyArgs, hexadecimal};
 use crate::exit::{Code, Failure, eprintln_quietly};
+use crate::output::printable;
 use crate::signals;
-use bifolio_fs::{CipherDir, MountOptions, Mounted, Unmounted, escaped};
+use bifolio_fs::{CipherDir, MountOptions, Mounted, Unmounted};
 use bifolio_io::Cancel;
 use clap::Args as ClapArgs;
 use std::ffi::CString;
@@ -96,7 +97,7 @@ fn mount_options(args: &MountArgs) -> Result<MountOptions, Failure> {
         warn: if args.background {
             Arc::new(log)
         } else {
-            Arc::new(|text| eprintln_quietly(&format!("bifolio: {}", escaped(text))))
+            Arc::new(|text| eprintln_quietly(&format!("bifolio: {text}")))
         },
     };
     for option in &args.options {
@@ -227,7 +228,7 @@ fn leave_terminal() -> Result<(), Failure> {
 
 /// A sentence for the system's log.
 fn log(text: &str) {
-    let Ok(text) = CString::new(escaped(text).to_string()) else { return };
+    let Ok(text) = CString::new(printable(text).to_string()) else { return };
     // SAFETY: the format takes one string, and both end with a zero byte.
     unsafe { libc::syslog(libc::LOG_DAEMON | libc::LOG_WARNING, c"bifolio: %s".as_ptr(), text.as_ptr()) };
 }
