@@ -91,6 +91,7 @@ pub fn run(args: &Args, options: &WriteArgs, cancel: &Cancel) -> Result<(), Fail
             preallocate: !options.no_preallocate,
             cancel: cancel.clone(),
             progress: progress.counter(),
+            ..WriteOptions::default()
         };
         let before = cpu_seconds();
         let report = router.write(&file, options.offset, memory.slice(), &write)?;

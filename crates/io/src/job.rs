@@ -2,6 +2,7 @@
 
 use crate::batch::Numbered;
 use crate::batch::Piece;
+use crate::cancel::Cancel;
 use crate::cost::Costs;
 use crate::file::Stamp;
 use crate::plan::Segment;
@@ -23,22 +24,6 @@ const TABLE_BYTES_MAX: u64 = 64 << 10;
 
 /// Shorter chunks of a striped set are shared out by a kernel rather than by a copy each.
 pub(crate) const SCATTERED_CHUNK_BYTES_MAX: u64 = 128 << 10;
-
-/// Asks a running request to stop. Clones share it.
-#[derive(Debug, Clone, Default)]
-pub struct Cancel(Arc<AtomicBool>);
-
-impl Cancel {
-    /// Asks; the request ends with `ErrorKind::Cancelled` once what is in flight has landed.
-    pub fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether it was asked.
-    pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// A request being served.
 #[derive(Debug)]

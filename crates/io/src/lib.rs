@@ -23,6 +23,7 @@
 mod batch;
 pub mod cache_state;
 pub mod calibrate;
+mod cancel;
 pub mod cost;
 mod engine;
 mod error;
@@ -49,11 +50,11 @@ pub mod storage;
 pub mod stripe;
 mod workers;
 
+pub use cancel::Cancel;
 pub use cost::Costs;
 pub use engine::p2p::P2pDriver;
 pub use error::{Error, ErrorKind, Result};
 pub use file::{Observation, OpenFile, PlainFile};
-pub use job::Cancel;
 pub use plan::{EngineKind, Plan, Segment};
 pub use profile::Profile;
 pub use readahead::Advice;

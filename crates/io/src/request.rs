@@ -1,7 +1,7 @@
 //! Requests that somebody else carries out: a handle to wait on, poll or await, and buffers that
 //! belong to the request until it is over.
 
-use crate::job::Cancel;
+use crate::cancel::Cancel;
 use crate::{Error, ErrorKind, Result};
 use bifolio_device::fork::Birth;
 use bifolio_device::{Allocation, DeviceSlice};

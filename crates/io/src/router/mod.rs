@@ -26,12 +26,12 @@ pub use submit::PendingOnStream;
 pub(crate) use write::DIRECT_BYTES_MIN;
 pub use write::{WriteOptions, WriteReport};
 
+use crate::cancel::Cancel;
 use crate::cost::Costs;
 use crate::engine::Streams;
 use crate::engine::direct::Queues;
 use crate::engine::mapped::Budget;
 use crate::engine::p2p::DevicePath;
-use crate::job::Cancel;
 use crate::readahead::Prefetcher;
 use crate::storage::Storage;
 use crate::workers::Workers;

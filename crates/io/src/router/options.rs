@@ -1,7 +1,7 @@
 //! What callers choose.
 
 use super::After;
-use crate::job::Cancel;
+use crate::cancel::Cancel;
 use crate::storage::{OsStorage, Storage};
 use crate::{Costs, EngineKind, P2pDriver};
 use bifolio_device::{DeviceSlice, Event};

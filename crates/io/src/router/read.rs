@@ -1,6 +1,7 @@
 //! Reading one range: by one read where it is short, else by a plan and its engines.
 
 use super::{EngineChoice, ReadOptions, ReadReport, Router, SegmentReport, Watch};
+use crate::cancel::Cancel;
 use crate::engine::Engine;
 use crate::engine::cached::Cached;
 use crate::engine::direct::Direct;
@@ -8,7 +9,7 @@ use crate::engine::mapped::{COPY_BYTES_MIN, Mapped};
 use crate::engine::p2p::P2p;
 use crate::file::{PlainFile, Stamp};
 use crate::flight::{Flight, StartEngine};
-use crate::job::{Cancel, Job, Order, Placement, Together};
+use crate::job::{Job, Order, Placement, Together};
 use crate::plan::{Offer, Plan, plan};
 use crate::planner::Planner;
 use crate::ranges::{Mode, Ticket};

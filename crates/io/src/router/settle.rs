@@ -11,7 +11,7 @@
 //! Where a stream holds work for long, the wait looks at the request's cancellation now and then.
 
 use super::{ReadOptions, Router, WriteOptions};
-use crate::job::Cancel;
+use crate::cancel::Cancel;
 use crate::{Error, ErrorKind, OpenFile, Result};
 use bifolio_device::{DeviceSlice, Event, Stream};
 use std::path::Path;

@@ -9,9 +9,9 @@
 
 use super::read::clamp;
 use super::{BatchReport, ReadExtent, ReadOptions, ReadReport, Router, WriteOptions, WriteReport};
+use crate::cancel::Cancel;
 use crate::file::PlainFile;
 use crate::fill::{self, BOUNDARY_BYTES};
-use crate::job::Cancel;
 use crate::ranges::{Mode, Ticket};
 use crate::request::{Buffer, Pending, Promise, promise};
 use crate::workers::Workers;

@@ -13,11 +13,12 @@
 //! may succeed although data are lost.
 
 use super::{After, EngineChoice, Router, SegmentReport};
+use crate::cancel::Cancel;
 use crate::engine::Engine;
 use crate::engine::write_cached::WriteCached;
 use crate::engine::write_direct::WriteDirect;
 use crate::file::{PlainFile, Stamp};
-use crate::job::{Cancel, Job, Order, Placement, Together};
+use crate::job::{Job, Order, Placement, Together};
 use crate::ranges::Ticket;
 use crate::residency;
 use crate::{EngineKind, Error, ErrorKind, OpenFile, Result, Segment};
