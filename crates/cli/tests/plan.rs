@@ -51,6 +51,8 @@ fn costs_come_from_the_profile_that_is_named_or_stored() {
     assert!(text.contains(&format!("costs of {profile}")), "{text}");
 
     std::fs::write(profile, "{}").unwrap();
-    assert!(sentence(&place.run(&named), 1).contains("damaged"));
+    assert!(sentence(&place.run(&named), 7).contains("damaged"));
+    let missing = [&few[..], &["--profile", "nowhere.json"]].concat();
+    assert!(sentence(&place.run(&missing), 1).contains("nowhere.json"));
     assert!(sentence(&place.run(&["bench", "plan", "--vectors", "0"]), 2).contains("--vectors"));
 }

@@ -75,7 +75,7 @@ impl Profile {
             let detail = format!("{detail}; measure anew with `bifolio calibrate`, or read with `--profile none`");
             Error::new(ErrorKind::Profile, path, detail).into_device(device.id())
         };
-        let profile = Self::parse(path).map_err(bad)?;
+        let profile = Self::parse(&read(path).map_err(|error| error.into_device(device.id()))?).map_err(bad)?;
         if profile.device != device.info().identity {
             return Err(bad(format!("the calibration profile belongs to another device ({})", profile.device)));
         }
@@ -90,7 +90,7 @@ impl Profile {
 
     /// Reads a profile, whatever it belongs to.
     pub fn load_any(path: &Path) -> Result<Self> {
-        Self::parse(path).map_err(|detail| Error::new(ErrorKind::Profile, path, detail))
+        Self::parse(&read(path)?).map_err(|detail| Error::new(ErrorKind::Profile, path, detail))
     }
 
     /// The newest profile that is stored for a device, of any file system; what cannot be used is
@@ -102,11 +102,9 @@ impl Profile {
     }
 
     /// Reads a profile that plans could be made with.
-    fn parse(path: &Path) -> std::result::Result<Self, String> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| format!("the calibration profile cannot be read: {error}"))?;
+    fn parse(text: &str) -> std::result::Result<Self, String> {
         let profile: Self =
-            serde_json::from_str(&text).map_err(|error| format!("the calibration profile is damaged: {error}"))?;
+            serde_json::from_str(text).map_err(|error| format!("the calibration profile is damaged: {error}"))?;
         if profile.version != VERSION {
             return Err(format!("the calibration profile has version {}, not {VERSION}", profile.version));
         }
@@ -150,4 +148,10 @@ pub fn file_system_of(file: &OpenFile) -> String {
         .metadata()
         .map_or(0, |metadata| if metadata.rdev() != 0 { metadata.rdev() } else { metadata.dev() });
     format!("type {:x} on {}:{}", stat.f_type, libc::major(device), libc::minor(device))
+}
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|error| {
+        let detail = format!("the calibration profile cannot be read: {error}");
+        Error::new(ErrorKind::Profile, path, detail).with_source(error)
+    })
 }
