@@ -61,12 +61,21 @@ pub unsafe extern "C" fn bf_order_after(what: u32, stream: *mut c_void) -> bf_st
 
 /// What comes before a request of this thread.
 pub(crate) fn after(router: &Router) -> Outcome<After> {
+    // A child of the process must not ask the driver; its request is refused.
+    if router.was_forked() {
+        return Ok(After::Nothing);
+    }
     Ok(match ORDER.get() {
         Order::DefaultStreams => After::DefaultStreams,
         Order::Nothing => After::Nothing,
         Order::Stream(raw) => {
             // SAFETY: the caller of `bf_order_after` keeps the stream.
             let stream = unsafe { router.device().adopt_stream(raw) }?;
+            if stream.is_capturing()? {
+                return Err(Failure::argument(
+                    "the stream of bf_order_after is being recorded into a graph, which cannot be waited for",
+                ));
+            }
             After::Event(Arc::new(stream.record()?))
         }
     })

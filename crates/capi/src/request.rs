@@ -4,7 +4,7 @@ use crate::bf_ptr;
 use crate::file::{bf_extent, bf_file, extents_of, inside, read_options, slice, write_options};
 use crate::status::{BF_ERROR_TAKEN, Failure, Outcome, bf_status, bytes, handle, status, store};
 use bifolio_device::DeviceSlice;
-use bifolio_io::{BatchReport, Buffer, Pending, PendingOnStream, ReadReport, Result, WriteReport};
+use bifolio_io::{BatchReport, Buffer, Pending, PendingOnStream, ReadOptions, ReadReport, Result, WriteReport};
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn bf_read_on_stream(
         let running = if length == 0 {
             Running::Nothing
         } else {
-            let options = read_options(router)?;
+            let options = ReadOptions::default();
             Running::OnStream(router.submit_read_on(&stream, file, offset, Some(length), &destination, &options)?)
         };
         // SAFETY: as above.

@@ -198,6 +198,36 @@ fn a_submitted_request_returns_at_once_and_waits_by_itself() {
     }
 }
 
+/// Requests were carried out by sixteen threads, all of which then waited for the stream: what did not have to wait never
+/// began, and what it was to open the way for never ended.
+#[test]
+fn requests_that_wait_for_the_stream_hold_up_no_others() {
+    let program = Program::new(1 << 20);
+    let gate = program.default.gate().unwrap();
+    program.fill(0x5a);
+    let mut waiting = [null_mut(); 40];
+    // SAFETY: as above; the requests are waited for.
+    unsafe {
+        for request in &mut waiting {
+            let submitted = bf_submit_read(program.file, program.memory, 1 << 20, 0, request);
+            assert_eq!(submitted, bf_status::BF_OK);
+        }
+        let (mut other, mut memory) = (null_mut(), 0);
+        assert_eq!(bf_alloc(program.context, 4096, &raw mut memory), bf_status::BF_OK);
+        assert_eq!(bf_order_after(BF_AFTER_NOTHING, null_mut()), bf_status::BF_OK);
+        assert_eq!(bf_submit_read(program.file, memory, 4096, 0, &raw mut other), bf_status::BF_OK);
+        assert_eq!(bf_request_wait(other), 4096);
+        gate.open();
+        for request in waiting {
+            assert_eq!(bf_request_wait(request), 1 << 20);
+            bf_request_free(request);
+        }
+        bf_request_free(other);
+        bf_free(program.context, memory);
+    }
+    assert!(program.bytes() == program.content);
+}
+
 /// A request that nobody can wait for any longer must end, or its memory could never be freed.
 #[test]
 fn a_cancelled_request_does_not_wait_for_the_stream() {

@@ -265,8 +265,8 @@ impl Device {
         Ok(Stream { device: self.clone(), raw })
     }
 
-    /// The work that the default streams hold at this moment, those of the thread's current device included; none
-    /// where they are idle, or the device has none.
+    /// The work that the default streams of this device hold at this moment; none where they are idle, or the device
+    /// has none. What the default stream of another device does with this one's memory is not asked for.
     ///
     /// # Errors
     /// `Execution` if the work has failed, `Capturing` while a stream is being recorded into a graph that would draw

@@ -4,7 +4,7 @@
 use bifolio_device::fork::Birth;
 use bifolio_device::without_signals;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -15,6 +15,9 @@ const SPIN: Duration = Duration::from_micros(50);
 
 /// With fewer processors a looking thread takes time from those who work.
 const SPIN_CPUS_MIN: usize = 8;
+
+/// Threads that stand in for those that wait, at most.
+const STAND_INS_MAX: usize = 256;
 
 /// A fixed set of threads with one queue. Tasks do not wait for other tasks of the same queue.
 #[derive(Debug)]
@@ -30,6 +33,26 @@ struct Shared {
     /// Length of the queue, for looking without the lock.
     queued: AtomicUsize,
     spin: Duration,
+    /// Threads that stand in at present.
+    stand_ins: AtomicUsize,
+}
+
+/// See [`Workers::stand_in`].
+pub(crate) struct StandIn {
+    shared: Arc<Shared>,
+    goes_on: Arc<AtomicBool>,
+}
+
+impl Drop for StandIn {
+    fn drop(&mut self) {
+        {
+            // The lock lets it not sleep between its look and its wait.
+            let _queue = lock(&self.shared.queue);
+            self.goes_on.store(false, Ordering::Relaxed);
+        }
+        self.shared.stand_ins.fetch_sub(1, Ordering::Relaxed);
+        self.shared.changed.notify_all();
+    }
 }
 
 #[derive(Default)]
@@ -84,10 +107,14 @@ impl Workers {
         let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let spin = if cpus >= SPIN_CPUS_MIN { SPIN } else { Duration::ZERO };
         let (queue, changed, queued) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));
-        let shared = Arc::new(Shared { queue, changed, queued, spin });
+        let stand_ins = AtomicUsize::new(0);
+        let shared = Arc::new(Shared { queue, changed, queued, spin, stand_ins });
         let start = |number| {
             let shared = Arc::clone(&shared);
-            std::thread::Builder::new().name(format!("bifolio-io-{number}")).spawn(move || shared.work()).ok()
+            std::thread::Builder::new()
+                .name(format!("bifolio-io-{number}"))
+                .spawn(move || shared.work(&AtomicBool::new(true)))
+                .ok()
         };
         let threads = without_signals(|| (0..count).map_while(start).collect());
         Self { shared, threads, birth: Birth::here() }
@@ -110,6 +137,17 @@ impl Workers {
         self.run(&Group::default(), work);
     }
 
+    /// Another thread for the queue as long as the guard lives, for a task that is about to wait for something outside
+    /// and may do so for long; none beyond [`STAND_INS_MAX`], or where the system gives none.
+    pub(crate) fn stand_in(&self) -> Option<StandIn> {
+        let room = |waiting: usize| (waiting < STAND_INS_MAX).then_some(waiting + 1);
+        self.shared.stand_ins.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
+        let guard = StandIn { shared: Arc::clone(&self.shared), goes_on: Arc::new(AtomicBool::new(true)) };
+        let (shared, goes_on) = (Arc::clone(&self.shared), Arc::clone(&guard.goes_on));
+        let builder = std::thread::Builder::new().name("bifolio-io-stand-in".to_owned());
+        without_signals(|| builder.spawn(move || shared.work(&goes_on))).ok().map(|_| guard)
+    }
+
     /// Waits until no task of the group runs or is queued. Tasks that no thread has begun are done
     /// here: waiting for a thread to wake up, only to find nothing left to do, would cost more.
     pub(crate) fn wait(&self, group: &Group) {
@@ -128,15 +166,17 @@ impl Shared {
         queue.tasks.remove(at)
     }
 
-    fn work(&self) {
-        loop {
-            while let Some(task) = self.take(|_| true) {
+    /// Does what is queued until the queue is closed, or this thread is not to go on.
+    fn work(&self, goes_on: &AtomicBool) {
+        while goes_on.load(Ordering::Relaxed) {
+            if let Some(task) = self.take(|_| true) {
                 task.run();
+                continue;
             }
             spin_until(self.spin, || self.queued.load(Ordering::Acquire) > 0);
             let mut queue = lock(&self.queue);
             while queue.tasks.is_empty() {
-                if queue.closed {
+                if queue.closed || !goes_on.load(Ordering::Relaxed) {
                     return;
                 }
                 queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);

@@ -112,7 +112,7 @@ impl Descriptor {
     }
 
     /// Whether it has offsets that a router can read and write at.
-    fn has_offsets(&self) -> bool {
+    pub(crate) fn has_offsets(&self) -> bool {
         self.is_regular() || self.stat.st_mode & libc::S_IFMT == libc::S_IFBLK
     }
 

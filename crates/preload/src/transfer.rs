@@ -97,8 +97,8 @@ impl Call {
     fn run(&self, parts: &[Part]) -> Outcome<u64> {
         match self.out_of_the_cache(parts)? {
             Some(bytes) if parts.len() == 1 && bytes == parts[0].len => Ok(bytes),
-            // What is no file gives what it has at the time.
-            Some(bytes) if !Descriptor::of(self.fd).is_ok_and(|now| now.is_regular()) => Ok(bytes),
+            // What has no offsets gives what it has at the time.
+            Some(bytes) if !Descriptor::of(self.fd).is_ok_and(|now| now.has_offsets()) => Ok(bytes),
             Some(bytes) => {
                 // At the end of the file there is no more; elsewhere the rest was not cached.
                 let offset = self.offset.map(|offset| offset + bytes as off_t);
@@ -118,12 +118,9 @@ impl Call {
         else {
             return Ok(None);
         };
-        let Ok(offset) = self.offset.map(u64::try_from).transpose() else { return Ok(None) };
-        // A number that has become a pipe's or a socket's by now: the kernel refuses offsets there, and a message must
-        // not be taken in pieces.
-        if offset.is_none() && !Descriptor::of(self.fd)?.is_regular() {
-            return Ok(None);
-        }
+        // By position the kernel would not refuse a socket, whose message must not be cut, and calls by position come one
+        // after another.
+        let Some(Ok(offset)) = self.offset.map(u64::try_from) else { return Ok(None) };
         let router = process::router_of(&device).map_err(|error| code_of(&error))?;
         // SAFETY: the program keeps its descriptor open during its call; the kernel refuses what is none.
         let file = unsafe { BorrowedFd::borrow_raw(self.fd) };

@@ -27,11 +27,16 @@ impl Router {
             return self.read_alone(file, stamp, range, destination, options, started);
         };
         let window = prefetcher.note(file, stamp, range);
-        let served = window.as_ref().and_then(|window| {
+        // Before the window is held: the wait may be long, and other readers want it.
+        let way = match &window {
+            Some(_) => Some(self.way_for(file.path(), &options.after, &options.cancel, destination)?),
+            None => None,
+        };
+        let served = window.as_ref().zip(way).and_then(|(window, way)| {
             window.with_content(|content| {
                 let first = fill::first_of(&window.range) + (range.start - window.range.start) as usize;
                 let bytes = &content.slot.buffer().bytes()[first..];
-                self.copy(file, range, bytes, destination, options)
+                self.copy(file, range, bytes, destination, way, options)
             })
         });
         let (report, goes_on) = match (served, window) {

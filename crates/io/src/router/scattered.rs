@@ -64,8 +64,13 @@ impl Router {
         destination: DeviceSlice<'_>,
         options: &ReadOptions,
     ) -> Result<BatchReport> {
+        // Before its turn: writers behind it would wait for the program's work as well.
+        let settled = self
+            .begin(file, &options.cancel)
+            .and_then(|()| self.settle(file.path(), &options.after, &options.cancel, destination))
+            .map_err(|error| error.into_device(self.device.id()))?;
         let turn = file.ticket(Mode::Read, 0, None);
-        self.read_batch_in_turn(file, extents, destination, options, turn.as_ref())
+        self.read_batch_in_turn(file, extents, settled, options, turn.as_ref())
     }
 
     /// The same for a request whose place in the order of reads and writes was taken before.
@@ -135,9 +140,9 @@ impl Router {
                 let settled =
                     |place: &DeviceSlice<'static>| self.settle(file.path(), &options.after, &options.cancel, *place);
                 // The default streams are asked once for all places.
-                let foreign = places.iter().position(|place| place.is_foreign() && !place.is_empty());
-                if let Some(foreign) = foreign {
-                    settled(&forever(places[foreign]))?;
+                let foreign = places.iter().find(|place| place.is_foreign() && !place.is_empty());
+                if let Some(place) = foreign.or(places.first()) {
+                    settled(&forever(*place))?;
                 }
                 let places: Vec<_> = places.iter().map(|place| place.ordered()).collect();
                 let places = &places[..];

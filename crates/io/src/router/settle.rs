@@ -8,10 +8,12 @@
 //! once, before their engines start on streams of their own. A request that is carried out later remembers an event
 //! of the moment at which it was submitted; waiting for what came after could wait for itself.
 //!
-//! Where a stream holds work for long, the wait looks at the request's cancellation now and then.
+//! Where a stream holds work for long, the wait looks at the request's cancellation now and then; that of a short read
+//! on the default stream does not.
 
 use super::{ReadOptions, Router, WriteOptions};
 use crate::cancel::Cancel;
+use crate::engine::LentStream;
 use crate::{Error, ErrorKind, OpenFile, Result};
 use bifolio_device::{DeviceSlice, Event, Stream};
 use std::path::Path;
@@ -29,6 +31,44 @@ pub enum After {
     Event(Arc<Event>),
     /// Nothing: the caller has waited for whatever used the memory.
     Nothing,
+}
+
+/// How a short read gets into device memory: on the default stream, behind whatever it holds, where nobody else is
+/// about to copy there, as each would wait for the others' copies; else on a stream of the router's.
+pub(super) struct Way<'a> {
+    stream: Chosen<'a>,
+    has_failed: bool,
+    _short: Short<'a>,
+}
+
+enum Chosen<'a> {
+    Default(&'a Stream),
+    Own(LentStream),
+}
+
+impl Way<'_> {
+    /// Copies `bytes` to `place`, which has their length, and waits for it.
+    pub(super) fn copy(mut self, place: DeviceSlice<'_>, bytes: &[u8]) -> bifolio_device::Result<()> {
+        assert_eq!(place.len(), bytes.len() as u64, "a fill has all of its range");
+        let stream = match &self.stream {
+            Chosen::Default(stream) => stream,
+            Chosen::Own(stream) => &**stream,
+        };
+        // SAFETY: the bytes are borrowed beyond the call, which waits for the copy.
+        let copied = unsafe { stream.copy_to_device_and_wait(place, bytes.as_ptr()) };
+        self.has_failed = copied.is_err();
+        copied
+    }
+}
+
+impl Drop for Way<'_> {
+    fn drop(&mut self) {
+        if let Chosen::Own(stream) = &self.stream
+            && !self.has_failed
+        {
+            stream.declare_clean();
+        }
+    }
 }
 
 /// A short read among those that run.
@@ -105,39 +145,29 @@ impl Router {
         Ok(WriteOptions { after: self.remembered(file.path(), &options.after, memory)?, ..options.clone() })
     }
 
-    /// The default stream for the copy of a short read; none where that needs no order, the device has no such
-    /// stream, or several short reads run: each would wait for the others' copies there.
-    fn stream_for_one(&self, after: &After, memory: DeviceSlice<'_>) -> Option<&Stream> {
-        if !memory.is_foreign() || !matches!(after, After::DefaultStreams) || self.shorts.load(Ordering::Relaxed) > 1 {
-            return None;
-        }
-        self.default_stream.get_or_init(|| self.device.default_stream().ok()).as_ref()
-    }
-
-    /// Has `copy` bring a short read into `memory` and wait for it: on the default stream, or after what comes before
-    /// on a stream of the router's. Whatever happens, nothing is in flight afterwards.
-    pub(super) fn copy_in_order(
-        &self,
+    /// The way into `memory` for the one copy of a short read. It may wait, so whoever holds a slot or a window that
+    /// others want asks before.
+    pub(super) fn way_for<'a>(
+        &'a self,
         path: &Path,
         after: &After,
         cancel: &Cancel,
         memory: DeviceSlice<'_>,
-        copy: impl FnOnce(&Stream) -> Result<()>,
-    ) -> Result<()> {
-        let device_error = |error| Error::device(path, error);
-        let _short = Short::begin(&self.shorts);
-        let run = |stream: &Stream| copy(stream).inspect_err(|_| _ = stream.synchronize());
-        if let Some(stream) = self.stream_for_one(after, memory) {
-            return run(stream);
+    ) -> Result<Way<'a>> {
+        let short = Short::begin(&self.shorts);
+        let is_alone = self.shorts.load(Ordering::Relaxed) == 1;
+        if memory.is_foreign() && matches!(after, After::DefaultStreams) && is_alone {
+            let stream = self.default_stream.get_or_init(|| self.device.default_stream().ok());
+            if let Some(stream) = stream {
+                return Ok(Way { stream: Chosen::Default(stream), has_failed: false, _short: short });
+            }
         }
         self.settle(path, after, cancel, memory)?;
-        let stream = self.streams.take().map_err(device_error)?;
-        run(&stream)?;
-        stream.declare_clean();
-        Ok(())
+        let stream = self.streams.take().map_err(|error| Error::device(path, error))?;
+        Ok(Way { stream: Chosen::Own(stream), has_failed: false, _short: short })
     }
 
-    fn wait_for(&self, path: &Path, work: &Event, cancel: &Cancel) -> Result<()> {
+    pub(super) fn wait_for(&self, path: &Path, work: &Event, cancel: &Cancel) -> Result<()> {
         let started = Instant::now();
         loop {
             if work.query().map_err(|error| Error::device(path, error))? {

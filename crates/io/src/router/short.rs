@@ -1,6 +1,7 @@
 //! Short requests: one piece of the file through one slot, on the calling thread. Starting engines
 //! would cost more than they could gain.
 
+use super::settle::Way;
 use super::{After, ReadOptions, ReadReport, ResidencyReport, Router, SegmentReport};
 use crate::file::PlainFile;
 use crate::fill::{self, Filled};
@@ -18,14 +19,6 @@ const SHORT_BYTES_MAX: u64 = 256 << 10;
 
 /// Reads of so many bytes are tried out of the page cache by [`Router::read_cached`].
 pub const READ_CACHED_BYTES_MAX: u64 = SHORT_BYTES_MAX;
-
-/// From this length on a piece is copied to the device while the next is read: below, a second copy costs what it hides
-/// (H200: 32 KiB 16.7 us in two pieces and 14.4 in one, 64 KiB 22.1 and 21.3, 256 KiB 48 and 57).
-const PIECES_BYTES_MIN: u64 = 128 << 10;
-
-fn piece_bytes(length: u64) -> u64 {
-    if length < PIECES_BYTES_MIN { length } else { 64 << 10 }
-}
 
 impl Router {
     /// Whether a request is read as one piece.
@@ -45,28 +38,23 @@ impl Router {
         let length = range.end - range.start;
         let costs = self.costs();
         let begin = fill::begin(file.part_cached(), length, &costs);
+        let way = self.way_for(file.path(), &options.after, &options.cancel, destination)?;
         let mut slot = self.pool.acquire().map_err(|error| Error::device(file.path(), error).at(range.start))?;
         let memory = slot.buffer().bytes_mut();
         let Filled { engine, residency } = fill::fill(file, &*self.storage, &costs, begin, range.clone(), memory)?;
         file.note_cached(residency.cached_bytes as f64 / length as f64);
-        self.copy(file, range, &slot.buffer().bytes()[fill::first_of(range)..], destination, options)?;
+        self.copy(file, range, &slot.buffer().bytes()[fill::first_of(range)..], destination, way, options)?;
         Ok(report(range, engine, residency, &costs, started.elapsed().as_secs_f64()))
     }
 
-    /// Reads what the page cache has of the next bytes of a descriptor of the program's, at `offset` or else at its
-    /// position, which then moves: `destination.len()` bytes, or fewer at the end of the file or of what is cached.
-    /// None where it has nothing of them, where more than [`READ_CACHED_BYTES_MAX`] are asked for, and for everything
-    /// that the descriptor refuses. Nobody asks what the descriptor is: its kernel knows, and the program's own
-    /// read through it would have had the same bytes.
+    /// Reads what the page cache has at `offset` of a descriptor of the program's: `destination.len()` bytes, or fewer
+    /// at the end of the file or of what is cached. None where it has nothing there, where more than
+    /// [`READ_CACHED_BYTES_MAX`] are asked for, and for everything that the descriptor refuses. Nobody asks what the
+    /// descriptor is: its kernel knows, and the program's own read through it would have had the same bytes.
     ///
     /// # Errors
-    /// `Device`, after which the position is where it was.
-    pub fn read_cached(
-        &self,
-        file: BorrowedFd<'_>,
-        offset: Option<u64>,
-        destination: DeviceSlice<'_>,
-    ) -> Result<Option<u64>> {
+    /// `Device`.
+    pub fn read_cached(&self, file: BorrowedFd<'_>, offset: u64, destination: DeviceSlice<'_>) -> Result<Option<u64>> {
         let length = destination.len();
         if self.birth.was_elsewhere()
             || length == 0
@@ -76,38 +64,16 @@ impl Router {
         }
         let path = Path::new("a descriptor of the program's");
         let device_error = |error| Error::device(path, error);
+        let way = self.way_for(path, &After::DefaultStreams, &self.cancel, destination)?;
         let mut slot = self.pool.acquire().map_err(device_error)?;
         let memory = &mut slot.buffer().bytes_mut()[..length as usize];
-        let mut moved = 0;
-        let copied = self.copy_in_order(path, &After::DefaultStreams, &self.cancel, destination, |stream| {
-            for piece in memory.chunks_mut(piece_bytes(length) as usize) {
-                let wanted = piece.len() as u64;
-                let got = storage::read_cached_by(file, piece, offset.map(|offset| offset + moved)).unwrap_or(0) as u64;
-                if got == 0 && moved == 0 {
-                    break;
-                }
-                let place = destination.part(moved, got).map_err(device_error)?;
-                moved += got;
-                let is_last = got < wanted || moved == length;
-                // SAFETY: the slot is kept until the stream has run dry, which the last copy waits for.
-                let copied = unsafe {
-                    if is_last {
-                        stream.copy_to_device_and_wait(place, piece.as_ptr())
-                    } else {
-                        stream.copy_to_device(place, piece.as_ptr())
-                    }
-                };
-                copied.map_err(device_error)?;
-                if is_last {
-                    break;
-                }
-            }
-            Ok(())
-        });
-        if copied.is_err() && offset.is_none() && moved > 0 {
-            storage::move_back(file, moved);
+        let got = storage::read_cached_by(file, memory, offset).unwrap_or(0);
+        if got == 0 {
+            return Ok(None);
         }
-        copied.map(|()| (moved > 0).then_some(moved))
+        let place = destination.part(0, got as u64).map_err(device_error)?;
+        way.copy(place, &memory[..got]).map_err(device_error)?;
+        Ok(Some(got as u64))
     }
 
     /// Copies the bytes of a short range, the first of `bytes`, and waits until they are in place.
@@ -117,16 +83,13 @@ impl Router {
         range: &Range<u64>,
         bytes: &[u8],
         destination: DeviceSlice<'_>,
+        way: Way<'_>,
         options: &ReadOptions,
     ) -> Result<()> {
         let length = range.end - range.start;
-        assert!(bytes.len() as u64 >= length, "a fill has all of its range");
         let device_error = |error| Error::device(file.path(), error).at(range.start);
         let place = destination.part(0, length).map_err(device_error)?;
-        self.copy_in_order(file.path(), &options.after, &options.cancel, place, |stream| {
-            // SAFETY: the bytes are borrowed beyond the call.
-            unsafe { stream.copy_to_device_and_wait(place, bytes.as_ptr()) }.map_err(device_error)
-        })?;
+        way.copy(place, &bytes[..length as usize]).map_err(device_error)?;
         options.progress.fetch_add(length, Ordering::Relaxed);
         Ok(())
     }

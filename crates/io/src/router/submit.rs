@@ -8,7 +8,7 @@
 //! device memory: freeing that may wait for the device.
 
 use super::read::clamp;
-use super::{BatchReport, ReadExtent, ReadOptions, ReadReport, Router, WriteOptions, WriteReport};
+use super::{After, BatchReport, ReadExtent, ReadOptions, ReadReport, Router, WriteOptions, WriteReport};
 use crate::cancel::Cancel;
 use crate::file::PlainFile;
 use crate::fill::{self, BOUNDARY_BYTES};
@@ -49,7 +49,7 @@ impl Router {
         let destination = destination.clone();
         let _line = file.line_up();
         let turn = file.ticket(Mode::Read, offset, length);
-        self.submit(file, &options.cancel.clone(), move |router, file| {
+        self.submit(file, &options.cancel.clone(), options.after.clone(), move |router, file| {
             router.read_in_turn(file, offset, length, destination.slice(), &options, turn.as_ref())
         })
     }
@@ -69,7 +69,7 @@ impl Router {
         let destination = destination.clone();
         let _line = file.line_up();
         let turn = file.ticket(Mode::Read, 0, None);
-        self.submit(file, &options.cancel.clone(), move |router, file| {
+        self.submit(file, &options.cancel.clone(), options.after.clone(), move |router, file| {
             router.read_batch_in_turn(file, &extents, destination.slice(), &options, turn.as_ref())
         })
     }
@@ -90,7 +90,7 @@ impl Router {
         let source = source.clone();
         let _line = file.line_up();
         let turn = file.ticket_to_write(offset, source.len(), options.engine);
-        self.submit(file, &options.cancel.clone(), move |router, file| {
+        self.submit(file, &options.cancel.clone(), options.after.clone(), move |router, file| {
             router.write_in_turn(file, offset, source.slice(), &options, turn.as_ref())
         })
     }
@@ -106,6 +106,7 @@ impl Router {
         self: &Arc<Self>,
         file: &OpenFile,
         cancel: &Cancel,
+        after: After,
         request: impl FnOnce(&Self, &OpenFile) -> Result<T> + Send + 'static,
     ) -> Pending<T> {
         let (promise, pending) = promise(file.path(), cancel);
@@ -113,8 +114,19 @@ impl Router {
             promise.keep(Err(Error::forked(file.path()).into_device(self.device.id())));
             return pending;
         }
-        let (router, file) = (Arc::clone(self), file.clone());
-        REQUESTS.run_alone(move || promise.keep(request(&router, &file)));
+        let (router, file, cancel) = (Arc::clone(self), file.clone(), cancel.clone());
+        REQUESTS.run_alone(move || {
+            let reached = match &after {
+                After::Event(work) => {
+                    // For as long as a program's kernel runs: other requests do not wait behind it.
+                    let _others = REQUESTS.stand_in();
+                    router.wait_for(file.path(), work, &cancel)
+                }
+                After::DefaultStreams | After::Nothing => Ok(()),
+            };
+            let reached = reached.map_err(|error| error.into_device(router.device.id()));
+            promise.keep(reached.and_then(|()| request(&router, &file)));
+        });
         pending
     }
 

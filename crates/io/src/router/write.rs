@@ -123,8 +123,13 @@ impl Router {
         source: DeviceSlice<'_>,
         options: &WriteOptions,
     ) -> Result<WriteReport> {
+        // Before its turn: readers of these bytes would wait for the program's work as well.
+        let settled = self
+            .begin(file, &options.cancel)
+            .and_then(|()| self.settle(file.path(), &options.after, &options.cancel, source))
+            .map_err(|error| error.from_device(self.device.id()))?;
         let turn = file.ticket_to_write(offset, source.len(), options.engine);
-        self.write_in_turn(file, offset, source, options, turn.as_ref())
+        self.write_in_turn(file, offset, settled, options, turn.as_ref())
     }
 
     /// The same for a request whose place in the order of reads and writes was taken before.

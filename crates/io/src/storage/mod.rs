@@ -6,7 +6,7 @@ mod threads;
 mod uring;
 
 pub use os::OsStorage;
-pub(crate) use os::{move_back, read_cached_by};
+pub(crate) use os::read_cached_by;
 
 use std::fmt::Debug;
 use std::fs::File;

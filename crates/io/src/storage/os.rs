@@ -45,18 +45,13 @@ impl Storage for OsStorage {
     }
 }
 
-/// What the page cache has of the next bytes of a descriptor, at `offset` or else at its position, which then moves.
-pub(crate) fn read_cached_by(file: BorrowedFd<'_>, buffer: &mut [u8], offset: Option<u64>) -> io::Result<usize> {
+/// What the page cache has of a descriptor at an offset, which the kernel refuses where there are none.
+pub(crate) fn read_cached_by(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-    let offset = offset.map_or(-1, |offset| offset as i64);
+    // -1 would mean the descriptor's position.
+    let offset = i64::try_from(offset).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     // SAFETY: the vector names one buffer that is valid for writes, the descriptor is open.
     retry(|| unsafe { libc::preadv2(file.as_raw_fd(), &raw const vector, 1, offset, libc::RWF_NOWAIT) })
-}
-
-/// Moves the position of a descriptor back; one without a position stays as it is.
-pub(crate) fn move_back(file: BorrowedFd<'_>, bytes: u64) {
-    // SAFETY: moves the position of an open descriptor.
-    unsafe { libc::lseek(file.as_raw_fd(), -(bytes as i64), libc::SEEK_CUR) };
 }
 
 fn retry(mut call: impl FnMut() -> isize) -> io::Result<usize> {

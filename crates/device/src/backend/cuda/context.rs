@@ -134,21 +134,6 @@ impl Context {
         Ok(entered)
     }
 
-    /// The context of the thread, where that is another one.
-    pub(super) fn other_current(&self) -> Result<Option<Arc<Self>>> {
-        let (mut current, mut device) = (ContextHandle::default(), -1);
-        // SAFETY: the driver stores one handle.
-        let status = unsafe { (self.cuda.cuCtxGetCurrent)(&raw mut current) };
-        self.cuda.check(status, format_args!("asking for the thread's CUDA context"))?;
-        if current == ContextHandle::default() || current == self.handle {
-            return Ok(None);
-        }
-        // SAFETY: the driver stores one number; the thread has a context.
-        let status = unsafe { (self.cuda.cuCtxGetDevice)(&raw mut device) };
-        self.cuda.check(status, format_args!("asking for the device of the thread's CUDA context"))?;
-        Ok(Some(Self::borrow(self.cuda, device, current)))
-    }
-
     /// Whether a primary context is the one that it was, and was not reset. Others are not asked.
     pub(super) fn is_as_it_was(&self) -> bool {
         !self.is_retained || incarnation(self.cuda, self.handle) == self.incarnation
@@ -177,7 +162,7 @@ impl Context {
             return Ok(());
         }
         for (from, to) in [(self, &**peer), (peer, self)] {
-            let _entered = from.enter()?;
+            let _entered = from.enter_relaxed()?;
             // SAFETY: both contexts are retained.
             unsafe { (self.cuda.cuCtxEnablePeerAccess)(to.handle, 0) };
         }

@@ -263,16 +263,9 @@ impl Backend for CudaBackend {
     }
 
     /// The legacy stream has the work of all streams that were not made non-blocking before its own, so that the
-    /// default streams of all threads need no question of their own. A program may use one device's memory from
-    /// the default stream of another, as `cudaMemset` of a peer's memory does: the thread's current device counts, too.
+    /// default streams of all threads need no question of their own.
     fn default_work(&self) -> Result<Option<Box<dyn RawEvent>>> {
-        if let Some(work) = CudaStream::legacy(&self.context).work()? {
-            return Ok(Some(work));
-        }
-        match self.context.other_current()? {
-            Some(current) => CudaStream::legacy(&current).work(),
-            None => Ok(None),
-        }
+        CudaStream::legacy(&self.context).work()
     }
 
     fn is_alive(&self) -> bool {

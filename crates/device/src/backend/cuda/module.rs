@@ -85,7 +85,7 @@ struct Loaded {
 
 impl Loaded {
     fn new(context: &Arc<Context>, name: &str, mut binary: Vec<u8>) -> Result<Self> {
-        let _entered = context.enter()?;
+        let _entered = context.enter_relaxed()?;
         // PTX is text up to a NUL; a binary knows its own length, so one more byte does no harm.
         binary.push(0);
         let mut log = vec![0_u8; 8 << 10];
@@ -117,7 +117,7 @@ impl Loaded {
     fn function(&self, module: &str, kernel: &str) -> Result<FunctionHandle> {
         let missing = || Error::new(ErrorKind::Kernel, format!("the module {module} has no kernel {kernel}"));
         let name = CString::new(kernel).map_err(|_| missing())?;
-        let _entered = self.context.enter()?;
+        let _entered = self.context.enter_relaxed()?;
         let mut function = FunctionHandle::default();
         // SAFETY: the module is live, the name lives through the call, the driver stores a handle.
         let status = unsafe { (self.context.cuda.cuModuleGetFunction)(&raw mut function, self.handle, name.as_ptr()) };

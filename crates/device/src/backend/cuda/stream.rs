@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 /// How long a waiter polls before it sleeps. A copy of a few pages is done within this time, and
 /// waking up from the driver's interrupt would double its latency; longer waits burn no processor.
 const POLL_TIME: Duration = Duration::from_micros(30);
+/// Pauses between two looks at a stream that is not ours; they grow with the time waited.
+const PAUSE_MIN: Duration = Duration::from_micros(20);
+const PAUSE_MAX: Duration = Duration::from_micros(500);
 
 /// A stream, ours or adopted.
 #[derive(Debug)]
@@ -73,7 +76,7 @@ impl RawStream for CudaStream {
         self.refuse_capture()?;
         // SAFETY: the caller's promise; the work is waited for.
         let copied = unsafe { self.copy_entered(dst, src, len) };
-        let landed = self.wait_entered();
+        let landed = self.wait_behind_copy();
         copied.and(landed)
     }
 
@@ -198,7 +201,7 @@ impl RawStream for CudaStream {
     }
 
     fn gate(&self) -> Result<Box<dyn RawGate>> {
-        let _entered = self.context.enter()?;
+        let _entered = self.context.enter_relaxed()?;
         gate::close(&self.context, self.handle)
     }
 
@@ -222,19 +225,36 @@ impl CudaStream {
         self.check(status, format_args!("copying {len} bytes to device memory at {dst}"))
     }
 
+    /// Waits for what is enqueued now. Of a stream that is not ours, others may enqueue more meanwhile, which may wait
+    /// for this call: its event is recorded once, and a long wait looks at it now and then.
     fn wait_entered(&self) -> Result<()> {
         if self.is_idle()? {
             return Ok(());
         }
         let start = Instant::now();
         let reached = self.record_event(Wait::Polled)?;
-        while start.elapsed() < POLL_TIME {
-            if reached.is_done()? {
-                return Ok(());
+        while !reached.is_done()? {
+            match start.elapsed() {
+                waited if waited < POLL_TIME => std::hint::spin_loop(),
+                _ if self.is_ours => return self.record_event(Wait::Asleep)?.sleep(),
+                waited => std::thread::sleep((waited / 8).clamp(PAUSE_MIN, PAUSE_MAX)),
             }
-            std::hint::spin_loop();
         }
-        self.record_event(Wait::Asleep)?.sleep()
+        Ok(())
+    }
+
+    /// The same behind a copy that is enqueued: also while another thread records a stream that the default one would be
+    /// drawn into, since the memory is in use until the copy is done.
+    fn wait_behind_copy(&self) -> Result<()> {
+        loop {
+            match self.wait_entered() {
+                Err(error) if error.kind() == ErrorKind::Capturing => {}
+                outcome => return outcome,
+            }
+            while self.is_capturing_entered()? {
+                std::thread::sleep(PAUSE_MAX);
+            }
+        }
     }
 
     fn is_capturing_entered(&self) -> Result<bool> {

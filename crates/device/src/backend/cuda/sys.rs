@@ -377,6 +377,7 @@ fn kind(status: Status) -> ErrorKind {
         STUB_LIBRARY | NO_DEVICE | INVALID_DEVICE => ErrorKind::Missing,
         INVALID_IMAGE | NO_BINARY_FOR_GPU | INVALID_PTX | UNSUPPORTED_PTX => ErrorKind::Kernel,
         NOT_SUPPORTED => ErrorKind::Unsupported,
+        CAPTURE_IMPLICIT => ErrorKind::Capturing,
         _ => ErrorKind::Execution,
     }
 }
