@@ -250,6 +250,10 @@ struct Oracle {
     pending: Vec<Option<u8>>,
     /// By device: stored and not released.
     stored: [Vec<Option<u8>>; 2],
+    /// By device: the byte was cut off since the device has acquired it. A file that has grown again has zeroes there,
+    /// which are newer than what the device had stored, as anything that a CPU writes is: a release that was begun
+    /// without them may leave them.
+    overtaken: [Vec<bool>; 2],
 }
 
 impl Oracle {
@@ -260,6 +264,7 @@ impl Oracle {
             bytes: content.iter().map(|byte| vec![*byte]).collect(),
             pending: nothing.clone(),
             stored: [nothing.clone(), nothing],
+            overtaken: [0, 1].map(|_| vec![false; MAPPED as usize]),
         }
     }
 
@@ -272,8 +277,8 @@ impl Oracle {
         for at in (size.min(MAPPED) as usize)..self.end() {
             self.bytes[at] = vec![0];
             self.bytes[at].extend(self.pending[at]);
-            // Advice in the background may look before the file grows again, which takes them away.
-            self.bytes[at].extend(self.stored.iter().filter_map(|stored| stored[at]));
+            // Nor is what is stored there certain to be: advice in the background may look before the file grows again.
+            self.overtaken.iter_mut().for_each(|overtaken| overtaken[at] = true);
         }
         self.size = size;
     }
@@ -298,9 +303,23 @@ impl Oracle {
     fn release(&mut self, device: usize, part: &std::ops::Range<u64>) {
         for at in part.start as usize..(part.end as usize).min(self.end()) {
             if let Some(value) = self.stored[device][at].take() {
-                // With what a cut has left.
-                self.bytes[at] = if self.bytes[at].len() > 1 { vec![0, value] } else { vec![value] };
+                self.bytes[at] = if self.overtaken[device][at] { vec![0, value] } else { vec![value] };
                 self.pending[at] = Some(value);
+            }
+        }
+    }
+
+    fn store(&mut self, device: usize, at: u64, value: u8) {
+        self.stored[device][at as usize] = Some(value);
+        self.overtaken[device][at as usize] = false;
+    }
+
+    /// A device has acquired some pages, and this is in them. What it had stored stays on top of zeroes that a cut has
+    /// left, and is newer than they are once it is released; or the cut has taken it away.
+    fn acquire(&mut self, device: usize, start: u64, content: &[u8]) {
+        for (at, value) in (start as usize..).zip(content) {
+            if std::mem::take(&mut self.overtaken[device][at]) && *value == 0 {
+                self.stored[device][at] = None;
             }
         }
     }
@@ -308,10 +327,8 @@ impl Oracle {
     /// Somebody has seen what everybody has to see from now on.
     fn saw(&mut self, start: u64, seen: &[u8], except: Option<usize>, who: &str) {
         for (at, value) in (start as usize..).zip(seen).take_while(|(at, _)| *at < MAPPED as usize) {
-            if except.is_some_and(|device| self.stored[device][at].is_some()) {
-                let stored = except.and_then(|device| self.stored[device][at]);
-                // A cut takes it away where somebody looked in time.
-                assert!(stored == Some(*value) || self.bytes[at].contains(value), "{who} has {value} at byte {at}");
+            if let Some(stored) = except.and_then(|device| self.stored[device][at]) {
+                assert_eq!(*value, stored, "what {who} has stored at byte {at}");
                 continue;
             }
             assert!(
@@ -321,6 +338,10 @@ impl Oracle {
                 self.size
             );
             self.bytes[at] = vec![*value];
+            if except.is_none() {
+                // It is home.
+                self.pending[at] = None;
+            }
         }
     }
 }
@@ -393,17 +414,21 @@ impl Stage<'_> {
                 let Some(program) = &mut self.programs[device] else { return self.map(device) };
                 program.mapping.acquire(part.clone())?;
                 self.acquired[device].push(part.clone());
+                self.oracle.looked();
                 if is_disturbed {
                     return Ok(());
                 }
-                self.oracle.looked();
-                let seen = program.load(part.start, part.end - part.start);
-                self.oracle.saw(part.start, &seen, Some(device), &format!("device {device}"));
+                // Whole pages are brought up to date, of which the device may have stored into other parts before.
+                let pages = part.start / self.page * self.page..part.end.next_multiple_of(self.page).min(MAPPED);
+                let content = program.load(pages.start, pages.end - pages.start);
+                self.oracle.acquire(device, pages.start, &content);
+                let seen = &content[(part.start - pages.start) as usize..][..(part.end - part.start) as usize];
+                self.oracle.saw(part.start, seen, Some(device), &format!("device {device}"));
                 for _ in 0..3 {
                     let value = self.value();
                     if let Some(at) = self.place(random, device as u64).filter(|at| part.contains(at)) {
                         self.programs[device].as_ref().unwrap().store(at, &[value]);
-                        self.oracle.stored[device][at as usize] = Some(value);
+                        self.oracle.store(device, at, value);
                     }
                 }
             }
@@ -422,8 +447,8 @@ impl Stage<'_> {
             5 => {
                 let mut seen = vec![0x5a; (part.end - part.start) as usize];
                 let read = self.file.read(part.start, &mut seen)?;
+                self.oracle.looked();
                 if !is_disturbed {
-                    self.oracle.looked();
                     let there = self.oracle.size.clamp(part.start, part.end) - part.start;
                     assert_eq!(read as u64, there, "a CPU reads {part:?} of {} bytes", self.oracle.size);
                     self.oracle.saw(part.start, &seen[..read], None, "a CPU");
@@ -437,7 +462,10 @@ impl Stage<'_> {
                 self.oracle.write(at, value);
                 outcome?;
             }
-            7 => self.file.sync()?,
+            7 => {
+                self.file.sync()?;
+                self.oracle.looked();
+            }
             8 => {
                 let Some(program) = &mut self.programs[device] else { return self.map(device) };
                 program.mapping.advise(part, [Advice::DontNeed, Advice::WillNeed][random.below(2) as usize])?;
@@ -475,7 +503,6 @@ impl Stage<'_> {
         let mut content = vec![0; size.min(MAPPED) as usize];
         File::open(&self.path).unwrap().read_exact_at(&mut content, 0).unwrap();
         self.oracle.saw(0, &content, None, "the file");
-        self.oracle.pending.fill(None);
     }
 
     /// The stranger comes in the middle of an operation, of which afterwards only the file can tell how far it came.
