@@ -31,7 +31,7 @@ thread_local! {
 /// With `BF_AFTER_DEFAULT_STREAMS`, as it is at first, they begin after what the legacy default stream and the default
 /// streams of threads hold when they are called, and all streams that were not made non-blocking, as cudaMemcpy does:
 /// a fill that was enqueued there before is over, and so is a kernel that makes what is written. With
-/// `BF_AFTER_STREAM` they begin after what `stream` (a CUstream of the context's device) holds, and with
+/// `BF_AFTER_STREAM` they begin after what `stream` (a `CUstream` of the context's device) holds, and with
 /// `BF_AFTER_NOTHING` at once, for programs that have waited by themselves. `stream` is ignored but with
 /// `BF_AFTER_STREAM`.
 ///

@@ -5,15 +5,23 @@
 //! of the host, as long as a higher device has a change of the same page on its way that was begun without it: while
 //! such a one is pending, or its page is acquired to be written. A byte that home has as it was remembered is still
 //! the lower device's.
+//!
+//! The memory is bounded. What comes beyond the bound is not remembered, and then counts as a CPU's: of devices that race
+//! for such a byte the first to come home wins. Nothing but the outcome of such a race depends on it.
 
 use crate::page::Device;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+/// Bytes of host memory for what is remembered of one file, at most.
+const BYTES_MAX: usize = 64 << 20;
+
 /// By page and device.
 #[derive(Debug, Default)]
 pub(super) struct Written {
     pages: BTreeMap<(u64, Device), Bytes>,
+    /// Bytes that they take.
+    bytes: usize,
 }
 
 /// Bytes of a page, where the mask has a bit.
@@ -23,6 +31,12 @@ struct Bytes {
     mask: Vec<u8>,
 }
 
+impl Bytes {
+    fn len(&self) -> usize {
+        self.content.len() + self.mask.len()
+    }
+}
+
 fn has(mask: &[u8], at: usize) -> bool {
     mask.get(at / 8).is_some_and(|bits| bits >> (at % 8) & 1 == 1)
 }
@@ -30,14 +44,25 @@ fn has(mask: &[u8], at: usize) -> bool {
 impl Written {
     /// A device has written those of the bytes of a page that a mask has.
     pub(super) fn note(&mut self, page: u64, device: Device, content: &[u8], mask: &[u8]) {
+        let known = self.pages.get(&(page, device)).map_or(0, Bytes::len);
+        let more = (content.len() + mask.len()).saturating_sub(known);
+        if self.bytes + more > BYTES_MAX {
+            // Of what was remembered before, a byte that is another's now must not pass for this one's.
+            if let Some(forgotten) = self.pages.remove(&(page, device)) {
+                self.bytes -= forgotten.len();
+            }
+            return;
+        }
         let empty = || Bytes { content: vec![], mask: vec![] };
         let known = self.pages.entry((page, device)).or_insert_with(empty);
+        self.bytes -= known.len();
         known.content.resize(content.len().max(known.content.len()), 0);
         known.mask.resize(mask.len().max(known.mask.len()), 0);
         for at in (0..content.len()).filter(|at| has(mask, *at)) {
             known.content[at] = content[at];
             known.mask[at / 8] |= 1 << (at % 8);
         }
+        self.bytes += known.len();
     }
 
     /// Whether a byte of a page is as a device has written it.
@@ -50,7 +75,7 @@ impl Written {
         let known = self.pages.range((pages.start, 0)..(pages.end, 0)).map(|(key, _)| *key);
         let done: Vec<_> = known.filter(|(page, device)| !is_awaited(*page, *device)).collect();
         for key in done {
-            self.pages.remove(&key);
+            self.bytes -= self.pages.remove(&key).map_or(0, |bytes| bytes.len());
         }
     }
 
@@ -115,6 +140,20 @@ mod tests {
         written.retain(0..7, |_, _| false);
         assert!(written.is(7, 0, 0, b'a'));
         written.retain(7..8, |page, device| (page, device) != (7, 0));
-        assert!(written.is_empty());
+        assert!(written.is_empty() && written.bytes == 0);
+    }
+
+    /// A long job that holds a file for writing while another device flushes all of it must not take the host's memory.
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut written = Written::default();
+        let (content, mask) = (vec![7; 1 << 20], vec![0xff; 1 << 17]);
+        (0..100).for_each(|page| written.note(page, 0, &content, &mask));
+        assert!(written.bytes <= BYTES_MAX && written.is(0, 0, 5, 7) && !written.is(99, 0, 5, 7));
+        let sum: usize = written.pages.values().map(Bytes::len).sum();
+        assert_eq!(written.bytes, sum);
+        written.retain(0..50, |_, _| false);
+        written.note(99, 0, &content, &mask);
+        assert!(written.is(99, 0, 5, 7));
     }
 }

@@ -71,8 +71,8 @@ impl DeviceRaid6 {
 fn by_cpu(stream: &Stream, geometry: Geometry, base: Base<'_>, stripe: &[u64], loss: Loss) -> Result<()> {
     let chunk = |member: usize| match base {
         Base::Range(memory) => memory.part(stripe[member], geometry.chunk_bytes),
-        // SAFETY: `recover`'s caller vouches for the chunks.
         Base::Addresses => {
+            // SAFETY: `recover`'s caller vouches for the chunks.
             Ok(unsafe { DeviceSlice::from_raw_ordered(DevicePtr(stripe[member]), geometry.chunk_bytes) })
         }
     };

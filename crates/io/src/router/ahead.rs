@@ -1,5 +1,6 @@
 //! Short requests of sequential readers: served from what was read ahead.
 
+use super::short::copy;
 use super::{ReadOptions, ReadReport, ResidencyReport, Router, SegmentReport};
 use crate::file::{PlainFile, Stamp};
 use crate::fill;
@@ -36,7 +37,7 @@ impl Router {
             window.with_content(|content| {
                 let first = fill::first_of(&window.range) + (range.start - window.range.start) as usize;
                 let bytes = &content.slot.buffer().bytes()[first..];
-                self.copy(file, range, bytes, destination, way, options)
+                copy(file, range, bytes, destination, way, options)
             })
         });
         let (report, goes_on) = match (served, window) {

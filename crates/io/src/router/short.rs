@@ -43,7 +43,7 @@ impl Router {
         let memory = slot.buffer().bytes_mut();
         let Filled { engine, residency } = fill::fill(file, &*self.storage, &costs, begin, range.clone(), memory)?;
         file.note_cached(residency.cached_bytes as f64 / length as f64);
-        self.copy(file, range, &slot.buffer().bytes()[fill::first_of(range)..], destination, way, options)?;
+        copy(file, range, &slot.buffer().bytes()[fill::first_of(range)..], destination, way, options)?;
         Ok(report(range, engine, residency, &costs, started.elapsed().as_secs_f64()))
     }
 
@@ -75,24 +75,23 @@ impl Router {
         way.copy(place, &memory[..got]).map_err(device_error)?;
         Ok(Some(got as u64))
     }
+}
 
-    /// Copies the bytes of a short range, the first of `bytes`, and waits until they are in place.
-    pub(super) fn copy(
-        &self,
-        file: &PlainFile,
-        range: &Range<u64>,
-        bytes: &[u8],
-        destination: DeviceSlice<'_>,
-        way: Way<'_>,
-        options: &ReadOptions,
-    ) -> Result<()> {
-        let length = range.end - range.start;
-        let device_error = |error| Error::device(file.path(), error).at(range.start);
-        let place = destination.part(0, length).map_err(device_error)?;
-        way.copy(place, &bytes[..length as usize]).map_err(device_error)?;
-        options.progress.fetch_add(length, Ordering::Relaxed);
-        Ok(())
-    }
+/// Copies the bytes of a short range, the first of `bytes`, and waits until they are in place.
+pub(super) fn copy(
+    file: &PlainFile,
+    range: &Range<u64>,
+    bytes: &[u8],
+    destination: DeviceSlice<'_>,
+    way: Way<'_>,
+    options: &ReadOptions,
+) -> Result<()> {
+    let length = range.end - range.start;
+    let device_error = |error| Error::device(file.path(), error).at(range.start);
+    let place = destination.part(0, length).map_err(device_error)?;
+    way.copy(place, &bytes[..length as usize]).map_err(device_error)?;
+    options.progress.fetch_add(length, Ordering::Relaxed);
+    Ok(())
 }
 
 fn report(

@@ -44,7 +44,7 @@ impl Router {
     ) -> Pending<ReadReport> {
         let options = match self.read_later(file, destination.slice(), options) {
             Ok(options) => options,
-            Err(error) => return self.refused(file, &options.cancel, error.into_device(self.device.id())),
+            Err(error) => return refused(file, &options.cancel, error.into_device(self.device.id())),
         };
         let destination = destination.clone();
         let _line = file.line_up();
@@ -64,7 +64,7 @@ impl Router {
     ) -> Pending<BatchReport> {
         let options = match self.read_later(file, destination.slice(), options) {
             Ok(options) => options,
-            Err(error) => return self.refused(file, &options.cancel, error.into_device(self.device.id())),
+            Err(error) => return refused(file, &options.cancel, error.into_device(self.device.id())),
         };
         let destination = destination.clone();
         let _line = file.line_up();
@@ -85,7 +85,7 @@ impl Router {
     ) -> Pending<WriteReport> {
         let options = match self.write_later(file, source.slice(), options) {
             Ok(options) => options,
-            Err(error) => return self.refused(file, &options.cancel, error.from_device(self.device.id())),
+            Err(error) => return refused(file, &options.cancel, error.from_device(self.device.id())),
         };
         let source = source.clone();
         let _line = file.line_up();
@@ -93,13 +93,6 @@ impl Router {
         self.submit(file, &options.cancel.clone(), options.after.clone(), move |router, file| {
             router.write_in_turn(file, offset, source.slice(), &options, turn.as_ref())
         })
-    }
-
-    /// A request that is over before it began.
-    fn refused<T>(&self, file: &OpenFile, cancel: &Cancel, error: Error) -> Pending<T> {
-        let (promise, pending) = promise(file.path(), cancel);
-        promise.keep(Err(error));
-        pending
     }
 
     fn submit<T: Send + 'static>(
@@ -232,6 +225,13 @@ impl Router {
         });
         Ok(())
     }
+}
+
+/// A request that is over before it began.
+fn refused<T>(file: &OpenFile, cancel: &Cancel, error: Error) -> Pending<T> {
+    let (promise, pending) = promise(file.path(), cancel);
+    promise.keep(Err(error));
+    pending
 }
 
 /// A piece of a read that fits into a slot: of which plain file, and where it goes.
