@@ -615,6 +615,11 @@ fn a_degraded_array_is_exported_again_after_its_server_was_killed() {
     let rebuilt = [&["volume", "rebuild", "--json"], &copies[..], &["--onto", &onto]].concat();
     let rebuilt = json(&volumes.place.run(&rebuilt));
     assert!(rebuilt["replay"]["in_memory"] == false && rebuilt["replay"]["writes"].as_u64() > Some(0), "{rebuilt}");
+    left.iter().zip(&copies).for_each(|(member, copy)| _ = std::fs::copy(member, copy).unwrap());
+    let repair = volumes.place.run(&[&["volume", "scrub", "--repair"], &copies[..]].concat());
+    let said = String::from_utf8(repair.stderr).unwrap();
+    let is_said = said.contains("of its log were carried out") && !said.contains("in memory");
+    assert!(is_said && said.contains("rebuild them first"), "{said}");
     let export = volumes.export_of(left, &["--nbd", &socket]);
     run("nbdcopy", &[&export.place, &volumes.text("copy")]);
     export.end();

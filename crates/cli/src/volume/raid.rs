@@ -3,7 +3,7 @@
 use super::create::ForceArgs;
 use super::info;
 use crate::args::Args;
-use crate::exit::{Code, Failure};
+use crate::exit::{Code, Failure, eprintln_quietly};
 use crate::progress::Progress;
 use crate::{output, size};
 use bifolio_io::Cancel;
@@ -223,8 +223,14 @@ pub fn scrub(args: &Args, options: &ScrubArgs, cancel: &Cancel) -> Result<(), Fa
         array.resync(&mut |done, _| stripes.set(done), cancel)?;
     }
     let stripes = Stripes::of("scrubbing", &array);
-    let report = array.scrub(options.repair, &mut |done, _| stripes.set(done), cancel)?;
+    let report = array.scrub(options.repair, &mut |done, _| stripes.set(done), cancel);
     drop(stripes);
+    let report = report.inspect_err(|_| {
+        // What opening it has changed is said also where there was nothing to scrub.
+        if let Some(replay) = array.replay().filter(|replay| !replay.in_memory) {
+            eprintln_quietly(&format!("bifolio: RAID-6 {}: {}", array.uuid(), info::replayed(&replay)));
+        }
+    })?;
     let answer = scrubbed(&array, resynchronised, report);
     array.close()?;
     let printed = if args.json { output::json(&answer) } else { output::text(&describe(&answer)) };
