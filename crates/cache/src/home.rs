@@ -52,12 +52,11 @@ impl Home {
         self.seen.as_ref().is_some_and(|seen| self.file.is_unchanged_since(seen).unwrap_or(false))
     }
 
-    /// Reads bytes as CPU processes see them, as many as there are. What surrounds them is not read ahead: a look at a few
-    /// bytes brought a megabyte from the disk that a device had.
+    /// Reads bytes as CPU processes see them, as many as there are.
     pub(crate) fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut read = 0;
         while read < buffer.len() {
-            match self.file.probe().read_at(&mut buffer[read..], offset + read as u64) {
+            match self.file.buffered().read_at(&mut buffer[read..], offset + read as u64) {
                 Ok(0) => break,
                 Ok(more) => read += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

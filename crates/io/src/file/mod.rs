@@ -178,11 +178,6 @@ impl OpenFile {
         self.plain().buffered()
     }
 
-    /// The descriptor for looks at single pages of its first member, through the page cache and without readahead.
-    pub fn probe(&self) -> &File {
-        self.plain().probe()
-    }
-
     /// Held by whoever writes through [`Self::buffered`] beside the routers: a failed write of theirs cuts off
     /// what it has added to the file, and must not cut off what somebody writes beyond it at that moment. Waits
     /// for such a cut, which may wait for writes of routers, and so for a device.

@@ -348,10 +348,9 @@ impl PlainFile {
         self.part_cached.store((i64::from(before) + step) as u32, Ordering::Relaxed);
     }
 
-    /// A descriptor for `RWF_NOWAIT` questions and for looks at single pages. A "no" starts readahead in current
-    /// kernels, as a plain read does; advice of random access, which is kept apart from the readers' descriptor, limits
-    /// it to the page.
-    pub fn probe(&self) -> &File {
+    /// A descriptor for `RWF_NOWAIT` questions. A "no" starts readahead in current kernels; advice
+    /// of random access, which is kept apart from the readers' descriptor, limits it to the page.
+    pub(crate) fn probe(&self) -> &File {
         if self.probe.get().is_none()
             && let Ok(file) = self.again(|link| File::open(link))
         {
