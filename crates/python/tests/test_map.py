@@ -135,7 +135,7 @@ def test_cpus_read_what_only_a_device_has_cached_from_there(path: Path, content:
 
     served = (is_served_by_the_device(path.with_name(f"served-{number}")) for number in range(10))
     if not any(served):
-        # Seen in one process of eight on a disk that reads 8 MiB ahead; which read brings the rest is not known yet.
+        # Seen in some processes and not in others of one build, on a disk that reads 8 MiB ahead; the cause is not known.
         pytest.xfail("the disk was asked for what the device has")
     with bifolio.map(path, writable=True, device="host:0") as mapping:
         with mapping.acquired(0, 1 << 20) as part:
