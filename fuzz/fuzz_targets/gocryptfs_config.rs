@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use bifolio_fs::config::Config;
+use bifolio_crypt::config::Config;
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 

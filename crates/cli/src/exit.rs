@@ -146,8 +146,8 @@ pub fn code_of_volume(kind: bifolio_volume::ErrorKind) -> Code {
 }
 
 /// The code for an error of an encrypted directory.
-pub fn code_of_directory(kind: bifolio_fs::ErrorKind) -> Code {
-    use bifolio_fs::ErrorKind;
+pub fn code_of_directory(kind: bifolio_crypt::ErrorKind) -> Code {
+    use bifolio_crypt::ErrorKind;
     match kind {
         ErrorKind::Unsupported => Code::Unavailable,
         ErrorKind::Exists => Code::Refused,
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn errors_of_volumes_and_directories_have_the_same_codes() {
-        use bifolio_fs::ErrorKind as Directory;
+        use bifolio_crypt::ErrorKind as Directory;
         use bifolio_volume::ErrorKind as Volume;
         for (volume, directory, code) in [
             (Volume::Exists, Directory::Exists, Code::Refused),

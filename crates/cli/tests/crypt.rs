@@ -2,7 +2,7 @@
 
 mod support;
 
-use bifolio_fs::{CipherDir, Key};
+use bifolio_crypt::{CipherDir, Key};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;

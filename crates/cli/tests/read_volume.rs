@@ -2,7 +2,7 @@
 
 mod support;
 
-use bifolio_fs::{CipherDir, InitOptions, Key};
+use bifolio_crypt::{CipherDir, InitOptions, Key};
 use bifolio_volume::md::{Content, CreateOptions, Raid6, Rotation};
 use bifolio_volume::{BlockDevice, FileDevice};
 use sha2::{Digest, Sha256};

@@ -2,7 +2,7 @@
 //! is `bifolio.Error`. The sentences are those of the crates below.
 
 use bifolio_cache::{Error as CacheError, ErrorKind as Kind};
-use bifolio_fs::Error as DirectoryError;
+use bifolio_crypt::Error as DirectoryError;
 use bifolio_io::{Error as IoError, ErrorKind};
 use bifolio_volume::Error as VolumeError;
 use pyo3::create_exception;
@@ -80,7 +80,7 @@ pub(crate) fn of_volume(error: &VolumeError) -> PyErr {
 
 /// The exception for a failure of an encrypted directory.
 pub(crate) fn of_directory(error: &DirectoryError) -> PyErr {
-    use bifolio_fs::ErrorKind;
+    use bifolio_crypt::ErrorKind;
     let sentence = error.to_string();
     let source = std::error::Error::source(error);
     let system = source.and_then(|source| source.downcast_ref::<std::io::Error>());

@@ -7,7 +7,7 @@ use crate::error::{bad, of_directory, of_volume};
 use crate::file::extents_of;
 use crate::life::{READ, Shared, begin, detached};
 use bifolio_compute::keyed::PerDevice;
-use bifolio_fs::{Key, LoadableFile};
+use bifolio_crypt::{Key, LoadableFile};
 use bifolio_io::Router;
 use bifolio_volume::{BlockDevice, Error, ErrorKind, Loader, OpenOptions, Unlock};
 use pyo3::exceptions::PyValueError;

@@ -6,8 +6,8 @@ use crate::args::Args;
 use crate::exit::{self, Code, Failure};
 use crate::output::{self, printable};
 use crate::{secret, signals};
-use bifolio_fs::config::{Config, Features};
-use bifolio_fs::{CipherDir, InitOptions, Key, MasterKey};
+use bifolio_crypt::config::{Config, Features};
+use bifolio_crypt::{CipherDir, InitOptions, Key, MasterKey};
 use bifolio_io::Cancel;
 use clap::{Args as ClapArgs, Subcommand};
 use serde::Serialize;
@@ -326,8 +326,8 @@ fn hexadecimal(master: &MasterKey) -> Zeroizing<String> {
     text
 }
 
-impl From<bifolio_fs::Error> for Failure {
-    fn from(error: bifolio_fs::Error) -> Self {
+impl From<bifolio_crypt::Error> for Failure {
+    fn from(error: bifolio_crypt::Error) -> Self {
         Self::new(exit::code_of_directory(error.kind()), error)
     }
 }

@@ -8,7 +8,7 @@ use super::{Given, KeyArgs, hexadecimal};
 use crate::exit::{Code, Failure, eprintln_quietly};
 use crate::output::printable;
 use crate::signals;
-use bifolio_fs::{CipherDir, MountOptions, Mounted, Unmounted};
+use bifolio_crypt::{CipherDir, MountOptions, Mounted, Unmounted};
 use bifolio_io::Cancel;
 use clap::Args as ClapArgs;
 use std::ffi::CString;
@@ -130,7 +130,7 @@ fn serve(args: &MountArgs, options: &MountOptions, cancel: &Cancel) -> Result<()
     } else {
         args.key.open(&args.cipherdir, cancel)?
     };
-    let mounted = bifolio_fs::mount(&dir, &args.mountpoint, options)?;
+    let mounted = bifolio_crypt::mount(&dir, &args.mountpoint, options)?;
     drop(dir);
     if args.background {
         leave_terminal()?;

@@ -2,9 +2,9 @@
 
 mod support;
 
-use bifolio_fs::config::Features;
-use bifolio_fs::content::layout;
-use bifolio_fs::{MountOptions, Unmounted};
+use bifolio_crypt::config::Features;
+use bifolio_crypt::content::layout;
+use bifolio_crypt::{MountOptions, Unmounted};
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -398,10 +398,11 @@ fn a_full_disk_is_said_to_the_writer() {
         println!("skipped: a small file system cannot be mounted here");
         return;
     }
-    let options = bifolio_fs::InitOptions { features: Features::DEFAULT, scrypt_log_n: 10 };
-    bifolio_fs::CipherDir::init(&place.theirs(), support::PASSPHRASE, options).unwrap();
-    let dir = bifolio_fs::CipherDir::open(&place.theirs(), &bifolio_fs::Key::Passphrase(support::PASSPHRASE)).unwrap();
-    let mounted = bifolio_fs::mount(&dir, &place.ours(), &MountOptions::default()).unwrap();
+    let options = bifolio_crypt::InitOptions { features: Features::DEFAULT, scrypt_log_n: 10 };
+    bifolio_crypt::CipherDir::init(&place.theirs(), support::PASSPHRASE, options).unwrap();
+    let dir =
+        bifolio_crypt::CipherDir::open(&place.theirs(), &bifolio_crypt::Key::Passphrase(support::PASSPHRASE)).unwrap();
+    let mounted = bifolio_crypt::mount(&dir, &place.ours(), &MountOptions::default()).unwrap();
     drop(dir);
     fs::write(place.ours().join("f"), noise(100_000, 1)).unwrap();
     let mut file = File::options().append(true).open(place.ours().join("f")).unwrap();
@@ -492,7 +493,7 @@ fn unmounting_from_outside_ends_it_and_unmounting_in_use_detaches_it() {
         return;
     }
     let place = Place::new(Features::DEFAULT);
-    let mounted = bifolio_fs::mount(&place.open(), &place.ours(), &MountOptions::default()).unwrap();
+    let mounted = bifolio_crypt::mount(&place.open(), &place.ours(), &MountOptions::default()).unwrap();
     fs::write(place.ours().join("f"), "content").unwrap();
     // Whatever watches mounts may look at it for a moment.
     let unmount = || Command::new("fusermount3").arg("-u").arg(place.ours()).status().unwrap().success();
@@ -504,7 +505,7 @@ fn unmounting_from_outside_ends_it_and_unmounting_in_use_detaches_it() {
     mounted.wait().unwrap();
     assert!(!place.ours().join("f").exists());
 
-    let mounted = bifolio_fs::mount(&place.open(), &place.ours(), &MountOptions::default()).unwrap();
+    let mounted = bifolio_crypt::mount(&place.open(), &place.ours(), &MountOptions::default()).unwrap();
     let mut file = File::options().append(true).read(true).open(place.ours().join("f")).unwrap();
     let (begun, wait) = std::sync::mpsc::channel();
     let writer = std::thread::spawn(move || {
@@ -544,7 +545,7 @@ fn unmounting_from_outside_ends_it_and_unmounting_in_use_detaches_it() {
 fn mount_points_that_cannot_be_are_refused_with_a_sentence() {
     let place = Place::new(Features::DEFAULT);
     let refused =
-        |path: &Path| bifolio_fs::mount(&place.open(), path, &MountOptions::default()).unwrap_err().to_string();
+        |path: &Path| bifolio_crypt::mount(&place.open(), path, &MountOptions::default()).unwrap_err().to_string();
     assert!(refused(&place.cipher()).contains("itself"));
     assert!(refused(&place.dir.path().join("passphrase")).contains("no directory"));
     assert!(refused(&place.dir.path().join("none")).contains("none"));

@@ -2,9 +2,9 @@
 
 mod support;
 
-use bifolio_fs::config::Features;
-use bifolio_fs::content::layout;
-use bifolio_fs::{CipherDir, CryptFile, ErrorKind};
+use bifolio_crypt::config::Features;
+use bifolio_crypt::content::layout;
+use bifolio_crypt::{CipherDir, CryptFile, ErrorKind};
 use proptest::prelude::*;
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -321,9 +321,9 @@ impl Drop for Small {
 fn a_full_disk_fails_the_write_and_no_block() {
     let folder = tempfile::tempdir().unwrap();
     let Some(_small) = Small::mount(folder.path()) else { return };
-    let options = bifolio_fs::InitOptions { features: Features::DEFAULT, scrypt_log_n: 10 };
+    let options = bifolio_crypt::InitOptions { features: Features::DEFAULT, scrypt_log_n: 10 };
     CipherDir::init(folder.path(), b"x", options).unwrap();
-    let dir = CipherDir::open(folder.path(), &bifolio_fs::Key::Passphrase(b"x")).unwrap();
+    let dir = CipherDir::open(folder.path(), &bifolio_crypt::Key::Passphrase(b"x")).unwrap();
     let content = noise(100_001, 6);
     let (file, cipher) = file(&dir, "f", &content);
     let (other, _) = self::file(&dir, "other", b"");
@@ -363,9 +363,9 @@ fn a_full_disk_fails_the_write_and_no_block() {
 fn a_cut_that_finds_the_disk_full_keeps_what_was_to_stay() {
     let folder = tempfile::tempdir().unwrap();
     let Some(_small) = Small::mount(folder.path()) else { return };
-    let options = bifolio_fs::InitOptions { features: Features::DEFAULT, scrypt_log_n: 10 };
+    let options = bifolio_crypt::InitOptions { features: Features::DEFAULT, scrypt_log_n: 10 };
     CipherDir::init(folder.path(), b"x", options).unwrap();
-    let dir = CipherDir::open(folder.path(), &bifolio_fs::Key::Passphrase(b"x")).unwrap();
+    let dir = CipherDir::open(folder.path(), &bifolio_crypt::Key::Passphrase(b"x")).unwrap();
     let mut content = noise(10_000, 6);
     let (file, cipher) = file(&dir, "f", &content);
     // A hole behind them, of whole blocks; that the file is to end in the midst of one takes room that is not there.

@@ -1,7 +1,7 @@
 //! Encrypted files into the memory of every device of this machine.
 
+use bifolio_crypt::{CipherDir, InitOptions, Key, LoadableFile};
 use bifolio_device::{DeviceChoice, discover, open};
-use bifolio_fs::{CipherDir, InitOptions, Key, LoadableFile};
 use bifolio_io::{ReadOptions, Router, RouterOptions};
 use bifolio_kernels::known_answer::Draw;
 use bifolio_volume::{BlockDevice, ErrorKind, Loader};
@@ -225,7 +225,7 @@ fn a_path_leads_through_its_directory() {
     file.read(0, &mut bytes).unwrap();
     assert_eq!(&bytes, b"weights");
     let wrong = LoadableFile::open_path(&folder.path().join("models/tiny"), &Key::Passphrase(b"no")).unwrap_err();
-    assert_eq!(wrong.kind(), bifolio_fs::ErrorKind::WrongKey);
+    assert_eq!(wrong.kind(), bifolio_crypt::ErrorKind::WrongKey);
     let nowhere = LoadableFile::open_path(Path::new("/nowhere/at/all"), &key).unwrap_err();
-    assert_eq!(nowhere.kind(), bifolio_fs::ErrorKind::NotACipherDir);
+    assert_eq!(nowhere.kind(), bifolio_crypt::ErrorKind::NotACipherDir);
 }

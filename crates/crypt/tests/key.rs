@@ -2,8 +2,8 @@
 
 mod support;
 
-use bifolio_fs::config::Features;
-use bifolio_fs::{CipherDir, ErrorKind, Key, MasterKey};
+use bifolio_crypt::config::Features;
+use bifolio_crypt::{CipherDir, ErrorKind, Key, MasterKey};
 use std::fs;
 use std::path::Path;
 use support::{PASSPHRASE, Place, noise};

@@ -2,8 +2,8 @@
 
 #![allow(dead_code, unreachable_pub, reason = "every test program includes this file and uses its own part")]
 
-use bifolio_fs::config::Features;
-use bifolio_fs::{CipherDir, InitOptions, Key, MountOptions, Mounted};
+use bifolio_crypt::config::Features;
+use bifolio_crypt::{CipherDir, InitOptions, Key, MountOptions, Mounted};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -99,7 +99,7 @@ impl Place {
     }
 
     pub fn mount_with(&self, options: &MountOptions) -> Ours {
-        Ours(Some(bifolio_fs::mount(&self.open(), &self.ours(), options).unwrap()))
+        Ours(Some(bifolio_crypt::mount(&self.open(), &self.ours(), options).unwrap()))
     }
 
     /// Mounts it by gocryptfs.

@@ -2,8 +2,8 @@
 
 mod support;
 
-use bifolio_fs::config::Features;
-use bifolio_fs::{CipherDir, ErrorKind, Key};
+use bifolio_crypt::config::Features;
+use bifolio_crypt::{CipherDir, ErrorKind, Key};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};

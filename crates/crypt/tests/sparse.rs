@@ -2,7 +2,7 @@
 
 mod support;
 
-use bifolio_fs::config::Features;
+use bifolio_crypt::config::Features;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
 use std::fs::{self, File};
