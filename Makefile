@@ -19,9 +19,8 @@ help: ## list the targets
 demo: build ## show devices, an explained read and a comparison of engines [FILE=path]
 	@scripts/demo.sh "$(FILE)"
 
-test: setup-test ## install the test tools where needed and run every test tier
-	BIFOLIO_TEST_REQUIRE_ALL=1 $(CARGO) test --workspace --all-features
-	BIFOLIO_TEST_REQUIRE_ALL=1 scripts/test-python.sh
+test: setup-test ## install the test tools where needed, run every test tier, list what was skipped
+	@scripts/test.sh
 
 fuzz: setup-test ## run every fuzz target for a while [FUZZ_SECONDS=10]
 	@scripts/fuzz.sh $(FUZZ_SECONDS)

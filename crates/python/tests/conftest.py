@@ -48,6 +48,18 @@ def path(folder: Path, content: bytes, request: pytest.FixtureRequest) -> Iterat
     path.unlink(missing_ok=True)
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Every skip, and every expected failure, is a line in the file that `make test` lists at its end."""
+    path = os.environ.get("BIFOLIO_TEST_SKIPS")
+    if path is None or not report.skipped:
+        return
+    expected = getattr(report, "wasxfail", None)
+    said = report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else ""
+    reason = said if expected is None else f"expected failure: {expected}"
+    with open(path, "a") as file:
+        file.write(f"crates/python/{report.fspath}\t{report.nodeid}\t{' '.join(reason.split())}\n")
+
+
 def gpus() -> list[str]:
     return [device["id"] for device in bifolio.devices() if device["id"].startswith("cuda:")]
 
