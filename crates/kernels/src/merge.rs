@@ -9,7 +9,7 @@
 //!
 //! Kernels may be storing into the page as the device has it meanwhile: what they store stays, as it is
 //! changed by words that are exchanged for what was read of them. Only the last bytes of a page whose
-//! length is no multiple of 4 are written as bytes.
+//! length is no multiple of 16 are read and written as bytes.
 //!
 //! Pages are listed in a table on the device, see [`Entry`]. One group of threads merges one page:
 //! pages are meant to be some KiB to some hundred KiB long.
