@@ -17,6 +17,7 @@
 //! with the reason: results are right either way. A storage [`Service`] is tried in the same way when
 //! it is first used; in the place of one that fails its user computes on the CPU.
 
+mod addressing;
 pub mod aes;
 pub mod aes_ctr;
 pub mod aes_gcm;
@@ -24,7 +25,9 @@ pub mod aes_xts;
 pub mod byte_mask;
 pub mod demand;
 pub mod digest;
+mod kernel;
 pub mod known_answer;
+mod launch;
 mod load;
 pub mod merge;
 pub mod page_diff;
@@ -32,30 +35,22 @@ mod page_list;
 pub mod raid6;
 pub mod scatter;
 
-pub use load::{KernelPath, KernelStatus, Kernels, Service};
-pub use page_list::Base;
+pub use addressing::Addressing;
+pub use kernel::{Effort, Kernel, Trial};
+pub use load::{KernelPath, KernelStatus, Kernels, LoadedKernel};
 
 pub use bifolio_device::{Error, ErrorKind, Result};
 
-/// The header that every module includes.
-const KDEF_H: (&str, &str) = ("kdef.h", include_str!("cl/kdef.h"));
-
-/// The header of those that look for bytes that differ.
-const DIFFER_H: (&str, &str) = ("differ.h", include_str!("cl/differ.h"));
-
-/// Address boundary of the 16-byte loads and stores in the kernels.
-const WORD_BYTES: u64 = 16;
-
-/// Every module of this crate, for tools that compile them all.
-pub const MODULES: [&bifolio_device::ModuleSource; 10] = [
-    &page_diff::MODULE,
-    &scatter::MODULE,
-    &merge::MODULE,
-    &byte_mask::MODULE,
-    &aes_xts::MODULE,
-    &aes_ctr::MODULE,
-    &aes_gcm::MODULE,
-    &raid6::MODULE,
-    &digest::CRC32C,
-    &digest::SHA256,
+/// Every kernel of this crate.
+pub const KERNELS: &[&dyn Kernel] = &[
+    &page_diff::PageDiff,
+    &scatter::Scatter,
+    &merge::Merge,
+    &byte_mask::ByteMask,
+    &aes_xts::AesXts,
+    &aes_ctr::AesCtr,
+    &aes_gcm::AesGcm,
+    &raid6::Raid6,
+    &digest::Digest::Crc32c,
+    &digest::Digest::Sha256,
 ];

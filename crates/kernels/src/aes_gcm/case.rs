@@ -1,14 +1,12 @@
 //! What tells whether the kernels are right on a device: random messages and their oracle.
 
-use super::{
-    AAD_MAX, Blocks, Keyed, MESSAGE_BYTES, Message, Operands, Places, START_BYTES, TAG_BYTES, check, decrypt, encode,
-    encrypt, list, oracle_decrypt, oracle_encrypt, schedules,
-};
-use crate::Result;
+use super::launch::{Keyed, START_BYTES, decrypt, encrypt, list};
+use super::message::{AAD_MAX, Blocks, Layout, MESSAGE_BYTES, Message, Operands, TAG_BYTES, check, encode};
+use super::oracle::{oracle_decrypt, oracle_encrypt, schedules};
+use crate::addressing::Addressing;
 use crate::aes::KeySize;
 use crate::known_answer::{self, Draw};
-use crate::page_list::Base;
-use bifolio_device::{Module, Stream};
+use bifolio_device::{Module, Result, Stream};
 
 /// Inputs with a known answer.
 #[derive(Debug, Clone)]
@@ -33,10 +31,10 @@ impl Case {
         let message = |i: usize| {
             let nonce_len = 12 + 4 * draw.below(2);
             let aad_len = draw.below(AAD_MAX as u64 + 1) as usize;
-            let places = Places { src: plain[i], dst: cipher[i], nonce: end, tag: end + nonce_len };
+            let layout = Layout { src: plain[i], dst: cipher[i], nonce: end, tag: end + nonce_len };
             end += nonce_len + TAG_BYTES + draw.below(3);
             let aad = draw.bytes(aad_len);
-            Message::new(places, lens[i], nonce_len as u32, &aad).expect("the lengths are allowed")
+            Message::new(layout, lens[i], nonce_len as u32, &aad).expect("the lengths are allowed")
         };
         let messages = (0..count).map(message).collect();
         let key = draw.bytes(size.bytes());
@@ -134,8 +132,11 @@ impl Case {
         let on_device = |bytes: &[u8]| known_answer::on_device(stream, bytes);
         let (src, dst, meta) = (on_device(src)?, on_device(dst)?, on_device(meta)?);
         let to = if in_place { &src } else { &dst };
-        let operands =
-            Operands { src: Base::Range(src.slice()), dst: Base::Range(to.slice()), meta: Base::Range(meta.slice()) };
+        let operands = Operands {
+            src: Addressing::Relative(src.slice()),
+            dst: Addressing::Relative(to.slice()),
+            meta: Addressing::Relative(meta.slice()),
+        };
         check(messages, &operands)?;
         let table = on_device(&encode(messages))?;
         let schedules = on_device(schedules(&self.key)?.bytes())?;
@@ -155,7 +156,7 @@ impl Case {
 }
 
 /// Lists blocks in a row on a device, and compares with what is listed here, also what is behind.
-pub fn try_list(draw: &mut Draw, stream: &Stream, module: &Module) -> Result<(), String> {
+pub(super) fn try_list(draw: &mut Draw, stream: &Stream, module: &Module) -> Result<(), String> {
     let blocks = Blocks {
         sealed: draw.below(1 << 40) * 16,
         plain: draw.below(1 << 40) * 16,

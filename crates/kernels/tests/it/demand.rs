@@ -2,11 +2,9 @@
 //! device memory: what kernels ask, miss and finish against an oracle that knows neither header nor
 //! table.
 
-#[path = "demand/mod.rs"]
-mod probe;
-mod support;
-
-use bifolio_device::{BackendKind, Device, DeviceChoice, KernelArg, Stream, discover, open};
+use crate::opened::devices;
+use crate::probe;
+use bifolio_device::{BackendKind, Device, KernelArg, Stream};
 use bifolio_kernels::demand::{Answer, Extent, Layout};
 use bifolio_kernels::known_answer::Draw;
 use std::collections::BTreeSet;
@@ -129,10 +127,9 @@ impl Case {
 
 #[test]
 fn kernels_record_exactly_what_they_miss_on_every_device() {
-    for device in devices() {
+    for device in devices(BackendKind::ALL) {
         let stream = device.create_stream().unwrap();
-        let mut draw = Draw::afresh();
-        println!("{}: seed {}", device.id(), draw.seed());
+        let mut draw = Draw::from_seed(bifolio_testing::seed());
         for round in 0..40 {
             let case = Case::draw(&mut draw, 1 + round % 4, round % 5 == 4);
             let (mut expected, sums, bad) = case.expected();
@@ -147,20 +144,4 @@ fn kernels_record_exactly_what_they_miss_on_every_device() {
             assert!(found_sums == sums, "{}, round {round}: sums differ", device.id());
         }
     }
-}
-
-fn devices() -> Vec<Device> {
-    let mut devices = vec![];
-    for report in discover() {
-        let found = report.devices.iter().map(|info| open(DeviceChoice::Exactly(info.id)).unwrap());
-        devices.extend(found);
-        if report.devices.is_empty() {
-            let reason = format!("there is no {} device: {}", report.backend, report.problems.join("; "));
-            match report.backend {
-                name if name == BackendKind::OpenCl.name() => support::unavailable(&reason),
-                _ => support::skipped(&reason),
-            }
-        }
-    }
-    devices
 }
