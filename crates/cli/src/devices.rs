@@ -84,7 +84,7 @@ fn test_kernels(id: DeviceId) -> Test {
 fn wrong(device: DeviceId, kernels: &[KernelStatus]) -> Option<Failure> {
     let kernel = kernels.iter().find(|kernel| kernel.path != KernelPath::Device)?;
     let reason = kernel.reason.as_deref().unwrap_or("it does not run on the device");
-    let message = format!("{device}: the kernel {} failed its known-answer test: {reason}", kernel.name);
+    let message = format!("{device}: the kernel {} cannot be used: {reason}", kernel.name);
     Some(Failure::new(Code::Wrong, message))
 }
 

@@ -20,30 +20,30 @@ impl<'a> Addressing<'a> {
     /// As a kernel gets it: a buffer, and what is added to every place.
     pub(crate) fn argument(self, device: &Device) -> Result<(DevicePtr, u64)> {
         match self {
-            Self::Relative(range) if !is_aligned(range, WORD_BYTES) => {
-                Err(bad(format!("places are counted from {}, which is not a 16-byte boundary", range.ptr())))
-            }
+            Self::Relative(range) if !is_aligned(range, WORD_BYTES) => Err(bad(format!(
+                "a range in which a table has offsets begins at {}, not at a 16-byte boundary",
+                range.ptr()
+            ))),
             Self::Relative(range) => {
                 let boundary = device.info().kernel_buffer_alignment.max(WORD_BYTES);
                 Ok(align_down(range.ptr(), boundary))
             }
             Self::Absolute => match device.capabilities().virtual_memory.reason() {
                 None => Ok((DevicePtr(0), 0)),
-                Some(missing) => Err(bad(format!(
-                    "kernels on {} cannot follow addresses in a table ({missing}); give ranges and offsets in them",
-                    device.id()
-                ))),
+                Some(missing) => {
+                    let detail = format!("kernels cannot use absolute addresses ({missing}): pass ranges and offsets");
+                    Err(bad(detail).on(device.id()))
+                }
             },
         }
     }
 
     /// Refuses `len` bytes at `place` that are not at a 16-byte boundary inside what it is counted from.
     pub(crate) fn check(self, what: &str, place: u64, len: u64) -> Result<()> {
-        if place.is_multiple_of(WORD_BYTES) && self.holds(place, len) {
-            return Ok(());
+        if place.is_multiple_of(WORD_BYTES) {
+            return self.check_bytes(what, place, len);
         }
-        let within = self.described();
-        Err(bad(format!("the {what} of {len} bytes at {place:#x} is not at a 16-byte boundary inside {within}")))
+        Err(bad(format!("the {what} of {len} bytes at {place:#x} does not begin at a 16-byte boundary")))
     }
 
     /// Refuses `len` bytes at `place` that are not inside what it is counted from, at whatever boundary.
@@ -51,7 +51,7 @@ impl<'a> Addressing<'a> {
         if self.holds(place, len) {
             return Ok(());
         }
-        Err(bad(format!("the {what} of {len} bytes at {place:#x} is not inside {}", self.described())))
+        Err(bad(format!("the {what} of {len} bytes at {place:#x} does not fit in {}", self.described())))
     }
 
     /// The memory of `len` bytes at `place`.
@@ -94,7 +94,7 @@ pub(crate) fn rows(table: DeviceSlice<'_>, row_bytes: u64) -> Result<u64> {
         return Ok(table.len() / row_bytes);
     }
     let (len, ptr) = (table.len(), table.ptr());
-    Err(bad(format!("a table has rows of {row_bytes} bytes at an 8-byte boundary, not {len} bytes at {ptr}")))
+    Err(bad(format!("a table needs rows of {row_bytes} bytes at an 8-byte boundary, got {len} bytes at {ptr}")))
 }
 
 /// Words as they lie in a table or in a parameter struct.
@@ -109,6 +109,12 @@ pub(crate) fn words_of<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
     rest.is_empty().then(|| words.map(u64::from_ne_bytes))
 }
 
+/// The 32-bit words in `bytes`.
+pub(crate) fn u32s(bytes: &[u8]) -> Vec<u32> {
+    let (words, _) = bytes.as_chunks::<4>();
+    words.iter().map(|word| u32::from_ne_bytes(*word)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,7 +127,7 @@ mod tests {
         assert!(range.check("twin", 48, 53).unwrap_err().to_string().contains("the twin of 53 bytes at 0x30"));
         assert!(range.check("twin", 8, 1).is_err());
         assert!(range.check_bytes("tag", 83, 16).is_ok());
-        assert!(range.check_bytes("tag", 85, 16).unwrap_err().to_string().contains("inside 100 bytes"));
+        assert!(range.check_bytes("tag", 85, 16).unwrap_err().to_string().contains("fit in 100 bytes"));
         let absolute = Addressing::Absolute;
         assert!(absolute.check("twin", 1 << 40, 1 << 20).is_ok());
         assert!(absolute.check("twin", u64::MAX - 15, 17).unwrap_err().to_string().contains("address space"));

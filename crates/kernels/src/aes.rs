@@ -72,7 +72,7 @@ impl KeySize {
         match key.len() {
             16 => Ok(Self::Aes128),
             32 => Ok(Self::Aes256),
-            len => Err(bad(format!("an AES key has 16 or 32 bytes here, not {len}"))),
+            len => Err(bad(format!("an AES key of {len} bytes is not supported: use 16 or 32"))),
         }
     }
 }
@@ -149,7 +149,7 @@ pub(crate) fn check_schedules(schedules: DeviceSlice<'_>, bytes: u64) -> Result<
         return Ok(());
     }
     let (len, ptr) = (schedules.len(), schedules.ptr());
-    Err(bad(format!("the schedules of such a key are {bytes} bytes at a 16-byte boundary, not {len} at {ptr}")))
+    Err(bad(format!("the schedules of this key need {bytes} bytes at a 16-byte boundary, got {len} at {ptr}")))
 }
 
 /// The round keys of FIPS 197, 5.2.

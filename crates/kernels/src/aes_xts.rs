@@ -103,10 +103,10 @@ impl Sectors {
     /// The number of sectors in `len` bytes, or what is wrong.
     pub fn count(self, len: u64) -> Result<u64> {
         if !matches!(self.bytes, 512 | 1024 | 2048 | 4096) {
-            return Err(bad(format!("a sector has 512, 1024, 2048 or 4096 bytes, not {}", self.bytes)));
+            return Err(bad(format!("sectors of {} bytes are not supported: use 512, 1024, 2048 or 4096", self.bytes)));
         }
         if !len.is_multiple_of(u64::from(self.bytes)) {
-            return Err(bad(format!("{len} bytes are not a whole number of sectors of {} bytes", self.bytes)));
+            return Err(bad(format!("{len} bytes are not a multiple of the sector size, {}", self.bytes)));
         }
         Ok(len / u64::from(self.bytes))
     }
@@ -290,7 +290,7 @@ fn check(sectors: Sectors, operands: Operands<'_>) -> Result<u64> {
     }
     if tweaks.len() / TWEAK_BYTES < count {
         return Err(bad(format!(
-            "the tweaks of {count} sectors need {} bytes of scratch; there are {}",
+            "the tweaks of {count} sectors need {} bytes of scratch memory, got {}",
             count * TWEAK_BYTES,
             tweaks.len()
         )));

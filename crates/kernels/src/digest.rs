@@ -153,7 +153,7 @@ pub unsafe fn launch(
         let (need, boundary) = (count * digest.bytes(), digest.boundary());
         let (len, ptr) = (digests.len(), digests.ptr());
         return Err(bad(format!(
-            "the digests of {count} blocks need {need} bytes at a {boundary}-byte boundary; there are {len} at {ptr}"
+            "the digests of {count} blocks need {need} bytes at a {boundary}-byte boundary, got {len} at {ptr}"
         )));
     }
     if count == 0 {

@@ -1,6 +1,7 @@
 //! Seeded numbers for known-answer tests, so that a failure can be run again, and the comparison of
 //! what a kernel wrote with its answer.
 
+use crate::launch::download;
 use bifolio_device::{Allocation, DeviceSlice, Result, Stream};
 use std::fmt::LowerHex;
 
@@ -86,12 +87,6 @@ pub(crate) fn content(stream: &Stream, memory: &Allocation) -> Result<Vec<u8>> {
     download(stream, memory.slice())
 }
 
-/// All bytes of a range, once the stream's work is done.
-pub(crate) fn download(stream: &Stream, range: DeviceSlice<'_>) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; range.len() as usize];
-    stream.download(&mut bytes, range).map(|()| bytes)
-}
-
 /// A sentence about the first of `found` that is not as `expected`.
 pub(crate) fn compare<T: PartialEq + LowerHex>(what: &str, found: &[T], expected: &[T]) -> Result<(), String> {
     match found.iter().zip(expected).position(|(found, expected)| found != expected) {
@@ -103,10 +98,4 @@ pub(crate) fn compare<T: PartialEq + LowerHex>(what: &str, found: &[T], expected
 /// The bytes of words of which every bit is wrong.
 pub(crate) fn complement(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| (!word).to_ne_bytes()).collect()
-}
-
-/// The words in `bytes`.
-pub(crate) fn u32s(bytes: &[u8]) -> Vec<u32> {
-    let (words, _) = bytes.as_chunks::<4>();
-    words.iter().map(|word| u32::from_ne_bytes(*word)).collect()
 }

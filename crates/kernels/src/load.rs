@@ -63,7 +63,7 @@ impl LoadedKernel {
         let try_out = |module: Module| {
             let mut trial = Trial::new(&stream, Some(&module), Effort::FirstUse, Draw::afresh());
             let outcome = kernel.try_out(&mut trial);
-            outcome.map_err(|wrong| format!("it failed its known-answer test: {wrong}"))?;
+            outcome.map_err(|wrong| format!("known-answer test failed: {wrong}"))?;
             Ok(module)
         };
         let loaded = device.load_module(kernel.source()).map_err(|error| error.to_string()).and_then(try_out);

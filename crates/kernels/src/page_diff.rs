@@ -4,9 +4,10 @@
 //! `p` differs. The last page may be ragged; bits beyond it are 0. Every word is written, so the
 //! bitmap needs no clearing. One group of threads makes one word.
 
+use crate::addressing;
 use crate::kernel::{Effort, KDEF_H, Kernel, Trial};
 use crate::known_answer::{self, Draw};
-use crate::launch::{WORD_BYTES, bad, is_aligned};
+use crate::launch::{WORD_BYTES, bad, download, is_aligned};
 use crate::load::Kernels;
 use bifolio_device::{DeviceSlice, HostLaunch, KernelArg, Module, ModuleSource, Result, Stream};
 use std::slice;
@@ -159,7 +160,7 @@ unsafe fn run(
 }
 
 fn through_host(stream: &Stream, a: DeviceSlice<'_>, b: DeviceSlice<'_>, bitmap: DeviceSlice<'_>) -> Result<()> {
-    let words = oracle(&known_answer::download(stream, a)?, &known_answer::download(stream, b)?);
+    let words = oracle(&download(stream, a)?, &download(stream, b)?);
     let bytes: Vec<u8> = words.into_iter().flat_map(u32::to_ne_bytes).collect();
     stream.upload(bitmap.part(0, bytes.len() as u64)?, &bytes)
 }
@@ -167,21 +168,21 @@ fn through_host(stream: &Stream, a: DeviceSlice<'_>, b: DeviceSlice<'_>, bitmap:
 /// The number of groups, or what is wrong with the ranges.
 fn groups(a: DeviceSlice<'_>, b: DeviceSlice<'_>, bitmap: DeviceSlice<'_>) -> Result<u32> {
     if a.len() != b.len() {
-        return Err(bad(format!("a buffer of {} bytes has a twin of {} bytes", a.len(), b.len())));
+        return Err(bad(format!("a buffer of {} bytes and its twin of {} differ in length", a.len(), b.len())));
     }
     let words = bitmap_words(a.len());
     if bitmap.len() < words * 4 {
-        return Err(bad(format!("the bitmap has {} bytes and needs {}", bitmap.len(), words * 4)));
+        return Err(bad(format!("the bitmap needs {} bytes, got {}", words * 4, bitmap.len())));
     }
     if !is_aligned(a, WORD_BYTES) || !is_aligned(b, WORD_BYTES) || !is_aligned(bitmap, 4) {
         return Err(bad(format!(
-            "a page comparison needs 16-byte boundaries, and 4-byte ones of the bitmap: {} with {} into {}",
+            "a page comparison needs buffers at 16-byte boundaries and a bitmap at a 4-byte one, got {}, {} and {}",
             a.ptr(),
             b.ptr(),
             bitmap.ptr()
         )));
     }
-    u32::try_from(words).map_err(|_| bad(format!("{} bytes are too many for one comparison", a.len())))
+    u32::try_from(words).map_err(|_| bad(format!("{} bytes are too many for one page comparison", a.len())))
 }
 
 /// The kernel as the `host` device runs it.
@@ -244,7 +245,7 @@ impl Case {
         let bitmap = known_answer::on_device(stream, &known_answer::complement(expected))?;
         // SAFETY: the allocations live until the download below has waited for the work.
         unsafe { run(stream, module, a.slice(), b.slice(), bitmap.slice()) }?;
-        Ok(known_answer::u32s(&known_answer::content(stream, &bitmap)?))
+        Ok(addressing::u32s(&known_answer::content(stream, &bitmap)?))
     }
 }
 

@@ -8,7 +8,7 @@
 use crate::addressing::{self, align_down};
 use crate::kernel::{Effort, KDEF_H, Kernel, Trial};
 use crate::known_answer::{self, Draw};
-use crate::launch::{WORD_BYTES, bad};
+use crate::launch::{WORD_BYTES, bad, download};
 use crate::load::Kernels;
 use bifolio_device::{DeviceSlice, HostLaunch, KernelArg, Module, ModuleSource, Result, Stream};
 use std::slice;
@@ -128,7 +128,7 @@ fn check(extents: &[Extent], staging_len: u64, destination_len: u64) -> Result<(
     match extents.iter().find(|extent| !extent.fits(staging_len, destination_len)) {
         None => Ok(()),
         Some(Extent { src, dst, len }) => Err(bad(format!(
-            "an extent of {len} bytes from {src} to {dst} does not fit {staging_len} staged bytes and a destination of {destination_len}",
+            "an extent of {len} bytes from offset {src} to {dst} does not fit in a staging buffer of {staging_len} bytes and a destination of {destination_len}",
         ))),
     }
 }
@@ -212,7 +212,7 @@ unsafe fn by_copies(
     extents: DeviceSlice<'_>,
     destination: DeviceSlice<'_>,
 ) -> Result<()> {
-    let extents = decode(&known_answer::download(stream, extents)?);
+    let extents = decode(&download(stream, extents)?);
     check(&extents, staging.len(), destination.len())?;
     for extent in extents {
         let (from, to) = (staging.part(extent.src, extent.len)?, destination.part(extent.dst, extent.len)?);

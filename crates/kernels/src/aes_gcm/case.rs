@@ -3,7 +3,7 @@
 use super::launch::{Keyed, START_BYTES, decrypt, encrypt, list};
 use super::message::{AAD_MAX, Blocks, Layout, MESSAGE_BYTES, Message, Operands, TAG_BYTES, check, encode};
 use super::oracle::{oracle_decrypt, oracle_encrypt, schedules};
-use crate::addressing::Addressing;
+use crate::addressing::{self, Addressing};
 use crate::aes::KeySize;
 use crate::known_answer::{self, Draw};
 use bifolio_device::{Module, Result, Stream};
@@ -151,7 +151,7 @@ impl Case {
             }
         }?;
         let content = |memory| known_answer::content(stream, memory);
-        Ok(Found { text: content(to)?, meta: content(&meta)?, rights: known_answer::u32s(&content(&flags)?) })
+        Ok(Found { text: content(to)?, meta: content(&meta)?, rights: addressing::u32s(&content(&flags)?) })
     }
 }
 

@@ -40,7 +40,7 @@ pub struct Keyed<'a> {
 pub unsafe fn list(stream: &Stream, module: &Module, blocks: &Blocks, table: DeviceSlice<'_>) -> Result<()> {
     let count = blocks.count();
     if addressing::rows(table, MESSAGE_BYTES)? < count {
-        return Err(bad(format!("a table of {} bytes has no room for {count} messages", table.len())));
+        return Err(bad(format!("a table of {} bytes is too small for {count} messages", table.len())));
     }
     if count == 0 {
         return Ok(());
@@ -104,7 +104,7 @@ unsafe fn launch(
     aes::check_schedules(keyed.schedules, SCHEDULES_BYTES)?;
     if keyed.starts.len() / START_BYTES < count {
         return Err(bad(format!(
-            "{count} messages need {} bytes of scratch; there are {}",
+            "{count} messages need {} bytes of scratch memory, got {}",
             count * START_BYTES,
             keyed.starts.len()
         )));
@@ -112,10 +112,10 @@ unsafe fn launch(
     if let Some(rights) = rights
         && (rights.len() / 4 < count || !is_aligned(rights, 4))
     {
-        let there = format!("there are {} at {}", rights.len(), rights.ptr());
+        let (len, ptr) = (rights.len(), rights.ptr());
+        let needed = count * 4;
         return Err(bad(format!(
-            "the flags of {count} messages need {} bytes at a 4-byte boundary; {there}",
-            count * 4
+            "the flags of {count} messages need {needed} bytes at a 4-byte boundary, got {len} at {ptr}"
         )));
     }
     if count == 0 {

@@ -51,13 +51,16 @@ impl Message {
     /// A message of `len` bytes with a nonce of `nonce_len`, 12 or 16.
     pub fn new(layout: Layout, len: u64, nonce_len: u32, aad: &[u8]) -> Result<Self> {
         if !matches!(nonce_len, 12 | 16) {
-            return Err(bad(format!("a nonce of AES-GCM has 12 or 16 bytes here, not {nonce_len}")));
+            return Err(bad(format!("an AES-GCM nonce of {nonce_len} bytes is not supported: use 12 or 16")));
         }
         if aad.len() > AAD_MAX {
-            return Err(bad(format!("{} bytes of additional data are more than {AAD_MAX}", aad.len())));
+            return Err(bad(format!(
+                "AES-GCM takes at most {AAD_MAX} bytes of additional data here, got {}",
+                aad.len()
+            )));
         }
         if len > ((1 << 32) - 2) * 16 {
-            return Err(bad(format!("{len} bytes are more than one nonce of AES-GCM may encrypt")));
+            return Err(bad(format!("{len} bytes are more than AES-GCM may encrypt under one nonce")));
         }
         let Layout { src, dst, nonce, tag } = layout;
         let mut padded = [0; AAD_MAX];
@@ -118,7 +121,7 @@ impl Blocks {
     pub fn check(&self, operands: &Operands<'_>) -> Result<()> {
         if self.block_bytes == 0 || !self.block_bytes.is_multiple_of(16) {
             return Err(bad(format!(
-                "blocks of AES-GCM in a row have a multiple of 16 bytes, not {}",
+                "consecutive AES-GCM blocks need a multiple of 16 bytes each, got {}",
                 self.block_bytes
             )));
         }

@@ -2,7 +2,7 @@
 
 use super::row::{PageKernel, Row, check, encode};
 use super::run::run;
-use crate::addressing::Addressing;
+use crate::addressing::{self, Addressing};
 use crate::kernel::{Effort, Trial};
 use crate::known_answer::{self, Draw};
 use bifolio_device::{Allocation, Module, Result, Stream};
@@ -92,7 +92,7 @@ impl<K: PageKernel> PageCase<K> {
         unsafe { run::<K>(stream, module, operands, table.slice(), words.slice()) }?;
         let content = |memory: &Allocation| known_answer::content(stream, memory);
         let found = [content(&memory[0])?, content(&memory[1])?, content(&memory[2])?];
-        Ok((found, known_answer::u32s(&content(&words)?)))
+        Ok((found, addressing::u32s(&content(&words)?)))
     }
 
     /// What places are counted from, and what is to be added to offsets to make places of them.

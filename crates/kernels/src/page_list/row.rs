@@ -68,7 +68,7 @@ pub(crate) fn check<K: PageKernel>(rows: impl IntoIterator<Item = Row>, operands
 fn check_len(len: u64) -> Result<()> {
     match u32::try_from(len) {
         Ok(_) => Ok(()),
-        Err(_) => Err(bad(format!("a page of {len} bytes is too long: list it as several of less than 4 GiB"))),
+        Err(_) => Err(bad(format!("a page of {len} bytes is too long: split it into pages of less than 4 GiB"))),
     }
 }
 
@@ -77,7 +77,7 @@ pub(super) fn count(table: DeviceSlice<'_>, words: DeviceSlice<'_>) -> Result<u3
     let count = addressing::rows(table, ROW_BYTES)?;
     if words.len() < count * 4 || !is_aligned(words, 4) {
         return Err(bad(format!(
-            "the results of {count} pages need {} bytes at a 4-byte boundary; there are {} at {}",
+            "the results of {count} pages need {} bytes at a 4-byte boundary, got {} at {}",
             count * 4,
             words.len(),
             words.ptr()

@@ -2,7 +2,7 @@
 
 use super::row::{PageKernel, Row, check, count, decode};
 use crate::addressing::{self, Addressing};
-use crate::known_answer;
+use crate::launch::download;
 use bifolio_device::{Device, DevicePtr, DeviceSlice, HostLaunch, KernelArg, Module, Result, Stream};
 use std::slice;
 
@@ -53,7 +53,7 @@ unsafe fn through_host<K: PageKernel>(
     table: DeviceSlice<'_>,
     words: DeviceSlice<'_>,
 ) -> Result<()> {
-    let rows = decode(&known_answer::download(stream, table)?);
+    let rows = decode(&download(stream, table)?);
     check::<K>(rows.iter().copied(), operands)?;
     let mut found = Vec::with_capacity(rows.len() * 4);
     for Row { at, len } in rows {

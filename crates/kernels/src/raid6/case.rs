@@ -3,7 +3,7 @@
 use super::launch::{generate, recover, scrub};
 use super::oracle::{oracle_generate, oracle_scrub};
 use super::stripe::{Geometry, Loss, Verdict, check, encode, encode_losses};
-use crate::addressing::Addressing;
+use crate::addressing::{self, Addressing};
 use crate::known_answer::{self, Draw};
 use bifolio_device::{DeviceSlice, Module, Result, Stream};
 
@@ -96,7 +96,7 @@ impl Case {
             unsafe { scrub(stream, module, self.geometry, base, table, verdicts.slice()) }
         })?;
         let found = known_answer::content(stream, &verdicts).map_err(|error| error.to_string())?;
-        known_answer::compare("the verdict on piece", &known_answer::u32s(&found), &answer)
+        known_answer::compare("the verdict on piece", &addressing::u32s(&found), &answer)
             .map_err(|wrong| self.sentence("scrub", &wrong))
     }
 

@@ -81,7 +81,7 @@ unsafe fn launch(
         && (range.len() < stripes * bytes || !is_aligned(range, 4))
     {
         return Err(bad(format!(
-            "{kernel} of {stripes} stripes needs {} bytes at a 4-byte boundary; there are {} at {}",
+            "{kernel} of {stripes} stripes needs {} bytes at a 4-byte boundary, got {} at {}",
             stripes * bytes,
             range.len(),
             range.ptr()
@@ -105,10 +105,10 @@ unsafe fn launch(
 fn stripes(geometry: Geometry, table: DeviceSlice<'_>) -> Result<u64> {
     let Geometry { data, chunk_bytes } = geometry;
     if !(1..=DATA_MAX).contains(&data) {
-        return Err(bad(format!("RAID-6 has 1 to {DATA_MAX} data members, not {data}")));
+        return Err(bad(format!("RAID-6 has 1 to {DATA_MAX} data members, got {data}")));
     }
     if chunk_bytes == 0 || !chunk_bytes.is_multiple_of(16) || chunk_bytes > u64::from(u32::MAX) {
-        return Err(bad(format!("a chunk has a multiple of 16 bytes below 4 GiB, not {chunk_bytes}")));
+        return Err(bad(format!("a chunk has a multiple of 16 bytes, less than 4 GiB, got {chunk_bytes}")));
     }
     addressing::rows(table, u64::from(geometry.members()) * 8)
 }

@@ -1,8 +1,7 @@
 //! Stripes, what they have lost and what a scrub says of them, with the tables as the device reads them.
 
 use super::field;
-use crate::addressing::Addressing;
-use crate::known_answer;
+use crate::addressing::{self, Addressing};
 use crate::launch::bad;
 use bifolio_device::Result;
 
@@ -149,14 +148,14 @@ impl Verdict {
 
 /// The verdicts that a scrub wrote, [`Geometry::pieces`] for each stripe.
 pub fn decode_verdicts(bytes: &[u8]) -> Vec<Verdict> {
-    known_answer::u32s(bytes).into_iter().map(Verdict::of_word).collect()
+    addressing::u32s(bytes).into_iter().map(Verdict::of_word).collect()
 }
 
 /// Refuses places that do not lie at 16-byte boundaries inside the base, and losses that name
 /// members that are not there. The kernels cannot, as both are on the device.
 pub fn check(stripes: &[Vec<u64>], losses: &[Loss], geometry: Geometry, base: Addressing<'_>) -> Result<()> {
     if let Some(stripe) = stripes.iter().find(|stripe| stripe.len() != geometry.members() as usize) {
-        return Err(bad(format!("a stripe has {} members instead of {}", stripe.len(), geometry.members())));
+        return Err(bad(format!("a stripe lists {} members, expected {}", stripe.len(), geometry.members())));
     }
     if let Some(loss) = losses.iter().find(|loss| !loss.fits(geometry)) {
         return Err(bad(format!("{loss:?} names a member beyond the {} of a stripe", geometry.members())));
