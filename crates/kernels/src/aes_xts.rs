@@ -387,7 +387,6 @@ pub struct Case {
     source: Vec<u8>,
     /// How far into their allocations source, destination and tweaks begin.
     shift: [usize; 3],
-    seed: u64,
 }
 
 impl Case {
@@ -398,7 +397,7 @@ impl Case {
         let shift = [(); 3].map(|()| draw.below(40) as usize * 16);
         let source = draw.bytes(shift[0] + count * sector_bytes as usize);
         let sectors = Sectors { bytes: sector_bytes, first_iv, iv_unit };
-        Self { key: draw.bytes(2 * size.bytes()), size, sectors, source, shift, seed: draw.seed() }
+        Self { key: draw.bytes(2 * size.bytes()), size, sectors, source, shift }
     }
 
     /// Runs both directions, from one place to another over poisoned memory and in place, and
@@ -413,10 +412,7 @@ impl Case {
                 let before = if in_place { self.source[..self.shift[0]].to_vec() } else { vec![0x5a; self.shift[1]] };
                 let compared = known_answer::compare("byte", &found, &[before, expected].concat());
                 compared.map_err(|wrong| {
-                    format!(
-                        "{direction:?}, {:?}, {:?}, in place: {in_place}: {wrong} (seed {})",
-                        self.size, self.sectors, self.seed
-                    )
+                    format!("{direction:?}, {:?}, {:?}, in place: {in_place}: {wrong}", self.size, self.sectors)
                 })?;
             }
         }

@@ -61,9 +61,10 @@ impl LoadedKernel {
     pub fn load(kernel: &dyn Kernel, device: &Device) -> Result<Self> {
         let stream = device.create_stream()?;
         let try_out = |module: Module| {
-            let mut trial = Trial::new(&stream, Some(&module), Effort::FirstUse, Draw::afresh());
-            let outcome = kernel.try_out(&mut trial);
-            outcome.map_err(|wrong| format!("known-answer test failed: {wrong}"))?;
+            let draw = Draw::afresh();
+            let seed = draw.seed();
+            let outcome = kernel.try_out(&mut Trial::new(&stream, Some(&module), Effort::FirstUse, draw));
+            outcome.map_err(|wrong| format!("known-answer test failed: {wrong} (seed {seed})"))?;
             Ok(module)
         };
         let loaded = device.load_module(kernel.source()).map_err(|error| error.to_string()).and_then(try_out);
