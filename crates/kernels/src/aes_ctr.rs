@@ -92,7 +92,7 @@ pub const EXTENT_BYTES: u64 = 40;
 const _: () = assert!(size_of::<Extent>() as u64 == EXTENT_BYTES);
 
 impl Extent {
-    /// A extent whose first block is encrypted with `counter`, its bytes in big-endian order.
+    /// An extent whose first block is encrypted with `counter`, its bytes in big-endian order.
     pub fn new(src: u64, dst: u64, len: u64, counter: [u8; 16]) -> Self {
         let counter = u128::from_be_bytes(counter);
         Self { src, dst, len, counter_hi: (counter >> 64) as u64, counter_lo: counter as u64 }
@@ -129,7 +129,7 @@ pub struct Operands<'a> {
 }
 
 /// Bytes of the schedule of one key.
-pub const SCHEDULES_BYTES: u64 = SCHEDULE_BYTES as u64;
+const SCHEDULES_BYTES: u64 = SCHEDULE_BYTES as u64;
 
 /// The schedule of a key of 16 or 32 bytes.
 pub fn schedules(key: &[u8]) -> Result<Schedules> {
@@ -280,7 +280,7 @@ impl Case {
         Self { key, size, source, destination_len: destination_len as usize, streams }
     }
 
-    /// Runs the streams whole and in extents, from place to place over poison and in place, and compares
+    /// Runs the streams whole and divided, from place to place over poison and in place, and compares
     /// whole allocations.
     pub fn run(&self, stream: &Stream, module: &Module) -> Result<(), String> {
         for (divided, in_place) in [(false, false), (true, false), (true, true)] {

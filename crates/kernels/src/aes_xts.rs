@@ -74,7 +74,7 @@ const UNIT_BYTES: u64 = 512;
 const UNITS_PER_GROUP: u64 = GROUP_SIZE as u64 / 4;
 
 /// Bytes of the schedules of one key.
-pub const SCHEDULES_BYTES: u64 = 3 * SCHEDULE_BYTES as u64;
+const SCHEDULES_BYTES: u64 = 3 * SCHEDULE_BYTES as u64;
 
 /// Bytes of a sector's tweak.
 pub const TWEAK_BYTES: u64 = 16;

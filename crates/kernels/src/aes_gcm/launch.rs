@@ -25,7 +25,7 @@ pub const START_BYTES: u64 = 32;
 pub struct Keyed<'a> {
     /// The size of the key.
     pub size: KeySize,
-    /// What [`schedules`] made of it: read.
+    /// What [`super::schedules`] made of it: read.
     pub schedules: DeviceSlice<'a>,
     /// Scratch of [`START_BYTES`] for each message, at a 16-byte boundary: written, then read.
     pub starts: DeviceSlice<'a>,

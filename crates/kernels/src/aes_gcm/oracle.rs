@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 const POWERS: usize = 32;
 
 /// Bytes of the schedule and the powers of one key.
-pub const SCHEDULES_BYTES: u64 = (SCHEDULE_BYTES + POWERS * 16) as u64;
+pub(super) const SCHEDULES_BYTES: u64 = (SCHEDULE_BYTES + POWERS * 16) as u64;
 
 /// The schedule and the powers of H of a key of 16 or 32 bytes.
 pub fn schedules(key: &[u8]) -> Result<Schedules> {

@@ -49,7 +49,7 @@ impl Case {
 
     /// The same with addresses in the table, for devices that have their own.
     #[must_use]
-    pub fn by_address(self) -> Self {
+    pub(super) fn by_address(self) -> Self {
         Self { by_address: true, ..self }
     }
 

@@ -5,13 +5,13 @@
 use crate::opened::devices;
 use crate::probe;
 use bifolio_device::{BackendKind, Device, KernelArg, Stream};
-use bifolio_kernels::demand::{Answer, Extent, Layout};
+use bifolio_kernels::demand::{Answer, Layout, PagedRange};
 use bifolio_kernels::known_answer::Draw;
 use std::collections::BTreeSet;
 
 /// Items' questions, as the kernel reads them.
 struct Case {
-    extent: Extent,
+    extent: PagedRange,
     file: Vec<u8>,
     there: BTreeSet<u64>,
     /// By item.
@@ -27,7 +27,7 @@ impl Case {
     fn draw(draw: &mut Draw, per_item: u64, with_bad: bool) -> Self {
         let page_shift = 12 + draw.below(3) as u32;
         let length = 1 + draw.below(40 << page_shift);
-        let extent = Extent { length, skew: draw.below(1 << page_shift), page_shift };
+        let extent = PagedRange { length, skew: draw.below(1 << page_shift), page_shift };
         // Most pages are there, so that some items find all of theirs.
         let there = (0..extent.pages()).filter(|_| draw.below(5) > 0).collect();
         let bad_item = draw.below(100);
