@@ -20,7 +20,7 @@ use crate::mapping::Mapping;
 use crate::page::Device;
 use crate::{Error, ErrorKind, Result};
 use bifolio_device::{Allocation, DevicePtr, PinnedBuffer, Stream};
-use bifolio_kernels::demand::{Answer, Extent, Layout};
+use bifolio_kernels::demand::{Answer, Layout, PagedRange};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -190,9 +190,13 @@ impl Demand<'_> {
     }
 }
 
-fn extent(mapping: &Mapping) -> Extent {
+fn extent(mapping: &Mapping) -> PagedRange {
     let page_bytes = mapping.file.shared.lock().page_bytes();
-    Extent { length: mapping.len(), skew: mapping.range.start % page_bytes, page_shift: page_bytes.trailing_zeros() }
+    PagedRange {
+        length: mapping.len(),
+        skew: mapping.range.start % page_bytes,
+        page_shift: page_bytes.trailing_zeros(),
+    }
 }
 
 impl Table {

@@ -4,7 +4,7 @@ use crate::budget::{Budget, Long};
 use crate::{CacheOptions, Error, ErrorKind};
 use bifolio_device::{Allocation, Device, DeviceId, DeviceSlice, FRAME_BYTES, Frame, PinnedBuffer, Result, Stream};
 use bifolio_io::Router;
-use bifolio_kernels::Kernels;
+use bifolio_kernels::{Kernels, byte_mask::ByteMask, merge::Merge, page_diff::PageDiff};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 
@@ -128,7 +128,7 @@ impl Memory {
         Ok(Self {
             device: device.clone(),
             router,
-            kernels: Kernels::load(device)?,
+            kernels: Kernels::load(device, &[&PageDiff, &Merge, &ByteMask])?,
             budget_bytes,
             frames: Budget::new(budget_bytes),
             scratch: Mutex::default(),

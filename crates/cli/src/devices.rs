@@ -6,7 +6,7 @@ use crate::{output, size};
 use bifolio_device::{
     BackendReport, Capability, DeviceChoice, DeviceId, DeviceInfo, LibraryReport, choose, discover, open,
 };
-use bifolio_kernels::{KernelPath, KernelStatus, Kernels};
+use bifolio_kernels::{KERNELS, KernelPath, KernelStatus, Kernels};
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -70,7 +70,7 @@ fn test_kernels(id: DeviceId) -> Test {
     if let Some(reason) = device.capabilities().kernels.reason() {
         return nothing(format!("not tested: {reason}"), None);
     }
-    match Kernels::load(&device) {
+    match Kernels::load(&device, KERNELS) {
         Ok(kernels) => {
             let kernels = kernels.report();
             let failure = wrong(id, &kernels);
@@ -84,7 +84,7 @@ fn test_kernels(id: DeviceId) -> Test {
 fn wrong(device: DeviceId, kernels: &[KernelStatus]) -> Option<Failure> {
     let kernel = kernels.iter().find(|kernel| kernel.path != KernelPath::Device)?;
     let reason = kernel.reason.as_deref().unwrap_or("it does not run on the device");
-    let message = format!("{device}: the kernel {} failed its known-answer test: {reason}", kernel.name);
+    let message = format!("{device}: the kernel {} cannot be used: {reason}", kernel.name);
     Some(Failure::new(Code::Wrong, message))
 }
 

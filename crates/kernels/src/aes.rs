@@ -10,10 +10,11 @@
 //! In the kernels eight blocks lie in 32 words, bit by bit (see `cl/aes.h`). S-boxes are circuits, so
 //! that neither time nor addresses depend on keys or contents, whatever the device.
 
-use crate::{Error, ErrorKind, KDEF_H, Result};
+use crate::kernel::KDEF_H;
+use crate::launch::{WORD_BYTES, bad, is_aligned};
 use aes::Block;
 use aes::hazmat::{cipher_round, inv_mix_columns, mix_columns};
-use bifolio_device::DeviceSlice;
+use bifolio_device::{DeviceSlice, Result};
 use zeroize::{Zeroize, Zeroizing};
 
 /// Words of one sliced round key.
@@ -44,6 +45,9 @@ pub enum KeySize {
 }
 
 impl KeySize {
+    /// Both, for tests and trials.
+    pub(crate) const BOTH: [Self; 2] = [Self::Aes128, Self::Aes256];
+
     /// Length of one key in bytes.
     pub fn bytes(self) -> usize {
         match self {
@@ -68,10 +72,7 @@ impl KeySize {
         match key.len() {
             16 => Ok(Self::Aes128),
             32 => Ok(Self::Aes256),
-            len => Err(Error::new(
-                ErrorKind::BadArgument,
-                format!("an AES key has 16 or 32 bytes here; this one has {len}"),
-            )),
+            len => Err(bad(format!("an AES key of {len} bytes is not supported: use 16 or 32"))),
         }
     }
 }
@@ -144,19 +145,11 @@ pub(crate) fn room_for(count: usize, more: usize) -> Zeroizing<Vec<u8>> {
 
 /// Refuses a buffer that cannot be the schedules of a key.
 pub(crate) fn check_schedules(schedules: DeviceSlice<'_>, bytes: u64) -> Result<()> {
-    if schedules.len() == bytes && schedules.ptr().0.is_multiple_of(16) {
+    if schedules.len() == bytes && is_aligned(schedules, WORD_BYTES) {
         return Ok(());
     }
     let (len, ptr) = (schedules.len(), schedules.ptr());
-    let detail = format!("the schedules of such a key are {bytes} bytes at a 16-byte boundary, not {len} at {ptr}");
-    Err(Error::new(ErrorKind::BadArgument, detail))
-}
-
-/// A number of groups that every device takes. The limit is the smallest among the devices', CUDA's.
-pub(crate) fn grid(groups: u64) -> Result<u32> {
-    i32::try_from(groups)
-        .map(i32::cast_unsigned)
-        .map_err(|_| Error::new(ErrorKind::BadArgument, format!("{groups} groups are too many for one launch")))
+    Err(bad(format!("the schedules of this key need {bytes} bytes at a 16-byte boundary, got {len} at {ptr}")))
 }
 
 /// The round keys of FIPS 197, 5.2.

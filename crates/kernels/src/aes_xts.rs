@@ -7,37 +7,74 @@
 //!
 //! Source and destination are the same memory or apart.
 
+use crate::addressing::Addressing;
 use crate::aes::{self, BLOCKS_PER_THREAD, Direction, GROUP_SIZE, KeySize, SCHEDULE_BYTES, Schedules};
+use crate::kernel::{Effort, Kernel, Trial};
 use crate::known_answer::{self, Draw};
-use crate::page_list::Base;
-use crate::{Error, ErrorKind, Result};
+use crate::launch::{bad, grid};
 use ::aes::cipher::{BlockCipherEncrypt, BlockSizeUser, KeyInit, consts::U16};
 use ::aes::{Aes128, Aes256, Block, cipher::BlockCipherDecrypt};
-use bifolio_device::{DeviceSlice, HostLaunch, KernelArg, Module, ModuleSource, Stream};
+use bifolio_device::{DeviceSlice, HostLaunch, KernelArg, Module, ModuleSource, Result, Stream};
 use std::slice;
 use xts_mode::Xts128;
 
-/// Name of the kernel that computes tweaks.
-pub const TWEAKS: &str = "aes_xts_tweaks";
-/// Name of the kernel that encrypts.
-pub const ENCRYPT: &str = "aes_xts_encrypt";
-/// Name of the kernel that decrypts.
-pub const DECRYPT: &str = "aes_xts_decrypt";
+const TWEAKS: &str = "aes_xts_tweaks";
+const ENCRYPT: &str = "aes_xts_encrypt";
+const DECRYPT: &str = "aes_xts_decrypt";
 
-/// The kernels' source.
-pub const MODULE: ModuleSource = ModuleSource {
+const MODULE: ModuleSource = ModuleSource {
     name: "aes_xts",
     source: include_str!("cl/aes_xts.cl"),
     headers: &[aes::HEADERS[0], aes::HEADERS[1], aes::HEADERS[2], ("aes_xts.h", include_str!("cl/aes_xts.h"))],
     kernels: &[(TWEAKS, tweaks_on_host), (ENCRYPT, encrypt_on_host), (DECRYPT, decrypt_on_host)],
 };
 
+/// The kernels.
+#[derive(Debug)]
+pub struct AesXts;
+
+impl Kernel for AesXts {
+    fn source(&self) -> &'static ModuleSource {
+        &MODULE
+    }
+
+    fn try_out(&self, trial: &mut Trial<'_>) -> Result<(), String> {
+        let module = trial.compiled()?;
+        let (sizes, shapes): (&[KeySize], &[(usize, u32)]) = match trial.effort() {
+            Effort::FirstUse => (&KeySize::BOTH, &[(9, 1024)]),
+            Effort::Interpreted => (&[KeySize::Aes128], &[(3, 512)]),
+            // Counts around one thread's eight tweaks, one group's 64 units of 512 bytes and its 2048 tweaks.
+            Effort::Exhaustive => (
+                &KeySize::BOTH,
+                &[
+                    (0, 512),
+                    (1, 512),
+                    (7, 512),
+                    (9, 512),
+                    (63, 512),
+                    (65, 512),
+                    (2049, 512),
+                    (5, 1024),
+                    (33, 2048),
+                    (1, 4096),
+                    (7, 4096),
+                    (9, 4096),
+                ],
+            ),
+        };
+        let cases = shapes.iter().flat_map(|shape| sizes.iter().map(move |size| (shape, size)));
+        cases.into_iter().try_for_each(|((count, bytes), size)| {
+            Case::draw(trial.draw(), *size, *count, *bytes).run(trial.stream(), module)
+        })
+    }
+}
+
 /// Four threads take so many bytes.
 const UNIT_BYTES: u64 = 512;
 const UNITS_PER_GROUP: u64 = GROUP_SIZE as u64 / 4;
 
 /// Bytes of the schedules of one key.
-pub const SCHEDULES_BYTES: u64 = 3 * SCHEDULE_BYTES as u64;
+const SCHEDULES_BYTES: u64 = 3 * SCHEDULE_BYTES as u64;
 
 /// Bytes of a sector's tweak.
 pub const TWEAK_BYTES: u64 = 16;
@@ -66,10 +103,10 @@ impl Sectors {
     /// The number of sectors in `len` bytes, or what is wrong.
     pub fn count(self, len: u64) -> Result<u64> {
         if !matches!(self.bytes, 512 | 1024 | 2048 | 4096) {
-            return Err(bad(format!("a sector has 512, 1024, 2048 or 4096 bytes, not {}", self.bytes)));
+            return Err(bad(format!("sectors of {} bytes are not supported: use 512, 1024, 2048 or 4096", self.bytes)));
         }
         if !len.is_multiple_of(u64::from(self.bytes)) {
-            return Err(bad(format!("{len} bytes are no whole number of sectors of {} bytes", self.bytes)));
+            return Err(bad(format!("{len} bytes are not a multiple of the sector size, {}", self.bytes)));
         }
         Ok(len / u64::from(self.bytes))
     }
@@ -199,7 +236,7 @@ fn tweak_input(first_iv: u64, iv_step: u32, i: usize) -> [u8; 16] {
 /// Enqueues the encryption or decryption of `src` into `dst`.
 ///
 /// # Safety
-/// `module` is [`MODULE`] on the stream's device; the ranges are memory of that device and stay
+/// `module` is that of [`AesXts`] on the stream's device; the ranges are memory of that device and stay
 /// valid, and are not used by others, until the work completes; `schedules` holds the bytes of
 /// [`schedules`] for a key of this size; `dst` is `src` or overlaps it nowhere, and `tweaks`
 /// overlaps nothing else.
@@ -215,7 +252,7 @@ pub unsafe fn launch(
     if count == 0 {
         return Ok(());
     }
-    let at = |range| Base::Range(range).argument(stream.device());
+    let at = |range| Addressing::Relative(range).argument(stream.device());
     let ((src, src_at), (dst, dst_at), (tweaks, tweaks_at)) =
         (at(operands.src)?, at(operands.dst)?, at(operands.tweaks)?);
     let units_per_sector = sectors.bytes / UNIT_BYTES as u32;
@@ -224,8 +261,8 @@ pub unsafe fn launch(
     let params =
         Params { src_at, dst_at, tweaks_at, sectors: count, first_iv, iv_step, units_per_sector, rounds }.to_bytes();
     let keys = KernelArg::Buffer(operands.schedules.ptr());
-    let tweak_groups = aes::grid(count.div_ceil(u64::from(GROUP_SIZE) * BLOCKS_PER_THREAD))?;
-    let groups = aes::grid((count * u64::from(units_per_sector)).div_ceil(UNITS_PER_GROUP))?;
+    let tweak_groups = grid(count.div_ceil(u64::from(GROUP_SIZE) * BLOCKS_PER_THREAD))?;
+    let groups = grid((count * u64::from(units_per_sector)).div_ceil(UNITS_PER_GROUP))?;
     let kernel = match direction {
         Direction::Encrypt => ENCRYPT,
         Direction::Decrypt => DECRYPT,
@@ -241,25 +278,25 @@ pub unsafe fn launch(
 }
 
 /// The number of sectors, or what is wrong with the ranges.
-pub(crate) fn check(sectors: Sectors, operands: Operands<'_>) -> Result<u64> {
+fn check(sectors: Sectors, operands: Operands<'_>) -> Result<u64> {
     let count = sectors.count(operands.src.len())?;
     let Operands { schedules, tweaks, src, dst } = operands;
     if src.len() != dst.len() {
-        return Err(bad(format!("{} bytes of sectors do not go into {}", src.len(), dst.len())));
+        return Err(bad(format!(
+            "a source of {} bytes and a destination of {} differ in length",
+            src.len(),
+            dst.len()
+        )));
     }
     if tweaks.len() / TWEAK_BYTES < count {
         return Err(bad(format!(
-            "the tweaks of {count} sectors need {} bytes of scratch; there are {}",
+            "the tweaks of {count} sectors need {} bytes of scratch memory, got {}",
             count * TWEAK_BYTES,
             tweaks.len()
         )));
     }
     aes::check_schedules(schedules, SCHEDULES_BYTES)?;
     Ok(count)
-}
-
-fn bad(detail: String) -> Error {
-    Error::new(ErrorKind::BadArgument, detail)
 }
 
 /// # Safety
@@ -350,7 +387,6 @@ pub struct Case {
     source: Vec<u8>,
     /// How far into their allocations source, destination and tweaks begin.
     shift: [usize; 3],
-    seed: u64,
 }
 
 impl Case {
@@ -361,7 +397,7 @@ impl Case {
         let shift = [(); 3].map(|()| draw.below(40) as usize * 16);
         let source = draw.bytes(shift[0] + count * sector_bytes as usize);
         let sectors = Sectors { bytes: sector_bytes, first_iv, iv_unit };
-        Self { key: draw.bytes(2 * size.bytes()), size, sectors, source, shift, seed: draw.seed() }
+        Self { key: draw.bytes(2 * size.bytes()), size, sectors, source, shift }
     }
 
     /// Runs both directions, from one place to another over poisoned memory and in place, and
@@ -376,10 +412,7 @@ impl Case {
                 let before = if in_place { self.source[..self.shift[0]].to_vec() } else { vec![0x5a; self.shift[1]] };
                 let compared = known_answer::compare("byte", &found, &[before, expected].concat());
                 compared.map_err(|wrong| {
-                    format!(
-                        "{direction:?}, {:?}, {:?}, in place: {in_place}: {wrong} (seed {})",
-                        self.size, self.sectors, self.seed
-                    )
+                    format!("{direction:?}, {:?}, {:?}, in place: {in_place}: {wrong}", self.size, self.sectors)
                 })?;
             }
         }
@@ -400,15 +433,13 @@ impl Case {
         let tweaks = known_answer::on_device(stream, &vec![0xa5; self.shift[2] + count * 16])?;
         let src = known_answer::on_device(stream, &self.source)?;
         let dst = known_answer::on_device(stream, &poison)?;
-        let from = |memory: DeviceSlice<'_>, shift: usize| (shift as u64, memory.len() - shift as u64);
-        let part = |range: (u64, u64), memory: &bifolio_device::Allocation| {
-            // SAFETY: the allocation outlives the launch, which `content` below waits for.
-            unsafe { DeviceSlice::from_raw_ordered(memory.ptr().offset_by(range.0), range.1) }
+        let source = known_answer::behind(&src, self.shift[0])?;
+        let operands = Operands {
+            schedules: schedules.slice(),
+            tweaks: known_answer::behind(&tweaks, self.shift[2])?,
+            src: source,
+            dst: if in_place { source } else { known_answer::behind(&dst, self.shift[1])? },
         };
-        let source = part(from(src.slice(), self.shift[0]), &src);
-        let place = if in_place { source } else { part(from(dst.slice(), self.shift[1]), &dst) };
-        let tweak_range = part(from(tweaks.slice(), self.shift[2]), &tweaks);
-        let operands = Operands { schedules: schedules.slice(), tweaks: tweak_range, src: source, dst: place };
         // SAFETY: the allocations live until `content` has waited for the work, and are apart.
         unsafe { launch(stream, module, direction, self.size, self.sectors, operands) }?;
         known_answer::content(stream, if in_place { &src } else { &dst })

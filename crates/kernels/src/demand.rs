@@ -45,7 +45,7 @@ const PAGES_AT: u64 = PART_BYTES;
 /// What a table is about: `length` bytes of a file in pages of `1 << page_shift` bytes, of which
 /// the first begins `skew` bytes before them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Extent {
+pub struct PagedRange {
     /// Bytes that may be asked for.
     pub length: u64,
     /// Less than a page.
@@ -54,7 +54,7 @@ pub struct Extent {
     pub page_shift: u32,
 }
 
-impl Extent {
+impl PagedRange {
     /// The number of pages.
     pub fn pages(self) -> u64 {
         (self.skew + self.length).div_ceil(1 << self.page_shift)
@@ -74,7 +74,7 @@ impl Extent {
 /// Where the parts of a table lie, and how the host writes and reads them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    extent: Extent,
+    range: PagedRange,
     items_max: u32,
 }
 
@@ -93,12 +93,12 @@ pub struct Answer {
 
 impl Layout {
     /// The layout for lists of up to `items_max` items.
-    pub fn new(extent: Extent, items_max: u32) -> Self {
-        Self { extent, items_max }
+    pub fn new(range: PagedRange, items_max: u32) -> Self {
+        Self { range, items_max }
     }
 
     fn done_at(self) -> u64 {
-        (PAGES_AT + self.extent.pages()).next_multiple_of(PART_BYTES)
+        (PAGES_AT + self.range.pages()).next_multiple_of(PART_BYTES)
     }
 
     fn items_at(self) -> u64 {
@@ -123,17 +123,17 @@ impl Layout {
     /// Writes a table to host memory: these items, and the pages that are there.
     ///
     /// # Panics
-    /// If there are more items than the layout has room for, or a page that the extent lacks.
+    /// If there are more items than the layout has room for, or a page that the range lacks.
     pub fn write(self, table: &mut [u8], items: &[u32], there: impl IntoIterator<Item = u64>) {
         assert!(items.len() <= self.items_max as usize, "the layout has room for the items");
-        let words = [self.extent.length, self.extent.skew, PAGES_AT, self.done_at(), self.items_at()];
-        let shift_and_count = [self.extent.page_shift, items.len() as u32];
+        let words = [self.range.length, self.range.skew, PAGES_AT, self.done_at(), self.items_at()];
+        let shift_and_count = [self.range.page_shift, items.len() as u32];
         let head = words.into_iter().flat_map(u64::to_ne_bytes);
         let head = head.chain(shift_and_count.into_iter().flat_map(u32::to_ne_bytes)).chain([0; 24]);
         table.iter_mut().zip(head).for_each(|(place, byte)| *place = byte);
         let done_at = self.done_at() as usize;
         table[PAGES_AT as usize..done_at + items.len()].fill(0);
-        let pages = &mut table[PAGES_AT as usize..][..self.extent.pages() as usize];
+        let pages = &mut table[PAGES_AT as usize..][..self.range.pages() as usize];
         there.into_iter().for_each(|page| pages[page as usize] = THERE);
         for (place, item) in table[self.items_at() as usize..].chunks_exact_mut(4).zip(items) {
             place.copy_from_slice(&item.to_ne_bytes());
@@ -143,7 +143,7 @@ impl Layout {
     /// What a launch with `items` items has left.
     pub fn read(self, table: &[u8], items: u32) -> Answer {
         let word = |at: usize| table[at..].first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
-        let pages = &table[PAGES_AT as usize..][..self.extent.pages() as usize];
+        let pages = &table[PAGES_AT as usize..][..self.range.pages() as usize];
         let in_state = |wanted: u8| {
             let pages = pages.iter().zip(0..);
             pages.filter(move |(state, _)| **state == wanted).map(|(_, page)| page).collect()
@@ -162,7 +162,7 @@ impl Layout {
 #[derive(Debug, Clone, Copy)]
 pub struct Table<'a> {
     head: &'a Head,
-    extent: Extent,
+    range: PagedRange,
     pages: &'a [AtomicU8],
     done: &'a [AtomicU8],
     items: &'a [u32],
@@ -179,14 +179,14 @@ impl<'a> Table<'a> {
         let at = |bytes: u64| table.offset_by(bytes).0 as usize;
         // SAFETY: the caller's promise; allocations begin at boundaries of 8 bytes and more.
         let head = unsafe { &*(at(0) as *const Head) };
-        let extent = Extent { length: head.length, skew: head.skew, page_shift: head.page_shift };
-        let (pages, items) = (extent.pages() as usize, head.items as usize);
+        let range = PagedRange { length: head.length, skew: head.skew, page_shift: head.page_shift };
+        let (pages, items) = (range.pages() as usize, head.items as usize);
         // SAFETY: the head says where the parts lie, which are as long, and kernels only store to
         // what is atomic.
         unsafe {
             Self {
                 head,
-                extent,
+                range,
                 pages: std::slice::from_raw_parts(at(head.pages_at) as *const AtomicU8, pages),
                 done: std::slice::from_raw_parts(at(head.done_at) as *const AtomicU8, items),
                 items: std::slice::from_raw_parts(at(head.items_at) as *const u32, items),
@@ -202,7 +202,7 @@ impl<'a> Table<'a> {
 
     /// Asks for bytes; whether they are there.
     pub fn want(&self, offset: u64, length: u64) -> bool {
-        let Some(pages) = self.extent.pages_of(offset, length) else {
+        let Some(pages) = self.range.pages_of(offset, length) else {
             if self.head.bad.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                 self.head.bad_offset.store(offset, Ordering::Relaxed);
                 self.head.bad_length.store(length, Ordering::Relaxed);
@@ -235,15 +235,15 @@ mod tests {
 
     #[test]
     fn pages_of_bytes_are_those_that_hold_one_of_them() {
-        let extent = Extent { length: 10_000, skew: 100, page_shift: 12 };
-        assert_eq!(extent.pages(), 3);
-        assert_eq!(extent.pages_of(0, 3996), Some(0..1));
-        assert_eq!(extent.pages_of(0, 3997), Some(0..2));
-        assert_eq!(extent.pages_of(3996, 0), Some(1..1));
-        assert_eq!(extent.pages_of(9_999, 1), Some(2..3));
-        assert_eq!(extent.pages_of(10_000, 0).map(|pages| pages.is_empty()), Some(true));
-        assert_eq!(extent.pages_of(9_999, 2), None);
-        assert_eq!(extent.pages_of(u64::MAX, u64::MAX), None);
+        let range = PagedRange { length: 10_000, skew: 100, page_shift: 12 };
+        assert_eq!(range.pages(), 3);
+        assert_eq!(range.pages_of(0, 3996), Some(0..1));
+        assert_eq!(range.pages_of(0, 3997), Some(0..2));
+        assert_eq!(range.pages_of(3996, 0), Some(1..1));
+        assert_eq!(range.pages_of(9_999, 1), Some(2..3));
+        assert_eq!(range.pages_of(10_000, 0).map(|pages| pages.is_empty()), Some(true));
+        assert_eq!(range.pages_of(9_999, 2), None);
+        assert_eq!(range.pages_of(u64::MAX, u64::MAX), None);
     }
 
     proptest! {
@@ -256,9 +256,9 @@ mod tests {
             poison in any::<u8>(),
             (items, finished) in (0_u32..300, proptest::collection::btree_set(0_u32..300, 0..50)),
         ) {
-            let extent = Extent { length, skew, page_shift: shift };
-            let layout = Layout::new(extent, 300);
-            let there: Vec<u64> = there.into_iter().filter(|page| *page < extent.pages()).collect();
+            let range = PagedRange { length, skew, page_shift: shift };
+            let layout = Layout::new(range, 300);
+            let there: Vec<u64> = there.into_iter().filter(|page| *page < range.pages()).collect();
             let mut memory = vec![u64::from_ne_bytes([poison; 8]); layout.bytes().div_ceil(8) as usize];
             let (start, bytes) = (memory.as_mut_ptr().cast::<u8>(), layout.bytes() as usize);
             let list: Vec<u32> = (0..items).map(|number| number * 7).collect();
@@ -271,7 +271,7 @@ mod tests {
             let (mut asked, mut bad) = (std::collections::BTreeSet::new(), None);
             for (offset, len) in questions {
                 let inside = offset + len <= length;
-                let pages: Vec<u64> = (0..extent.pages())
+                let pages: Vec<u64> = (0..range.pages())
                     .filter(|page| {
                         let page = page << shift..(page + 1) << shift;
                         inside && len > 0 && page.start < skew + offset + len && skew + offset < page.end

@@ -4,14 +4,15 @@
 //! the table. 32 threads share the CRC of a block. A SHA-256 is one chain, which one thread follows:
 //! it needs tens of thousands of blocks to fill a GPU.
 
+use crate::addressing::{self, Addressing};
+use crate::kernel::{Effort, KDEF_H, Kernel, Trial};
 use crate::known_answer::{self, Draw};
-use crate::page_list::{self, Base};
-use crate::{Error, ErrorKind, KDEF_H, Result, aes};
-use bifolio_device::{DeviceSlice, HostLaunch, KernelArg, Module, ModuleSource, Stream};
+use crate::launch::{bad, grid, is_aligned};
+use bifolio_device::{DeviceSlice, HostLaunch, KernelArg, Module, ModuleSource, Result, Stream};
 use sha2::{Digest as _, Sha256};
 use std::slice;
 
-/// Which digest.
+/// Which digest, and its kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Digest {
     /// 4 bytes in the host's order.
@@ -20,21 +21,44 @@ pub enum Digest {
     Sha256,
 }
 
-/// The source of CRC32C.
-pub const CRC32C: ModuleSource = ModuleSource {
+const CRC32C: ModuleSource = ModuleSource {
     name: "crc32c",
     source: include_str!("cl/crc32c.cl"),
     headers: &[KDEF_H, ("crc32c.h", include_str!("cl/crc32c.h"))],
     kernels: &[("crc32c", crc32c_on_host)],
 };
 
-/// The source of SHA-256.
-pub const SHA256: ModuleSource = ModuleSource {
+const SHA256: ModuleSource = ModuleSource {
     name: "sha256",
     source: include_str!("cl/sha256.cl"),
     headers: &[KDEF_H, ("sha256.h", include_str!("cl/sha256.h"))],
     kernels: &[("sha256", sha256_on_host)],
 };
+
+impl Kernel for Digest {
+    fn source(&self) -> &'static ModuleSource {
+        match self {
+            Self::Crc32c => &CRC32C,
+            Self::Sha256 => &SHA256,
+        }
+    }
+
+    fn try_out(&self, trial: &mut Trial<'_>) -> Result<(), String> {
+        let module = trial.compiled()?;
+        let shapes = match trial.effort() {
+            Effort::FirstUse => vec![(20, 2000)],
+            Effort::Interpreted => vec![(9, 600)],
+            // Lengths around 16 bytes, a step of a team, and what fits a last block of SHA-256 with its length.
+            Effort::Exhaustive => {
+                let lengths = [15, 16, 17, 55, 56, 63, 64, 65, 511, 512, 513, 4096, 70_000];
+                lengths.map(|bytes| (9, bytes)).into_iter().chain([(0, 16), (1, 1), (300, 100)]).collect()
+            }
+        };
+        shapes
+            .into_iter()
+            .try_for_each(|(count, bytes)| Case::draw(trial.draw(), count, bytes).run(*self, trial.stream(), module))
+    }
+}
 
 /// What a thread of CRC32C skips from one word to the next.
 const STEP_BYTES: u32 = 512;
@@ -45,14 +69,6 @@ impl Digest {
         match self {
             Self::Crc32c => 4,
             Self::Sha256 => 32,
-        }
-    }
-
-    /// The digest's kernel.
-    pub fn module(self) -> &'static ModuleSource {
-        match self {
-            Self::Crc32c => &CRC32C,
-            Self::Sha256 => &SHA256,
         }
     }
 
@@ -74,7 +90,7 @@ impl Digest {
 
     /// `Crc32cParams` of `crc32c.h` or `Sha256Params` of `sha256.h`.
     fn params(self, blocks_at: u64, count: u64) -> Vec<u8> {
-        let mut params = page_list::to_bytes(&[blocks_at, count]);
+        let mut params = addressing::to_bytes(&[blocks_at, count]);
         if self == Self::Crc32c {
             params.extend(step_words().map(u32::to_ne_bytes).concat());
             params.extend(after_words().map(u32::to_ne_bytes).concat());
@@ -100,13 +116,13 @@ const _: () = assert!(size_of::<Block>() as u64 == BLOCK_BYTES);
 
 /// The table of blocks as the device reads it.
 pub fn encode(blocks: &[Block]) -> Vec<u8> {
-    blocks.iter().flat_map(|block| page_list::to_bytes(&[block.at, block.len])).collect()
+    blocks.iter().flat_map(|block| addressing::to_bytes(&[block.at, block.len])).collect()
 }
 
 /// Refuses blocks that do not lie at 16-byte boundaries inside the base. The kernels cannot, as the
 /// table is on the device.
-pub fn check(blocks: &[Block], base: Base<'_>) -> Result<()> {
-    blocks.iter().try_for_each(|block| base.check("block's", block.at, block.len))
+pub fn check(blocks: &[Block], base: Addressing<'_>) -> Result<()> {
+    blocks.iter().try_for_each(|block| base.check("block", block.at, block.len))
 }
 
 /// The digest of one block.
@@ -121,28 +137,24 @@ pub fn oracle(digest: Digest, block: &[u8]) -> Vec<u8> {
 /// [`Digest::bytes`] for each, at a 4-byte boundary for CRC32C and a 16-byte boundary for SHA-256.
 ///
 /// # Safety
-/// `module` is [`Digest::module`] on the stream's device; the memory is of that device, stays valid and
+/// `module` is the digest's [`Kernel::source`] on the stream's device; the memory is of that device, stays valid and
 /// is not written by others until the work completes; the blocks pass [`check`], and `digests` overlaps
 /// none of them.
 pub unsafe fn launch(
     stream: &Stream,
     module: &Module,
     digest: Digest,
-    base: Base<'_>,
+    base: Addressing<'_>,
     table: DeviceSlice<'_>,
     digests: DeviceSlice<'_>,
 ) -> Result<()> {
-    let count = page_list::rows(table, BLOCK_BYTES)?;
-    if digests.len() / digest.bytes() < count || !digests.ptr().0.is_multiple_of(digest.boundary()) {
+    let count = addressing::rows(table, BLOCK_BYTES)?;
+    if digests.len() / digest.bytes() < count || !is_aligned(digests, digest.boundary()) {
         let (need, boundary) = (count * digest.bytes(), digest.boundary());
-        return Err(Error::new(
-            ErrorKind::BadArgument,
-            format!(
-                "the digests of {count} blocks need {need} bytes at a {boundary}-byte boundary; there are {} at {}",
-                digests.len(),
-                digests.ptr()
-            ),
-        ));
+        let (len, ptr) = (digests.len(), digests.ptr());
+        return Err(bad(format!(
+            "the digests of {count} blocks need {need} bytes at a {boundary}-byte boundary, got {len} at {ptr}"
+        )));
     }
     if count == 0 {
         return Ok(());
@@ -156,10 +168,10 @@ pub unsafe fn launch(
         KernelArg::Bytes(&params),
     ];
     let (group_size, blocks) = digest.group();
-    let kernel = digest.module().kernels[0].0;
+    let kernel = digest.name();
     // SAFETY: the arguments are those of the kernel, the digests have room for every block, and the
     // caller vouches for the module and the memory.
-    unsafe { stream.launch(module, kernel, aes::grid(count.div_ceil(blocks))?, group_size, &args) }
+    unsafe { stream.launch(module, kernel, grid(count.div_ceil(blocks))?, group_size, &args) }
 }
 
 /// A register with one more zero bit behind what it has seen.
@@ -203,7 +215,7 @@ unsafe fn run_on_host(launch: &HostLaunch<'_>, digest: Digest) {
     else {
         unreachable!("digests have three buffers and one parameter struct");
     };
-    let Some([blocks_at, count]) = params.get(..16).and_then(page_list::words_of) else {
+    let Some([blocks_at, count]) = params.get(..16).and_then(addressing::words_of) else {
         unreachable!("the parameters of digests begin with two words")
     };
     // SAFETY: the caller passes host addresses of so many blocks, and of a digest for each that nobody
@@ -227,7 +239,6 @@ unsafe fn run_on_host(launch: &HostLaunch<'_>, digest: Digest) {
 pub struct Case {
     content: Vec<u8>,
     blocks: Vec<Block>,
-    seed: u64,
 }
 
 impl Case {
@@ -236,7 +247,7 @@ impl Case {
         let lens = draw.page_lengths(count, bytes);
         let (places, end) = draw.places(&lens);
         let blocks = places.into_iter().zip(lens).map(|(at, len)| Block { at, len }).collect();
-        Self { content: draw.bytes(end as usize), blocks, seed: draw.seed() }
+        Self { content: draw.bytes(end as usize), blocks }
     }
 
     /// Runs a kernel over poisoned digests and compares them with the oracle's.
@@ -248,15 +259,15 @@ impl Case {
             let table = known_answer::on_device(stream, &encode(&self.blocks))?;
             let poison: Vec<u8> = expected.iter().map(|byte| !byte).collect();
             let digests = known_answer::on_device(stream, &poison)?;
-            check(&self.blocks, Base::Range(content.slice()))?;
-            let base = Base::Range(content.slice());
+            check(&self.blocks, Addressing::Relative(content.slice()))?;
+            let base = Addressing::Relative(content.slice());
             // SAFETY: the allocations live until the digests were read back.
             unsafe { launch(stream, module, digest, base, table.slice(), digests.slice()) }?;
             known_answer::content(stream, &digests)
         };
         let found = found().map_err(|error| error.to_string())?;
         known_answer::compare("byte", &found, &expected)
-            .map_err(|wrong| format!("{digest:?} of {} blocks: {wrong} (seed {})", self.blocks.len(), self.seed))
+            .map_err(|wrong| format!("{digest:?} of {} blocks: {wrong}", self.blocks.len()))
     }
 }
 

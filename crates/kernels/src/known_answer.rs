@@ -1,27 +1,26 @@
 //! Seeded numbers for known-answer tests, so that a failure can be run again, and the comparison of
 //! what a kernel wrote with its answer.
 
-use bifolio_device::{Allocation, Result, Stream};
+use crate::launch::download;
+use bifolio_device::{Allocation, DeviceSlice, Result, Stream};
 use std::fmt::LowerHex;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A stream of pseudo-random numbers (SplitMix64) that remembers its seed.
+/// A stream of pseudo-random numbers that remembers its seed. Nothing secret is drawn from it.
 #[derive(Debug, Clone)]
 pub struct Draw {
     seed: u64,
-    state: u64,
+    numbers: fastrand::Rng,
 }
 
 impl Draw {
     /// The numbers of `seed`.
     pub fn from_seed(seed: u64) -> Self {
-        Self { seed, state: seed }
+        Self { seed, numbers: fastrand::Rng::with_seed(seed) }
     }
 
     /// Numbers that differ from run to run: a wrong kernel cannot be right by habit.
     pub fn afresh() -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self::from_seed(since.as_nanos() as u64)
+        Self::from_seed(fastrand::u64(..))
     }
 
     /// The seed, for messages.
@@ -31,23 +30,18 @@ impl Draw {
 
     /// The next number.
     pub fn next_u64(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.numbers.u64(..)
     }
 
     /// A number below `limit`, which is not 0.
     pub fn below(&mut self, limit: u64) -> u64 {
-        self.next_u64() % limit
+        self.numbers.u64(..limit)
     }
 
     /// `len` bytes.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
-        for chunk in bytes.chunks_mut(8) {
-            chunk.copy_from_slice(&self.next_u64().to_le_bytes()[..chunk.len()]);
-        }
+        self.numbers.fill(&mut bytes);
         bytes
     }
 
@@ -83,10 +77,14 @@ pub(crate) fn on_device(stream: &Stream, bytes: &[u8]) -> Result<Allocation> {
     stream.upload(memory.slice(), bytes).map(|()| memory)
 }
 
+/// What is behind the first `bytes` of `memory`.
+pub(crate) fn behind(memory: &Allocation, bytes: usize) -> Result<DeviceSlice<'_>> {
+    memory.slice().part(bytes as u64, memory.len() - bytes as u64)
+}
+
 /// All bytes of `memory`, once the stream's work is done.
 pub(crate) fn content(stream: &Stream, memory: &Allocation) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; memory.len() as usize];
-    stream.download(&mut bytes, memory.slice()).map(|()| bytes)
+    download(stream, memory.slice())
 }
 
 /// A sentence about the first of `found` that is not as `expected`.
@@ -100,10 +98,4 @@ pub(crate) fn compare<T: PartialEq + LowerHex>(what: &str, found: &[T], expected
 /// The bytes of words of which every bit is wrong.
 pub(crate) fn complement(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| (!word).to_ne_bytes()).collect()
-}
-
-/// The words in `bytes`.
-pub(crate) fn u32s(bytes: &[u8]) -> Vec<u32> {
-    let (words, _) = bytes.as_chunks::<4>();
-    words.iter().map(|word| u32::from_ne_bytes(*word)).collect()
 }

@@ -1,12 +1,15 @@
-//! Twin comparison: which 4 KiB pages of a buffer differ from its pristine copy.
+//! Twin comparison: which 4 KiB pages of a buffer differ from its twin.
 //!
 //! The answer is a bitmap of u32 words: bit `p % 32` of word `p / 32` is set if some byte of page
 //! `p` differs. The last page may be ragged; bits beyond it are 0. Every word is written, so the
 //! bitmap needs no clearing. One group of threads makes one word.
 
+use crate::addressing;
+use crate::kernel::{Effort, KDEF_H, Kernel, Trial};
 use crate::known_answer::{self, Draw};
-use crate::{Error, ErrorKind, KDEF_H, Result, WORD_BYTES};
-use bifolio_device::{DeviceSlice, HostLaunch, KernelArg, Module, ModuleSource, Stream};
+use crate::launch::{WORD_BYTES, bad, download, is_aligned};
+use crate::load::Kernels;
+use bifolio_device::{DeviceSlice, HostLaunch, KernelArg, Module, ModuleSource, Result, Stream};
 use std::slice;
 
 /// Bytes that one bit of the bitmap stands for.
@@ -17,16 +20,56 @@ pub const PAGES_PER_WORD: u64 = 32;
 
 const GROUP_SIZE: u32 = 256;
 
-/// The kernel's name in [`MODULE`].
-pub const KERNEL: &str = "page_diff";
+const KERNEL: &str = "page_diff";
 
-/// The kernel's source.
-pub const MODULE: ModuleSource = ModuleSource {
+const MODULE: ModuleSource = ModuleSource {
     name: KERNEL,
     source: include_str!("cl/page_diff.cl"),
     headers: &[KDEF_H, ("page_diff.h", include_str!("cl/page_diff.h"))],
     kernels: &[(KERNEL, run_on_host)],
 };
+
+/// Bytes of which one group makes its word of the bitmap.
+const GROUP_BYTES: usize = (PAGES_PER_WORD * PAGE_BYTES) as usize;
+
+/// The kernel; [`Kernels::page_diff`] runs it.
+#[derive(Debug)]
+pub struct PageDiff;
+
+impl Kernel for PageDiff {
+    fn source(&self) -> &'static ModuleSource {
+        &MODULE
+    }
+
+    fn try_out(&self, trial: &mut Trial<'_>) -> Result<(), String> {
+        const PAGE: usize = PAGE_BYTES as usize;
+        const GROUP: usize = GROUP_BYTES;
+        let sizes: &[usize] = match trial.effort() {
+            // Two whole words of the bitmap and a ragged third.
+            Effort::FirstUse => &[66 * PAGE + 1234],
+            Effort::Interpreted => &[1, PAGE, GROUP - 1, GROUP + PAGE + 17],
+            Effort::Exhaustive => &[
+                1,
+                PAGE - 1,
+                PAGE,
+                PAGE + 1,
+                GROUP - PAGE,
+                GROUP - 1,
+                GROUP,
+                GROUP + 1,
+                GROUP + PAGE,
+                2 * GROUP,
+                5 * GROUP + 3 * PAGE + 17,
+                64 * GROUP,
+            ],
+        };
+        sizes.iter().try_for_each(|bytes| Case::draw(trial.draw(), *bytes).run(trial.stream(), trial.module()))
+    }
+
+    fn has_host_path(&self) -> bool {
+        true
+    }
+}
 
 /// `PageDiffParams` of `page_diff.h`.
 #[repr(C)]
@@ -66,15 +109,35 @@ pub fn oracle(a: &[u8], b: &[u8]) -> Vec<u32> {
     words
 }
 
-/// Enqueues the comparison of `a` with `b`, of equal length and both at 16-byte boundaries;
-/// `bitmap` has room for [`bitmap_words`] words.
-///
+impl Kernels {
+    /// Compares `a` with its twin `b`, of equal length and both at 16-byte boundaries, page by page; `bitmap` has room
+    /// for [`bitmap_words`] words.
+    ///
+    /// # Errors
+    /// Ranges that do not fit, and what the device refuses.
+    ///
+    /// # Safety
+    /// The ranges are memory of the stream's device, which is the one the kernels were loaded on;
+    /// they stay valid and are not written by others until the work completes, and `bitmap`
+    /// overlaps neither input.
+    pub unsafe fn page_diff(
+        &self,
+        stream: &Stream,
+        a: DeviceSlice<'_>,
+        b: DeviceSlice<'_>,
+        bitmap: DeviceSlice<'_>,
+    ) -> Result<()> {
+        let module = self.module(&PageDiff)?;
+        // SAFETY: the caller's promise; the module is the right one.
+        unsafe { run(stream, module, a, b, bitmap) }
+    }
+}
+
 /// # Safety
-/// `module` is [`MODULE`] on the stream's device; the three ranges are memory of that device, stay
-/// valid and are not written by others until the work completes, and `bitmap` overlaps neither input.
-pub unsafe fn launch(
+/// As for [`Kernels::page_diff`]; `module` is [`MODULE`] on the stream's device.
+unsafe fn run(
     stream: &Stream,
-    module: &Module,
+    module: Option<&Module>,
     a: DeviceSlice<'_>,
     b: DeviceSlice<'_>,
     bitmap: DeviceSlice<'_>,
@@ -83,6 +146,7 @@ pub unsafe fn launch(
     if groups == 0 {
         return Ok(());
     }
+    let Some(module) = module else { return through_host(stream, a, b, bitmap) };
     let params = Params { bytes: a.len() }.to_bytes();
     let args = [
         KernelArg::Buffer(a.ptr()),
@@ -95,21 +159,30 @@ pub unsafe fn launch(
     unsafe { stream.launch(module, KERNEL, groups, GROUP_SIZE, &args) }
 }
 
+fn through_host(stream: &Stream, a: DeviceSlice<'_>, b: DeviceSlice<'_>, bitmap: DeviceSlice<'_>) -> Result<()> {
+    let words = oracle(&download(stream, a)?, &download(stream, b)?);
+    let bytes: Vec<u8> = words.into_iter().flat_map(u32::to_ne_bytes).collect();
+    stream.upload(bitmap.part(0, bytes.len() as u64)?, &bytes)
+}
+
 /// The number of groups, or what is wrong with the ranges.
-pub(crate) fn groups(a: DeviceSlice<'_>, b: DeviceSlice<'_>, bitmap: DeviceSlice<'_>) -> Result<u32> {
-    let bad = |detail: String| Error::new(ErrorKind::BadArgument, detail);
+fn groups(a: DeviceSlice<'_>, b: DeviceSlice<'_>, bitmap: DeviceSlice<'_>) -> Result<u32> {
     if a.len() != b.len() {
-        return Err(bad(format!("a buffer of {} bytes has a twin of {} bytes", a.len(), b.len())));
+        return Err(bad(format!("a buffer of {} bytes and its twin of {} differ in length", a.len(), b.len())));
     }
     let words = bitmap_words(a.len());
     if bitmap.len() < words * 4 {
-        return Err(bad(format!("the bitmap has {} bytes and needs {}", bitmap.len(), words * 4)));
+        return Err(bad(format!("the bitmap needs {} bytes, got {}", words * 4, bitmap.len())));
     }
-    let aligned = |range: DeviceSlice<'_>, to: u64| range.is_empty() || range.ptr().0.is_multiple_of(to);
-    if !aligned(a, WORD_BYTES) || !aligned(b, WORD_BYTES) || !aligned(bitmap, 4) {
-        return Err(bad(format!("a page comparison of {} with {} needs 16-byte boundaries", a.ptr(), b.ptr())));
+    if !is_aligned(a, WORD_BYTES) || !is_aligned(b, WORD_BYTES) || !is_aligned(bitmap, 4) {
+        return Err(bad(format!(
+            "a page comparison needs buffers at 16-byte boundaries and a bitmap at a 4-byte one, got {}, {} and {}",
+            a.ptr(),
+            b.ptr(),
+            bitmap.ptr()
+        )));
     }
-    u32::try_from(words).map_err(|_| bad(format!("{} bytes are too many for one comparison", a.len())))
+    u32::try_from(words).map_err(|_| bad(format!("{} bytes are too many for one page comparison", a.len())))
 }
 
 /// The kernel as the `host` device runs it.
@@ -133,16 +206,15 @@ unsafe fn run_on_host(launch: &HostLaunch<'_>) {
 
 /// Inputs with a known answer.
 #[derive(Debug, Clone)]
-pub struct Case {
+struct Case {
     a: Vec<u8>,
     b: Vec<u8>,
-    seed: u64,
 }
 
 impl Case {
     /// `bytes` random bytes and a twin in which about every third page has one changed byte; the
     /// very last byte is changed in every other case.
-    pub fn draw(draw: &mut Draw, bytes: usize) -> Self {
+    fn draw(draw: &mut Draw, bytes: usize) -> Self {
         let a = draw.bytes(bytes);
         let mut b = a.clone();
         for page in b.chunks_mut(PAGE_BYTES as usize) {
@@ -154,40 +226,25 @@ impl Case {
         if let Some(last) = b.last_mut().filter(|_| draw.below(2) == 0) {
             *last ^= 0x80;
         }
-        Self { a, b, seed: draw.seed() }
+        Self { a, b }
     }
 
     /// Runs the kernel over a poisoned bitmap and compares with the oracle; the error is a
     /// sentence about the first wrong word.
-    pub fn run(&self, stream: &Stream, module: &Module) -> Result<(), String> {
+    fn run(&self, stream: &Stream, module: Option<&Module>) -> Result<(), String> {
         let expected = oracle(&self.a, &self.b);
         let found = self.on_device(stream, module, &expected).map_err(|error| error.to_string())?;
-        match found.iter().zip(&expected).position(|(found, expected)| found != expected) {
-            None => Ok(()),
-            Some(word) => Err(format!(
-                "{} bytes: word {word} of the bitmap is {:#010x} instead of {:#010x} (seed {})",
-                self.a.len(),
-                found[word],
-                expected[word],
-                self.seed
-            )),
-        }
+        known_answer::compare("of the bitmap, word", &found, &expected)
+            .map_err(|wrong| format!("{} bytes: {wrong}", self.a.len()))
     }
 
-    fn on_device(&self, stream: &Stream, module: &Module, expected: &[u32]) -> Result<Vec<u32>> {
-        let device = stream.device();
-        let (a, b) = (device.alloc(self.a.len() as u64)?, device.alloc(self.b.len() as u64)?);
-        let bitmap = device.alloc(expected.len() as u64 * 4)?;
-        stream.upload(a.slice(), &self.a)?;
-        stream.upload(b.slice(), &self.b)?;
+    fn on_device(&self, stream: &Stream, module: Option<&Module>, expected: &[u32]) -> Result<Vec<u32>> {
+        let (a, b) = (known_answer::on_device(stream, &self.a)?, known_answer::on_device(stream, &self.b)?);
         // The poison is the complement of the answer: a word that the kernel leaves alone is wrong.
-        let poison = known_answer::complement(expected);
-        stream.upload(bitmap.slice(), &poison)?;
+        let bitmap = known_answer::on_device(stream, &known_answer::complement(expected))?;
         // SAFETY: the allocations live until the download below has waited for the work.
-        unsafe { launch(stream, module, a.slice(), b.slice(), bitmap.slice()) }?;
-        let mut found = vec![0; poison.len()];
-        stream.download(&mut found, bitmap.slice())?;
-        Ok(known_answer::u32s(&found))
+        unsafe { run(stream, module, a.slice(), b.slice(), bitmap.slice()) }?;
+        Ok(addressing::u32s(&known_answer::content(stream, &bitmap)?))
     }
 }
 

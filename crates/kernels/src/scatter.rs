@@ -5,9 +5,12 @@
 //! some hundred bytes to some hundred KiB; one of many MiB belongs in a plain copy, which uses the
 //! whole device.
 
-use crate::known_answer::Draw;
-use crate::{Error, ErrorKind, KDEF_H, Result, WORD_BYTES};
-use bifolio_device::{DevicePtr, DeviceSlice, HostLaunch, KernelArg, Module, ModuleSource, Stream};
+use crate::addressing::{self, align_down};
+use crate::kernel::{Effort, KDEF_H, Kernel, Trial};
+use crate::known_answer::{self, Draw};
+use crate::launch::{WORD_BYTES, bad, download};
+use crate::load::Kernels;
+use bifolio_device::{DeviceSlice, HostLaunch, KernelArg, Module, ModuleSource, Result, Stream};
 use std::slice;
 
 const GROUP_SIZE: u32 = 256;
@@ -21,16 +24,46 @@ const PIECE_BYTES: u64 = 4096;
 /// More groups than any device runs at once; further extents are reached by striding.
 const GROUPS_MAX: u64 = 4096;
 
-/// The kernel's name in [`MODULE`].
-pub const KERNEL: &str = "scatter";
+const KERNEL: &str = "scatter";
 
-/// The kernel's source.
-pub const MODULE: ModuleSource = ModuleSource {
+const MODULE: ModuleSource = ModuleSource {
     name: KERNEL,
     source: include_str!("cl/scatter.cl"),
     headers: &[KDEF_H, ("scatter.h", include_str!("cl/scatter.h"))],
     kernels: &[(KERNEL, run_on_host)],
 };
+
+/// The kernel; [`Kernels::scatter`] runs it.
+#[derive(Debug)]
+pub struct Scatter;
+
+impl Kernel for Scatter {
+    fn source(&self) -> &'static ModuleSource {
+        &MODULE
+    }
+
+    fn try_out(&self, trial: &mut Trial<'_>) -> Result<(), String> {
+        let shapes = match trial.effort() {
+            // Enough extents for a second batch.
+            Effort::FirstUse => vec![(50, 700)],
+            Effort::Interpreted => vec![(1, 16), (8, 100), (9, 300), (20, 512)],
+            // More extents than one grid holds, and numbers of them around the teams of a group.
+            Effort::Exhaustive => {
+                let lengths = [0, 1, 16, 100, 512, 4096];
+                let counts = [0, 1, 7, 8, 9, 255, 1000];
+                let around = counts.into_iter().flat_map(|count| lengths.map(|longest| (count, longest)));
+                around.chain([(40_000, 20)]).collect()
+            }
+        };
+        shapes.into_iter().try_for_each(|(count, longest)| {
+            Case::draw(trial.draw(), count, longest).run(trial.stream(), trial.module())
+        })
+    }
+
+    fn has_host_path(&self) -> bool {
+        true
+    }
+}
 
 /// One extent: `len` bytes at `src` in the staging buffer go to `dst` in the destination.
 /// It is `ScatterExtent` of `scatter.h`.
@@ -53,53 +86,17 @@ const _: () = assert!(size_of::<Extent>() as u64 == EXTENT_BYTES);
 impl Extent {
     /// As it lies in the device's array.
     pub fn to_bytes(self) -> [u8; EXTENT_BYTES as usize] {
-        three_words([self.src, self.dst, self.len])
-    }
-
-    fn from_bytes(bytes: &[u8; EXTENT_BYTES as usize]) -> Self {
-        let [src, dst, len] = of_three_words(bytes);
-        Self { src, dst, len }
+        let mut bytes = [0; EXTENT_BYTES as usize];
+        for (to, word) in bytes.as_chunks_mut().0.iter_mut().zip([self.src, self.dst, self.len]) {
+            *to = word.to_ne_bytes();
+        }
+        bytes
     }
 
     fn fits(self, staging: u64, destination: u64) -> bool {
         let inside = |at: u64, limit| at.checked_add(self.len).is_some_and(|end| end <= limit);
         inside(self.src, staging) && inside(self.dst, destination)
     }
-}
-
-/// `ScatterParams` of `scatter.h`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-struct Params {
-    count: u64,
-    staging_at: u64,
-    destination_at: u64,
-}
-
-const _: () = assert!(size_of::<Params>() == 24);
-
-impl Params {
-    fn to_bytes(self) -> [u8; 24] {
-        three_words([self.count, self.staging_at, self.destination_at])
-    }
-
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let [count, staging_at, destination_at] = of_three_words(bytes.try_into().ok()?);
-        Some(Self { count, staging_at, destination_at })
-    }
-}
-
-fn three_words(words: [u64; 3]) -> [u8; 24] {
-    let mut bytes = [0; 24];
-    for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
-        place.copy_from_slice(&word.to_ne_bytes());
-    }
-    bytes
-}
-
-fn of_three_words(bytes: &[u8; 24]) -> [u64; 3] {
-    let (words, _) = bytes.as_chunks::<8>();
-    [words[0], words[1], words[2]].map(u64::from_ne_bytes)
 }
 
 /// The same extents in pieces that use more of the device, where there is room for so many: 62 extents of 64 KiB
@@ -121,22 +118,18 @@ pub fn encode(extents: &[Extent]) -> Vec<u8> {
     extents.iter().flat_map(|extent| extent.to_bytes()).collect()
 }
 
-pub(crate) fn decode(bytes: &[u8]) -> Vec<Extent> {
-    let (extents, _) = bytes.as_chunks::<{ EXTENT_BYTES as usize }>();
-    extents.iter().map(Extent::from_bytes).collect()
+fn decode(bytes: &[u8]) -> Vec<Extent> {
+    let extents = bytes.chunks_exact(EXTENT_BYTES as usize).filter_map(addressing::words_of);
+    extents.map(|[src, dst, len]| Extent { src, dst, len }).collect()
 }
 
-/// Refuses extents that reach outside their buffers, for callers whose extents come from elsewhere.
-pub fn check(extents: &[Extent], staging_len: u64, destination_len: u64) -> Result<()> {
+/// Refuses extents that reach outside their buffers.
+fn check(extents: &[Extent], staging_len: u64, destination_len: u64) -> Result<()> {
     match extents.iter().find(|extent| !extent.fits(staging_len, destination_len)) {
         None => Ok(()),
-        Some(extent) => Err(Error::new(
-            ErrorKind::BadArgument,
-            format!(
-                "an extent of {} bytes from {} to {} does not fit {staging_len} staged bytes and a destination of {destination_len}",
-                extent.len, extent.src, extent.dst
-            ),
-        )),
+        Some(Extent { src, dst, len }) => Err(bad(format!(
+            "an extent of {len} bytes from offset {src} to {dst} does not fit in a staging buffer of {staging_len} bytes and a destination of {destination_len}",
+        ))),
     }
 }
 
@@ -151,28 +144,52 @@ pub fn oracle(staging: &[u8], extents: &[Extent], destination: &mut [u8]) {
     }
 }
 
-/// Enqueues the copies of `extents`, an array of [`Extent`] on the device at an 8-byte boundary.
-/// `staging` and `destination` may begin anywhere.
-///
+impl Kernels {
+    /// Copies `extents`, an array of [`Extent`] on the device at an 8-byte boundary, from `staging` to `destination`,
+    /// which may begin anywhere.
+    ///
+    /// # Errors
+    /// Ranges that do not fit, and what the device refuses.
+    ///
+    /// # Safety
+    /// The ranges are memory of the stream's device, which is the one the kernels were loaded on,
+    /// and stay valid until the work completes; every extent lies inside both buffers, and no two
+    /// overlap in the destination.
+    pub unsafe fn scatter(
+        &self,
+        stream: &Stream,
+        staging: DeviceSlice<'_>,
+        extents: DeviceSlice<'_>,
+        destination: DeviceSlice<'_>,
+    ) -> Result<()> {
+        let module = self.module(&Scatter)?;
+        // SAFETY: the caller's promise; the module is the right one.
+        unsafe { run(stream, module, staging, extents, destination) }
+    }
+}
+
 /// # Safety
-/// `module` is [`MODULE`] on the stream's device; the three ranges are memory of that device and
-/// stay valid until the work completes; every extent in the array lies inside `staging` and
-/// `destination` (see [`check`]), and no two overlap in the destination.
-pub unsafe fn launch(
+/// As for [`Kernels::scatter`]; `module` is [`MODULE`] on the stream's device.
+unsafe fn run(
     stream: &Stream,
-    module: &Module,
+    module: Option<&Module>,
     staging: DeviceSlice<'_>,
     extents: DeviceSlice<'_>,
     destination: DeviceSlice<'_>,
 ) -> Result<()> {
-    let count = count(extents)?;
+    let count = addressing::rows(extents, EXTENT_BYTES)?;
     if count == 0 {
         return Ok(());
     }
+    let Some(module) = module else {
+        // SAFETY: the caller's promise.
+        return unsafe { by_copies(stream, staging, extents, destination) };
+    };
     let boundary = stream.device().info().kernel_buffer_alignment.max(WORD_BYTES);
     let (staging, staging_at) = align_down(staging.ptr(), boundary);
     let (destination, destination_at) = align_down(destination.ptr(), boundary);
-    let params = Params { count, staging_at, destination_at }.to_bytes();
+    // `ScatterParams` of `scatter.h`.
+    let params = addressing::to_bytes(&[count, staging_at, destination_at]);
     let args = [
         KernelArg::Buffer(staging),
         KernelArg::Buffer(extents.ptr()),
@@ -185,19 +202,24 @@ pub unsafe fn launch(
     unsafe { stream.launch(module, KERNEL, groups, GROUP_SIZE, &args) }
 }
 
-/// The number of extents in an array, or what is wrong with it.
-pub(crate) fn count(extents: DeviceSlice<'_>) -> Result<u64> {
-    if extents.len().is_multiple_of(EXTENT_BYTES) && (extents.is_empty() || extents.ptr().0.is_multiple_of(8)) {
-        return Ok(extents.len() / EXTENT_BYTES);
+/// The copies stay on the device: the extents are all that the host has to know.
+///
+/// # Safety
+/// As for [`Kernels::scatter`].
+unsafe fn by_copies(
+    stream: &Stream,
+    staging: DeviceSlice<'_>,
+    extents: DeviceSlice<'_>,
+    destination: DeviceSlice<'_>,
+) -> Result<()> {
+    let extents = decode(&download(stream, extents)?);
+    check(&extents, staging.len(), destination.len())?;
+    for extent in extents {
+        let (from, to) = (staging.part(extent.src, extent.len)?, destination.part(extent.dst, extent.len)?);
+        // SAFETY: the caller keeps both ranges valid until the work completes.
+        unsafe { stream.copy_on_device(to, from) }?;
     }
-    let detail = format!("{} bytes at {} are no array of extents of 24 bytes each", extents.len(), extents.ptr());
-    Err(Error::new(ErrorKind::BadArgument, detail))
-}
-
-/// The boundary at or before `ptr`, and how far `ptr` is beyond it.
-fn align_down(ptr: DevicePtr, boundary: u64) -> (DevicePtr, u64) {
-    let beyond = ptr.0 % boundary;
-    (DevicePtr(ptr.0 - beyond), beyond)
+    Ok(())
 }
 
 /// The kernel as the `host` device runs it.
@@ -214,16 +236,16 @@ unsafe fn run_on_host(launch: &HostLaunch<'_>) {
     else {
         unreachable!("scatter has three buffers and one parameter struct");
     };
-    let Some(params) = Params::from_bytes(params) else { unreachable!("scatter has 24 bytes of parameters") };
+    let Some([count, staging_at, destination_at]) = addressing::words_of(params) else {
+        unreachable!("scatter has 24 bytes of parameters")
+    };
     // SAFETY: the caller passes the host address of `count` extents at an 8-byte boundary.
-    let extents = unsafe { slice::from_raw_parts(extents.0 as *const Extent, params.count as usize) };
+    let extents = unsafe { slice::from_raw_parts(extents.0 as *const Extent, count as usize) };
     // One slice for each extent: a slice over the whole destination would claim the bytes between
     // the extents, which others may be writing.
     for extent in extents.iter().filter(|extent| extent.len > 0) {
-        let (src, dst) = (
-            staging.offset_by(params.staging_at + extent.src),
-            destination.offset_by(params.destination_at + extent.dst),
-        );
+        let (src, dst) =
+            (staging.offset_by(staging_at + extent.src), destination.offset_by(destination_at + extent.dst));
         let len = extent.len as usize;
         // SAFETY: the caller vouches that the extent lies inside both buffers, that the two do not
         // overlap, and that nobody else uses these bytes of the destination.
@@ -236,20 +258,19 @@ unsafe fn run_on_host(launch: &HostLaunch<'_>) {
 
 /// Inputs with a known answer.
 #[derive(Debug, Clone)]
-pub struct Case {
+struct Case {
     /// The whole allocations, with bytes before and after the ranges that the launch is given.
     staging: Vec<u8>,
     background: Vec<u8>,
     extents: Vec<Extent>,
     /// How far into their allocations staging and destination begin.
     shift: (usize, usize),
-    seed: u64,
 }
 
 impl Case {
     /// `count` extents of up to `longest` bytes, with gaps, in a destination of random bytes; one
     /// extent in eight is empty, and one in sixteen is long enough to be copied by a whole group.
-    pub fn draw(draw: &mut Draw, count: usize, longest: u64) -> Self {
+    fn draw(draw: &mut Draw, count: usize, longest: u64) -> Self {
         let (mut src, mut dst) = (0, 0);
         let mut extents = Vec::with_capacity(count);
         for _ in 0..count {
@@ -267,45 +288,31 @@ impl Case {
         let shift = (draw.below(40) as usize, draw.below(40) as usize);
         let staging = draw.bytes(shift.0 + src as usize);
         let background = draw.bytes(shift.1 + dst as usize + 32);
-        Self { staging, background, extents, shift, seed: draw.seed() }
+        Self { staging, background, extents, shift }
     }
 
     /// Runs the kernel and compares the whole allocation with the oracle's, the bytes between and
     /// around the extents included; the error is a sentence about the first wrong byte.
-    pub fn run(&self, stream: &Stream, module: &Module) -> Result<(), String> {
+    fn run(&self, stream: &Stream, module: Option<&Module>) -> Result<(), String> {
         let mut expected = self.background.clone();
         oracle(&self.staging[self.shift.0..], &self.extents, &mut expected[self.shift.1..]);
         let found = self.on_device(stream, module, &expected).map_err(|error| error.to_string())?;
-        match found.iter().zip(&expected).position(|(found, expected)| found != expected) {
-            None => Ok(()),
-            Some(at) => Err(format!(
-                "{} extents: byte {at} of the destination is {:#04x} instead of {:#04x} (seed {})",
-                self.extents.len(),
-                found[at],
-                expected[at],
-                self.seed
-            )),
-        }
+        known_answer::compare("of the destination, byte", &found, &expected)
+            .map_err(|wrong| format!("{} extents: {wrong}", self.extents.len()))
     }
 
-    fn on_device(&self, stream: &Stream, module: &Module, expected: &[u8]) -> Result<Vec<u8>> {
-        let device = stream.device();
-        let staging = device.alloc(self.staging.len() as u64)?;
-        let destination = device.alloc(self.background.len() as u64)?;
-        let extents = device.alloc(self.extents.len() as u64 * EXTENT_BYTES)?;
+    fn on_device(&self, stream: &Stream, module: Option<&Module>, expected: &[u8]) -> Result<Vec<u8>> {
         // Whole allocations from their beginning: Oclgrind 21.10 takes what the host writes further
         // on in a buffer for uninitialised.
-        stream.upload(staging.slice(), &self.staging)?;
-        stream.upload(destination.slice(), &self.poisoned(expected))?;
-        stream.upload(extents.slice(), &encode(&self.extents))?;
-        let from = beyond(staging.slice(), self.shift.0)?;
-        let to = beyond(destination.slice(), self.shift.1)?;
+        let staging = known_answer::on_device(stream, &self.staging)?;
+        let destination = known_answer::on_device(stream, &self.poisoned(expected))?;
+        let extents = known_answer::on_device(stream, &encode(&self.extents))?;
+        let from = known_answer::behind(&staging, self.shift.0)?;
+        let to = known_answer::behind(&destination, self.shift.1)?;
         // SAFETY: the allocations live until the download below has waited for the work; the
         // extents were drawn inside the buffers, in ascending order.
-        unsafe { launch(stream, module, from, extents.slice(), to) }?;
-        let mut found = vec![0; expected.len()];
-        stream.download(&mut found, destination.slice())?;
-        Ok(found)
+        unsafe { run(stream, module, from, extents.slice(), to) }?;
+        known_answer::content(stream, &destination)
     }
 
     /// The background, with the complement of the answer where an extent goes: a byte that the
@@ -320,10 +327,6 @@ impl Case {
         }
         poisoned
     }
-}
-
-fn beyond(range: DeviceSlice<'_>, bytes: usize) -> Result<DeviceSlice<'_>> {
-    range.part(bytes as u64, range.len() - bytes as u64)
 }
 
 #[cfg(test)]

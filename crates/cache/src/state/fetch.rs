@@ -9,7 +9,7 @@ use crate::replica::{Part, runs};
 use crate::{Error, ErrorKind, Result};
 use bifolio_device::DeviceSlice;
 use bifolio_io::{OpenFile, ReadExtent, ReadOptions, Router};
-use bifolio_kernels::{Base, merge};
+use bifolio_kernels::{Addressing, merge};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, mpsc};
@@ -365,7 +365,7 @@ impl State {
             let place = Scratch::first(&scratch.table, table.len() as u64)?;
             scratch.stream.upload(place, &table)?;
             let flags = Scratch::first(&scratch.results, entries.len() as u64 * 4)?;
-            let all = Base::Addresses;
+            let all = Addressing::Absolute;
             let operands = merge::Operands { current: all, twin: all, incoming: all };
             // SAFETY: the entries are pages of the replica and of scratch memory, which stay until the stream is
             // waited for; what kernels of the program's store there meanwhile stays.

@@ -8,7 +8,7 @@ use crate::memory::Scratch;
 use crate::page::Device;
 use crate::replica::{Part, runs};
 use crate::{Error, Result};
-use bifolio_kernels::{Base, byte_mask};
+use bifolio_kernels::{Addressing, byte_mask};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
@@ -228,7 +228,7 @@ impl State {
             let place = Scratch::first(&scratch.table, table.len() as u64)?;
             stream.upload(place, &table)?;
             let counts = Scratch::first(&scratch.results, entries.len() as u64 * 4)?;
-            let all = Base::Addresses;
+            let all = Addressing::Absolute;
             let operands = byte_mask::Operands { current: all, twin: all, mask: all };
             // SAFETY: as for `merge`; the masks lie in scratch memory.
             unsafe { replica.memory.kernels.byte_mask(stream, operands, place, counts) }?;

@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::keyed::SecretMemory;
 use bifolio_device::{Device, Module};
-use bifolio_kernels::{KernelStatus, Service};
+use bifolio_kernels::{Kernel, KernelStatus, LoadedKernel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Kernels of a device. Clones share them.
@@ -13,7 +13,7 @@ pub struct Kernels {
     tried: Arc<Mutex<Vec<Tried>>>,
 }
 
-type Tried = (Service, Option<Module>, KernelStatus);
+type Tried = (Option<Module>, KernelStatus);
 
 /// A module that passed its known-answer test.
 #[derive(Debug, Clone)]
@@ -30,24 +30,27 @@ impl Kernels {
         Self { device: device.clone(), tried: Arc::default() }
     }
 
-    /// Compiles (or finds in the cache) and tries a service's kernels, once. The inner error is a sentence that
+    /// Compiles (or finds in the cache) and tries a kernel, once. The inner error is a sentence that
     /// says why the device does not do this work.
-    pub(crate) fn load(&self, service: Service) -> Result<Result<Loaded, String>> {
+    pub(crate) fn load(&self, kernel: &dyn Kernel) -> Result<Result<Loaded, String>> {
         let mut tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner);
-        if !tried.iter().any(|(of, ..)| *of == service) {
-            let (module, status) = service.load(&self.device)?;
-            tried.push((service, module, status));
+        if !tried.iter().any(|(_, status)| status.name == kernel.name()) {
+            tried.push(LoadedKernel::load(kernel, &self.device)?.into_parts());
         }
-        let found = tried.iter().find(|(of, ..)| *of == service);
-        Ok(found.ok_or_else(String::new).and_then(|(_, module, status)| {
+        let found = tried.iter().find(|(_, status)| status.name == kernel.name());
+        Ok(found.ok_or_else(String::new).and_then(|(module, status)| {
             let reason = || status.reason.clone().unwrap_or_else(|| "its kernels do not work".to_owned());
             module.clone().map(Loaded).ok_or_else(reason)
         }))
     }
 
     /// The same with a key's schedules in device memory, which is cleared when it is dropped.
-    pub(crate) fn keyed(&self, service: Service, schedules: &[u8]) -> Result<Result<(Loaded, SecretMemory), String>> {
-        let loaded = match self.load(service)? {
+    pub(crate) fn keyed(
+        &self,
+        kernel: &dyn Kernel,
+        schedules: &[u8],
+    ) -> Result<Result<(Loaded, SecretMemory), String>> {
+        let loaded = match self.load(kernel)? {
             Ok(loaded) => loaded,
             Err(reason) => return Ok(Err(reason)),
         };
@@ -58,6 +61,6 @@ impl Kernels {
     /// How the kernels fared that were loaded so far.
     pub fn report(&self) -> Vec<KernelStatus> {
         let tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner);
-        tried.iter().map(|(.., status)| status.clone()).collect()
+        tried.iter().map(|(_, status)| status.clone()).collect()
     }
 }

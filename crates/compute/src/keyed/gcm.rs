@@ -5,7 +5,7 @@ use crate::cpu;
 use bifolio_device::{Device, DeviceSlice, Error, ErrorKind, Module, Result, Stream};
 use bifolio_kernels::aes::KeySize;
 use bifolio_kernels::aes_gcm::{self, Blocks, Keyed, MESSAGE_BYTES, Message, START_BYTES};
-use bifolio_kernels::{Base, KernelStatus, Service};
+use bifolio_kernels::{Addressing, KernelStatus, LoadedKernel};
 use zeroize::Zeroizing;
 
 /// A key on a device.
@@ -37,7 +37,7 @@ impl DeviceGcm {
     pub fn new(device: &Device, key: &[u8]) -> Result<Self> {
         let cpu = cpu::Gcm::new(key).map_err(|bad| Error::new(ErrorKind::BadArgument, bad.to_string()))?;
         let schedules = aes_gcm::schedules(key)?;
-        let (module, status) = on_device(Service::AesGcm.load(device)?);
+        let (module, status) = on_device(LoadedKernel::load(&aes_gcm::AesGcm, device)?.into_parts());
         let memory = SecretMemory::of(&device.create_stream()?, schedules.bytes())?;
         Ok(Self { module, status, schedules: memory, size: schedules.size(), cpu })
     }
@@ -172,7 +172,11 @@ impl DeviceGcm {
 
 fn bases(operands: Operands<'_>) -> aes_gcm::Operands<'_> {
     let Operands { src, dst, meta } = operands;
-    aes_gcm::Operands { src: Base::Range(src), dst: Base::Range(dst), meta: Base::Range(meta) }
+    aes_gcm::Operands {
+        src: Addressing::Relative(src),
+        dst: Addressing::Relative(dst),
+        meta: Addressing::Relative(meta),
+    }
 }
 
 fn nonce_of(stream: &Stream, message: &Message, operands: Operands<'_>) -> Result<Vec<u8>> {

@@ -2,7 +2,7 @@
 //! verified or recovered in place.
 //!
 //! Calls wait for their work, but for those that say that they enqueue it; callers that want several at a time have a
-//! [`Lane`] for each. Where a kernel does not work on the device (see [`bifolio_kernels::Service::load`]), and on
+//! [`Lane`] for each. Where a kernel does not work on the device (see [`bifolio_kernels::LoadedKernel`]), and on
 //! `host`, which has none, the data takes the way through the caches of the CPU and back, by the CPU paths, and
 //! `status` says so.
 

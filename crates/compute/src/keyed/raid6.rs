@@ -4,7 +4,7 @@ use super::{Cut, Lane, on_device};
 use crate::cpu;
 use bifolio_device::{Device, DevicePtr, DeviceSlice, Error, ErrorKind, Module, Result, Stream};
 use bifolio_kernels::raid6::{self, Geometry, LOSS_BYTES, Loss};
-use bifolio_kernels::{Base, KernelStatus, Service};
+use bifolio_kernels::{Addressing, KernelStatus, LoadedKernel};
 
 /// The kernels of one device.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ impl DeviceRaid6 {
     /// # Errors
     /// The device's.
     pub fn new(device: &Device) -> Result<Self> {
-        let (module, status) = on_device(Service::Raid6.load(device)?);
+        let (module, status) = on_device(LoadedKernel::load(&raid6::Raid6, device)?.into_parts());
         Ok(Self { module, status })
     }
 
@@ -40,7 +40,7 @@ impl DeviceRaid6 {
         &self,
         lane: &mut Lane,
         geometry: Geometry,
-        base: Base<'_>,
+        base: Addressing<'_>,
         stripes: &[Vec<u64>],
         losses: &[Loss],
     ) -> Result<()> {
@@ -68,10 +68,10 @@ impl DeviceRaid6 {
     }
 }
 
-fn by_cpu(stream: &Stream, geometry: Geometry, base: Base<'_>, stripe: &[u64], loss: Loss) -> Result<()> {
+fn by_cpu(stream: &Stream, geometry: Geometry, base: Addressing<'_>, stripe: &[u64], loss: Loss) -> Result<()> {
     let chunk = |member: usize| match base {
-        Base::Range(memory) => memory.part(stripe[member], geometry.chunk_bytes),
-        Base::Addresses => {
+        Addressing::Relative(memory) => memory.part(stripe[member], geometry.chunk_bytes),
+        Addressing::Absolute => {
             // SAFETY: `recover`'s caller vouches for the chunks.
             Ok(unsafe { DeviceSlice::from_raw_ordered(DevicePtr(stripe[member]), geometry.chunk_bytes) })
         }

@@ -2,9 +2,9 @@
 
 use super::{DeviceGcm, DeviceRaid6, DeviceXts, Lane, gcm};
 use bifolio_device::{Device, DeviceChoice, Stream, discover, open};
-use bifolio_kernels::Base;
+use bifolio_kernels::Addressing;
 use bifolio_kernels::aes::Direction;
-use bifolio_kernels::aes_gcm::{self, Blocks, Message, Places};
+use bifolio_kernels::aes_gcm::{self, Blocks, Layout, Message};
 use bifolio_kernels::aes_xts::{self, IvUnit, Sectors};
 use bifolio_kernels::known_answer::Draw;
 use bifolio_kernels::raid6::{self, Geometry, Loss};
@@ -80,7 +80,7 @@ fn gcm_is_its_oracle_and_writes_nothing_of_what_was_changed() {
         let messages: Vec<Message> = (0..count)
             .map(|i| {
                 let at = i * stride;
-                let places = Places { src: at + 16, dst: i * block, nonce: at, tag: at + 16 + block };
+                let places = Layout { src: at + 16, dst: i * block, nonce: at, tag: at + 16 + block };
                 Message::new(places, block, 16, &aads[i as usize]).unwrap()
             })
             .collect();
@@ -120,7 +120,7 @@ fn gcm_is_its_oracle_and_writes_nothing_of_what_was_changed() {
             let back: Vec<Message> = (0..count)
                 .map(|i| {
                     let at = i * stride;
-                    let places = Places { src: i * block, dst: at + 16, nonce: at, tag: at + 16 + block };
+                    let places = Layout { src: i * block, dst: at + 16, nonce: at, tag: at + 16 + block };
                     Message::new(places, block, 16, &aads[i as usize]).unwrap()
                 })
                 .collect();
@@ -213,7 +213,7 @@ fn stripes_get_back_what_they_have_lost() {
             service.module = service.module.filter(|_| has_kernels);
             let memory = device.alloc(whole.len() as u64).unwrap();
             lane.stream().upload(memory.slice(), &holey).unwrap();
-            let base = Base::Range(memory.slice());
+            let base = Addressing::Relative(memory.slice());
             // SAFETY: the memory is this test's own.
             unsafe { service.recover(&mut lane, geometry, base, &stripes, &losses) }.unwrap();
             assert_eq!(download(lane.stream(), &memory), whole, "{}", device.id());

@@ -5,7 +5,7 @@ use crate::cpu;
 use bifolio_device::{Device, DeviceSlice, Error, ErrorKind, Module, Result};
 use bifolio_kernels::aes::{Direction, KeySize};
 use bifolio_kernels::aes_xts::{self, Operands, Sectors, TWEAK_BYTES};
-use bifolio_kernels::{KernelStatus, Service};
+use bifolio_kernels::{KernelStatus, LoadedKernel};
 
 /// A key on a device.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl DeviceXts {
     pub fn new(device: &Device, key: &[u8]) -> Result<Self> {
         let cpu = cpu::Xts::new(key).map_err(|bad| Error::new(ErrorKind::BadArgument, bad.to_string()))?;
         let schedules = aes_xts::schedules(key)?;
-        let (module, status) = on_device(Service::AesXts.load(device)?);
+        let (module, status) = on_device(LoadedKernel::load(&aes_xts::AesXts, device)?.into_parts());
         let memory = SecretMemory::of(&device.create_stream()?, schedules.bytes())?;
         Ok(Self { module, status, schedules: memory, size: schedules.size(), cpu })
     }

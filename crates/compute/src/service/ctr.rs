@@ -6,9 +6,9 @@ use crate::executor::{Kernels, Loaded};
 use crate::keyed::SecretMemory;
 use crate::{Error, Result};
 use bifolio_device::Device;
-use bifolio_kernels::Base;
+use bifolio_kernels::Addressing;
 use bifolio_kernels::aes::KeySize;
-use bifolio_kernels::aes_ctr::{self, Piece};
+use bifolio_kernels::aes_ctr::{self, Extent};
 use std::sync::Arc;
 
 /// A key; both directions are the same.
@@ -30,7 +30,7 @@ impl AesCtr {
     pub fn new(kernels: &Kernels, key: &[u8]) -> Result<Arc<Self>> {
         let cpu = cpu::Ctr::new(key).map_err(|bad| Error::bad(bad.to_string()))?;
         let schedules = aes_ctr::schedules(key)?;
-        let device = kernels.keyed(bifolio_kernels::Service::AesCtr, schedules.bytes())?;
+        let device = kernels.keyed(&aes_ctr::AesCtr, schedules.bytes())?;
         Ok(Arc::new(Self { cpu, size: schedules.size(), device }))
     }
 }
@@ -79,16 +79,16 @@ impl Service for AesCtr {
     fn prepare(&self, _device: &Device, jobs: &[Job<'_, Counter>], batch: Batch<'_>) -> Result<Prepared> {
         let pieces = |job: &Job<'_, Counter>| {
             let (src, dst) = (place(batch.inputs, job.input), place(batch.outputs, job.output));
-            aes_ctr::pieces(Piece::new(src, dst, job.input.len(), *job.params))
+            aes_ctr::extents(Extent::new(src, dst, job.input.len(), *job.params))
         };
-        let pieces: Vec<Piece> = jobs.iter().flat_map(pieces).collect();
+        let pieces: Vec<Extent> = jobs.iter().flat_map(pieces).collect();
         Ok(Prepared { table: aes_ctr::encode(&pieces), scratch_bytes: 0 })
     }
 
     unsafe fn launch(&self, _jobs: &[Job<'_, Counter>], launch: &Launch<'_>) -> Result<()> {
         let Ok((loaded, schedules)) = &self.device else { return Err(Error::bad("no kernels were loaded")) };
         let Batch { inputs, outputs } = launch.batch;
-        let operands = aes_ctr::Operands { src: Base::Range(inputs), dst: Base::Range(outputs) };
+        let operands = aes_ctr::Operands { src: Addressing::Relative(inputs), dst: Addressing::Relative(outputs) };
         let (module, schedules) = (loaded.module(), schedules.slice());
         // SAFETY: the caller's promise; module and schedules are this key's, and the table this batch's.
         unsafe { aes_ctr::launch(launch.stream, module, self.size, schedules, operands, launch.table) }?;

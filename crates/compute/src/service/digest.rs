@@ -5,7 +5,7 @@ use super::{Batch, Data, Job, Launch, Output, Prepared, Service, Shape, place};
 use crate::executor::{Kernels, Loaded};
 use crate::{Error, Result};
 use bifolio_device::Device;
-use bifolio_kernels::Base;
+use bifolio_kernels::Addressing;
 use bifolio_kernels::digest::{self, Block, Digest};
 use sha2::Digest as _;
 use std::sync::Arc;
@@ -26,11 +26,7 @@ impl Digests {
     /// # Errors
     /// The device's.
     pub fn new(kernels: &Kernels, digest: Digest) -> Result<Arc<Self>> {
-        let service = match digest {
-            Digest::Crc32c => bifolio_kernels::Service::Crc32c,
-            Digest::Sha256 => bifolio_kernels::Service::Sha256,
-        };
-        Ok(Arc::new(Self { digest, device: kernels.load(service)? }))
+        Ok(Arc::new(Self { digest, device: kernels.load(&digest)? }))
     }
 
     /// A request's whole input in blocks of `block_bytes`, a multiple of 16, the last one shorter.
@@ -113,7 +109,7 @@ impl Service for Digests {
 
     unsafe fn launch(&self, _jobs: &[Job<'_, Blocks>], launch: &Launch<'_>) -> Result<()> {
         let Ok(loaded) = &self.device else { return Err(Error::bad("no kernels were loaded")) };
-        let (stream, base) = (launch.stream, Base::Range(launch.batch.inputs));
+        let (stream, base) = (launch.stream, Addressing::Relative(launch.batch.inputs));
         // SAFETY: the caller's promise; the module is this digest's, and the table this batch's.
         unsafe { digest::launch(stream, loaded.module(), self.digest, base, launch.table, launch.results) }?;
         Ok(())

@@ -7,9 +7,9 @@ use crate::executor::{Kernels, Loaded};
 use crate::keyed::SecretMemory;
 use crate::{Error, ErrorKind, Result};
 use bifolio_device::Device;
-use bifolio_kernels::Base;
+use bifolio_kernels::Addressing;
 use bifolio_kernels::aes::{Direction, KeySize};
-use bifolio_kernels::aes_gcm::{self, AAD_MAX, Keyed, Places, START_BYTES};
+use bifolio_kernels::aes_gcm::{self, AAD_MAX, Keyed, Layout, START_BYTES};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ impl AesGcm {
         let cpu = cpu::Gcm::new(key).map_err(|bad| Error::bad(bad.to_string()))?;
         let schedules = aes_gcm::schedules(key)?;
         let size = schedules.size();
-        let device = kernels.keyed(bifolio_kernels::Service::AesGcm, schedules.bytes())?;
+        let device = kernels.keyed(&aes_gcm::AesGcm, schedules.bytes())?;
         let name = match (size, direction) {
             (KeySize::Aes128, Direction::Encrypt) => "aes-128-gcm-encrypt",
             (KeySize::Aes128, Direction::Decrypt) => "aes-128-gcm-decrypt",
@@ -185,7 +185,7 @@ impl Service for AesGcm {
                 let (nonce, tag) = (nonces.start + i * NONCE_STRIDE, tags.start + i * TAG_BYTES as u64);
                 table[nonce as usize..][..message.nonce.len()].copy_from_slice(&message.nonce);
                 table[tag as usize..][..TAG_BYTES].copy_from_slice(&message.tag);
-                let places = Places { src: src + at, dst: dst + at, nonce, tag };
+                let places = Layout { src: src + at, dst: dst + at, nonce, tag };
                 rows.push(aes_gcm::Message::new(places, message.len, message.nonce.len() as u32, &message.aad)?);
             }
         }
@@ -201,9 +201,12 @@ impl Service for AesGcm {
         let (stream, module) = (launch.stream, loaded.module());
         let keyed = Keyed { size: self.size, schedules: schedules.slice(), starts: launch.scratch };
         // The places of nonces and tags count from the table.
-        let meta = Base::Range(launch.table);
-        let operands =
-            aes_gcm::Operands { src: Base::Range(launch.batch.inputs), dst: Base::Range(launch.batch.outputs), meta };
+        let meta = Addressing::Relative(launch.table);
+        let operands = aes_gcm::Operands {
+            src: Addressing::Relative(launch.batch.inputs),
+            dst: Addressing::Relative(launch.batch.outputs),
+            meta,
+        };
         let table = launch.table.part(rows.start, rows.end)?;
         // SAFETY: the caller's promise; module and schedules are this key's, and the table this batch's. The tags
         // leave the table in stream order.

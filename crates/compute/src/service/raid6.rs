@@ -9,7 +9,7 @@ use crate::cpu::pq;
 use crate::executor::{Kernels, Loaded};
 use crate::{Error, ErrorKind, Result};
 use bifolio_device::{Device, DeviceSlice};
-use bifolio_kernels::Base;
+use bifolio_kernels::Addressing;
 use bifolio_kernels::raid6::{self, Geometry, LOSS_BYTES, Loss, Verdict};
 use std::sync::Arc;
 
@@ -91,7 +91,7 @@ fn load(kernels: &Kernels, geometry: Geometry) -> Result<Result<Loaded, String>>
     if chunk_bytes == 0 || !chunk_bytes.is_multiple_of(16) || chunk_bytes > u64::from(u32::MAX) {
         return Err(Error::bad(format!("a chunk has a multiple of 16 bytes below 4 GiB, not {chunk_bytes}")));
     }
-    kernels.load(bifolio_kernels::Service::Raid6)
+    kernels.load(&raid6::Raid6)
 }
 
 /// Small chunks take longer by far, and are measured by themselves.
@@ -126,12 +126,12 @@ fn chunks(stripe: &[u8], geometry: Geometry) -> Vec<&[u8]> {
 }
 
 /// Where kernels count places from: the batch's memory if input and output lie in one, else addresses.
-fn base<'a>(device: &Device, batch: Batch<'a>, writes: bool) -> Result<(Base<'a>, u64)> {
+fn base<'a>(device: &Device, batch: Batch<'a>, writes: bool) -> Result<(Addressing<'a>, u64)> {
     if !writes || batch.inputs.ptr() == batch.outputs.ptr() {
-        return Ok((Base::Range(batch.inputs), batch.inputs.ptr().0));
+        return Ok((Addressing::Relative(batch.inputs), batch.inputs.ptr().0));
     }
     match device.capabilities().virtual_memory.reason() {
-        None => Ok((Base::Addresses, 0)),
+        None => Ok((Addressing::Absolute, 0)),
         Some(missing) => Err(Error::new(ErrorKind::Unsuited, format!("two allocations cannot be reached: {missing}"))),
     }
 }
@@ -353,7 +353,7 @@ impl Service for Scrub {
 
     unsafe fn launch(&self, _jobs: &[Job<'_, ()>], launch: &Launch<'_>) -> Result<()> {
         let Ok(loaded) = &self.device else { return Err(Error::bad("no kernels were loaded")) };
-        let (stream, base) = (launch.stream, Base::Range(launch.batch.inputs));
+        let (stream, base) = (launch.stream, Addressing::Relative(launch.batch.inputs));
         // SAFETY: the caller's promise; the table is this batch's, and the members are only read.
         unsafe { raid6::scrub(stream, loaded.module(), self.geometry, base, launch.table, launch.results) }?;
         Ok(())

@@ -41,7 +41,7 @@ impl AesXts {
         Sectors { bytes: sector_bytes, first_iv: 0, iv_unit }.count(0)?;
         let schedules = aes_xts::schedules(key)?;
         let size = schedules.size();
-        let device = kernels.keyed(bifolio_kernels::Service::AesXts, schedules.bytes())?;
+        let device = kernels.keyed(&aes_xts::AesXts, schedules.bytes())?;
         let name = match (size, direction) {
             (KeySize::Aes128, Direction::Encrypt) => "aes-128-xts-encrypt",
             (KeySize::Aes128, Direction::Decrypt) => "aes-128-xts-decrypt",

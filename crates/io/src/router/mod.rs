@@ -38,7 +38,7 @@ use crate::workers::Workers;
 use crate::{Error, OpenFile, P2pDriver, Result};
 use bifolio_device::fork::Birth;
 use bifolio_device::{Device, PinnedPool, PoolStats, Stream};
-use bifolio_kernels::Kernels;
+use bifolio_kernels::{Kernels, scatter::Scatter};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
@@ -154,7 +154,7 @@ impl Router {
 
     /// The device's kernels; without them slots are shared out by copies.
     fn kernels(&self) -> Option<Arc<Kernels>> {
-        self.kernels.get_or_init(|| Kernels::load(&self.device).ok().map(Arc::new)).clone()
+        self.kernels.get_or_init(|| Kernels::load(&self.device, &[&Scatter]).ok().map(Arc::new)).clone()
     }
 
     /// Threads for copying out of the page cache, for one of several jobs of a request. Of many requests at a

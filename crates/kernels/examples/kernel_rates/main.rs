@@ -10,7 +10,7 @@ mod storage;
 use bifolio_device::{Allocation, Device, DeviceChoice, DeviceSlice, Stream, open};
 use bifolio_kernels::known_answer::Draw;
 use bifolio_kernels::scatter::{self, Extent};
-use bifolio_kernels::{Base, Kernels, byte_mask, merge, page_diff};
+use bifolio_kernels::{Addressing, KERNELS, Kernels, byte_mask, merge, page_diff};
 use std::cell::Cell;
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 fn main() -> Outcome {
     let choice = std::env::args().nth(1).map_or(Ok(DeviceChoice::Auto), |name| name.parse())?;
     let device = open(choice)?;
-    let (stream, kernels) = (device.create_stream()?, Kernels::load(&device)?);
+    let (stream, kernels) = (device.create_stream()?, Kernels::load(&device, KERNELS)?);
     // Both buffers of the largest case fit beside whatever else is there.
     let bytes = (device.memory()?.free / 4).min(if device.info().is_accelerator { 4 << 30 } else { 64 << 20 });
     println!("{}: {}, {}; seed {SEED}, {RUNS} runs", device.id(), device.info().name, device.info().driver);
@@ -114,8 +114,9 @@ fn merge_pages(stream: &Stream, kernels: &Kernels, page: u64, a: &Allocation, b:
         let turn = Cell::new(false);
         let launch = || {
             turn.set(!turn.get());
-            let incoming = Base::Range(if turn.get() { versions.0 } else { versions.1 });
-            let operands = merge::Operands { current: Base::Range(current), twin: Base::Range(twin), incoming };
+            let incoming = Addressing::Relative(if turn.get() { versions.0 } else { versions.1 });
+            let operands =
+                merge::Operands { current: Addressing::Relative(current), twin: Addressing::Relative(twin), incoming };
             // SAFETY: as in `copy`; the pages lie beside each other inside the four ranges.
             unsafe { kernels.merge(stream, operands, table.slice(), flags.slice()) }
         };
@@ -132,8 +133,11 @@ fn mask_bytes(stream: &Stream, kernels: &Kernels, page: u64, a: &Allocation, b: 
     let table = stream.device().alloc(entries.len() as u64 * byte_mask::ENTRY_BYTES)?;
     stream.upload(table.slice(), &byte_mask::encode(&entries))?;
     let counts = stream.device().alloc(entries.len() as u64 * 4)?;
-    let operands =
-        byte_mask::Operands { current: Base::Range(current), twin: Base::Range(twin), mask: Base::Range(mask) };
+    let operands = byte_mask::Operands {
+        current: Addressing::Relative(current),
+        twin: Addressing::Relative(twin),
+        mask: Addressing::Relative(mask),
+    };
     for (what, value) in [("all bytes equal", 1), ("all bytes differ", 2)] {
         // SAFETY: as in `copy`.
         unsafe {

@@ -5,12 +5,12 @@
 use super::{Outcome, SEED, measure};
 use bifolio_device::{Allocation, Module, Stream};
 use bifolio_kernels::aes::{Direction, KeySize};
-use bifolio_kernels::aes_gcm::{self, Keyed, Message, Places};
+use bifolio_kernels::aes_gcm::{self, Keyed, Layout, Message};
 use bifolio_kernels::aes_xts::{self, IvUnit, Sectors};
 use bifolio_kernels::digest::{self, Digest};
 use bifolio_kernels::known_answer::Draw;
 use bifolio_kernels::raid6::{self, Geometry, Loss};
-use bifolio_kernels::{Base, aes_ctr};
+use bifolio_kernels::{Addressing, Kernel, aes_ctr};
 
 const SIZES: [KeySize; 2] = [KeySize::Aes128, KeySize::Aes256];
 
@@ -46,7 +46,7 @@ fn on_device(stream: &Stream, bytes: &[u8]) -> Outcome<Allocation> {
 }
 
 fn xts(stream: &Stream, a: &Allocation, b: &Allocation) -> Outcome {
-    let module = stream.device().load_module(&aes_xts::MODULE)?;
+    let module = stream.device().load_module(aes_xts::AesXts.source())?;
     for size in SIZES {
         aes_xts::Case::draw(&mut Draw::afresh(), size, 99, 4096).run(stream, &module)?;
         let schedules = on_device(stream, aes_xts::schedules(&Draw::from_seed(SEED).bytes(2 * size.bytes()))?.bytes())?;
@@ -71,15 +71,17 @@ fn xts(stream: &Stream, a: &Allocation, b: &Allocation) -> Outcome {
 }
 
 fn ctr(stream: &Stream, a: &Allocation, b: &Allocation) -> Outcome {
-    let module = stream.device().load_module(&aes_ctr::MODULE)?;
+    let module = stream.device().load_module(aes_ctr::AesCtr.source())?;
     for size in SIZES {
         aes_ctr::Case::draw(&mut Draw::afresh(), size, 99, 10_000).run(stream, &module)?;
         let schedules = on_device(stream, aes_ctr::schedules(&Draw::from_seed(SEED).bytes(size.bytes()))?.bytes())?;
-        let whole: Vec<_> = aes_ctr::pieces(aes_ctr::Piece::new(0, 0, a.len(), [7; 16])).collect();
-        let short = (0..a.len() / 1536).map(|i| aes_ctr::Piece::new(i * 1536, i * 1536, 1500, [i as u8; 16])).collect();
+        let whole: Vec<_> = aes_ctr::extents(aes_ctr::Extent::new(0, 0, a.len(), [7; 16])).collect();
+        let short =
+            (0..a.len() / 1536).map(|i| aes_ctr::Extent::new(i * 1536, i * 1536, 1500, [i as u8; 16])).collect();
         for (what, pieces) in [("one stream", whole), ("streams of 1500 bytes", short)] {
             let table = on_device(stream, &aes_ctr::encode(&pieces))?;
-            let operands = aes_ctr::Operands { src: Base::Range(a.slice()), dst: Base::Range(b.slice()) };
+            let operands =
+                aes_ctr::Operands { src: Addressing::Relative(a.slice()), dst: Addressing::Relative(b.slice()) };
             let bytes = pieces.iter().map(|piece| piece.len).sum();
             // SAFETY: as in `xts`.
             let launch =
@@ -91,7 +93,7 @@ fn ctr(stream: &Stream, a: &Allocation, b: &Allocation) -> Outcome {
 }
 
 fn gcm(stream: &Stream, a: &Allocation, b: &Allocation) -> Outcome {
-    let module = stream.device().load_module(&aes_gcm::MODULE)?;
+    let module = stream.device().load_module(aes_gcm::AesGcm.source())?;
     let count = a.len() / BLOCK;
     let meta = on_device(stream, &Draw::from_seed(SEED).bytes(count as usize * 32))?;
     let starts = stream.device().alloc(count * aes_gcm::START_BYTES)?;
@@ -101,7 +103,7 @@ fn gcm(stream: &Stream, a: &Allocation, b: &Allocation) -> Outcome {
         let schedules = on_device(stream, aes_gcm::schedules(&Draw::from_seed(SEED).bytes(size.bytes()))?.bytes())?;
         let keyed = Keyed { size, schedules: schedules.slice(), starts: starts.slice() };
         let message = |i: u64| {
-            let places = Places { src: i * BLOCK, dst: i * BLOCK, nonce: i * 32, tag: i * 32 + 16 };
+            let places = Layout { src: i * BLOCK, dst: i * BLOCK, nonce: i * 32, tag: i * 32 + 16 };
             let aad = [&i.to_be_bytes()[..], &[9; 16]].concat();
             Message::new(places, BLOCK, 16, &aad)
         };
@@ -110,9 +112,9 @@ fn gcm(stream: &Stream, a: &Allocation, b: &Allocation) -> Outcome {
         let operands = |from: &'static str| {
             let (src, dst) = if from == "a" { (a, b) } else { (b, a) };
             aes_gcm::Operands {
-                src: Base::Range(src.slice()),
-                dst: Base::Range(dst.slice()),
-                meta: Base::Range(meta.slice()),
+                src: Addressing::Relative(src.slice()),
+                dst: Addressing::Relative(dst.slice()),
+                meta: Addressing::Relative(meta.slice()),
             }
         };
         // SAFETY: as in `xts`.
@@ -132,7 +134,7 @@ fn gcm(stream: &Stream, a: &Allocation, b: &Allocation) -> Outcome {
 }
 
 fn raid6(stream: &Stream, a: &Allocation) -> Outcome {
-    let module = stream.device().load_module(&raid6::MODULE)?;
+    let module = stream.device().load_module(raid6::Raid6.source())?;
     for (data, chunk_bytes) in [(10, 64 << 10), (10, 512 << 10), (4, 64 << 10)] {
         let geometry = Geometry { data, chunk_bytes };
         raid6::Case::draw(&mut Draw::afresh(), Geometry { data, chunk_bytes: 20_480 }, 17).run(stream, &module)?;
@@ -146,7 +148,7 @@ fn raid6(stream: &Stream, a: &Allocation) -> Outcome {
         let losses = vec![Loss::two(1, data / 2 + 1); stripes as usize];
         let losses = on_device(stream, &raid6::encode_losses(&losses, geometry))?;
         let verdicts = stream.device().alloc(stripes * geometry.pieces() * 4)?;
-        let (base, chunks, width) = (Base::Range(a.slice()), stripes * chunk_bytes, f64::from(data));
+        let (base, chunks, width) = (Addressing::Relative(a.slice()), stripes * chunk_bytes, f64::from(data));
         let what = format!("{data} + 2 members, chunks of {} KiB", chunk_bytes >> 10);
         // SAFETY: as in `xts`; the chunks lie beside each other.
         let generate = || unsafe { raid6::generate(stream, &module, geometry, base, table.slice()) };
@@ -162,13 +164,13 @@ fn raid6(stream: &Stream, a: &Allocation) -> Outcome {
 }
 
 fn digests(stream: &Stream, kind: Digest, a: &Allocation) -> Outcome {
-    let module: Module = stream.device().load_module(kind.module())?;
+    let module: Module = stream.device().load_module(kind.source())?;
     digest::Case::draw(&mut Draw::afresh(), 99, BLOCK).run(kind, stream, &module)?;
     let count = a.len() / BLOCK;
     let blocks: Vec<_> = (0..count).map(|i| digest::Block { at: i * BLOCK, len: BLOCK }).collect();
     let table = on_device(stream, &digest::encode(&blocks))?;
     let digests = stream.device().alloc(count * kind.bytes())?;
-    let base = Base::Range(a.slice());
+    let base = Addressing::Relative(a.slice());
     // SAFETY: as in `xts`.
     let launch = || unsafe { digest::launch(stream, &module, kind, base, table.slice(), digests.slice()) };
     measure(&format!("{kind:?}, blocks of {BLOCK}"), count * BLOCK, 1.0, stream, launch)

@@ -1,14 +1,12 @@
 //! What tells whether the kernels are right on a device: random messages and their oracle.
 
-use super::{
-    AAD_MAX, Blocks, Keyed, MESSAGE_BYTES, Message, Operands, Places, START_BYTES, TAG_BYTES, check, decrypt, encode,
-    encrypt, list, oracle_decrypt, oracle_encrypt, schedules,
-};
-use crate::Result;
+use super::launch::{Keyed, START_BYTES, decrypt, encrypt, list};
+use super::message::{AAD_MAX, Blocks, Layout, MESSAGE_BYTES, Message, Operands, TAG_BYTES, check, encode};
+use super::oracle::{oracle_decrypt, oracle_encrypt, schedules};
+use crate::addressing::{self, Addressing};
 use crate::aes::KeySize;
 use crate::known_answer::{self, Draw};
-use crate::page_list::Base;
-use bifolio_device::{Module, Stream};
+use bifolio_device::{Module, Result, Stream};
 
 /// Inputs with a known answer.
 #[derive(Debug, Clone)]
@@ -20,7 +18,8 @@ pub struct Case {
     plain: Vec<u8>,
     cipher_len: usize,
     meta: Vec<u8>,
-    seed: u64,
+    /// What damage is drawn from.
+    damage_seed: u64,
 }
 
 impl Case {
@@ -33,15 +32,15 @@ impl Case {
         let message = |i: usize| {
             let nonce_len = 12 + 4 * draw.below(2);
             let aad_len = draw.below(AAD_MAX as u64 + 1) as usize;
-            let places = Places { src: plain[i], dst: cipher[i], nonce: end, tag: end + nonce_len };
+            let layout = Layout { src: plain[i], dst: cipher[i], nonce: end, tag: end + nonce_len };
             end += nonce_len + TAG_BYTES + draw.below(3);
             let aad = draw.bytes(aad_len);
-            Message::new(places, lens[i], nonce_len as u32, &aad).expect("the lengths are allowed")
+            Message::new(layout, lens[i], nonce_len as u32, &aad).expect("the lengths are allowed")
         };
         let messages = (0..count).map(message).collect();
         let key = draw.bytes(size.bytes());
         let (plain, meta) = (draw.bytes(plain_len as usize), draw.bytes(end as usize + 1));
-        Self { key, size, messages, plain, cipher_len: cipher_len as usize, meta, seed: draw.seed() }
+        Self { key, size, messages, plain, cipher_len: cipher_len as usize, meta, damage_seed: draw.next_u64() }
     }
 
     /// Encrypts over poison and in place, and decrypts what came out of the oracle, with one message in
@@ -51,8 +50,8 @@ impl Case {
             let steps = [self.encrypts(stream, module, in_place), self.decrypts(stream, module, in_place)];
             for (step, outcome) in ["encryption", "decryption"].into_iter().zip(steps) {
                 outcome.map_err(|error| error.to_string())?.map_err(|wrong| {
-                    let (count, size, seed) = (self.messages.len(), self.size, self.seed);
-                    format!("{step} of {count} messages, {size:?}, in place: {in_place}: {wrong} (seed {seed})")
+                    let (count, size) = (self.messages.len(), self.size);
+                    format!("{step} of {count} messages, {size:?}, in place: {in_place}: {wrong}")
                 })?;
             }
         }
@@ -89,7 +88,7 @@ impl Case {
 
     fn decrypts(&self, stream: &Stream, module: &Module, in_place: bool) -> Result<Result<(), String>> {
         let (mut cipher, mut meta) = self.sealed();
-        let mut draw = Draw::from_seed(self.seed ^ 2);
+        let mut draw = Draw::from_seed(self.damage_seed);
         let turned = |m: &Message| Message { src: m.dst, dst: if in_place { m.dst } else { m.src }, ..*m };
         let mut messages: Vec<_> = self.messages.iter().map(turned).collect();
         for message in &mut messages {
@@ -134,8 +133,11 @@ impl Case {
         let on_device = |bytes: &[u8]| known_answer::on_device(stream, bytes);
         let (src, dst, meta) = (on_device(src)?, on_device(dst)?, on_device(meta)?);
         let to = if in_place { &src } else { &dst };
-        let operands =
-            Operands { src: Base::Range(src.slice()), dst: Base::Range(to.slice()), meta: Base::Range(meta.slice()) };
+        let operands = Operands {
+            src: Addressing::Relative(src.slice()),
+            dst: Addressing::Relative(to.slice()),
+            meta: Addressing::Relative(meta.slice()),
+        };
         check(messages, &operands)?;
         let table = on_device(&encode(messages))?;
         let schedules = on_device(schedules(&self.key)?.bytes())?;
@@ -150,12 +152,12 @@ impl Case {
             }
         }?;
         let content = |memory| known_answer::content(stream, memory);
-        Ok(Found { text: content(to)?, meta: content(&meta)?, rights: known_answer::u32s(&content(&flags)?) })
+        Ok(Found { text: content(to)?, meta: content(&meta)?, rights: addressing::u32s(&content(&flags)?) })
     }
 }
 
 /// Lists blocks in a row on a device, and compares with what is listed here, also what is behind.
-pub fn try_list(draw: &mut Draw, stream: &Stream, module: &Module) -> Result<(), String> {
+pub(super) fn try_list(draw: &mut Draw, stream: &Stream, module: &Module) -> Result<(), String> {
     let blocks = Blocks {
         sealed: draw.below(1 << 40) * 16,
         plain: draw.below(1 << 40) * 16,
@@ -174,7 +176,7 @@ pub fn try_list(draw: &mut Draw, stream: &Stream, module: &Module) -> Result<(),
         unsafe { list(stream, module, &blocks, table.slice()) }?;
         Ok(known_answer::compare("byte of the table", &known_answer::content(stream, &table)?, &expected))
     };
-    run().map_err(|error| error.to_string())?.map_err(|wrong| format!("{blocks:?}: {wrong} (seed {})", draw.seed()))
+    run().map_err(|error| error.to_string())?.map_err(|wrong| format!("{blocks:?}: {wrong}"))
 }
 
 /// What a launch left behind.

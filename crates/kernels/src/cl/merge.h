@@ -8,7 +8,8 @@
  *
  * Kernels of a program may be storing into the page as the device has it, where they have another part of it. So it is
  * changed by 32-bit words that are exchanged for what was read: a store that comes in between is found, and stays. The
- * last bytes of a page whose length is no multiple of 4 have no such word.
+ * last bytes of a page whose length is no multiple of 16 are read and written as bytes, and a store to one of those that
+ * comes in between may be lost.
  *
  * Places are multiples of 16, lengths are anything. Nothing outside a page is read or written.
  */

@@ -1,6 +1,7 @@
 // The per-thread functions of aes_xts.h, aes_ctr.h and aes_gcm.h, run over all threads on exact-size
 // heap buffers, against AES and GF(2^128) bit by bit from their definitions. Built with
 // AddressSanitizer and UBSan. Argument: the seed. LOGIC3 is computed from its truth tables here.
+#include "aes_ctr.h"
 #include "aes_gcm.h"
 #include "aes_xts.h"
 

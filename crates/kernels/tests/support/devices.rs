@@ -1,9 +1,8 @@
-//! The devices that tests run on.
+//! The devices that tests run on, of this crate and of those above.
 
 use bifolio_device::{BackendKind, Device, DeviceChoice, discover, open};
 
-/// The devices of some backends; where a backend has none, the reason is printed. An OpenCL device
-/// is a tool that set-up installs (PoCL); a GPU is not.
+/// The devices of some backends. An OpenCL device is a tool that set-up installs (PoCL); a GPU is not.
 pub(crate) fn devices<const N: usize>(backends: [BackendKind; N]) -> Vec<Device> {
     let mut opened = Vec::new();
     for backend in backends {
@@ -17,8 +16,8 @@ pub(crate) fn devices<const N: usize>(backends: [BackendKind; N]) -> Vec<Device>
             let why: Vec<_> = libraries.chain(&report.problems).map(String::as_str).collect();
             let reason = format!("there is no {} device: {}", backend.name(), why.join("; "));
             match backend {
-                BackendKind::OpenCl => crate::support::unavailable(&reason),
-                _ => crate::support::skipped(&reason),
+                BackendKind::OpenCl => bifolio_testing::require(reason),
+                _ => bifolio_testing::skip(reason),
             }
         }
     }

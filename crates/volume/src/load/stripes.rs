@@ -9,7 +9,7 @@ use crate::{BlockDevice, Error, ErrorKind, Result};
 use bifolio_compute::keyed::DeviceRaid6;
 use bifolio_device::DeviceSlice;
 use bifolio_io::ReadExtent;
-use bifolio_kernels::Base;
+use bifolio_kernels::Addressing;
 use bifolio_kernels::raid6::{Geometry, Loss};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -161,7 +161,7 @@ impl Run<'_> {
                     places[parity as usize] += scratch.ptr().0;
                 }
             }
-            self.recover(Base::Addresses, self.geometry, &rows, &losses)
+            self.recover(Addressing::Absolute, self.geometry, &rows, &losses)
         })
     }
 
@@ -205,7 +205,7 @@ impl Run<'_> {
         self.loader.with_scratch(len * slots.len() as u64, |scratch| {
             self.fetch(&[], scratch, &extents, Some(scratch))?;
             let target = places[self.array.slot_of(piece.stripe, piece.number) as usize] + piece.row - rows.start;
-            self.recover(Base::Range(scratch), geometry, &[places], &[loss])?;
+            self.recover(Addressing::Relative(scratch), geometry, &[places], &[loss])?;
             self.loader.with_lane(|lane| {
                 let copied = scratch.part(target, piece.len).and_then(|from| {
                     let to = place.part(piece.place, piece.len)?;
@@ -233,7 +233,13 @@ impl Run<'_> {
         }
     }
 
-    fn recover(&self, base: Base<'_>, geometry: Geometry, rows: &[Vec<u64>], losses: &[Loss]) -> Result<(), Failed> {
+    fn recover(
+        &self,
+        base: Addressing<'_>,
+        geometry: Geometry,
+        rows: &[Vec<u64>],
+        losses: &[Loss],
+    ) -> Result<(), Failed> {
         self.loader.with_lane(|lane| {
             // SAFETY: the caller lent the destination to this request, and the scratch is its own; both wait here. The
             // chunks are different ranges of both.

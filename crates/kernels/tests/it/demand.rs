@@ -2,18 +2,16 @@
 //! device memory: what kernels ask, miss and finish against an oracle that knows neither header nor
 //! table.
 
-#[path = "demand/mod.rs"]
-mod probe;
-mod support;
-
-use bifolio_device::{BackendKind, Device, DeviceChoice, KernelArg, Stream, discover, open};
-use bifolio_kernels::demand::{Answer, Extent, Layout};
+use crate::opened::devices;
+use crate::probe;
+use bifolio_device::{BackendKind, Device, KernelArg, Stream};
+use bifolio_kernels::demand::{Answer, Layout, PagedRange};
 use bifolio_kernels::known_answer::Draw;
 use std::collections::BTreeSet;
 
 /// Items' questions, as the kernel reads them.
 struct Case {
-    extent: Extent,
+    extent: PagedRange,
     file: Vec<u8>,
     there: BTreeSet<u64>,
     /// By item.
@@ -29,7 +27,7 @@ impl Case {
     fn draw(draw: &mut Draw, per_item: u64, with_bad: bool) -> Self {
         let page_shift = 12 + draw.below(3) as u32;
         let length = 1 + draw.below(40 << page_shift);
-        let extent = Extent { length, skew: draw.below(1 << page_shift), page_shift };
+        let extent = PagedRange { length, skew: draw.below(1 << page_shift), page_shift };
         // Most pages are there, so that some items find all of theirs.
         let there = (0..extent.pages()).filter(|_| draw.below(5) > 0).collect();
         let bad_item = draw.below(100);
@@ -129,10 +127,9 @@ impl Case {
 
 #[test]
 fn kernels_record_exactly_what_they_miss_on_every_device() {
-    for device in devices() {
+    for device in devices(BackendKind::ALL) {
         let stream = device.create_stream().unwrap();
-        let mut draw = Draw::afresh();
-        println!("{}: seed {}", device.id(), draw.seed());
+        let mut draw = Draw::from_seed(bifolio_testing::seed());
         for round in 0..40 {
             let case = Case::draw(&mut draw, 1 + round % 4, round % 5 == 4);
             let (mut expected, sums, bad) = case.expected();
@@ -147,20 +144,4 @@ fn kernels_record_exactly_what_they_miss_on_every_device() {
             assert!(found_sums == sums, "{}, round {round}: sums differ", device.id());
         }
     }
-}
-
-fn devices() -> Vec<Device> {
-    let mut devices = vec![];
-    for report in discover() {
-        let found = report.devices.iter().map(|info| open(DeviceChoice::Exactly(info.id)).unwrap());
-        devices.extend(found);
-        if report.devices.is_empty() {
-            let reason = format!("there is no {} device: {}", report.backend, report.problems.join("; "));
-            match report.backend {
-                name if name == BackendKind::OpenCl.name() => support::unavailable(&reason),
-                _ => support::skipped(&reason),
-            }
-        }
-    }
-    devices
 }

@@ -4,11 +4,9 @@
 //! The library is `$BIFOLIO_NVRTC_LIBRARY`, else the one that `scripts/setup.sh test` puts into
 //! `build/nvrtc`.
 
-#[path = "demand/mod.rs"]
-mod probe;
-mod support;
-
+use crate::probe;
 use bifolio_device::ModuleSource;
+use bifolio_kernels::KERNELS;
 use libloading::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -21,7 +19,7 @@ type Program = *mut c_void;
 /// The kernels of the cache's example of demand mode, which no machine without a GPU would compile.
 const COLLAGE: ModuleSource = ModuleSource {
     name: "collage",
-    source: include_str!("../../cache/examples/collage/collage.cu"),
+    source: include_str!("../../../cache/examples/collage/collage.cu"),
     headers: &[bifolio_kernels::demand::HEADER],
     kernels: &[],
 };
@@ -29,10 +27,10 @@ const COLLAGE: ModuleSource = ModuleSource {
 #[test]
 fn every_module_compiles_for_every_architecture_without_a_warning() {
     let Some(path) = find() else {
-        return support::unavailable("there is no NVRTC library (scripts/setup.sh test puts one into build/nvrtc)");
+        return bifolio_testing::require("there is no NVRTC library (scripts/setup.sh test puts one into build/nvrtc)");
     };
     let nvrtc = Nvrtc::open(&path);
-    for module in bifolio_kernels::MODULES.into_iter().chain([&probe::PROBE, &COLLAGE]) {
+    for module in KERNELS.iter().map(|kernel| kernel.source()).chain([&probe::PROBE, &COLLAGE]) {
         for architecture in ARCHITECTURES {
             let (cubin_bytes, log) = nvrtc
                 .compile(module, architecture)
@@ -46,7 +44,7 @@ fn every_module_compiles_for_every_architecture_without_a_warning() {
 #[test]
 fn a_source_that_is_no_kernel_is_refused_with_a_log() {
     let Some(path) = find() else {
-        return support::unavailable("there is no NVRTC library (scripts/setup.sh test puts one into build/nvrtc)");
+        return bifolio_testing::require("there is no NVRTC library (scripts/setup.sh test puts one into build/nvrtc)");
     };
     let broken = ModuleSource { name: "broken", source: "KERNEL no such type", headers: &[], kernels: &[] };
     let log = Nvrtc::open(&path).compile(&broken, "sm_90").unwrap_err();
