@@ -1,8 +1,9 @@
 //! Finding out what is there, without a context on any device.
 
+use super::abi::{self, FrameProperties, NO_DEVICE, Ordinal, SUCCESS, Status};
 use super::nvml;
 use super::nvrtc::{self, Nvrtc};
-use super::sys::{self, Cuda, FrameProperties, NO_DEVICE, Ordinal, SUCCESS, Status};
+use super::sys::{self, Cuda};
 use crate::{
     BackendKind, BackendReport, Capabilities, Capability, DeviceId, DeviceInfo, Error, ErrorKind, FRAME_BYTES,
     LibraryReport, Result,
@@ -15,7 +16,7 @@ const OLDEST_DRIVER: u32 = 12_000;
 const NO_DRIVER: &str = "there is no usable CUDA driver";
 
 /// Looks for the driver, the compiler and the devices.
-pub(in crate::backend) fn report() -> BackendReport {
+pub(crate) fn report() -> BackendReport {
     let mut report =
         BackendReport { backend: BackendKind::Cuda.name(), libraries: vec![], devices: vec![], problems: vec![] };
     let (cuda, version) = match initialised(&mut report.libraries) {
@@ -110,7 +111,7 @@ pub(super) fn ordinal(cuda: &Cuda, index: u32) -> Result<Ordinal> {
 /// What device `index` is and can do.
 pub(super) fn describe(cuda: &Cuda, index: u32, version: u32) -> Result<DeviceInfo> {
     let device = ordinal(cuda, index)?;
-    if cuda.attribute(device, sys::ATTRIBUTE_COMPUTE_MODE) == sys::COMPUTE_MODE_PROHIBITED {
+    if cuda.attribute(device, abi::ATTRIBUTE_COMPUTE_MODE) == abi::COMPUTE_MODE_PROHIBITED {
         let detail = format!("cuda:{index} is in compute mode \"prohibited\": set it with nvidia-smi -c 0");
         return Err(Error::new(ErrorKind::Missing, detail));
     }
@@ -136,7 +137,7 @@ pub(super) fn describe(cuda: &Cuda, index: u32, version: u32) -> Result<DeviceIn
 /// `90` for `sm_90`.
 pub(super) fn architecture(cuda: &Cuda, device: Ordinal) -> u32 {
     let part = |attribute| cuda.attribute(device, attribute).unsigned_abs();
-    part(sys::ATTRIBUTE_CAPABILITY_MAJOR) * 10 + part(sys::ATTRIBUTE_CAPABILITY_MINOR)
+    part(abi::ATTRIBUTE_CAPABILITY_MAJOR) * 10 + part(abi::ATTRIBUTE_CAPABILITY_MINOR)
 }
 
 fn identify(cuda: &Cuda, device: Ordinal) -> Result<(String, [u8; 16], u64)> {
@@ -166,7 +167,7 @@ fn capabilities(
     let virtual_memory = virtual_memory(cuda, device);
     let export_fd = match &virtual_memory {
         Capability::Yes(_) => Capability::when(
-            has(sys::ATTRIBUTE_HANDLE_TYPE_FD),
+            has(abi::ATTRIBUTE_HANDLE_TYPE_FD),
             "the driver does not share this GPU's memory as file descriptors",
         ),
         Capability::No { .. } => Capability::no("there are no frames to export without virtual memory management"),
@@ -187,14 +188,14 @@ fn capabilities(
         virtual_memory,
         export_fd,
         host_register_read_only: Capability::when(
-            has(sys::ATTRIBUTE_READ_ONLY_HOST_REGISTER),
+            has(abi::ATTRIBUTE_READ_ONLY_HOST_REGISTER),
             "this GPU and driver do not page-lock read-only mappings",
         ),
         peer_access: peer_access(cuda, device),
         direct_storage: super::cufile::capability(),
         kernels,
         concurrent_streams: Capability::when(
-            has(sys::ATTRIBUTE_CONCURRENT_KERNELS),
+            has(abi::ATTRIBUTE_CONCURRENT_KERNELS),
             "this GPU runs one kernel at a time",
         ),
         energy: nvml::capability(identity),
@@ -202,14 +203,14 @@ fn capabilities(
 }
 
 fn virtual_memory(cuda: &Cuda, device: Ordinal) -> Capability {
-    if cuda.attribute(device, sys::ATTRIBUTE_VIRTUAL_MEMORY) == 0 {
+    if cuda.attribute(device, abi::ATTRIBUTE_VIRTUAL_MEMORY) == 0 {
         return Capability::no("this GPU and driver have no virtual memory management");
     }
     let mut granularity = 0;
     let properties = FrameProperties::on(device, false);
     // SAFETY: the properties live through the call, and the driver stores one size.
     let status = unsafe {
-        (cuda.cuMemGetAllocationGranularity)(&raw mut granularity, &raw const properties, sys::GRANULARITY_MINIMUM)
+        (cuda.cuMemGetAllocationGranularity)(&raw mut granularity, &raw const properties, abi::GRANULARITY_MINIMUM)
     };
     let fits = status == SUCCESS && granularity > 0 && FRAME_BYTES.is_multiple_of(granularity as u64);
     if fits {

@@ -1,8 +1,10 @@
 //! What is particular to the embedded device; the rest is in the conformance suite.
 
 use super::*;
-use crate::{Device, DeviceChoice};
+use crate::{Device, DeviceChoice, HostLaunch};
 use std::io::Read;
+use std::sync::mpsc::channel;
+use std::time::Instant;
 
 #[test]
 fn memory_runs_out_as_on_a_gpu_and_comes_back() {

@@ -5,8 +5,7 @@
 //! for uninitialised reads can report bytes that were uploaded to an offset of a buffer.
 
 use super::*;
-use crate::backend::KernelArg;
-use crate::{Device, HostLaunch, Stream};
+use crate::{Device, HostLaunch, KernelArg, Stream};
 
 const SCALE: ModuleSource = ModuleSource {
     name: "scale",
