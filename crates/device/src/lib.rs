@@ -29,6 +29,7 @@ mod direct;
 mod discover;
 mod energy;
 mod error;
+mod folders;
 pub mod fork;
 mod id;
 mod info;

@@ -5,10 +5,10 @@
 //! because it numbers them in an order of its own.
 
 use crate::backend::RawEnergyMeter;
+use crate::folders::Architecture;
 use crate::library::{self, Search, api_table};
 use crate::{Capability, Error, ErrorKind, LibraryReport, Result};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_ulonglong};
-use std::path::PathBuf;
 use std::sync::OnceLock;
 
 type Status = c_int;
@@ -49,12 +49,15 @@ fn library() -> &'static Result<(Nvml, LibraryReport), LibraryReport> {
 }
 
 fn search() -> Search<'static> {
-    let folders = ["/usr/local/nvidia/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib/wsl/lib"];
     Search {
         name: "NVML",
         variable: "BIFOLIO_NVML_LIBRARY",
         sonames: &["libnvidia-ml.so.1"],
-        candidates: folders.iter().map(|folder| PathBuf::from(folder).join("libnvidia-ml.so.1")).collect(),
+        candidates: Architecture::here()
+            .driver_folders()
+            .iter()
+            .map(|folder| folder.join("libnvidia-ml.so.1"))
+            .collect(),
     }
 }
 

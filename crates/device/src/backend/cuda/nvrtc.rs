@@ -8,6 +8,7 @@
 //! wheels have no RUNPATH), so the one beside it is loaded first and found by its soname then.
 
 use super::sys::version_text;
+use crate::folders::{self, Architecture};
 use crate::library::{self, Search, api_table};
 use crate::{Error, ErrorKind, LibraryReport, ModuleSource, Result};
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -124,7 +125,7 @@ fn search(driver_major: u32) -> Result<(Nvrtc, LibraryReport), LibraryReport> {
 /// The builtins of this version in the compiler's folder, loaded; none where there are none, and
 /// the loader's path may have them.
 fn builtins(compiler: &Path, version: u32) -> Option<libloading::Library> {
-    let files = library::versions_of(compiler.parent()?, &format!("libnvrtc-builtins.so.{}", version_text(version)));
+    let files = folders::versions_of(compiler.parent()?, &format!("libnvrtc-builtins.so.{}", version_text(version)));
     // SAFETY: the library is a part of the compiler, which would load it in the same way.
     files.iter().find_map(|file| unsafe { libloading::Library::new(file) }.ok())
 }
@@ -138,18 +139,15 @@ fn sonames(driver_major: u32) -> Vec<String> {
 
 /// The libraries in the toolkits' and the Python packages' folders.
 fn candidates() -> Vec<PathBuf> {
-    let named = ["CUDA_HOME", "CUDA_PATH"].iter().filter_map(std::env::var_os).filter(|root| !root.is_empty());
-    let named = named.map(PathBuf::from);
-    let mut installed: Vec<_> = library::versions_of(Path::new("/usr/local"), "cuda");
-    installed.extend(library::versions_of(Path::new("/opt"), "cuda"));
-    let toolkits = named.chain(installed).flat_map(|root| [root.join("lib64"), root.join("targets/x86_64-linux/lib")]);
-    let packages = library::python_package_folders().into_iter().flat_map(|folder| {
+    let architecture = Architecture::here();
+    let toolkits = folders::toolkits().into_iter().flat_map(|root| architecture.toolkit_folders(&root));
+    let packages = folders::python_package_folders().into_iter().flat_map(|folder| {
         let nvidia = folder.join("nvidia");
-        let mut parts = library::versions_of(&nvidia, "cu");
+        let mut parts = folders::versions_of(&nvidia, "cu");
         parts.retain(|part| part.is_dir());
         parts.into_iter().map(|part| part.join("lib")).collect::<Vec<_>>()
     });
-    toolkits.chain(packages).flat_map(|folder| library::versions_of(&folder, "libnvrtc.so")).collect()
+    toolkits.chain(packages).flat_map(|folder| folders::versions_of(&folder, "libnvrtc.so")).collect()
 }
 
 /// Orders files by major version, no newer than the driver's first, then newest first; files of

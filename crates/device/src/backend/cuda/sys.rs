@@ -8,9 +8,9 @@ use super::abi::{
     Status, StreamHandle,
 };
 use crate::LibraryReport;
+use crate::folders::Architecture;
 use crate::library::{self, Search, api_table};
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
-use std::path::PathBuf;
 use std::sync::OnceLock;
 
 api_table! {
@@ -123,13 +123,11 @@ pub(super) fn driver() -> Result<&'static (Cuda, LibraryReport), &'static Librar
 }
 
 fn search() -> Search<'static> {
-    // Containers mount the host's driver at the first folder; WSL keeps it at the last.
-    let folders = ["/usr/local/nvidia/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib/wsl/lib"];
     Search {
         name: "CUDA driver",
         variable: "BIFOLIO_CUDA_LIBRARY",
         sonames: &["libcuda.so.1"],
-        candidates: folders.iter().map(|folder| PathBuf::from(folder).join("libcuda.so.1")).collect(),
+        candidates: Architecture::here().driver_folders().iter().map(|folder| folder.join("libcuda.so.1")).collect(),
     }
 }
 

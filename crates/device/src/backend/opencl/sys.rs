@@ -8,9 +8,9 @@ use super::abi::{
     Region, Status,
 };
 use crate::LibraryReport;
+use crate::folders::Architecture;
 use crate::library::{self, Search, api_table};
 use std::ffi::{c_char, c_void};
-use std::path::PathBuf;
 use std::sync::OnceLock;
 
 api_table! {
@@ -191,12 +191,11 @@ pub(super) fn loader() -> Result<&'static (OpenCl, LibraryReport), &'static Libr
 }
 
 fn search() -> Search<'static> {
-    let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/cuda/lib64", "/opt/rocm/lib"];
     Search {
         name: "OpenCL loader",
         variable: "BIFOLIO_OPENCL_LIBRARY",
         sonames: &["libOpenCL.so.1", "libOpenCL.so"],
-        candidates: folders.iter().map(|folder| PathBuf::from(folder).join("libOpenCL.so.1")).collect(),
+        candidates: Architecture::here().opencl_folders().iter().map(|folder| folder.join("libOpenCL.so.1")).collect(),
     }
 }
 
