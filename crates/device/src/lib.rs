@@ -39,6 +39,7 @@ mod library;
 mod located;
 mod memory;
 mod module;
+mod name;
 pub mod pointer;
 mod quiet;
 mod rows;
