@@ -98,7 +98,7 @@ impl DeviceSlice<'_> {
             Some(end) if end <= self.len => Ok(Self { ptr: self.ptr.offset_by(offset), len, ..self }),
             _ => Err(Error::new(
                 ErrorKind::BadArgument,
-                format!("{len} bytes at {offset} do not fit into {} bytes of device memory", self.len),
+                format!("{len} bytes at offset {offset} are outside the {} bytes of device memory", self.len),
             )),
         }
     }

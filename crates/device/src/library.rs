@@ -107,13 +107,13 @@ fn find_by<T>(
             },
             // A file that is there and does not open is worth more than "not found".
             Err(why) if place.is_absolute() && place.exists() => {
-                _ = broken.get_or_insert(format!("{} does not load: {why}", place.display()));
+                _ = broken.get_or_insert(format!("{} could not be loaded: {why}", place.display()));
             }
             Err(_) => {}
         }
     }
     let problem = broken.unwrap_or_else(|| match named {
-        Some(path) => format!("{} (named by {}) does not exist", path.display(), search.variable),
+        Some(path) => format!("{} (set by {}) does not exist", path.display(), search.variable),
         None => not_found(search),
     });
     Err(LibraryReport { name: search.name, path: None, version: None, problem: Some(problem) })
@@ -125,7 +125,7 @@ fn not_found(search: &Search<'_>) -> String {
     let folders: Vec<_> = folders.iter().take(6).map(|folder| folder.display().to_string()).collect();
     let also = if folders.is_empty() { String::new() } else { format!(" or in {}", folders.join(", ")) };
     format!(
-        "{} is not on the loader's path{also} (set {} to name the file)",
+        "{} was not found on the loader's path{also} (set {} to its path)",
         search.sonames.first().unwrap_or(&search.name),
         search.variable
     )
@@ -183,7 +183,7 @@ mod tests {
         let mut search = search("BIFOLIO_TEST_UNSET");
         search.candidates = vec![file];
         let problem = find(&search, |_| Ok(())).unwrap_err().problem.unwrap();
-        assert!(problem.contains("does not load"), "{problem}");
+        assert!(problem.contains("could not be loaded"), "{problem}");
     }
 
     #[test]

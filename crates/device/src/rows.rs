@@ -33,7 +33,7 @@ impl Rows {
         if self.pitch < self.bytes || self.span() != device.len() {
             let Self { bytes, pitch, count } = self;
             let detail = format!(
-                "{count} rows of {bytes} bytes, {pitch} bytes apart, are not {} bytes of device memory",
+                "{count} rows of {bytes} bytes with a pitch of {pitch} bytes do not span {} bytes of device memory",
                 device.len()
             );
             return Err(Error::new(ErrorKind::BadArgument, detail));

@@ -15,7 +15,7 @@ impl Device {
     /// much for a long frame as for a short one (H200: 22 ms for a GiB of 2 MiB frames, 1.2 ms of 32 MiB).
     pub fn create_frame_of(&self, len: u64) -> Result<Frame> {
         if len == 0 || !len.is_multiple_of(FRAME_BYTES) {
-            let detail = format!("a frame of {len} bytes: use a multiple of {FRAME_BYTES}");
+            let detail = format!("a frame cannot have {len} bytes: its length must be a multiple of {FRAME_BYTES}");
             return Err(Error::new(ErrorKind::BadArgument, detail).on(self.id()));
         }
         let raw = self.backend().create_frame(len).map_err(|error| self.name(error))?;

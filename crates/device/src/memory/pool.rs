@@ -131,8 +131,8 @@ impl PinnedPool {
         self.returned.notify_all();
         if state.allocated == 0 {
             let kind = ErrorKind::OutOfPinnedMemory;
-            let detail = format!("no pinned host memory for a slot of {} bytes: {error}", self.slot_bytes);
-            return Err(Error::new(kind, detail).on(self.device.id()).with_source(error));
+            let detail = format!("no pinned host memory for a slot of {} bytes: {}", self.slot_bytes, error.detail());
+            return Err(Error::new(kind, detail).on(self.device.id()).with_cause(error));
         }
         state.slots_max = state.allocated;
         Ok(None)

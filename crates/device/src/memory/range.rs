@@ -55,10 +55,10 @@ impl AddressRange {
     pub fn map(&self, offset: u64, frame: &Frame, access: Access) -> Result<()> {
         let mut mapped = self.lock();
         let end = offset.checked_add(frame.len()).filter(|end| offset.is_multiple_of(FRAME_BYTES) && *end <= self.len);
-        let Some(end) = end else { return Err(self.bad(offset, "is not a frame of the range")) };
+        let Some(end) = end else { return Err(self.bad(offset, "is misaligned, or the frame ends outside the range")) };
         let before = mapped.range(..end).next_back();
         if before.is_some_and(|(at, other)| at + other.len() > offset) {
-            return Err(self.bad(offset, "already holds a frame"));
+            return Err(self.bad(offset, "already has a frame mapped"));
         }
         let place = self.ptr.offset_by(offset);
         // SAFETY: the offset is a free frame-aligned place of this range, and the map keeps the
@@ -77,12 +77,12 @@ impl AddressRange {
     pub unsafe fn unmap(&self, offset: u64) -> Result<Frame> {
         let mut mapped = self.lock();
         let Some(len) = mapped.get(&offset).map(Frame::len) else {
-            return Err(self.bad(offset, "holds no frame"));
+            return Err(self.bad(offset, "has no frame mapped"));
         };
         // SAFETY: a frame is mapped there, and the caller vouches for the work.
         unsafe { self.device.backend().unmap_frame(self.ptr.offset_by(offset), len) }
             .map_err(|error| self.device.name(error))?;
-        mapped.remove(&offset).ok_or_else(|| self.bad(offset, "holds no frame"))
+        mapped.remove(&offset).ok_or_else(|| self.bad(offset, "has no frame mapped"))
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Frame>> {

@@ -111,13 +111,13 @@ impl Context {
         let mut current = ContextHandle::default();
         // SAFETY: the driver stores one handle.
         let status = unsafe { (cuda.cuCtxGetCurrent)(&raw mut current) };
-        cuda.check(status, format_args!("asking for the thread's CUDA context"))?;
+        cuda.check(status, format_args!("querying the thread's current CUDA context"))?;
         if current == self.handle {
             return Ok(Entered { cuda, previous: None, capture_mode: None });
         }
         // SAFETY: the context is retained by `self`.
         let status = unsafe { (cuda.cuCtxSetCurrent)(self.handle) };
-        cuda.check(status, format_args!("entering the CUDA context"))?;
+        cuda.check(status, format_args!("making the CUDA context current"))?;
         Ok(Entered { cuda, previous: Some(current), capture_mode: None })
     }
 

@@ -128,7 +128,7 @@ fn open_driver() -> std::result::Result<CuFile, String> {
     };
     if let Some(failed) = steps.iter().find(|status| status.file != 0) {
         return Err(format!(
-            "the cuFile driver does not open (cuFile error {}, CUDA error {})",
+            "opening the cuFile driver failed (cuFile error {}, CUDA error {})",
             failed.file, failed.driver
         ));
     }
@@ -141,7 +141,7 @@ fn check(properties: &Properties) -> std::result::Result<(), String> {
         return Err("the cuFile driver does not see the kernel module nvidia-fs".to_owned());
     }
     if properties.control_flags & CONTROL_ALLOW_COMPATIBILITY != 0 {
-        return Err("the cuFile driver keeps its compatibility mode, which copies through host memory".to_owned());
+        return Err("the cuFile driver stays in compatibility mode, which copies through host memory".to_owned());
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ pub(super) struct CudaFrame {
 impl RawFrame for CudaFrame {
     fn export(&self) -> Result<OwnedFd> {
         if !self.is_exportable {
-            let detail = "this GPU and driver do not share memory as file descriptors";
+            let detail = "this GPU and driver cannot export memory as file descriptors";
             return Err(Error::new(ErrorKind::Unsupported, detail));
         }
         let _entered = self.context.enter_relaxed()?;

@@ -103,8 +103,8 @@ impl CudaBackend {
         }
         let free = self.memory().map_or_else(|_| "an unknown number of".to_owned(), |memory| memory.free.to_string());
         let detail = format!(
-            "{doing} failed: {len} bytes were asked for and {free} bytes are free; lower the memory budget or end other \
-             programs on this GPU"
+            "{doing} failed: {len} bytes requested, {free} bytes free; lower the memory budget or stop other programs on \
+             this GPU"
         );
         Err(Error::new(ErrorKind::OutOfMemory, detail))
     }
@@ -115,7 +115,7 @@ impl CudaBackend {
 
     fn require(capability: &crate::Capability, what: &str) -> Result<()> {
         capability.reason().map_or(Ok(()), |reason| {
-            Err(Error::new(ErrorKind::Unsupported, format!("{what} is not possible here: {reason}")))
+            Err(Error::new(ErrorKind::Unsupported, format!("{what} is not supported by this device: {reason}")))
         })
     }
 
@@ -134,7 +134,7 @@ impl Backend for CudaBackend {
         let (mut free, mut total) = (0, 0);
         // SAFETY: the driver stores two sizes.
         let status = unsafe { (self.context.cuda.cuMemGetInfo_v2)(&raw mut free, &raw mut total) };
-        self.check(status, format_args!("asking for free memory"))?;
+        self.check(status, format_args!("querying free memory"))?;
         Ok(MemoryInfo { free: free as u64, total: total as u64 })
     }
 
@@ -160,10 +160,11 @@ impl Backend for CudaBackend {
         // SAFETY: the driver stores one address.
         let status = unsafe { (self.context.cuda.cuMemHostAlloc)(&raw mut ptr, len, abi::HOST_PORTABLE) };
         if status == OUT_OF_MEMORY {
-            return Err(no_pinned_memory(format_args!("page-locking {len} bytes of new host memory")));
+            return Err(no_pinned_memory(format_args!("allocating {len} bytes of page-locked host memory")));
         }
-        self.check(status, format_args!("page-locking {len} bytes of new host memory"))?;
-        NonNull::new(ptr.cast()).ok_or_else(|| no_pinned_memory(format_args!("page-locking {len} bytes")))
+        self.check(status, format_args!("allocating {len} bytes of page-locked host memory"))?;
+        NonNull::new(ptr.cast())
+            .ok_or_else(|| no_pinned_memory(format_args!("allocating {len} bytes of page-locked host memory")))
     }
 
     unsafe fn free_pinned(&self, ptr: NonNull<u8>, _len: usize) -> Result<()> {
@@ -196,7 +197,7 @@ impl Backend for CudaBackend {
         let _turn = self.context.registering();
         // SAFETY: the caller registered the range, and no copy from it is in flight.
         let status = unsafe { (self.context.cuda.cuMemHostUnregister)(ptr.cast_mut().cast()) };
-        self.check(status, format_args!("ending the page-lock of a file mapping at {ptr:p}"))
+        self.check(status, format_args!("unregistering the file mapping at {ptr:p}"))
     }
 
     fn reserve(&self, len: u64) -> Result<DevicePtr> {
@@ -214,7 +215,7 @@ impl Backend for CudaBackend {
         let _entered = self.context.enter_relaxed()?;
         // SAFETY: the caller gives up a whole reservation with nothing mapped.
         let status = unsafe { (self.context.cuda.cuMemAddressFree)(ptr.0, len as usize) };
-        self.check(status, format_args!("giving back {len} bytes of device addresses at {ptr}"))
+        self.check(status, format_args!("releasing {len} bytes of device addresses at {ptr}"))
     }
 
     fn create_frame(&self, len: u64) -> Result<Box<dyn RawFrame>> {
@@ -253,7 +254,7 @@ impl Backend for CudaBackend {
         let description = AccessDescription::of(self.context.device, access);
         // SAFETY: the frame was just mapped there, and the description lives through the call.
         let status = unsafe { (cuda.cuMemSetAccess)(ptr.0, len, &raw const description, 1) };
-        self.check(status, format_args!("giving access to the frame mapped at {ptr}")).inspect_err(|_| {
+        self.check(status, format_args!("enabling access to the frame mapped at {ptr}")).inspect_err(|_| {
             // SAFETY: the frame was just mapped there, and nothing could use it without access.
             unsafe { (cuda.cuMemUnmap)(ptr.0, len) };
         })

@@ -110,7 +110,7 @@ impl Loaded {
         let log = String::from_utf8_lossy(&log[..end]).trim().to_owned();
         let why = context.cuda.describe(status);
         let kind = if status == abi::OUT_OF_MEMORY { ErrorKind::OutOfMemory } else { ErrorKind::Kernel };
-        let detail = format!("the driver does not load the module {name}: {why} {log}");
+        let detail = format!("the driver failed to load the module {name}: {why} {log}");
         Err(Error::new(kind, detail.trim_end()))
     }
 

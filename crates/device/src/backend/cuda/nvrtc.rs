@@ -89,13 +89,13 @@ pub(super) fn target(device: u32, known: &[u32], compiler: u32, driver: u32) -> 
     }
     let version = version_text(compiler);
     let Some(older) = known.iter().copied().filter(|&architecture| architecture < device).max() else {
-        return Err(format!("NVRTC {version} does not compile for sm_{device} any more: an older NVRTC is needed"));
+        return Err(format!("NVRTC {version} no longer compiles for sm_{device}: install an older NVRTC"));
     };
     if compiler > driver {
         let driver = version_text(driver);
         return Err(format!(
-            "NVRTC {version} does not know sm_{device}, and the driver, which is for CUDA {driver}, does not take its \
-             PTX: an NVRTC no newer than the driver is needed"
+            "NVRTC {version} does not know sm_{device}, and the driver (CUDA {driver}) is too old for its PTX: install an \
+             NVRTC no newer than the driver"
         ));
     }
     Ok(Target::Ptx(older))
@@ -178,7 +178,7 @@ impl Nvrtc {
         // SAFETY: the compiler stores as many integers as it counted.
         let status = status | unsafe { (table.nvrtcGetSupportedArchs)(targets.as_mut_ptr()) };
         if status != 0 || targets.is_empty() {
-            return Err(format!("it does not tell its version (NVRTC error {status})"));
+            return Err(format!("its version cannot be read (NVRTC error {status})"));
         }
         let targets = targets.into_iter().map(c_int::unsigned_abs).collect();
         Ok(Self { table, version: major.unsigned_abs() * 1000 + minor.unsigned_abs() * 10, targets, builtins: None })
@@ -207,7 +207,7 @@ impl Nvrtc {
             let log = program.log();
             let options = options.iter().map(|option| option.to_string_lossy()).collect::<Vec<_>>().join(" ");
             let detail = format!(
-                "NVRTC {} does not compile the module {} with {options}: {}\n{log}",
+                "NVRTC {} failed to compile the module {} with {options}: {}\n{log}",
                 version_text(self.version),
                 source.name,
                 self.describe(status)
@@ -222,7 +222,7 @@ impl Nvrtc {
         let name = unsafe { CStr::from_ptr((self.table.nvrtcGetErrorString)(status)) };
         let hint = match status {
             OUT_OF_MEMORY => " (host memory)",
-            INVALID_OPTION => " (an option or an architecture that it does not know)",
+            INVALID_OPTION => " (unknown option or architecture)",
             _ => "",
         };
         format!("{}{hint}", name.to_string_lossy())
@@ -259,7 +259,7 @@ impl<'a> Compilation<'a> {
         if status == 0 {
             return Ok(Self { nvrtc, program });
         }
-        let detail = format!("NVRTC does not take the module {}: {}", source.name, nvrtc.describe(status));
+        let detail = format!("NVRTC rejected the module {}: {}", source.name, nvrtc.describe(status));
         Err(Error::new(ErrorKind::Kernel, detail))
     }
 
@@ -277,7 +277,7 @@ impl<'a> Compilation<'a> {
         };
         binary
             .filter(|binary| !binary.is_empty())
-            .ok_or_else(|| Error::new(ErrorKind::Kernel, format!("NVRTC gave no code for {}", target.option())))
+            .ok_or_else(|| Error::new(ErrorKind::Kernel, format!("NVRTC produced no code for {}", target.option())))
     }
 
     fn read(
@@ -303,8 +303,9 @@ impl Drop for Compilation<'_> {
 }
 
 fn text(text: &str) -> Result<CString> {
-    CString::new(text)
-        .map_err(|error| Error::new(ErrorKind::Kernel, "a kernel source has a NUL in it").with_source(error))
+    CString::new(text).map_err(|error| {
+        Error::new(ErrorKind::Kernel, format!("the kernel source is invalid: {error}")).with_cause(error)
+    })
 }
 
 #[cfg(test)]
@@ -328,7 +329,7 @@ mod tests {
     #[test]
     fn an_architecture_that_was_dropped_is_a_sentence() {
         let reason = target(70, &[75, 80], DRIVER, DRIVER).unwrap_err();
-        assert!(reason.contains("NVRTC 13.0 does not compile for sm_70 any more"), "{reason}");
+        assert!(reason.contains("NVRTC 13.0 no longer compiles for sm_70"), "{reason}");
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl Cuda {
         let mut version = 0;
         // SAFETY: the driver stores one integer.
         let status = unsafe { (self.cuDriverGetVersion)(&raw mut version) };
-        self.check(status, format_args!("asking for the CUDA driver's version"))?;
+        self.check(status, format_args!("querying the CUDA driver version"))?;
         Ok(version.unsigned_abs())
     }
 
@@ -70,8 +70,8 @@ fn kind(status: Status) -> ErrorKind {
 
 fn advice(status: Status) -> &'static str {
     match status {
-        STUB_LIBRARY => "; this is the toolkit's stub, so put the folder of the real driver library first",
-        3 => "; a process that was forked after CUDA was first used cannot use it",
+        STUB_LIBRARY => "; this is the toolkit's stub library: put the folder of the real driver first",
+        3 => "; a process forked after CUDA was initialised cannot use it",
         ASSERT | ILLEGAL_ADDRESS => LOST,
         status if KERNEL_FAILURES.contains(&status) => LOST,
         _ => "",
@@ -79,13 +79,13 @@ fn advice(status: Status) -> &'static str {
 }
 
 /// Such errors are sticky: the driver answers every later call on the context with them.
-const LOST: &str = "; this process has lost its CUDA context, so start it anew";
+const LOST: &str = "; this process has lost its CUDA context: restart it";
 
 /// Page-locked memory that is not to be had.
 pub(super) fn no_pinned_memory(doing: Arguments<'_>) -> Error {
     let detail = format!(
-        "{doing} failed: the host has too little memory that may be locked; lower the number or the size of the pinned \
-         slots, or raise the memory limit of the container"
+        "{doing} failed: not enough lockable host memory; use fewer or smaller pinned slots, or raise the container's \
+         memory limit"
     );
     Error::new(ErrorKind::OutOfPinnedMemory, detail)
 }
@@ -105,6 +105,6 @@ mod tests {
         assert_eq!(kind(NOT_SUPPORTED), ErrorKind::Unsupported);
         assert_eq!(kind(UNSUPPORTED_PTX), ErrorKind::Kernel);
         assert_eq!(kind(ILLEGAL_ADDRESS), ErrorKind::Execution);
-        assert!(advice(719).contains("start it anew"));
+        assert!(advice(719).contains("restart it"));
     }
 }

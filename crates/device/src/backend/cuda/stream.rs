@@ -131,7 +131,8 @@ impl RawStream for CudaStream {
 
     unsafe fn copy_from_peer(&self, dst: DevicePtr, peer: &dyn Backend, src: DevicePtr, len: u64) -> Result<()> {
         let peer = peer.as_peer().and_then(<dyn Any>::downcast_ref::<Arc<Context>>);
-        let peer = peer.ok_or_else(|| Error::new(ErrorKind::BadArgument, "the peer is a device of another backend"))?;
+        let peer =
+            peer.ok_or_else(|| Error::new(ErrorKind::BadArgument, "the peer device belongs to another backend"))?;
         if self.context.is(peer) {
             // SAFETY: the caller's promise.
             return unsafe { self.copy_on_device(dst, src, len) };
@@ -266,7 +267,9 @@ impl CudaStream {
             // The default stream, while another stream is captured: work on it would end the capture.
             abi::CAPTURE_IMPLICIT => Ok(true),
             // A capture that has failed counts as well (2): the program has yet to end it.
-            status => self.check(status, format_args!("asking whether a stream is captured")).map(|()| state != 0),
+            status => {
+                self.check(status, format_args!("querying whether a stream is being captured")).map(|()| state != 0)
+            }
         }
     }
 
@@ -276,8 +279,8 @@ impl CudaStream {
         if self.handle != abi::STREAM_LEGACY || !self.is_capturing_entered()? {
             return Ok(());
         }
-        let detail = "a stream is being recorded into a graph, and waiting for the default stream would end that: end \
-                      the recording first, record a stream that was made non-blocking, or name a stream";
+        let detail = "a stream is being captured into a graph, and using the default stream would invalidate the capture: \
+                      end the capture first, capture a non-blocking stream, or name a stream";
         Err(Error::new(ErrorKind::Capturing, detail))
     }
 

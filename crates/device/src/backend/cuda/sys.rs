@@ -147,7 +147,7 @@ mod tests {
         std::fs::write(&file, "INPUT(libcuda.so)").unwrap();
         let search = Search { sonames: &[], candidates: vec![file], variable: "BIFOLIO_TEST_UNSET", ..search() };
         let problem = library::find(&search, Cuda::load).unwrap_err().problem.unwrap();
-        assert!(problem.contains("libcuda.so.1 does not load"), "{problem}");
+        assert!(problem.contains("libcuda.so.1 could not be loaded"), "{problem}");
     }
 
     #[test]

@@ -32,7 +32,7 @@ impl HostFrame {
         let known = unsafe { libc::fstat(fd.as_raw_fd(), &raw mut stat) } == 0;
         let is_frame = known && stat.st_size as u64 == FRAME_BYTES && seals >= 0 && seals & libc::F_SEAL_SHRINK != 0;
         if !is_frame {
-            let detail = "the descriptor is not an exported frame: it is not a sealed memory of 2 MiB";
+            let detail = "the descriptor is not an exported frame: expected a sealed memfd of 2 MiB";
             return Err(Error::new(ErrorKind::BadArgument, detail));
         }
         Ok(Self { fd, len: FRAME_BYTES, account: None })

@@ -31,7 +31,7 @@ impl MemoryAccount {
         let fits = |used: u64| used.checked_add(len).filter(|&sum| sum <= self.total);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).map(|_| ()).map_err(|used| {
             let free = self.total.saturating_sub(used);
-            let detail = format!("out of device memory: {len} bytes were asked for, {free} of {} are free", self.total);
+            let detail = format!("out of device memory: {len} bytes requested, {free} of {} bytes free", self.total);
             Error::new(ErrorKind::OutOfMemory, detail)
         })
     }

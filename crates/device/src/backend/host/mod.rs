@@ -73,7 +73,7 @@ pub(crate) fn report() -> BackendReport {
 /// Opens `host:index`.
 pub(crate) fn open(index: u32) -> Result<Arc<dyn Backend>> {
     if index >= HOST_DEVICES {
-        let detail = format!("there is no host:{index}: host:0 to host:{} exist", HOST_DEVICES - 1);
+        let detail = format!("no such device: host:0 to host:{} exist", HOST_DEVICES - 1);
         return Err(Error::new(ErrorKind::Missing, detail));
     }
     Ok(Arc::new(HostBackend::new(&HostOptions { index, ..HostOptions::default() })))
@@ -122,7 +122,7 @@ fn describe(index: u32, memory_bytes: u64) -> DeviceInfo {
             host_register_read_only: registered::copies_work(),
             peer_access: Capability::YES,
             direct_storage: Capability::no("its memory is host memory"),
-            kernels: Capability::no("kernels run as their Rust oracles on the CPU"),
+            kernels: Capability::no("kernels run on the CPU, as Rust code"),
             concurrent_streams: Capability::YES,
             energy: Capability::no("host memory has no energy counter of its own"),
         },
@@ -252,7 +252,7 @@ impl Backend for HostBackend {
     }
 
     unsafe fn adopt_stream(&self, _raw: u64) -> Result<Box<dyn RawStream>> {
-        Err(Error::new(ErrorKind::Unsupported, "the embedded device has no streams of a caller's to adopt"))
+        Err(Error::new(ErrorKind::Unsupported, "the host device has no streams to adopt"))
     }
 
     fn as_peer(&self) -> Option<&dyn Any> {

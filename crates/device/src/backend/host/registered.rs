@@ -3,6 +3,7 @@
 use super::lock::lock;
 use crate::Capability;
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Mutex;
 
 /// Registered file mappings, of all devices: copies from them, to any device, must survive a truncation.
@@ -28,7 +29,7 @@ pub(super) fn is_registered(address: u64) -> bool {
 ///
 /// # Safety
 /// `dst` is valid for `len` bytes.
-pub(super) unsafe fn copy_checked(dst: u64, src: u64, len: u64) -> Result<(), String> {
+pub(super) unsafe fn copy_checked(dst: u64, src: u64, len: u64) -> io::Result<()> {
     let mut done = 0;
     while done < len {
         let local = libc::iovec { iov_base: (dst + done) as *mut libc::c_void, iov_len: (len - done) as usize };
@@ -36,8 +37,7 @@ pub(super) unsafe fn copy_checked(dst: u64, src: u64, len: u64) -> Result<(), St
         // SAFETY: `local` is valid by the caller's promise; a bad `remote` is reported, not touched.
         let copied = unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
         if copied <= 0 {
-            let error = std::io::Error::last_os_error();
-            return Err(format!("a mapped file lost its pages during a copy (was it truncated?): {error}"));
+            return Err(io::Error::last_os_error());
         }
         done += copied as u64;
     }

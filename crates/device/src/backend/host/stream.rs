@@ -72,7 +72,7 @@ impl HostStream {
     fn send(&self, job: Job) -> Result<()> {
         self.queue.left.fetch_add(1, Ordering::Relaxed);
         let sent = self.queue.sender.as_ref().is_some_and(|sender| sender.send(job).is_ok());
-        if sent { Ok(()) } else { Err(Error::new(ErrorKind::Execution, "the stream's worker thread is gone")) }
+        if sent { Ok(()) } else { Err(Error::new(ErrorKind::Execution, "the stream's worker thread has ended")) }
     }
 
     fn record_point(&self) -> Result<Arc<Point>> {
@@ -98,7 +98,7 @@ impl RawStream for HostStream {
     /// The simulated link is the one to the host, so this copy does not occupy it.
     unsafe fn copy_from_peer(&self, dst: DevicePtr, peer: &dyn Backend, src: DevicePtr, len: u64) -> Result<()> {
         if !peer.as_peer().is_some_and(<dyn Any>::is::<HostPeer>) {
-            return Err(Error::new(ErrorKind::BadArgument, "the peer is a device of another backend"));
+            return Err(Error::new(ErrorKind::BadArgument, "the peer device belongs to another backend"));
         }
         self.send(Job::Copy { dst: dst.0, src: src.0, len, over_link: false })
     }
@@ -111,7 +111,7 @@ impl RawStream for HostStream {
         let module = (&**launch.module as &dyn Any).downcast_ref::<HostModule>();
         let found = module.and_then(|module| module.kernels.iter().find(|(name, _)| *name == launch.kernel));
         let Some(&(_, kernel)) = found else {
-            let detail = format!("the module has no kernel {} for the embedded device", launch.kernel);
+            let detail = format!("the module has no kernel {}", launch.kernel);
             return Err(Error::new(ErrorKind::Kernel, detail));
         };
         let owned = |arg: &KernelArg<'_>| match *arg {
@@ -180,7 +180,10 @@ fn run_work(work: Job, link: Option<&Link>) -> std::result::Result<(), String> {
             }
             if is_registered(src) {
                 // SAFETY: the enqueuer vouches for `dst`; the kernel checks `src`.
-                return unsafe { copy_checked(dst, src, len) };
+                let copied = unsafe { copy_checked(dst, src, len) };
+                return copied.map_err(|error| {
+                    format!("copying from a registered file mapping failed (was the file truncated?): {error}")
+                });
             }
             // SAFETY: the enqueuer vouches for both ranges until completion.
             unsafe { std::ptr::copy_nonoverlapping(src as *const u8, dst as *mut u8, len as usize) };

@@ -45,7 +45,7 @@ pub(crate) fn open(index: u32) -> Result<Arc<dyn Backend>> {
     let cl = probe::loader()?;
     let devices = probe::devices(cl)?;
     let found = devices.get(index as usize).ok_or_else(|| {
-        let detail = format!("there is no such device: OpenCL offers {}, counted from 0", devices.len());
+        let detail = format!("no such device: OpenCL offers {}, numbered from 0", devices.len());
         Error::new(ErrorKind::Missing, detail)
     })?;
     let info = probe::describe(cl, found, index)?;
@@ -67,7 +67,7 @@ struct OpenClBackend {
 impl OpenClBackend {
     fn unsupported<T>(capability: &Capability, what: &str) -> Result<T> {
         let reason = capability.reason().unwrap_or("the device has no way to do it");
-        Err(Error::new(ErrorKind::Unsupported, format!("{what} is not possible here: {reason}")))
+        Err(Error::new(ErrorKind::Unsupported, format!("{what} is not supported by this device: {reason}")))
     }
 
     /// Counts `len` bytes as allocated if the device has them.
@@ -76,8 +76,7 @@ impl OpenClBackend {
         let fits = |allocated: u64| allocated.checked_add(len).filter(|&sum| sum <= context.memory_bytes);
         context.allocated.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).map(|_| ()).map_err(|allocated| {
             let free = context.memory_bytes - allocated;
-            let detail =
-                format!("allocating device memory failed: {len} bytes were asked for and {free} bytes are free");
+            let detail = format!("allocating device memory failed: {len} bytes requested, {free} bytes free");
             Error::new(ErrorKind::OutOfMemory, detail)
         })
     }
@@ -91,7 +90,7 @@ impl OpenClBackend {
         let largest = probe::device_number(context.cl, context.device, abi::DEVICE_MAX_MEM_ALLOC_SIZE);
         let why = status::describe(status);
         let detail = format!(
-            "allocating {len} bytes of device memory failed: {why}; this device gives at most {largest} bytes at once"
+            "allocating {len} bytes of device memory failed: {why}; the largest allocation on this device is {largest} bytes"
         );
         Error::new(ErrorKind::OutOfMemory, detail)
     }
@@ -127,7 +126,8 @@ impl Backend for OpenClBackend {
     /// Host memory of the driver's, which copies from and to it recognise by its address.
     fn alloc_pinned(&self, len: usize) -> Result<NonNull<u8>> {
         let refused = |status| {
-            let detail = format!("getting {len} bytes of page-locked host memory failed: {}", status::describe(status));
+            let detail =
+                format!("allocating {len} bytes of page-locked host memory failed: {}", status::describe(status));
             Error::new(ErrorKind::OutOfPinnedMemory, detail)
         };
         // Drivers align a mapping to a cache line only; one page more leaves room to align it.
@@ -146,8 +146,8 @@ impl Backend for OpenClBackend {
         let mut pinned = self.context.pinned.lock().unwrap_or_else(PoisonError::into_inner);
         let removed = pinned.remove(&ptr.as_ptr().addr());
         drop(pinned);
-        let pinned =
-            removed.ok_or_else(|| Error::new(ErrorKind::BadArgument, "this is no pinned memory of the device"))?;
+        let pinned = removed
+            .ok_or_else(|| Error::new(ErrorKind::BadArgument, "the address is not pinned memory of this device"))?;
         self.control.unmap(pinned.buffer.handle, std::ptr::with_exposed_provenance_mut(pinned.mapped))
     }
 
@@ -188,8 +188,7 @@ impl Backend for OpenClBackend {
     }
 
     unsafe fn adopt_stream(&self, _raw: u64) -> Result<Box<dyn RawStream>> {
-        let detail =
-            "a stream of the caller's cannot be adopted: an OpenCL queue works only on its own context's memory";
+        let detail = "streams cannot be adopted: an OpenCL queue can only use memory of its own context";
         Err(Error::new(ErrorKind::Unsupported, detail))
     }
 

@@ -148,7 +148,7 @@ impl Program {
                 &raw mut status,
             )
         };
-        check(status, format_args!("giving the module {} to the OpenCL compiler", source.name))?;
+        check(status, format_args!("passing the module {} to the OpenCL compiler", source.name))?;
         Self { context: context.clone(), handle }.built(source.name)
     }
 
@@ -185,7 +185,7 @@ impl Program {
         }
         let why = describe(status);
         let detail =
-            format!("the OpenCL driver does not compile the module {name} with {OPTIONS}: {why}\n{}", self.log());
+            format!("the OpenCL driver failed to compile the module {name} with {OPTIONS}: {why}\n{}", self.log());
         Err(Error::new(ErrorKind::Kernel, detail.trim_end()))
     }
 

@@ -7,7 +7,7 @@ use crate::{BackendKind, BackendReport, Capabilities, Capability, DeviceId, Devi
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
-const NO_LOADER: &str = "there is no usable OpenCL loader";
+const NO_LOADER: &str = "the OpenCL loader could not be loaded";
 
 /// A device before it is opened.
 #[derive(Debug, Clone)]
@@ -31,14 +31,14 @@ pub(crate) fn report() -> BackendReport {
         Err(error) => {
             // The library's own entry says why it is missing; once is enough.
             let is_said = report.libraries[0].problem.is_some();
-            report.problems.push(if is_said { NO_LOADER.to_owned() } else { error.to_string() });
+            report.problems.push(if is_said { format!("no devices: {NO_LOADER}") } else { error.to_string() });
             return report;
         }
     };
     for (index, device) in found.iter().enumerate() {
         match describe(cl, device, index as u32) {
             Ok(info) => report.devices.push(info),
-            Err(error) => report.problems.push(format!("opencl:{index} cannot be used: {error}")),
+            Err(error) => report.problems.push(error.on(DeviceId::new(BackendKind::OpenCl, index as u32)).to_string()),
         }
     }
     report
@@ -80,7 +80,7 @@ fn platforms(cl: &OpenCl) -> Result<Vec<PlatformId>> {
     // SAFETY: with no array the loader stores the count only.
     let status = unsafe { (cl.clGetPlatformIDs)(0, std::ptr::null_mut(), &raw mut count) };
     if status == abi::PLATFORM_NOT_FOUND || (status == SUCCESS && count == 0) {
-        let detail = "the OpenCL loader is here, but no driver that it knows (in /etc/OpenCL/vendors) works";
+        let detail = "the OpenCL loader is installed, but found no working driver (in /etc/OpenCL/vendors)";
         return Err(Error::new(ErrorKind::Missing, detail));
     }
     check(status, format_args!("listing the OpenCL platforms"))?;
@@ -113,14 +113,14 @@ pub(super) fn describe(cl: &OpenCl, found: &Found, index: u32) -> Result<DeviceI
     let version = device_text(cl, device, abi::DEVICE_VERSION);
     let unusable = |why: String| Error::new(ErrorKind::Missing, why);
     if !is_new_enough(&version) {
-        return Err(unusable(format!("it has {version}, and OpenCL 1.2 is needed")));
+        return Err(unusable(format!("it supports {version}, but OpenCL 1.2 is required")));
     }
     if device_number(cl, device, abi::DEVICE_AVAILABLE) == 0 {
-        return Err(unusable("its driver reports it as not available".to_owned()));
+        return Err(unusable("its driver reports it as unavailable".to_owned()));
     }
     // Parameter structs and pages are exchanged as the host lays them out.
     if device_number(cl, device, abi::DEVICE_ENDIAN_LITTLE) == 0 {
-        return Err(unusable("it is big-endian".to_owned()));
+        return Err(unusable("big-endian devices are not supported".to_owned()));
     }
     let name = device_text(cl, device, abi::DEVICE_NAME);
     let platform_name = platform_text(cl, platform, abi::PLATFORM_NAME);
@@ -143,11 +143,11 @@ pub(super) fn describe(cl: &OpenCl, found: &Found, index: u32) -> Result<DeviceI
 
 fn capabilities(has_compiler: bool) -> Capabilities {
     Capabilities {
-        virtual_memory: Capability::no("OpenCL 1.2 has buffers, and no address ranges to map memory into"),
-        export_fd: Capability::no("OpenCL 1.2 does not share memory between processes"),
-        host_register_read_only: Capability::no("OpenCL 1.2 does not page-lock memory that it did not allocate"),
-        peer_access: Capability::no("OpenCL 1.2 does not name memory of another device"),
-        direct_storage: Capability::no("OpenCL 1.2 knows nothing of files"),
+        virtual_memory: Capability::no("OpenCL 1.2 cannot map memory into address ranges"),
+        export_fd: Capability::no("OpenCL 1.2 cannot share memory between processes"),
+        host_register_read_only: Capability::no("OpenCL 1.2 cannot page-lock memory that it did not allocate"),
+        peer_access: Capability::no("OpenCL 1.2 cannot address another device's memory"),
+        direct_storage: Capability::no("OpenCL 1.2 has no file I/O"),
         kernels: Capability::when(has_compiler, "this OpenCL driver has no compiler"),
         concurrent_streams: Capability::YES,
         energy: Capability::no("OpenCL has no energy counter"),

@@ -64,8 +64,8 @@ impl RawStream for OpenClStream {
 
     unsafe fn copy_from_peer(&self, _dst: DevicePtr, _peer: &dyn Backend, _src: DevicePtr, len: u64) -> Result<()> {
         let detail = format!(
-            "copying {len} bytes from another device is not possible: OpenCL 1.2 does not name memory of another \
-             device, so copy through host memory"
+            "copying {len} bytes from another device is not supported: OpenCL 1.2 cannot address another device's \
+             memory; copy through host memory"
         );
         Err(Error::new(ErrorKind::Unsupported, detail))
     }
@@ -119,8 +119,7 @@ impl RawStream for OpenClStream {
     fn wait(&self, event: &dyn RawEvent) -> Result<()> {
         let event = (event as &dyn Any).downcast_ref::<OpenClEvent>().ok_or_else(|| foreign("event"))?;
         if !Arc::ptr_eq(&event.queue.context, &self.queue.context) {
-            let detail = "an OpenCL queue cannot wait for an event of another device, whose context is another one: wait \
-                          for the event on the host";
+            let detail = "an OpenCL queue cannot wait for an event of another context: wait for the event on the host";
             return Err(Error::new(ErrorKind::Unsupported, detail));
         }
         if event.query()? || Arc::ptr_eq(&event.queue, &self.queue) {

@@ -210,6 +210,6 @@ mod tests {
         std::fs::write(&file, "not an ELF file").unwrap();
         let search = Search { sonames: &[], candidates: vec![file], variable: "BIFOLIO_TEST_UNSET", ..search() };
         let problem = library::find(&search, OpenCl::load).unwrap_err().problem.unwrap();
-        assert!(problem.contains("libOpenCL.so.1 does not load"), "{problem}");
+        assert!(problem.contains("libOpenCL.so.1 could not be loaded"), "{problem}");
     }
 }

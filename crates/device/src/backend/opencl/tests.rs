@@ -131,7 +131,7 @@ fn what_opencl_cannot_do_says_why() {
     let Some((device, _folder)) = device("what_opencl_cannot_do_says_why") else { return };
     let error = device.reserve(1).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("no address ranges"), "{error}");
+    assert!(error.to_string().contains("address ranges"), "{error}");
     assert_eq!(device.create_frame().unwrap_err().kind(), ErrorKind::Unsupported);
     // SAFETY: refused, so nothing is adopted.
     assert_eq!(unsafe { device.adopt_stream(0) }.unwrap_err().kind(), ErrorKind::Unsupported);
