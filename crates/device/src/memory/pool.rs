@@ -255,7 +255,7 @@ mod tests {
         while pool.slots_max() == 2 {
             std::thread::yield_now();
         }
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        bifolio_testing::until("the waiter waits", || pool.lock().waiting == 1);
         assert!(pool.settle_for_fewer(Error::new(ErrorKind::OutOfPinnedMemory, "refused")).is_err());
         let outcome = outcome.recv_timeout(std::time::Duration::from_secs(10)).expect("the waiter hangs");
         assert_eq!(outcome.unwrap_err().kind(), ErrorKind::OutOfPinnedMemory);

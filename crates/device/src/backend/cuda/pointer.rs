@@ -155,7 +155,7 @@ mod tests {
         let devices = discover().into_iter().flat_map(|report| report.devices);
         let Some(device) = devices.map(|info| info.id).find(|id| id.backend == BackendKind::Cuda) else {
             assert_eq!(locate_stream(0), None, "without a driver nobody has a stream");
-            println!("skipped: there is no CUDA device here");
+            bifolio_testing::skip("there is no CUDA device here");
             return;
         };
         let context = Context::retain(&sys::driver().unwrap().0, device.index as Ordinal).unwrap();
@@ -176,7 +176,7 @@ mod tests {
     fn device_memory_is_found_with_its_device_context_and_range() {
         let devices = discover().into_iter().flat_map(|report| report.devices);
         let Some(device) = devices.map(|info| info.id).find(|id| id.backend == BackendKind::Cuda) else {
-            println!("skipped: there is no CUDA device here");
+            bifolio_testing::skip("there is no CUDA device here");
             return;
         };
         let opened = open(DeviceChoice::Exactly(device)).unwrap();

@@ -32,10 +32,10 @@ fn gates_that_are_functions_conform() {
     let backend = match super::super::open_without_words(0) {
         Ok(backend) => backend,
         Err(error) => {
-            println!("skipped: {error}");
+            bifolio_testing::skip(&error);
             assert!(crate::open(DeviceChoice::Exactly(DeviceId::new(BackendKind::Cuda, 0))).is_err());
             return;
         }
     };
-    check_gates(&Device::from_backend(backend));
+    check_gates(&Device::from_backend(backend), bifolio_testing::seed());
 }
