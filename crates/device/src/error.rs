@@ -52,7 +52,7 @@ impl Error {
     }
 
     /// An operating-system error, with what was being done.
-    pub fn system(doing: impl fmt::Display, cause: std::io::Error) -> Self {
+    pub(crate) fn system(doing: impl fmt::Display, cause: std::io::Error) -> Self {
         let kind = match cause.raw_os_error() {
             Some(libc::ENOMEM) => ErrorKind::OutOfMemory,
             _ => ErrorKind::System,
@@ -61,7 +61,7 @@ impl Error {
     }
 
     /// The last operating-system error of this thread, with what was being done.
-    pub fn last_os(doing: impl fmt::Display) -> Self {
+    pub(crate) fn last_os(doing: impl fmt::Display) -> Self {
         Self::system(doing, std::io::Error::last_os_error())
     }
 
@@ -74,7 +74,7 @@ impl Error {
 
     /// Keeps the cause, whose words the detail has already.
     #[must_use]
-    pub fn with_cause(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
+    pub(crate) fn with_cause(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.cause = Some(Box::new(cause));
         self
     }

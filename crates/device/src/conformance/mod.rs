@@ -65,7 +65,7 @@ pub fn check_all(device: &Device, seed: u64) {
 }
 
 /// Runs the checks of gates alone, for a backend that has several kinds of them.
-pub fn check_gates(device: &Device, seed: u64) {
+pub(crate) fn check_gates(device: &Device, seed: u64) {
     check(device, GATE_CHECKS, seed);
 }
 

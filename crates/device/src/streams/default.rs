@@ -19,7 +19,7 @@ impl Device {
     /// # Errors
     /// `Execution` if the work has failed, `Capturing` while a stream is being recorded into a graph that would draw
     /// the default stream into it.
-    pub fn default_work(&self) -> Result<Option<Event>> {
+    pub(crate) fn default_work(&self) -> Result<Option<Event>> {
         let work = self.backend().default_work().map_err(|error| self.name(error))?;
         Ok(work.map(|raw| Event { device: self.clone(), raw }))
     }

@@ -15,7 +15,7 @@ pub(super) struct Found {
     pub(super) platform: PlatformId,
     pub(super) device: DeviceHandle,
     /// How many devices of the same platform and name come before it.
-    twin: usize,
+    namesakes: usize,
 }
 
 /// Looks for the loader, the drivers that it brings, and their devices.
@@ -64,9 +64,9 @@ pub(super) fn devices(cl: &OpenCl) -> Result<Vec<Found>> {
     for platform in platforms(cl)? {
         for device in platform_devices(cl, platform)? {
             let name = device_text(cl, device, abi::DEVICE_NAME);
-            let twin = names.iter().filter(|(owner, known)| *owner == platform && *known == name).count();
+            let namesakes = names.iter().filter(|(owner, known)| *owner == platform && *known == name).count();
             names.push((platform, name));
-            found.push(Found { platform, device, twin });
+            found.push(Found { platform, device, namesakes });
         }
     }
     if found.is_empty() {
@@ -109,7 +109,7 @@ fn platform_devices(cl: &OpenCl, platform: PlatformId) -> Result<Vec<DeviceHandl
 
 /// What a device is and can do; an error if it cannot be used at all.
 pub(super) fn describe(cl: &OpenCl, found: &Found, index: u32) -> Result<DeviceInfo> {
-    let Found { platform, device, twin } = *found;
+    let Found { platform, device, namesakes } = *found;
     let version = device_text(cl, device, abi::DEVICE_VERSION);
     let unusable = |why: String| Error::new(ErrorKind::Missing, why);
     if !is_new_enough(&version) {
@@ -129,7 +129,7 @@ pub(super) fn describe(cl: &OpenCl, found: &Found, index: u32) -> Result<DeviceI
     let accelerators = abi::DEVICE_TYPE_GPU | abi::DEVICE_TYPE_ACCELERATOR;
     Ok(DeviceInfo {
         id: DeviceId::new(BackendKind::OpenCl, index),
-        identity: uuid(cl, device).unwrap_or_else(|| format!("{platform_name}/{name}/{twin}")),
+        identity: uuid(cl, device).unwrap_or_else(|| format!("{platform_name}/{name}/{namesakes}")),
         name,
         driver: format!("{platform_name}, {platform_version}, driver {driver}"),
         architecture: String::new(),
