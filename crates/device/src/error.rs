@@ -29,6 +29,8 @@ pub enum ErrorKind {
     Execution,
     /// A stream is being recorded into a graph, and what was asked for would end that.
     Capturing,
+    /// This process was forked from the one that made what was to be used.
+    Forked,
     /// An operating-system call failed.
     System,
 }

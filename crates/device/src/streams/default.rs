@@ -10,7 +10,7 @@ impl Device {
     /// `host` a queue that stands for it. OpenCL has none (`Unsupported`).
     pub fn default_stream(&self) -> Result<Stream> {
         let raw = self.backend().default_stream().map_err(|error| self.name(error))?;
-        Ok(Stream { device: self.clone(), raw })
+        Ok(Stream::new(self, raw))
     }
 
     /// The work that the default streams of this device hold at this moment; none where they are idle, or the device
@@ -21,7 +21,7 @@ impl Device {
     /// the default stream into it.
     pub(crate) fn default_work(&self) -> Result<Option<Event>> {
         let work = self.backend().default_work().map_err(|error| self.name(error))?;
-        Ok(work.map(|raw| Event { device: self.clone(), raw }))
+        Ok(work.map(|raw| Event::new(self, raw)))
     }
 
     /// The work that comes before a request with `memory` that names no stream: [`Self::default_work`] for foreign

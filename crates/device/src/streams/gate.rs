@@ -11,6 +11,7 @@
 
 use super::stream::Stream;
 use crate::backend::RawGate;
+use crate::fork::Native;
 use crate::{Device, Result};
 
 impl Stream {
@@ -30,7 +31,8 @@ impl Stream {
     ///   that does not open it.
     /// - Dropping a stream may wait for its work: drop the gates first.
     pub fn gate(&self) -> Result<Gate> {
-        self.name(self.raw.gate()).map(|raw| Gate { _raw: raw, _device: self.device.clone() })
+        let raw = self.name(self.raw()?.gate())?;
+        Ok(Gate { _raw: Native::new(raw), _device: self.device().clone() })
     }
 }
 
@@ -41,7 +43,7 @@ impl Stream {
 #[derive(Debug)]
 #[must_use = "a gate that is dropped is open"]
 pub struct Gate {
-    _raw: Box<dyn RawGate>,
+    _raw: Native<Box<dyn RawGate>>,
     _device: Device,
 }
 

@@ -5,6 +5,7 @@
 
 use super::event::Event;
 use crate::backend::{Launch, RawStream};
+use crate::fork::Native;
 use crate::module::Module;
 use crate::{Device, DeviceSlice, KernelArg, Result, Rows};
 
@@ -12,7 +13,7 @@ impl Device {
     /// Creates a stream.
     pub fn create_stream(&self) -> Result<Stream> {
         let raw = self.backend().create_stream().map_err(|error| self.name(error))?;
-        Ok(Stream { device: self.clone(), raw })
+        Ok(Stream::new(self, raw))
     }
 
     /// Wraps a stream of the caller's, so that work is ordered on it.
@@ -22,7 +23,7 @@ impl Device {
     pub unsafe fn adopt_stream(&self, raw: u64) -> Result<Stream> {
         // SAFETY: the caller's promise is the backend's requirement.
         let raw = unsafe { self.backend().adopt_stream(raw) }.map_err(|error| self.name(error))?;
-        Ok(Stream { device: self.clone(), raw })
+        Ok(Stream::new(self, raw))
     }
 }
 
@@ -30,10 +31,18 @@ impl Device {
 #[derive(Debug)]
 pub struct Stream {
     pub(super) device: Device,
-    pub(super) raw: Box<dyn RawStream>,
+    raw: Native<Box<dyn RawStream>>,
 }
 
 impl Stream {
+    pub(super) fn new(device: &Device, raw: Box<dyn RawStream>) -> Self {
+        Self { device: device.clone(), raw: Native::new(raw) }
+    }
+
+    pub(super) fn raw(&self) -> Result<&dyn RawStream> {
+        self.name(self.raw.get()).map(|raw| &**raw)
+    }
+
     /// The device it runs on.
     pub fn device(&self) -> &Device {
         &self.device
@@ -49,7 +58,7 @@ impl Stream {
             return Ok(());
         }
         // SAFETY: the caller's promise.
-        self.name(unsafe { self.raw.copy_to_device(dst.ptr(), src, dst.len()) })
+        self.name(unsafe { self.raw()?.copy_to_device(dst.ptr(), src, dst.len()) })
     }
 
     /// The same, and blocks until everything enqueued is done, whether that or the copy fails.
@@ -61,7 +70,7 @@ impl Stream {
             return self.synchronize();
         }
         // SAFETY: the caller's promise.
-        self.name(unsafe { self.raw.copy_to_device_and_wait(dst.ptr(), src, dst.len()) })
+        self.name(unsafe { self.raw()?.copy_to_device_and_wait(dst.ptr(), src, dst.len()) })
     }
 
     /// Enqueues a copy of `src.len()` bytes to host memory.
@@ -74,7 +83,7 @@ impl Stream {
             return Ok(());
         }
         // SAFETY: the caller's promise.
-        self.name(unsafe { self.raw.copy_to_host(dst, src.ptr(), src.len()) })
+        self.name(unsafe { self.raw()?.copy_to_host(dst, src.ptr(), src.len()) })
     }
 
     /// Enqueues a copy between ranges of equal length that do not overlap.
@@ -87,7 +96,7 @@ impl Stream {
             return Ok(());
         }
         // SAFETY: the caller's promise.
-        self.name(unsafe { self.raw.copy_on_device(dst.ptr(), src.ptr(), dst.len()) })
+        self.name(unsafe { self.raw()?.copy_on_device(dst.ptr(), src.ptr(), dst.len()) })
     }
 
     /// Enqueues filling a range with one byte value.
@@ -111,7 +120,7 @@ impl Stream {
             return Ok(());
         }
         // SAFETY: the caller's promise.
-        self.name(unsafe { self.raw.copy_from_peer(dst.ptr(), &**peer.backend(), src.ptr(), dst.len()) })
+        self.name(unsafe { self.raw()?.copy_from_peer(dst.ptr(), &**peer.backend(), src.ptr(), dst.len()) })
     }
 
     /// Enqueues a copy of rows from host memory; what lies between them on the device stays as it is.
@@ -126,7 +135,7 @@ impl Stream {
             return Ok(());
         }
         // SAFETY: the caller's promise; the rows are those of the slice.
-        self.name(unsafe { self.raw.copy_rows_to_device(dst.ptr(), src, rows) })
+        self.name(unsafe { self.raw()?.copy_rows_to_device(dst.ptr(), src, rows) })
     }
 
     /// Enqueues a copy of rows to host memory.
@@ -140,7 +149,7 @@ impl Stream {
             return Ok(());
         }
         // SAFETY: as above.
-        self.name(unsafe { self.raw.copy_rows_to_host(dst, src.ptr(), rows) })
+        self.name(unsafe { self.raw()?.copy_rows_to_host(dst, src.ptr(), rows) })
     }
 
     ///
@@ -151,7 +160,7 @@ impl Stream {
             return Ok(());
         }
         // SAFETY: the caller's promise.
-        self.name(unsafe { self.raw.fill(dst.ptr(), value, dst.len()) })
+        self.name(unsafe { self.raw()?.fill(dst.ptr(), value, dst.len()) })
     }
 
     /// Enqueues `kernel` of `module` on `groups` groups of `group_size` threads.
@@ -169,30 +178,30 @@ impl Stream {
     ) -> Result<()> {
         let launch = Launch { module: module.raw(), kernel, groups, group_size, args };
         // SAFETY: the caller's promise.
-        self.name(unsafe { self.raw.launch(&launch) })
+        self.name(unsafe { self.raw()?.launch(&launch) })
     }
 
     /// Records an event after everything enqueued so far.
     pub fn record(&self) -> Result<Event> {
-        self.name(self.raw.record()).map(|raw| Event { device: self.device.clone(), raw })
+        self.name(self.raw()?.record()).map(|raw| Event::new(&self.device, raw))
     }
 
     /// Makes later work of this stream wait for `event`, which may be of another device of the
     /// same backend on `cuda` and `host`. OpenCL gives each device a context of its own and
     /// refuses such an event: wait for it on the host there.
     pub fn wait(&self, event: &Event) -> Result<()> {
-        self.name(self.raw.wait(&*event.raw))
+        self.name(self.raw()?.wait(event.raw()?))
     }
 
     /// Whether the stream's work is recorded into a graph at present (CUDA) instead of being done. Such a
     /// stream cannot wait for the host.
     pub fn is_capturing(&self) -> Result<bool> {
-        self.name(self.raw.is_capturing())
+        self.name(self.raw()?.is_capturing())
     }
 
     /// Blocks until everything enqueued is done; reports a failure of any of it.
     pub fn synchronize(&self) -> Result<()> {
-        self.name(self.raw.synchronize())
+        self.name(self.raw()?.synchronize())
     }
 
     /// Copies `bytes` to `dst` and waits; lengths are equal.
