@@ -19,7 +19,7 @@ impl Rows {
     pub fn span(self) -> u64 {
         match self.count {
             0 => 0,
-            more => (more - 1) * self.pitch + self.bytes,
+            more => (more - 1).saturating_mul(self.pitch).saturating_add(self.bytes),
         }
     }
 
@@ -39,5 +39,21 @@ impl Rows {
             return Err(Error::new(ErrorKind::BadArgument, detail));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DevicePtr;
+
+    /// Symptom: rows that end far outside a range passed for those of the range. Cause: their span came round.
+    #[test]
+    fn rows_that_span_more_than_all_addresses_are_no_rows_of_a_range() {
+        // SAFETY: no memory is used.
+        let device = unsafe { DeviceSlice::from_raw(DevicePtr(4096), 16) };
+        let rows = Rows { bytes: 16, pitch: 1 << 63, count: 3 };
+        assert_eq!(rows.check(device).unwrap_err().kind(), ErrorKind::BadArgument);
+        assert!(Rows { bytes: 4, pitch: 6, count: 3 }.check(device).is_ok());
     }
 }

@@ -53,7 +53,8 @@ pub trait Backend: Send + Sync + Debug {
     unsafe fn free_pinned(&self, ptr: NonNull<u8>, len: usize) -> Result<()>;
 
     /// Page-locks `len` bytes of a read-only shared file mapping for copies to the device
-    /// ([`crate::Capabilities::host_register_read_only`]).
+    /// ([`crate::Capabilities::host_register_read_only`]). Bytes that are registered already, by whichever device,
+    /// are refused (`BadArgument`): what ends first would end both.
     ///
     /// # Safety
     /// The mapping stays in place until `unregister_host`; `ptr` is page-aligned.

@@ -57,6 +57,9 @@ pub(super) fn registered_mappings_copy(device: &Device, peer: &Device, random: &
     where_capable(&device.capabilities().host_register_read_only, register, || {
         let registration = register().unwrap();
         assert!(registration.serves(device.id()));
+        // Symptom: a copy from a truncated file killed the process although the mapping was registered. Cause: it had
+        // been registered twice, and the end of one registration was the end of both.
+        assert_eq!(register().unwrap_err().kind(), ErrorKind::BadArgument, "a mapping was registered twice");
         for user in [device, peer].into_iter().filter(|user| registration.serves(user.id())) {
             let (stream, memory) = (user.create_stream().unwrap(), user.alloc(len).unwrap());
             poison(&stream, memory.slice());

@@ -169,8 +169,7 @@ impl Backend for HostBackend {
         if let Some(reason) = self.info.capabilities.host_register_read_only.reason() {
             return Err(Error::new(ErrorKind::Unsupported, format!("file mappings cannot be registered: {reason}")));
         }
-        registered::register(ptr as u64, len as u64);
-        Ok(())
+        registered::register(ptr as u64, len as u64)
     }
 
     fn registers_for(&self, other: DeviceId) -> bool {

@@ -1,7 +1,7 @@
 //! Registered file mappings, and copies from them that survive the truncation of their file.
 
 use super::lock::lock;
-use crate::Capability;
+use crate::{Capability, Error, ErrorKind, Result};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Mutex;
@@ -9,9 +9,18 @@ use std::sync::Mutex;
 /// Registered file mappings, of all devices: copies from them, to any device, must survive a truncation.
 static REGISTERED: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
 
-/// Registers `len` bytes at `address`.
-pub(super) fn register(address: u64, len: u64) {
-    lock(&REGISTERED).insert(address, len);
+/// Registers `len` bytes at `address`. No byte is registered twice: what ends first would end both.
+pub(super) fn register(address: u64, len: u64) -> Result<()> {
+    let mut registered = lock(&REGISTERED);
+    let before = registered.range(..address.saturating_add(len)).next_back();
+    if before.is_some_and(|(start, other)| start + other > address) {
+        let detail = format!(
+            "registering {len} bytes of a file mapping at {address:#x} failed: a part of it is registered already"
+        );
+        return Err(Error::new(ErrorKind::BadArgument, detail));
+    }
+    registered.insert(address, len);
+    Ok(())
 }
 
 /// Ends the registration at `address`.
