@@ -205,6 +205,17 @@ pub trait RawStream: Any + Send + Sync + Debug {
     /// Both ranges are valid, and `dst` is not touched, until the work completes.
     unsafe fn copy_to_host(&self, dst: *mut u8, src: DevicePtr, len: u64) -> Result<()>;
 
+    /// The same, and blocks until all work enqueued before is done, whether that or the copy fails.
+    ///
+    /// # Safety
+    /// Both ranges are valid, and `dst` is not touched, until the call returns.
+    unsafe fn copy_to_host_and_wait(&self, dst: *mut u8, src: DevicePtr, len: u64) -> Result<()> {
+        // SAFETY: the caller's promise; the work is waited for.
+        let copied = unsafe { self.copy_to_host(dst, src, len) };
+        let landed = self.synchronize();
+        copied.and(landed)
+    }
+
     /// Enqueues a copy of rows from host memory, by default as a copy for each.
     ///
     /// # Safety

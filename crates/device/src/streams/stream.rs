@@ -207,17 +207,18 @@ impl Stream {
     /// Copies `bytes` to `dst` and waits; lengths are equal.
     pub fn upload(&self, dst: DeviceSlice<'_>, bytes: &[u8]) -> Result<()> {
         assert_eq!(dst.len(), bytes.len() as u64, "source and destination have one length");
-        // SAFETY: `bytes` is borrowed until the synchronisation below has waited for the copy.
-        let copied = unsafe { self.copy_to_device(dst, bytes.as_ptr()) };
-        copied.and(self.synchronize())
+        // SAFETY: `bytes` is borrowed until the call returns.
+        unsafe { self.copy_to_device_and_wait(dst, bytes.as_ptr()) }
     }
 
     /// Copies `src` to `bytes` and waits; lengths are equal.
     pub fn download(&self, bytes: &mut [u8], src: DeviceSlice<'_>) -> Result<()> {
         assert_eq!(src.len(), bytes.len() as u64, "source and destination have one length");
-        // SAFETY: `bytes` is borrowed until the synchronisation below has waited for the copy.
-        let copied = unsafe { self.copy_to_host(bytes.as_mut_ptr(), src) };
-        copied.and(self.synchronize())
+        if src.is_empty() {
+            return self.synchronize();
+        }
+        // SAFETY: `bytes` is borrowed until the call returns.
+        self.name(unsafe { self.raw()?.copy_to_host_and_wait(bytes.as_mut_ptr(), src.ptr(), src.len()) })
     }
 
     pub(super) fn name<T>(&self, result: Result<T>) -> Result<T> {

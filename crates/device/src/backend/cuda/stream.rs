@@ -1,7 +1,7 @@
 //! Streams and events.
 
 use super::abi::{self, EventHandle, NOT_READY, RowCopy, SUCCESS, Status, StreamHandle};
-use super::context::{Context, Wait};
+use super::context::{Context, Entered, Wait};
 use super::gate;
 use super::module::CudaModule;
 use super::status::foreign;
@@ -66,26 +66,33 @@ impl CudaStream {
 
 impl RawStream for CudaStream {
     unsafe fn copy_to_device(&self, dst: DevicePtr, src: *const u8, len: u64) -> Result<()> {
-        let _entered = self.context.enter()?;
-        self.refuse_capture()?;
+        let _entered = self.enter()?;
         // SAFETY: the caller's promise.
-        unsafe { self.copy_entered(dst, src, len) }
+        unsafe { self.copy_to_device_entered(dst, src, len) }
     }
 
     unsafe fn copy_to_device_and_wait(&self, dst: DevicePtr, src: *const u8, len: u64) -> Result<()> {
         let _entered = self.context.enter_relaxed()?;
         self.refuse_capture()?;
         // SAFETY: the caller's promise; the work is waited for.
-        let copied = unsafe { self.copy_entered(dst, src, len) };
+        let copied = unsafe { self.copy_to_device_entered(dst, src, len) };
         let landed = self.wait_behind_copy();
         copied.and(landed)
     }
 
     unsafe fn copy_to_host(&self, dst: *mut u8, src: DevicePtr, len: u64) -> Result<()> {
-        let _entered = self.context.enter()?;
-        // SAFETY: the caller vouches for both ranges until the work completes.
-        let status = unsafe { (self.context.cuda.cuMemcpyDtoHAsync_v2)(dst.cast(), src.0, len as usize, self.handle) };
-        self.check(status, format_args!("copying {len} bytes from device memory at {src}"))
+        let _entered = self.enter()?;
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_to_host_entered(dst, src, len) }
+    }
+
+    unsafe fn copy_to_host_and_wait(&self, dst: *mut u8, src: DevicePtr, len: u64) -> Result<()> {
+        let _entered = self.context.enter_relaxed()?;
+        self.refuse_capture()?;
+        // SAFETY: the caller's promise; the work is waited for.
+        let copied = unsafe { self.copy_to_host_entered(dst, src, len) };
+        let landed = self.wait_behind_copy();
+        copied.and(landed)
     }
 
     unsafe fn copy_rows_to_device(&self, dst: DevicePtr, src: *const u8, rows: Rows) -> Result<()> {
@@ -95,7 +102,7 @@ impl RawStream for CudaStream {
                 self.copy_to_device(dst.offset_by(apart), src.wrapping_add(packed), rows.bytes)
             });
         }
-        let _entered = self.context.enter()?;
+        let _entered = self.enter()?;
         let copy = RowCopy::to_device(dst.0, src.cast(), rows);
         // SAFETY: the caller vouches for all rows until the work completes.
         let status = unsafe { (self.context.cuda.cuMemcpy2DAsync_v2)(&raw const copy, self.handle) };
@@ -112,7 +119,7 @@ impl RawStream for CudaStream {
                 self.copy_to_host(dst.wrapping_add(packed), src.offset_by(apart), rows.bytes)
             });
         }
-        let _entered = self.context.enter()?;
+        let _entered = self.enter()?;
         let copy = RowCopy::to_host(dst.cast(), src.0, rows);
         // SAFETY: the caller vouches for all rows until the work completes.
         let status = unsafe { (self.context.cuda.cuMemcpy2DAsync_v2)(&raw const copy, self.handle) };
@@ -123,7 +130,7 @@ impl RawStream for CudaStream {
     }
 
     unsafe fn copy_on_device(&self, dst: DevicePtr, src: DevicePtr, len: u64) -> Result<()> {
-        let _entered = self.context.enter()?;
+        let _entered = self.enter()?;
         // SAFETY: the caller vouches for both ranges until the work completes.
         let status = unsafe { (self.context.cuda.cuMemcpyDtoDAsync_v2)(dst.0, src.0, len as usize, self.handle) };
         self.check(status, format_args!("copying {len} bytes of device memory from {src} to {dst}"))
@@ -138,7 +145,7 @@ impl RawStream for CudaStream {
             return unsafe { self.copy_on_device(dst, src, len) };
         }
         self.context.connect(peer)?;
-        let _entered = self.context.enter()?;
+        let _entered = self.enter()?;
         let (here, there) = (self.context.handle(), peer.handle());
         // SAFETY: both contexts are retained, and the caller vouches for both ranges until the
         // work completes.
@@ -148,7 +155,7 @@ impl RawStream for CudaStream {
     }
 
     unsafe fn fill(&self, dst: DevicePtr, value: u8, len: u64) -> Result<()> {
-        let _entered = self.context.enter()?;
+        let _entered = self.enter()?;
         // SAFETY: the caller vouches for the range until the work completes.
         let status = unsafe { (self.context.cuda.cuMemsetD8Async)(dst.0, value, len as usize, self.handle) };
         self.check(status, format_args!("filling {len} bytes of device memory at {dst}"))
@@ -161,7 +168,7 @@ impl RawStream for CudaStream {
         let function = module.function(launch.kernel).ok_or_else(|| {
             Error::new(ErrorKind::BadArgument, format!("the module {} has no kernel {}", module.name(), launch.kernel))
         })?;
-        let _entered = self.context.enter()?;
+        let _entered = self.enter()?;
         let mut args: Vec<*mut c_void> = launch.args.iter().map(argument).collect();
         // SAFETY: the function is live with its module. The caller vouches for number, size and
         // meaning of the arguments, which the driver copies before it returns.
@@ -191,7 +198,7 @@ impl RawStream for CudaStream {
     /// The driver orders streams across devices as well.
     fn wait(&self, event: &dyn RawEvent) -> Result<()> {
         let event = (event as &dyn Any).downcast_ref::<CudaEvent>().ok_or_else(|| foreign("event"))?;
-        let _entered = self.context.enter()?;
+        let _entered = self.enter()?;
         // SAFETY: both handles are live.
         let status = unsafe { (self.context.cuda.cuStreamWaitEvent)(self.handle, event.handle, 0) };
         self.check(status, format_args!("making a stream wait for an event"))
@@ -204,6 +211,7 @@ impl RawStream for CudaStream {
 
     fn gate(&self) -> Result<Box<dyn RawGate>> {
         let _entered = self.context.enter_relaxed()?;
+        self.refuse_capture()?;
         gate::close(&self.context, self.handle)
     }
 
@@ -219,12 +227,27 @@ impl RawStream for CudaStream {
 
 /// What is done in the entered context.
 impl CudaStream {
+    /// Enters it to enqueue work.
+    fn enter(&self) -> Result<Entered<'_>> {
+        let entered = self.context.enter()?;
+        self.refuse_capture()?;
+        Ok(entered)
+    }
+
     /// # Safety
     /// Both ranges are valid, and `src` is neither freed nor written, until the work completes.
-    unsafe fn copy_entered(&self, dst: DevicePtr, src: *const u8, len: u64) -> Result<()> {
+    unsafe fn copy_to_device_entered(&self, dst: DevicePtr, src: *const u8, len: u64) -> Result<()> {
         // SAFETY: the caller vouches for both ranges until the work completes.
         let status = unsafe { (self.context.cuda.cuMemcpyHtoDAsync_v2)(dst.0, src.cast(), len as usize, self.handle) };
         self.check(status, format_args!("copying {len} bytes to device memory at {dst}"))
+    }
+
+    /// # Safety
+    /// Both ranges are valid, and `dst` is not touched, until the work completes.
+    unsafe fn copy_to_host_entered(&self, dst: *mut u8, src: DevicePtr, len: u64) -> Result<()> {
+        // SAFETY: the caller vouches for both ranges until the work completes.
+        let status = unsafe { (self.context.cuda.cuMemcpyDtoHAsync_v2)(dst.cast(), src.0, len as usize, self.handle) };
+        self.check(status, format_args!("copying {len} bytes from device memory at {src}"))
     }
 
     /// Waits for what is enqueued now. Of a stream that is not ours, others may enqueue more meanwhile, which may wait
