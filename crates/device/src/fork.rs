@@ -4,6 +4,8 @@
 //! waits for either would wait for ever, so it is refused instead. A program that wants both forks first, or
 //! starts its children by `exec`.
 
+use crate::{Error, ErrorKind, Result};
+use std::mem::ManuallyDrop;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -27,6 +29,42 @@ impl Birth {
     pub fn was_elsewhere(self) -> bool {
         FORKS.load(Ordering::Relaxed) != self.0
     }
+}
+
+/// What a driver or a worker serves: of use in the process that made it. A child of that process is refused it, and
+/// leaves it alone when it drops it: to end it there could wait for a thread that did not come along, or end what the
+/// parent uses.
+#[derive(Debug)]
+pub(crate) struct Native<T> {
+    value: ManuallyDrop<T>,
+    birth: Birth,
+}
+
+impl<T> Native<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { value: ManuallyDrop::new(value), birth: Birth::here() }
+    }
+
+    /// The value, in the process that made it.
+    pub(crate) fn get(&self) -> Result<&T> {
+        if self.birth.was_elsewhere() { Err(forked()) } else { Ok(&self.value) }
+    }
+}
+
+impl<T> Drop for Native<T> {
+    fn drop(&mut self) {
+        if !self.birth.was_elsewhere() {
+            // SAFETY: dropped once, here; nothing uses the value afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.value) };
+        }
+    }
+}
+
+/// The refusal of what a parent made.
+pub(crate) fn forked() -> Error {
+    let detail = "this process was forked from the one that opened the device, and neither its threads nor its driver \
+                  came along; fork before the first use, or start the child by exec";
+    Error::new(ErrorKind::Forked, detail)
 }
 
 unsafe extern "C" fn count() {

@@ -1,11 +1,12 @@
 //! Streams and events.
 
-use super::context::{Context, Wait};
+use super::abi::{self, EventHandle, NOT_READY, RowCopy, SUCCESS, Status, StreamHandle};
+use super::context::{Context, Entered, Wait};
+use super::gate;
 use super::module::CudaModule;
-use super::sys::{self, EventHandle, NOT_READY, RowCopy, SUCCESS, Status, StreamHandle};
-use super::{foreign, gate};
-use crate::backend::{Backend, KernelArg, Launch, RawEvent, RawGate, RawModule, RawStream};
-use crate::{DevicePtr, Error, ErrorKind, Result, Rows};
+use super::status::foreign;
+use crate::backend::{Backend, Launch, RawEvent, RawGate, RawModule, RawStream};
+use crate::{DevicePtr, Error, ErrorKind, KernelArg, Result, Rows};
 use std::any::Any;
 use std::ffi::c_void;
 use std::fmt::Arguments;
@@ -33,7 +34,7 @@ impl CudaStream {
         let _entered = context.enter()?;
         let mut handle = StreamHandle::default();
         // SAFETY: the driver stores one handle.
-        let status = unsafe { (context.cuda.cuStreamCreate)(&raw mut handle, sys::STREAM_NON_BLOCKING) };
+        let status = unsafe { (context.cuda.cuStreamCreate)(&raw mut handle, abi::STREAM_NON_BLOCKING) };
         context.cuda.check(status, format_args!("creating a stream"))?;
         Ok(Self { context: context.clone(), handle, is_ours: true })
     }
@@ -49,7 +50,7 @@ impl CudaStream {
 
     /// The stream of programs that name none.
     pub(super) fn legacy(context: &Arc<Context>) -> Self {
-        Self { context: context.clone(), handle: sys::STREAM_LEGACY, is_ours: false }
+        Self { context: context.clone(), handle: abi::STREAM_LEGACY, is_ours: false }
     }
 
     fn record_event(&self, wait: Wait) -> Result<CudaEvent> {
@@ -65,36 +66,43 @@ impl CudaStream {
 
 impl RawStream for CudaStream {
     unsafe fn copy_to_device(&self, dst: DevicePtr, src: *const u8, len: u64) -> Result<()> {
-        let _entered = self.context.enter()?;
-        self.refuse_capture()?;
+        let _entered = self.enter()?;
         // SAFETY: the caller's promise.
-        unsafe { self.copy_entered(dst, src, len) }
+        unsafe { self.copy_to_device_entered(dst, src, len) }
     }
 
     unsafe fn copy_to_device_and_wait(&self, dst: DevicePtr, src: *const u8, len: u64) -> Result<()> {
         let _entered = self.context.enter_relaxed()?;
         self.refuse_capture()?;
         // SAFETY: the caller's promise; the work is waited for.
-        let copied = unsafe { self.copy_entered(dst, src, len) };
+        let copied = unsafe { self.copy_to_device_entered(dst, src, len) };
         let landed = self.wait_behind_copy();
         copied.and(landed)
     }
 
     unsafe fn copy_to_host(&self, dst: *mut u8, src: DevicePtr, len: u64) -> Result<()> {
-        let _entered = self.context.enter()?;
-        // SAFETY: the caller vouches for both ranges until the work completes.
-        let status = unsafe { (self.context.cuda.cuMemcpyDtoHAsync_v2)(dst.cast(), src.0, len as usize, self.handle) };
-        self.check(status, format_args!("copying {len} bytes from device memory at {src}"))
+        let _entered = self.enter()?;
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_to_host_entered(dst, src, len) }
+    }
+
+    unsafe fn copy_to_host_and_wait(&self, dst: *mut u8, src: DevicePtr, len: u64) -> Result<()> {
+        let _entered = self.context.enter_relaxed()?;
+        self.refuse_capture()?;
+        // SAFETY: the caller's promise; the work is waited for.
+        let copied = unsafe { self.copy_to_host_entered(dst, src, len) };
+        let landed = self.wait_behind_copy();
+        copied.and(landed)
     }
 
     unsafe fn copy_rows_to_device(&self, dst: DevicePtr, src: *const u8, rows: Rows) -> Result<()> {
-        if rows.pitch > sys::PITCH_MAX {
+        if rows.pitch > abi::PITCH_MAX {
             // SAFETY: the caller's promise, for every row.
             return rows.one_by_one(|packed, apart| unsafe {
                 self.copy_to_device(dst.offset_by(apart), src.wrapping_add(packed), rows.bytes)
             });
         }
-        let _entered = self.context.enter()?;
+        let _entered = self.enter()?;
         let copy = RowCopy::to_device(dst.0, src.cast(), rows);
         // SAFETY: the caller vouches for all rows until the work completes.
         let status = unsafe { (self.context.cuda.cuMemcpy2DAsync_v2)(&raw const copy, self.handle) };
@@ -105,13 +113,13 @@ impl RawStream for CudaStream {
     }
 
     unsafe fn copy_rows_to_host(&self, dst: *mut u8, src: DevicePtr, rows: Rows) -> Result<()> {
-        if rows.pitch > sys::PITCH_MAX {
+        if rows.pitch > abi::PITCH_MAX {
             // SAFETY: the caller's promise, for every row.
             return rows.one_by_one(|packed, apart| unsafe {
                 self.copy_to_host(dst.wrapping_add(packed), src.offset_by(apart), rows.bytes)
             });
         }
-        let _entered = self.context.enter()?;
+        let _entered = self.enter()?;
         let copy = RowCopy::to_host(dst.cast(), src.0, rows);
         // SAFETY: the caller vouches for all rows until the work completes.
         let status = unsafe { (self.context.cuda.cuMemcpy2DAsync_v2)(&raw const copy, self.handle) };
@@ -122,7 +130,7 @@ impl RawStream for CudaStream {
     }
 
     unsafe fn copy_on_device(&self, dst: DevicePtr, src: DevicePtr, len: u64) -> Result<()> {
-        let _entered = self.context.enter()?;
+        let _entered = self.enter()?;
         // SAFETY: the caller vouches for both ranges until the work completes.
         let status = unsafe { (self.context.cuda.cuMemcpyDtoDAsync_v2)(dst.0, src.0, len as usize, self.handle) };
         self.check(status, format_args!("copying {len} bytes of device memory from {src} to {dst}"))
@@ -130,13 +138,14 @@ impl RawStream for CudaStream {
 
     unsafe fn copy_from_peer(&self, dst: DevicePtr, peer: &dyn Backend, src: DevicePtr, len: u64) -> Result<()> {
         let peer = peer.as_peer().and_then(<dyn Any>::downcast_ref::<Arc<Context>>);
-        let peer = peer.ok_or_else(|| Error::new(ErrorKind::BadArgument, "the peer is a device of another backend"))?;
+        let peer =
+            peer.ok_or_else(|| Error::new(ErrorKind::BadArgument, "the peer device belongs to another backend"))?;
         if self.context.is(peer) {
             // SAFETY: the caller's promise.
             return unsafe { self.copy_on_device(dst, src, len) };
         }
         self.context.connect(peer)?;
-        let _entered = self.context.enter()?;
+        let _entered = self.enter()?;
         let (here, there) = (self.context.handle(), peer.handle());
         // SAFETY: both contexts are retained, and the caller vouches for both ranges until the
         // work completes.
@@ -146,7 +155,7 @@ impl RawStream for CudaStream {
     }
 
     unsafe fn fill(&self, dst: DevicePtr, value: u8, len: u64) -> Result<()> {
-        let _entered = self.context.enter()?;
+        let _entered = self.enter()?;
         // SAFETY: the caller vouches for the range until the work completes.
         let status = unsafe { (self.context.cuda.cuMemsetD8Async)(dst.0, value, len as usize, self.handle) };
         self.check(status, format_args!("filling {len} bytes of device memory at {dst}"))
@@ -159,7 +168,7 @@ impl RawStream for CudaStream {
         let function = module.function(launch.kernel).ok_or_else(|| {
             Error::new(ErrorKind::BadArgument, format!("the module {} has no kernel {}", module.name(), launch.kernel))
         })?;
-        let _entered = self.context.enter()?;
+        let _entered = self.enter()?;
         let mut args: Vec<*mut c_void> = launch.args.iter().map(argument).collect();
         // SAFETY: the function is live with its module. The caller vouches for number, size and
         // meaning of the arguments, which the driver copies before it returns.
@@ -189,7 +198,7 @@ impl RawStream for CudaStream {
     /// The driver orders streams across devices as well.
     fn wait(&self, event: &dyn RawEvent) -> Result<()> {
         let event = (event as &dyn Any).downcast_ref::<CudaEvent>().ok_or_else(|| foreign("event"))?;
-        let _entered = self.context.enter()?;
+        let _entered = self.enter()?;
         // SAFETY: both handles are live.
         let status = unsafe { (self.context.cuda.cuStreamWaitEvent)(self.handle, event.handle, 0) };
         self.check(status, format_args!("making a stream wait for an event"))
@@ -202,6 +211,7 @@ impl RawStream for CudaStream {
 
     fn gate(&self) -> Result<Box<dyn RawGate>> {
         let _entered = self.context.enter_relaxed()?;
+        self.refuse_capture()?;
         gate::close(&self.context, self.handle)
     }
 
@@ -217,12 +227,27 @@ impl RawStream for CudaStream {
 
 /// What is done in the entered context.
 impl CudaStream {
+    /// Enters it to enqueue work.
+    fn enter(&self) -> Result<Entered<'_>> {
+        let entered = self.context.enter()?;
+        self.refuse_capture()?;
+        Ok(entered)
+    }
+
     /// # Safety
     /// Both ranges are valid, and `src` is neither freed nor written, until the work completes.
-    unsafe fn copy_entered(&self, dst: DevicePtr, src: *const u8, len: u64) -> Result<()> {
+    unsafe fn copy_to_device_entered(&self, dst: DevicePtr, src: *const u8, len: u64) -> Result<()> {
         // SAFETY: the caller vouches for both ranges until the work completes.
         let status = unsafe { (self.context.cuda.cuMemcpyHtoDAsync_v2)(dst.0, src.cast(), len as usize, self.handle) };
         self.check(status, format_args!("copying {len} bytes to device memory at {dst}"))
+    }
+
+    /// # Safety
+    /// Both ranges are valid, and `dst` is not touched, until the work completes.
+    unsafe fn copy_to_host_entered(&self, dst: *mut u8, src: DevicePtr, len: u64) -> Result<()> {
+        // SAFETY: the caller vouches for both ranges until the work completes.
+        let status = unsafe { (self.context.cuda.cuMemcpyDtoHAsync_v2)(dst.cast(), src.0, len as usize, self.handle) };
+        self.check(status, format_args!("copying {len} bytes from device memory at {src}"))
     }
 
     /// Waits for what is enqueued now. Of a stream that is not ours, others may enqueue more meanwhile, which may wait
@@ -263,20 +288,22 @@ impl CudaStream {
         // SAFETY: the handle is live; the driver stores one number.
         match unsafe { is_capturing(self.handle, &raw mut state) } {
             // The default stream, while another stream is captured: work on it would end the capture.
-            sys::CAPTURE_IMPLICIT => Ok(true),
+            abi::CAPTURE_IMPLICIT => Ok(true),
             // A capture that has failed counts as well (2): the program has yet to end it.
-            status => self.check(status, format_args!("asking whether a stream is captured")).map(|()| state != 0),
+            status => {
+                self.check(status, format_args!("querying whether a stream is being captured")).map(|()| state != 0)
+            }
         }
     }
 
     /// Refuses what would end a program's recording: any use of the default stream, while another one that was not
     /// made non-blocking is recorded.
     fn refuse_capture(&self) -> Result<()> {
-        if self.handle != sys::STREAM_LEGACY || !self.is_capturing_entered()? {
+        if self.handle != abi::STREAM_LEGACY || !self.is_capturing_entered()? {
             return Ok(());
         }
-        let detail = "a stream is being recorded into a graph, and waiting for the default stream would end that: end \
-                      the recording first, record a stream that was made non-blocking, or name a stream";
+        let detail = "a stream is being captured into a graph, and using the default stream would invalidate the capture: \
+                      end the capture first, capture a non-blocking stream, or name a stream";
         Err(Error::new(ErrorKind::Capturing, detail))
     }
 

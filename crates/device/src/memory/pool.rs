@@ -10,6 +10,7 @@
 //! handed out again once its event is done, oldest first. Callers hold at most the slots that
 //! they are filling and never wait for one more while they could finish one, so waiting ends.
 
+use crate::fork::{Birth, forked};
 use crate::{Device, Error, ErrorKind, Event, PinnedBuffer, Result};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -21,6 +22,7 @@ pub struct PinnedPool {
     slot_bytes: usize,
     state: Mutex<State>,
     returned: Condvar,
+    birth: Birth,
 }
 
 #[derive(Debug)]
@@ -58,17 +60,18 @@ impl PinnedPool {
     pub fn new(device: &Device, slot_bytes: usize, slots_max: usize) -> Arc<Self> {
         assert!(slot_bytes > 0 && slots_max > 0, "a pool has slots with bytes");
         let state = State { free: vec![], in_flight: VecDeque::new(), allocated: 0, slots_max, waiting: 0 };
-        Arc::new(Self { device: device.clone(), slot_bytes, state: Mutex::new(state), returned: Condvar::new() })
+        Arc::new(Self {
+            device: device.clone(),
+            slot_bytes,
+            state: Mutex::new(state),
+            returned: Condvar::new(),
+            birth: Birth::here(),
+        })
     }
 
     /// Bytes of each slot.
     pub fn slot_bytes(&self) -> usize {
         self.slot_bytes
-    }
-
-    /// The most slots that the pool may come to hold.
-    pub fn slots_max(&self) -> usize {
-        self.lock().slots_max
     }
 
     /// How much the pool holds now.
@@ -107,6 +110,10 @@ impl PinnedPool {
 
     /// A slot if one is to be had without waiting.
     pub fn try_acquire(self: &Arc<Self>) -> Result<Option<Slot>> {
+        // Slots that a parent's threads hold never come back, nor may a lock that they held.
+        if self.birth.was_elsewhere() {
+            return Err(forked().on(self.device.id()));
+        }
         let mut state = self.lock();
         if let Some(pinned) = state.take_idle() {
             return Ok(Some(self.slot(pinned)));
@@ -131,8 +138,8 @@ impl PinnedPool {
         self.returned.notify_all();
         if state.allocated == 0 {
             let kind = ErrorKind::OutOfPinnedMemory;
-            let detail = format!("no pinned host memory for a slot of {} bytes: {error}", self.slot_bytes);
-            return Err(Error::new(kind, detail).on(self.device.id()).with_source(error));
+            let detail = format!("no pinned host memory for a slot of {} bytes: {}", self.slot_bytes, error.detail());
+            return Err(Error::new(kind, detail).on(self.device.id()).with_cause(error));
         }
         state.slots_max = state.allocated;
         Ok(None)
@@ -252,10 +259,8 @@ mod tests {
         let (report, outcome) = std::sync::mpsc::channel();
         let waiter = Arc::clone(&pool);
         std::thread::spawn(move || report.send(waiter.acquire().map(drop)));
-        while pool.slots_max() == 2 {
-            std::thread::yield_now();
-        }
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        bifolio_testing::until("the waiter waits", || pool.lock().waiting == 1);
+        assert_eq!(pool.lock().slots_max, 1, "it was refused itself");
         assert!(pool.settle_for_fewer(Error::new(ErrorKind::OutOfPinnedMemory, "refused")).is_err());
         let outcome = outcome.recv_timeout(std::time::Duration::from_secs(10)).expect("the waiter hangs");
         assert_eq!(outcome.unwrap_err().kind(), ErrorKind::OutOfPinnedMemory);

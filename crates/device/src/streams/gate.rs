@@ -9,9 +9,10 @@
 //! A thread can so enqueue what shall happen with data that other threads are still bringing, and
 //! needs no thread that waits for them.
 
-use super::{Device, Stream};
-use crate::Result;
+use super::stream::Stream;
 use crate::backend::RawGate;
+use crate::fork::Native;
+use crate::{Device, Result};
 
 impl Stream {
     /// Makes later work of this stream wait until the gate that is returned is opened or dropped.
@@ -30,7 +31,8 @@ impl Stream {
     ///   that does not open it.
     /// - Dropping a stream may wait for its work: drop the gates first.
     pub fn gate(&self) -> Result<Gate> {
-        self.name(self.raw.gate()).map(|raw| Gate { _raw: raw, _device: self.device.clone() })
+        let raw = self.name(self.raw()?.gate())?;
+        Ok(Gate { _raw: Native::new(raw), _device: self.device().clone() })
     }
 }
 
@@ -41,7 +43,7 @@ impl Stream {
 #[derive(Debug)]
 #[must_use = "a gate that is dropped is open"]
 pub struct Gate {
-    _raw: Box<dyn RawGate>,
+    _raw: Native<Box<dyn RawGate>>,
     _device: Device,
 }
 

@@ -1,0 +1,4 @@
+//! What the devices of this machine do.
+
+mod conformance;
+mod forks;
