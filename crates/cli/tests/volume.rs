@@ -69,7 +69,9 @@ impl Volumes {
     fn filled(&self, name: &str, content: &[u8]) -> PathBuf {
         assert!(self.create(name, content.len()).status.success());
         let file = bifolio_volume::FileDevice::open(self.path(name), true).unwrap();
-        let luks = bifolio_volume::Luks::open(std::sync::Arc::new(file), SECRET.as_bytes()).unwrap();
+        let luks =
+            bifolio_volume::Luks::open(std::sync::Arc::new(bifolio_volume::RoutedFile::new(file)), SECRET.as_bytes())
+                .unwrap();
         bifolio_volume::BlockDevice::write(&luks, 0, content).unwrap();
         self.path(name)
     }
@@ -266,7 +268,7 @@ fn a_label_reaches_no_terminal() {
     let cheap = ["--pbkdf-memory", "32", "--pbkdf-force-iterations", "4"];
     assert!(volumes.place.run(&[&args[..], &cheap].concat()).status.success());
     let shown = "a\\u{1b}[2J\\u{9b}m\\u{202e}b\\nfake: line";
-    let is_hidden = |character: char| character != '\n' && bifolio_volume::is_unprintable(character);
+    let is_hidden = |character: char| character != '\n' && bifolio_block::is_unprintable(character);
     let is_plain = |bytes: &[u8]| !String::from_utf8_lossy(bytes).contains(is_hidden);
     let info = volumes.place.run(&["volume", "info", &image]);
     assert!(is_plain(&info.stdout) && String::from_utf8_lossy(&info.stdout).contains(shown), "{info:?}");
@@ -411,7 +413,7 @@ fn every_exit_code_means_one_thing_in_all_commands() {
         sentence(&volumes.place.run(&args), code);
     }
     let held = bifolio_volume::FileDevice::open(members[3], true).unwrap();
-    bifolio_volume::claim(&held).unwrap();
+    held.claim().unwrap();
     sentence(&volumes.place.run(&[&["volume", "scrub", "--repair"], &members[..]].concat()), 1);
     drop(held);
     // Two chunks of one stripe are wrong: which they are cannot be told, and the rest is done.
@@ -489,7 +491,7 @@ fn an_image_is_made_only_where_nothing_is_lost() {
     std::fs::write(volumes.path("empty"), "").unwrap();
     assert!(sentence(&create("20M", &volumes.text("empty"), &["--force=cut"]), 2).contains("no bytes"));
     let held = bifolio_volume::FileDevice::open(&image, true).unwrap();
-    bifolio_volume::claim(&held).unwrap();
+    held.claim().unwrap();
     assert!(sentence(&create("20M", &volumes.key, &["--force=cut"]), 1).contains("another bifolio"));
     assert!(std::fs::read(&image).unwrap() == content);
     drop(held);
@@ -603,7 +605,7 @@ fn a_degraded_array_is_exported_again_after_its_server_was_killed() {
     assert!(left.iter().zip(&before).all(|(member, before)| std::fs::read(member).unwrap() == *before));
     // A log that is being written cannot be carried out.
     let held = bifolio_volume::FileDevice::open(left[1], true).unwrap();
-    bifolio_volume::claim(&held).unwrap();
+    held.claim().unwrap();
     let refused = sentence(&volumes.place.run(&[&["volume", "cat"], left].concat()), 1);
     assert!(refused.contains("another bifolio has its array open for writing"), "{refused}");
     drop(held);

@@ -139,5 +139,5 @@ fn store(inner: &dyn BlockDevice, header: &[u8], metadata_bytes: usize) -> Resul
     inner.write(metadata.len() as u64, keyslots)?;
     inner.flush()?;
     inner.write(0, metadata)?;
-    inner.flush()
+    Ok(inner.flush()?)
 }

@@ -8,9 +8,10 @@
 //! the numbers as the header claims them.
 
 use super::ffi::{Context, Failed, SlotPbkdf, SlotState, machine_memory_kb};
+use super::info::{Keyslot, LuksInfo, Unlock};
 use super::memory::Memory;
 use super::segment::{self, Segment};
-use super::{Keyslot, LuksInfo, Unlock, diagnose, json};
+use super::{diagnose, json};
 use crate::{BlockDevice, Error, ErrorKind, Result};
 use std::ffi::CStr;
 use zeroize::Zeroizing;

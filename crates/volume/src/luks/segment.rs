@@ -154,7 +154,7 @@ pub(super) fn digest_iterations(json: &Value) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::faults::FaultyDevice;
+    use bifolio_block::faults::FaultyDevice;
     use serde_json::json;
 
     const CLAIMED: Claimed<'_> = Claimed {

@@ -8,14 +8,14 @@ use super::layout::Layout;
 use super::log::{Log, Session, Target};
 use super::superblock::{Role, Superblock};
 use super::threads::flush_all;
-use crate::{BlockDevice, Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Load, Result};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A member that is there.
 #[derive(Debug, Clone)]
 pub(super) struct Member {
-    pub(super) device: Arc<dyn BlockDevice>,
+    pub(super) device: Arc<dyn Load>,
     /// Its own, as it is on the device or will be by the next commit.
     pub(super) superblock: Superblock,
     /// It is being rebuilt: it gets every write, and is not read.
@@ -149,7 +149,7 @@ impl State {
 
     /// Flushes every member.
     pub(super) fn flush(&self) -> Result<(), (usize, Error)> {
-        let members: Vec<_> = self.present().map(|(role, member)| (role, &*member.device)).collect();
+        let members: Vec<_> = self.present().map(|(role, member)| (role, &*member.device as _)).collect();
         flush_all(&members)
     }
 
@@ -180,7 +180,7 @@ fn target(role: usize, member: &Member) -> Option<Target<'_>> {
 pub(super) fn store(member: &Member) -> Result<()> {
     let size = member.device.geometry().size;
     let offset = member.superblock.version.offset(size).unwrap_or(0);
-    member.device.write(offset, &member.superblock.encode(size))
+    Ok(member.device.write(offset, &member.superblock.encode(size))?)
 }
 
 /// Seconds in the low 40 bits, microseconds above, never 0: Linux writes whole seconds only, so that its
