@@ -1,5 +1,8 @@
-//! The one error type of this crate: a kind to match on, the device and the operation, and a
-//! sentence that says what was wrong and what to do.
+//! The one error type of this crate: a kind to match on, the device that it is about, a sentence that says what was
+//! wrong and what to do, and the cause.
+//!
+//! The parts are accessors, and the whole is put together once: `Display` is "device: detail". The detail has the
+//! cause's words in it, so `source` passes the cause over: a printer of chains says nothing twice.
 
 use crate::DeviceId;
 use std::fmt;
@@ -36,7 +39,7 @@ pub struct Error {
     kind: ErrorKind,
     device: Option<DeviceId>,
     detail: String,
-    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    cause: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
 /// The result of a device operation.
@@ -45,20 +48,20 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// An error of `kind` whose `detail` is a sentence without its final full stop.
     pub fn new(kind: ErrorKind, detail: impl Into<String>) -> Self {
-        Self { kind, device: None, detail: detail.into(), source: None }
+        Self { kind, device: None, detail: detail.into(), cause: None }
     }
 
     /// An operating-system error, with what was being done.
-    pub fn system(doing: impl fmt::Display, source: std::io::Error) -> Self {
-        let kind = match source.raw_os_error() {
+    pub(crate) fn system(doing: impl fmt::Display, cause: std::io::Error) -> Self {
+        let kind = match cause.raw_os_error() {
             Some(libc::ENOMEM) => ErrorKind::OutOfMemory,
             _ => ErrorKind::System,
         };
-        Self::new(kind, format!("{doing} failed: {source}")).with_source(source)
+        Self::new(kind, format!("{doing} failed: {cause}")).with_cause(cause)
     }
 
     /// The last operating-system error of this thread, with what was being done.
-    pub fn last_os(doing: impl fmt::Display) -> Self {
+    pub(crate) fn last_os(doing: impl fmt::Display) -> Self {
         Self::system(doing, std::io::Error::last_os_error())
     }
 
@@ -69,10 +72,10 @@ impl Error {
         self
     }
 
-    /// Keeps the cause for `std::error::Error::source`.
+    /// Keeps the cause, whose words the detail has already.
     #[must_use]
-    pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
-        self.source = Some(Box::new(source));
+    pub(crate) fn with_cause(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.cause = Some(Box::new(cause));
         self
     }
 
@@ -84,6 +87,25 @@ impl Error {
     /// The device that the operation was for, where one was involved.
     pub fn device(&self) -> Option<DeviceId> {
         self.device
+    }
+
+    /// The sentence without the device.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// What caused it.
+    pub fn cause(&self) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
+        self.cause.as_deref()
+    }
+
+    /// The operating system's code behind it, if that was the cause.
+    pub fn os_code(&self) -> Option<i32> {
+        let cause = self.cause()?;
+        match cause.downcast_ref::<Self>() {
+            Some(error) => error.os_code(),
+            None => cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error),
+        }
     }
 }
 
@@ -98,6 +120,26 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_deref().map(|source| source as _)
+        self.cause().and_then(|cause| cause.source())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sentence_has_device_detail_and_the_words_of_the_cause_once() {
+        let refused = std::io::Error::from_raw_os_error(libc::ENOMEM);
+        let words = refused.to_string();
+        let error = Error::system("mapping a frame", refused).on(DeviceId::HOST);
+        assert_eq!((error.kind(), error.device()), (ErrorKind::OutOfMemory, Some(DeviceId::HOST)));
+        assert_eq!(error.detail(), format!("mapping a frame failed: {words}"));
+        assert_eq!(error.to_string(), format!("host:0: {}", error.detail()));
+        assert!(error.cause().is_some_and(|cause| cause.to_string() == words));
+        assert!(std::error::Error::source(&error).is_none(), "a printer of chains would say it twice");
+        assert_eq!(error.os_code(), Some(libc::ENOMEM));
+        let above = Error::new(ErrorKind::OutOfPinnedMemory, error.detail()).with_cause(error);
+        assert_eq!(above.os_code(), Some(libc::ENOMEM));
     }
 }

@@ -52,11 +52,11 @@ impl KernelCache {
         let Some(path) = self.folder.as_ref().map(|folder| folder.join(key(source, context))) else {
             return compile().map(|binary| (binary, false));
         };
-        if let Some(binary) = load(&path) {
+        if let Some(binary) = read(&path) {
             return Ok((binary, true));
         }
         let binary = compile()?;
-        store(&path, &binary);
+        write(&path, &binary);
         Ok((binary, false))
     }
 
@@ -84,14 +84,14 @@ fn key(source: &ModuleSource, context: &[&str]) -> String {
     file + ".bin"
 }
 
-fn load(path: &Path) -> Option<Vec<u8>> {
+fn read(path: &Path) -> Option<Vec<u8>> {
     let bytes = std::fs::read(path).ok()?;
     let (header, payload) = bytes.split_at_checked(HEADER)?;
     let intact = header.starts_with(MAGIC) && header[MAGIC.len()..] == Sha256::digest(payload)[..];
     intact.then(|| payload.to_vec())
 }
 
-fn store(path: &Path, binary: &[u8]) {
+fn write(path: &Path, binary: &[u8]) {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let temporary = path.with_extension(format!("{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed)));
     let content = [MAGIC.as_slice(), &Sha256::digest(binary), binary].concat();

@@ -1,11 +1,16 @@
 //! Device memory, pinned memory, address ranges, streams, events and modules behind one trait.
 //!
 //! ```text
-//!   Device, Stream, Event, Allocation, AddressRange, Frame, PinnedPool   (safe, owned)
-//!                               |
-//!                       backend::Backend                                  (object-safe trait)
-//!                  /            |            \
-//!               cuda         opencl         host                          (one file each)
+//!   pool                          pinned slots that are used again
+//!   memory  streams  module       what is made on a device: safe values that free themselves and check their ranges
+//!   direct  energy
+//!      device   discover  pointer what there is, and whose memory an address is
+//!                  |
+//!            backend::Backend     the seam: object-safe traits
+//!           /        |       \
+//!        cuda     opencl     host
+//!                  |
+//!   address  kernel  rows  info  id  error      the words that all of it uses
 //! ```
 //!
 //! What a device can do is data ([`Capabilities`]); no code outside [`backend`] asks which
@@ -15,60 +20,44 @@
 //! Rules for callers: nothing on a hot path allocates device or pinned memory (allocation may
 //! synchronise the device), so slots come from a [`PinnedPool`]; completion is by [`Event`].
 
+mod address;
 pub mod backend;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod device;
+mod direct;
+mod discover;
+mod energy;
 mod error;
+mod folders;
 pub mod fork;
 mod id;
 mod info;
+mod kernel;
 mod kernel_cache;
 mod library;
+mod located;
+mod memory;
 mod module;
+mod name;
 pub mod pointer;
-mod pool;
 mod quiet;
+mod rows;
+mod streams;
 
-#[cfg(feature = "conformance")]
-pub mod conformance;
-
-pub use backend::{FencedMemory, HostOptions, KernelArg};
-pub use device::{
-    Access, AddressRange, Allocation, Device, DevicePtr, DeviceSlice, DirectFile, DirectStorage, EnergyMeter, Event,
-    FRAME_BYTES, Frame, Gate, HostRegistration, Module, PinnedBuffer, Rows, Stream,
-};
+pub use address::{Access, DevicePtr, DeviceSlice, FRAME_BYTES};
+pub use backend::host::{FencedMemory, HostOptions};
+pub use device::Device;
+pub use direct::{DirectFile, DirectStorage};
+pub use discover::{choose, discover, open};
+pub use energy::EnergyMeter;
 pub use error::{Error, ErrorKind, Result};
 pub use id::{BackendKind, DeviceChoice, DeviceId};
 pub use info::{BackendReport, Capabilities, Capability, DeviceInfo, LibraryReport, MemoryInfo};
+pub use kernel::{HostKernel, HostLaunch, KernelArg, ModuleSource};
 pub use kernel_cache::cache_folder;
-pub use module::{HostKernel, HostLaunch, ModuleSource};
-pub use pool::{PinnedPool, PoolStats, Slot};
+pub use memory::{AddressRange, Allocation, Frame, HostRegistration, PinnedBuffer, PinnedPool, PoolStats, Slot};
+pub use module::Module;
 pub use quiet::without_signals;
-
-use std::sync::Arc;
-
-/// Looks for every backend and lists its devices, without creating a context on any of them.
-pub fn discover() -> Vec<BackendReport> {
-    BackendKind::ALL.into_iter().map(backend::report).collect()
-}
-
-/// Opens a device.
-///
-/// `auto` takes the first CUDA device, else the first OpenCL GPU, else `host:0`; a GPU that is
-/// present but fails to open is an error, not a silent fall back to host memory.
-pub fn open(choice: DeviceChoice) -> Result<Device> {
-    let id = match choice {
-        DeviceChoice::Exactly(id) => id,
-        DeviceChoice::Auto => choose(&discover()),
-    };
-    Ok(Device::from_backend(open_backend(id)?))
-}
-
-/// The device that `auto` stands for, given what was found.
-pub fn choose(reports: &[BackendReport]) -> DeviceId {
-    let devices = reports.iter().flat_map(|report| &report.devices);
-    devices.into_iter().find(|device| device.is_accelerator).map_or(DeviceId::HOST, |device| device.id)
-}
-
-fn open_backend(id: DeviceId) -> Result<Arc<dyn backend::Backend>> {
-    backend::open(id).map_err(|error| error.on(id))
-}
+pub use rows::Rows;
+pub use streams::{Event, Gate, Stream};

@@ -107,13 +107,13 @@ fn find_by<T>(
             },
             // A file that is there and does not open is worth more than "not found".
             Err(why) if place.is_absolute() && place.exists() => {
-                _ = broken.get_or_insert(format!("{} does not load: {why}", place.display()));
+                _ = broken.get_or_insert(format!("{} could not be loaded: {why}", place.display()));
             }
             Err(_) => {}
         }
     }
     let problem = broken.unwrap_or_else(|| match named {
-        Some(path) => format!("{} (named by {}) does not exist", path.display(), search.variable),
+        Some(path) => format!("{} (set by {}) does not exist", path.display(), search.variable),
         None => not_found(search),
     });
     Err(LibraryReport { name: search.name, path: None, version: None, problem: Some(problem) })
@@ -125,7 +125,7 @@ fn not_found(search: &Search<'_>) -> String {
     let folders: Vec<_> = folders.iter().take(6).map(|folder| folder.display().to_string()).collect();
     let also = if folders.is_empty() { String::new() } else { format!(" or in {}", folders.join(", ")) };
     format!(
-        "{} is not on the loader's path{also} (set {} to name the file)",
+        "{} was not found on the loader's path{also} (set {} to its path)",
         search.sonames.first().unwrap_or(&search.name),
         search.variable
     )
@@ -153,58 +153,6 @@ fn loaded_path(place: &Path) -> String {
         Path::new(path).file_name().is_some_and(|file| file.to_string_lossy().starts_with(&format!("{stem}.so")))
     };
     maps.lines().filter_map(of_line).find(is_it).unwrap_or_else(|| place.display().to_string())
-}
-
-/// `site-packages` and `dist-packages` folders where people have the `nvidia` Python packages:
-/// the active environment's, those of the `python3` on the path, and the system's.
-pub(crate) fn python_package_folders() -> Vec<PathBuf> {
-    let mut roots: Vec<PathBuf> = ["VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME"]
-        .iter()
-        .filter_map(std::env::var_os)
-        .map(|root| PathBuf::from(root).join("lib"))
-        .collect();
-    if let Some(path) = std::env::var_os("PATH") {
-        let bins = std::env::split_paths(&path).filter(|bin| bin.join("python3").exists());
-        roots.extend(bins.filter_map(|bin| bin.parent().map(|prefix| prefix.join("lib"))));
-    }
-    if let Some(home) = std::env::var_os("HOME") {
-        roots.push(PathBuf::from(home).join(".local/lib"));
-    }
-    roots.extend(["/usr/local/lib", "/usr/lib"].map(PathBuf::from));
-    let explicit =
-        std::env::var_os("PYTHONPATH").map(|path| std::env::split_paths(&path).collect::<Vec<_>>()).unwrap_or_default();
-    let mut folders = explicit;
-    for root in roots {
-        let versions = children(&root).into_iter().filter(|child| name_starts(child, "python3"));
-        folders.extend(versions.flat_map(|version| [version.join("site-packages"), version.join("dist-packages")]));
-    }
-    folders.retain(|folder| folder.join("nvidia").is_dir());
-    folders.dedup();
-    folders
-}
-
-/// Files in `folder` whose names start with `prefix`, the highest version first.
-pub(crate) fn versions_of(folder: &Path, prefix: &str) -> Vec<PathBuf> {
-    let mut files: Vec<_> = children(folder).into_iter().filter(|file| name_starts(file, prefix)).collect();
-    files.sort_by_key(|file| std::cmp::Reverse(version_key(file)));
-    files
-}
-
-/// The entries of a folder, sorted; none if it cannot be read.
-pub(crate) fn children(folder: &Path) -> Vec<PathBuf> {
-    let mut found: Vec<_> =
-        std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-    found.sort();
-    found
-}
-
-fn name_starts(path: &Path, prefix: &str) -> bool {
-    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
-}
-
-fn version_key(path: &Path) -> Vec<u64> {
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    name.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
 }
 
 #[cfg(test)]
@@ -235,7 +183,7 @@ mod tests {
         let mut search = search("BIFOLIO_TEST_UNSET");
         search.candidates = vec![file];
         let problem = find(&search, |_| Ok(())).unwrap_err().problem.unwrap();
-        assert!(problem.contains("does not load"), "{problem}");
+        assert!(problem.contains("could not be loaded"), "{problem}");
     }
 
     #[test]
@@ -259,16 +207,5 @@ mod tests {
         // SAFETY: the call takes nothing and changes nothing.
         assert_eq!(unsafe { (table.getpid)() }, std::process::id().cast_signed());
         assert!(table.getppid.is_some() && table.bifolio_no_such_function.is_none());
-    }
-
-    #[test]
-    fn higher_versions_come_first() {
-        let dir = tempfile::tempdir().unwrap();
-        for name in ["libnvrtc.so.9", "libnvrtc.so.13", "libnvrtc.so.12.4"] {
-            std::fs::write(dir.path().join(name), b"").unwrap();
-        }
-        let names: Vec<_> =
-            versions_of(dir.path(), "libnvrtc.so").iter().map(|p| p.file_name().unwrap().to_owned()).collect();
-        assert_eq!(names, ["libnvrtc.so.13", "libnvrtc.so.12.4", "libnvrtc.so.9"]);
     }
 }

@@ -1,35 +1,36 @@
-//! Kernel sources as they travel to a backend.
+//! Kernels that are loaded on a device.
 
-use crate::backend::KernelArg;
+use crate::backend::RawModule;
+use crate::{Device, ModuleSource, Result};
+use std::sync::Arc;
 
-/// A kernel's implementation on the `host` device: its Rust oracle.
-///
-/// # Safety
-/// The caller passes arguments that match the kernel's parameters; buffers are plain host
-/// addresses of sufficient size.
-pub type HostKernel = unsafe fn(&HostLaunch<'_>);
-
-/// What a [`HostKernel`] is called with.
-#[derive(Debug, Clone, Copy)]
-pub struct HostLaunch<'a> {
-    /// Number of groups.
-    pub groups: u32,
-    /// Threads a group.
-    pub group_size: u32,
-    /// Arguments in the order of the kernel's parameters.
-    pub args: &'a [KernelArg<'a>],
+impl Device {
+    /// Compiles, or finds in the cache, and loads a module.
+    pub fn load_module(&self, source: &ModuleSource) -> Result<Module> {
+        let raw = self.backend().load_module(source).map_err(|error| self.name(error))?;
+        Ok(Module { device: self.clone(), raw })
+    }
 }
 
-/// One module: a portable source with its headers, and the oracle of every kernel in it.
-#[derive(Debug, Clone, Copy)]
-pub struct ModuleSource {
-    /// Name for messages, such as `page_diff`.
-    pub name: &'static str,
-    /// The portable source: CUDA C++ and OpenCL C 1.2 at once.
-    pub source: &'static str,
-    /// Headers by the name under which they are included, dependencies before dependents (OpenCL
-    /// implementations without headers get them concatenated in this order).
-    pub headers: &'static [(&'static str, &'static str)],
-    /// Kernels in the module, each with its oracle.
-    pub kernels: &'static [(&'static str, HostKernel)],
+/// A loaded module.
+#[derive(Debug, Clone)]
+pub struct Module {
+    device: Device,
+    raw: Arc<dyn RawModule>,
+}
+
+impl Module {
+    /// The device it was loaded on.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(crate) fn raw(&self) -> &Arc<dyn RawModule> {
+        &self.raw
+    }
+
+    /// Whether the module has a kernel of this name.
+    pub fn has_kernel(&self, name: &str) -> bool {
+        self.raw.has_kernel(name)
+    }
 }

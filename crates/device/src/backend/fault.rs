@@ -1,7 +1,7 @@
 //! A backend that fails on purpose: any backend, with chosen operations failing from a chosen
 //! call on. For tests of what stands above.
 
-use super::{Backend, Launch, RawEnergyMeter, RawEvent, RawFrame, RawGate, RawModule, RawStream};
+use super::{Backend, Launch, RawDirectStorage, RawEnergyMeter, RawEvent, RawFrame, RawGate, RawModule, RawStream};
 use crate::{Access, DeviceId, DeviceInfo, DevicePtr, Error, ErrorKind, MemoryInfo, ModuleSource, Result};
 use std::any::Any;
 use std::os::fd::OwnedFd;
@@ -193,7 +193,11 @@ impl Backend for FaultBackend {
         self.inner.default_work()
     }
 
-    fn direct_storage(&self) -> Result<Box<dyn super::RawDirectStorage>> {
+    fn is_alive(&self) -> bool {
+        self.inner.is_alive()
+    }
+
+    fn direct_storage(&self) -> Result<Box<dyn RawDirectStorage>> {
         self.inner.direct_storage()
     }
 

@@ -14,57 +14,16 @@
 //! - Dropping a stream, event, frame or module while its work runs is allowed: the drop waits or
 //!   defers, whichever the driver needs.
 
-mod cuda;
+pub(crate) mod cuda;
 #[cfg(feature = "conformance")]
 pub mod fault;
-mod host;
-mod opencl;
+pub(crate) mod host;
+pub(crate) mod opencl;
 
-pub(crate) use host::HostBackend;
-pub use host::{FencedMemory, HostOptions};
-
-use crate::pointer::Located;
 use crate::{
-    Access, BackendKind, BackendReport, DeviceId, DeviceInfo, DevicePtr, Error, ErrorKind, MemoryInfo, ModuleSource,
-    Result, Rows,
+    Access, DeviceId, DeviceInfo, DevicePtr, Error, ErrorKind, KernelArg, MemoryInfo, ModuleSource, Result, Rows,
 };
 use std::{any::Any, fmt::Debug, os::fd::OwnedFd, ptr::NonNull, sync::Arc};
-
-/// Looks for a backend's libraries and devices.
-pub(crate) fn report(kind: BackendKind) -> BackendReport {
-    match kind {
-        BackendKind::Cuda => cuda::report(),
-        BackendKind::OpenCl => opencl::report(),
-        BackendKind::Host => host::report(),
-    }
-}
-
-/// Opens a device of a backend.
-pub(crate) fn open(id: DeviceId) -> Result<Arc<dyn Backend>> {
-    match id.backend {
-        BackendKind::Cuda => cuda::open(id.index),
-        BackendKind::OpenCl => opencl::open(id.index),
-        BackendKind::Host => host::open(id.index),
-    }
-}
-
-/// The device memory at an address, whichever backend's.
-pub(crate) fn locate(address: u64) -> Option<Located> {
-    host::locate(address).or_else(|| cuda::locate(address))
-}
-
-/// The device of a stream of the program's.
-pub(crate) fn locate_stream(raw: u64) -> Option<Located> {
-    cuda::locate_stream(raw)
-}
-
-/// Opens the device that has some memory, in that memory's context.
-pub(crate) fn open_of(located: &Located) -> Result<Arc<dyn Backend>> {
-    match located.device.backend {
-        BackendKind::Cuda => cuda::open_in(located.device.index, located.context),
-        _ => open(located.device),
-    }
-}
 
 /// A driver for one open device.
 pub trait Backend: Send + Sync + Debug {
@@ -343,13 +302,4 @@ pub struct Launch<'a> {
     pub group_size: u32,
     /// Arguments in the order of the kernel's parameters.
     pub args: &'a [KernelArg<'a>],
-}
-
-/// An argument of a kernel.
-#[derive(Debug, Clone, Copy)]
-pub enum KernelArg<'a> {
-    /// A device address, a multiple of [`DeviceInfo::kernel_buffer_alignment`].
-    Buffer(DevicePtr),
-    /// A `repr(C)` parameter struct, by value.
-    Bytes(&'a [u8]),
 }

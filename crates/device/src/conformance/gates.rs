@@ -5,8 +5,9 @@
 //! reason a first fill goes before the gates: a driver may load its kernel for that, and loading
 //! waits for the device.
 
-use super::{POISON, Random, download, poison};
+use super::content::{POISON, download, noise, poison};
 use crate::{Device, Event, Gate, Stream};
+use fastrand::Rng;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -16,8 +17,9 @@ const A_WHILE: Duration = Duration::from_millis(20);
 /// A bound for what must come: only a hang takes this long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Shows that work is held back. Work that is not is done long before this has looked its last time.
 #[track_caller]
-fn stays_undone(event: &Event) {
+pub(super) fn stays_undone(event: &Event) {
     let start = Instant::now();
     while start.elapsed() < A_WHILE {
         assert!(!event.query().unwrap(), "work behind a closed gate was done");
@@ -36,9 +38,9 @@ fn becomes_done(event: &Event) {
     event.wait().unwrap();
 }
 
-pub(super) fn hold_work_back(device: &Device, random: &mut Random) {
+pub(super) fn hold_work_back(device: &Device, random: &mut Rng) {
     let stream = device.create_stream().unwrap();
-    let len = 1 + random.below(3 << 20);
+    let len = 1 + random.u64(..3 << 20);
     let memory = device.alloc(len).unwrap();
     let (mut source, mut target) =
         (device.alloc_pinned(len as usize).unwrap(), device.alloc_pinned(len as usize).unwrap());
@@ -54,7 +56,7 @@ pub(super) fn hold_work_back(device: &Device, random: &mut Random) {
     let copied = stream.record().unwrap();
     stays_undone(&copied);
     assert!(target.bytes().iter().all(|byte| *byte == POISON), "a copy ran behind a closed gate");
-    let data = random.bytes(len);
+    let data = noise(random, len);
     source.bytes_mut().copy_from_slice(&data);
     gate.open();
     becomes_done(&copied);
@@ -62,24 +64,28 @@ pub(super) fn hold_work_back(device: &Device, random: &mut Random) {
     assert!(download(&stream, memory.slice()) == data);
 }
 
-pub(super) fn open_from_another_thread(device: &Device, _: &mut Random) {
+pub(super) fn open_from_another_thread(device: &Device, _: &mut Rng) {
     let stream = device.create_stream().unwrap();
     let gate = stream.gate().unwrap();
     let behind = stream.record().unwrap();
-    let is_opened = AtomicBool::new(false);
+    let (is_waited_for, is_opened) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(5));
+            while !is_waited_for.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            stays_undone(&behind);
             is_opened.store(true, Ordering::SeqCst);
             gate.open();
         });
+        is_waited_for.store(true, Ordering::SeqCst);
         behind.wait().unwrap();
         assert!(is_opened.load(Ordering::SeqCst), "the wait ended before the gate was opened");
     });
     stream.synchronize().unwrap();
 }
 
-pub(super) fn open_when_dropped(device: &Device, _: &mut Random) {
+pub(super) fn open_when_dropped(device: &Device, _: &mut Rng) {
     let stream = device.create_stream().unwrap();
     let dropped = stream.gate().unwrap();
     let behind = stream.record().unwrap();
@@ -118,7 +124,7 @@ fn expected() -> Vec<u8> {
     (0..MANY as u8).flat_map(|value| [value; 64]).collect()
 }
 
-pub(super) fn open_in_order(device: &Device, _: &mut Random) {
+pub(super) fn open_in_order(device: &Device, _: &mut Rng) {
     let (stream, memory) = (device.create_stream().unwrap(), device.alloc(MANY as u64 * 64).unwrap());
     poison(&stream, memory.slice());
     let (gates, events) = close_many(&stream, &memory);
@@ -130,7 +136,7 @@ pub(super) fn open_in_order(device: &Device, _: &mut Random) {
     assert!(download(&stream, memory.slice()) == expected());
 }
 
-pub(super) fn open_in_reverse_order(device: &Device, _: &mut Random) {
+pub(super) fn open_in_reverse_order(device: &Device, _: &mut Rng) {
     let (stream, memory) = (device.create_stream().unwrap(), device.alloc(MANY as u64 * 64).unwrap());
     poison(&stream, memory.slice());
     let (mut gates, events) = close_many(&stream, &memory);
@@ -146,18 +152,18 @@ pub(super) fn open_in_reverse_order(device: &Device, _: &mut Random) {
 
 /// Several streams whose gates open in a random order: nothing passes a gate of its stream that
 /// is closed, and in the end everything is done. Each round uses what earlier ones left behind.
-pub(super) fn keep_streams_apart(device: &Device, random: &mut Random) {
+pub(super) fn keep_streams_apart(device: &Device, random: &mut Rng) {
     let streams: Vec<_> = (0..4).map(|_| device.create_stream().unwrap()).collect();
     for _ in 0..10 {
         // The number of the stream, the gate while it is closed, and the event behind it.
         let mut gated: Vec<(usize, Option<Gate>, Event)> = vec![];
-        for _ in 0..=random.below(30) {
-            let stream = random.below(4) as usize;
+        for _ in 0..=random.u64(..30) {
+            let stream = random.u64(..4) as usize;
             gated.push((stream, Some(streams[stream].gate().unwrap()), streams[stream].record().unwrap()));
         }
         for left in (1..=gated.len()).rev() {
             let (_, gate, _) =
-                gated.iter_mut().filter(|gated| gated.1.is_some()).nth(random.below(left as u64) as usize).unwrap();
+                gated.iter_mut().filter(|gated| gated.1.is_some()).nth(random.u64(..left as u64) as usize).unwrap();
             gate.take().unwrap().open();
             let mut is_free = [true; 4];
             for (stream, gate, behind) in &gated {
@@ -171,7 +177,7 @@ pub(super) fn keep_streams_apart(device: &Device, random: &mut Random) {
     }
 }
 
-pub(super) fn leave_other_streams_alone(device: &Device, random: &mut Random) {
+pub(super) fn leave_other_streams_alone(device: &Device, random: &mut Rng) {
     if let Some(reason) = device.capabilities().concurrent_streams.reason() {
         println!("  not on this device: {reason}");
         return;
@@ -179,7 +185,7 @@ pub(super) fn leave_other_streams_alone(device: &Device, random: &mut Random) {
     let (gated, other) = (device.create_stream().unwrap(), device.create_stream().unwrap());
     let (memory, beside) = (device.alloc(1 << 20).unwrap(), device.alloc(1 << 20).unwrap());
     let mut pinned = device.alloc_pinned(1 << 20).unwrap();
-    pinned.bytes_mut().copy_from_slice(&random.bytes(1 << 20));
+    pinned.bytes_mut().copy_from_slice(&noise(random, 1 << 20));
     poison(&gated, memory.slice());
     poison(&other, beside.slice());
     let gate = gated.gate().unwrap();
@@ -201,7 +207,7 @@ pub(super) fn leave_other_streams_alone(device: &Device, random: &mut Random) {
     assert!(download(&other, beside.slice()) == pinned.bytes() && download(&gated, memory.slice()) == pinned.bytes());
 }
 
-pub(super) fn outlive_their_stream(device: &Device, _: &mut Random) {
+pub(super) fn outlive_their_stream(device: &Device, _: &mut Rng) {
     let (stream, memory) = (device.create_stream().unwrap(), device.alloc(4096).unwrap());
     poison(&stream, memory.slice());
     // SAFETY: the memory lives until the event is done.
@@ -212,8 +218,10 @@ pub(super) fn outlive_their_stream(device: &Device, _: &mut Random) {
     unsafe { stream.fill(memory.slice(), 7) }.unwrap();
     let filled = stream.record().unwrap();
     std::thread::scope(|scope| {
+        let closed = &filled;
         scope.spawn(move || {
-            std::thread::sleep(Duration::from_millis(5));
+            // The stream is dropped meanwhile, which may wait for this.
+            stays_undone(closed);
             gate.open();
         });
         drop(stream);

@@ -1,17 +1,19 @@
 //! Copies between devices of one backend, and their order.
 
-use super::{POISON, Random, all_of, download, poison};
+use super::content::{POISON, all_of, download, noise, poison};
+use super::gates::stays_undone;
 use crate::{Access, Device, DeviceSlice, ErrorKind, FRAME_BYTES, Stream};
+use fastrand::Rng;
 
 /// Copies from `peer`, which may be `device` itself, into `device`; where the backend refuses it,
 /// shows that it does so as `Unsupported`.
-pub(super) fn copies_arrive(device: &Device, peer: &Device, random: &mut Random) {
+pub(super) fn copies_arrive(device: &Device, peer: &Device, random: &mut Rng) {
     let (stream, there) = (device.create_stream().unwrap(), peer.create_stream().unwrap());
     for len in [1, 7, 4096, 65_537, (1 << 20) + 3, 9 << 20] {
-        let (before, after) = (random.below(5000), random.below(70));
+        let (before, after) = (random.u64(..5000), random.u64(..70));
         let (to, from) = (device.alloc(before + len + after).unwrap(), peer.alloc(len).unwrap());
         poison(&stream, to.slice());
-        let data = random.bytes(len);
+        let data = noise(random, len);
         there.upload(from.slice(), &data).unwrap();
         let place = to.slice().part(before, len).unwrap();
         // SAFETY: both allocations live until the download has synchronised the stream.
@@ -34,13 +36,13 @@ pub(super) fn copies_arrive(device: &Device, peer: &Device, random: &mut Random)
 
 /// A stream of one device waits for work of the other, which a gate holds back for certain, and
 /// the other for the copy before it writes the source again.
-fn waits_order_devices(stream: &Stream, there: &Stream, random: &mut Random) {
+fn waits_order_devices(stream: &Stream, there: &Stream, random: &mut Rng) {
     const LEN: u64 = 4 << 20;
     let (device, peer) = (stream.device(), there.device());
     let (to, from) = (device.alloc(LEN).unwrap(), peer.alloc(LEN).unwrap());
     let mut pinned = peer.alloc_pinned(LEN as usize).unwrap();
     for _ in 0..5 {
-        pinned.bytes_mut().copy_from_slice(&random.bytes(LEN));
+        pinned.bytes_mut().copy_from_slice(&noise(random, LEN));
         poison(stream, to.slice());
         poison(there, from.slice());
         let gate = there.gate().unwrap();
@@ -52,8 +54,7 @@ fn waits_order_devices(stream: &Stream, there: &Stream, random: &mut Random) {
             let copied = stream.record().unwrap();
             there.wait(&copied).unwrap();
             there.fill(from.slice(), POISON).unwrap();
-            std::thread::sleep(std::time::Duration::from_millis(2));
-            assert!(!copied.query().unwrap(), "a stream did not wait for an event of {}", peer.id());
+            stays_undone(&copied);
         }
         gate.open();
         there.synchronize().unwrap();
@@ -62,7 +63,7 @@ fn waits_order_devices(stream: &Stream, there: &Stream, random: &mut Random) {
 }
 
 /// Mapped frames, which drivers treat otherwise than plain allocations.
-fn frames_are_copied(stream: &Stream, there: &Stream, random: &mut Random) {
+fn frames_are_copied(stream: &Stream, there: &Stream, random: &mut Rng) {
     let (device, peer) = (stream.device(), there.device());
     for device in [device, peer] {
         if let Some(reason) = device.capabilities().virtual_memory.reason() {
@@ -80,7 +81,7 @@ fn frames_are_copied(stream: &Stream, there: &Stream, random: &mut Random) {
     let (to, from) = (range_of(device), range_of(peer));
     let (to, from): (DeviceSlice<'_>, _) = (all_of(&to), all_of(&from));
     poison(stream, to);
-    let data = random.bytes(2 * FRAME_BYTES);
+    let data = noise(random, 2 * FRAME_BYTES);
     there.upload(from, &data).unwrap();
     // SAFETY: both ranges live, fully mapped, until the download has synchronised the stream.
     unsafe { stream.copy_from_peer(to, peer, from) }.unwrap();

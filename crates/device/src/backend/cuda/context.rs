@@ -5,8 +5,9 @@
 //! A thread that enters the context leaves as it came: the current context of a thread is also
 //! the CUDA runtime's idea of the current device, which is the caller's and not ours to change.
 
-use super::gate::Words;
-use super::sys::{self, ContextHandle, Cuda, EventHandle, Ordinal};
+use super::abi::{self, ContextHandle, EventHandle, Ordinal};
+use super::sys::Cuda;
+use super::words::Words;
 use crate::Result;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -110,13 +111,13 @@ impl Context {
         let mut current = ContextHandle::default();
         // SAFETY: the driver stores one handle.
         let status = unsafe { (cuda.cuCtxGetCurrent)(&raw mut current) };
-        cuda.check(status, format_args!("asking for the thread's CUDA context"))?;
+        cuda.check(status, format_args!("querying the thread's current CUDA context"))?;
         if current == self.handle {
             return Ok(Entered { cuda, previous: None, capture_mode: None });
         }
         // SAFETY: the context is retained by `self`.
         let status = unsafe { (cuda.cuCtxSetCurrent)(self.handle) };
-        cuda.check(status, format_args!("entering the CUDA context"))?;
+        cuda.check(status, format_args!("making the CUDA context current"))?;
         Ok(Entered { cuda, previous: Some(current), capture_mode: None })
     }
 
@@ -126,10 +127,10 @@ impl Context {
     pub(super) fn enter_relaxed(&self) -> Result<Entered<'_>> {
         let mut entered = self.enter()?;
         if let Some(exchange) = self.cuda.cuThreadExchangeStreamCaptureMode {
-            let mut mode = sys::CAPTURE_MODE_RELAXED;
+            let mut mode = abi::CAPTURE_MODE_RELAXED;
             // SAFETY: the driver stores the mode that the thread had.
             let status = unsafe { exchange(&raw mut mode) };
-            entered.capture_mode = (status == sys::SUCCESS).then_some(mode);
+            entered.capture_mode = (status == abi::SUCCESS).then_some(mode);
         }
         Ok(entered)
     }
@@ -176,8 +177,8 @@ impl Context {
             return Ok(event);
         }
         let flags = match wait {
-            Wait::Polled => sys::EVENT_DISABLE_TIMING,
-            Wait::Asleep => sys::EVENT_DISABLE_TIMING | sys::EVENT_BLOCKING_SYNC,
+            Wait::Polled => abi::EVENT_DISABLE_TIMING,
+            Wait::Asleep => abi::EVENT_DISABLE_TIMING | abi::EVENT_BLOCKING_SYNC,
         };
         let mut event = EventHandle::default();
         // SAFETY: the driver stores one handle; the caller has entered the context.
@@ -218,12 +219,12 @@ impl Context {
 pub(super) fn incarnation(cuda: &Cuda, handle: ContextHandle) -> u64 {
     let mut id = 0;
     // SAFETY: the driver stores one number.
-    let known = cuda.cuCtxGetId.is_some_and(|get| unsafe { get(handle, &raw mut id) } == sys::SUCCESS);
+    let known = cuda.cuCtxGetId.is_some_and(|get| unsafe { get(handle, &raw mut id) } == abi::SUCCESS);
     if known { id } else { 0 }
 }
 
 fn waits_for_words(cuda: &Cuda, device: Ordinal) -> bool {
-    cuda.cuStreamWaitValue32_v2.is_some() && cuda.attribute(device, sys::ATTRIBUTE_STREAM_MEMORY_OPERATIONS) != 0
+    cuda.cuStreamWaitValue32_v2.is_some() && cuda.attribute(device, abi::ATTRIBUTE_STREAM_MEMORY_OPERATIONS) != 0
 }
 
 impl Drop for Context {

@@ -7,6 +7,7 @@
 
 use super::context::Context;
 use crate::backend::{RawDirectFile, RawDirectStorage};
+use crate::folders::{self, Architecture};
 use crate::library::{self, Search, api_table};
 use crate::{Capability, DevicePtr, Error, ErrorKind, Result};
 use std::ffi::{c_int, c_uint, c_void};
@@ -91,17 +92,15 @@ fn driver() -> std::result::Result<&'static CuFile, String> {
 }
 
 fn search() -> Search<'static> {
-    let toolkits = library::versions_of(Path::new("/usr/local"), "cuda").into_iter();
-    let packages = library::python_package_folders().into_iter();
-    let packages = packages.flat_map(|folder| library::children(&folder.join("nvidia")));
+    let architecture = Architecture::here();
+    let toolkits = folders::toolkits().into_iter().flat_map(|root| architecture.toolkit_folders(&root));
+    let packages = folders::python_package_folders().into_iter();
+    let packages = packages.flat_map(|folder| folders::children(&folder.join("nvidia"))).map(|part| part.join("lib"));
     Search {
         name: "cuFile",
         variable: "BIFOLIO_CUFILE_LIBRARY",
         sonames: &["libcufile.so.0", "libcufile.so"],
-        candidates: toolkits
-            .map(|root| root.join("lib64/libcufile.so.0"))
-            .chain(packages.map(|part| part.join("lib/libcufile.so.0")))
-            .collect(),
+        candidates: toolkits.chain(packages).map(|folder| folder.join("libcufile.so.0")).collect(),
     }
 }
 
@@ -129,7 +128,7 @@ fn open_driver() -> std::result::Result<CuFile, String> {
     };
     if let Some(failed) = steps.iter().find(|status| status.file != 0) {
         return Err(format!(
-            "the cuFile driver does not open (cuFile error {}, CUDA error {})",
+            "opening the cuFile driver failed (cuFile error {}, CUDA error {})",
             failed.file, failed.driver
         ));
     }
@@ -142,7 +141,7 @@ fn check(properties: &Properties) -> std::result::Result<(), String> {
         return Err("the cuFile driver does not see the kernel module nvidia-fs".to_owned());
     }
     if properties.control_flags & CONTROL_ALLOW_COMPATIBILITY != 0 {
-        return Err("the cuFile driver keeps its compatibility mode, which copies through host memory".to_owned());
+        return Err("the cuFile driver stays in compatibility mode, which copies through host memory".to_owned());
     }
     Ok(())
 }

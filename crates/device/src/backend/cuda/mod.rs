@@ -1,11 +1,13 @@
 //! NVIDIA GPUs through the driver API.
 //!
 //! ```text
-//!   mod      memory, address ranges, frames        stream   copies, launches, events
-//!   probe    what is there, without a context      module   compiling, caching, loading
-//!   context  the primary context                   gate     waits for the host
-//!   pointer  whose memory an address is            nvml     energy
-//!   sys, nvrtc   the driver, the compiler
+//!   mod      memory and address ranges            stream   copies, launches, events
+//!   probe    what is there, without a context     module   compiling, caching, loading
+//!   context  the primary context                  gate     waits for the host, by words
+//!   pointer  whose memory an address is           frame    physical memory
+//!   nvml     energy                               cufile   storage, straight to the device
+//!   sys, abi, status   the driver: functions; types and numbers; what its answers mean
+//!   nvrtc              the compiler
 //! ```
 //!
 //! The driver and the compiler are loaded at run time, so a machine without them is a normal
@@ -13,40 +15,54 @@
 //! belongs to, so that the context outlives them. The driver orders and defers destruction of
 //! streams and frames by itself; unloading a module waits for the context.
 
+mod abi;
 mod context;
 mod cufile;
+mod frame;
 mod gate;
 mod module;
 mod nvml;
 mod nvrtc;
 mod pointer;
 mod probe;
+mod status;
 mod stream;
 mod sys;
+mod words;
 
-pub(super) use pointer::{locate, locate_stream, open_in};
-pub(super) use probe::report;
+pub(crate) use pointer::{locate, locate_stream};
+pub(crate) use probe::report;
 
-use super::{Backend, RawDirectStorage, RawEnergyMeter, RawEvent, RawFrame, RawModule, RawStream};
+use crate::backend::{Backend, RawDirectStorage, RawEnergyMeter, RawEvent, RawFrame, RawModule, RawStream};
 use crate::kernel_cache::KernelCache;
 use crate::{
     Access, BackendKind, DeviceId, DeviceInfo, DevicePtr, Error, ErrorKind, FRAME_BYTES, MemoryInfo, ModuleSource,
     Result,
 };
+use abi::{AccessDescription, FrameProperties, OUT_OF_MEMORY, Status};
 use context::Context;
+use frame::CudaFrame;
 use module::CudaModule;
+use status::{foreign, no_pinned_memory};
 use std::any::Any;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::fmt::Arguments;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use stream::CudaStream;
-use sys::{AccessDescription, FrameProperties, OUT_OF_MEMORY, Status};
 
 /// Opens device `index` and creates, or joins, its primary context.
-pub(super) fn open(index: u32) -> Result<Arc<dyn Backend>> {
+pub(crate) fn open(index: u32) -> Result<Arc<dyn Backend>> {
     open_with(index, Context::retain)
+}
+
+/// Opens a device in one of its contexts; 0 is the primary one.
+pub(crate) fn open_in(index: u32, context: u64) -> Result<Arc<dyn Backend>> {
+    open_with(index, |cuda, device| match context {
+        0 => Context::retain(cuda, device),
+        context => Ok(Context::borrow(cuda, device, abi::ContextHandle(context as usize))),
+    })
 }
 
 /// The same, with gates as on a GPU whose streams cannot wait for words.
@@ -57,7 +73,7 @@ fn open_without_words(index: u32) -> Result<Arc<dyn Backend>> {
 
 fn open_with(
     index: u32,
-    retain: impl FnOnce(&'static sys::Cuda, sys::Ordinal) -> Result<Arc<Context>>,
+    retain: impl FnOnce(&'static sys::Cuda, abi::Ordinal) -> Result<Arc<Context>>,
 ) -> Result<Arc<dyn Backend>> {
     let (cuda, version) = probe::initialised(&mut Vec::new())?;
     let info = probe::describe(cuda, index, version)?;
@@ -87,8 +103,8 @@ impl CudaBackend {
         }
         let free = self.memory().map_or_else(|_| "an unknown number of".to_owned(), |memory| memory.free.to_string());
         let detail = format!(
-            "{doing} failed: {len} bytes were asked for and {free} bytes are free; lower the memory budget or end other \
-             programs on this GPU"
+            "{doing} failed: {len} bytes requested, {free} bytes free; lower the memory budget or stop other programs on \
+             this GPU"
         );
         Err(Error::new(ErrorKind::OutOfMemory, detail))
     }
@@ -99,7 +115,7 @@ impl CudaBackend {
 
     fn require(capability: &crate::Capability, what: &str) -> Result<()> {
         capability.reason().map_or(Ok(()), |reason| {
-            Err(Error::new(ErrorKind::Unsupported, format!("{what} is not possible here: {reason}")))
+            Err(Error::new(ErrorKind::Unsupported, format!("{what} is not supported by this device: {reason}")))
         })
     }
 
@@ -118,7 +134,7 @@ impl Backend for CudaBackend {
         let (mut free, mut total) = (0, 0);
         // SAFETY: the driver stores two sizes.
         let status = unsafe { (self.context.cuda.cuMemGetInfo_v2)(&raw mut free, &raw mut total) };
-        self.check(status, format_args!("asking for free memory"))?;
+        self.check(status, format_args!("querying free memory"))?;
         Ok(MemoryInfo { free: free as u64, total: total as u64 })
     }
 
@@ -142,12 +158,13 @@ impl Backend for CudaBackend {
         let _entered = self.context.enter_relaxed()?;
         let mut ptr = std::ptr::null_mut();
         // SAFETY: the driver stores one address.
-        let status = unsafe { (self.context.cuda.cuMemHostAlloc)(&raw mut ptr, len, sys::HOST_PORTABLE) };
+        let status = unsafe { (self.context.cuda.cuMemHostAlloc)(&raw mut ptr, len, abi::HOST_PORTABLE) };
         if status == OUT_OF_MEMORY {
-            return Err(no_pinned_memory(format_args!("page-locking {len} bytes of new host memory")));
+            return Err(no_pinned_memory(format_args!("allocating {len} bytes of page-locked host memory")));
         }
-        self.check(status, format_args!("page-locking {len} bytes of new host memory"))?;
-        NonNull::new(ptr.cast()).ok_or_else(|| no_pinned_memory(format_args!("page-locking {len} bytes")))
+        self.check(status, format_args!("allocating {len} bytes of page-locked host memory"))?;
+        NonNull::new(ptr.cast())
+            .ok_or_else(|| no_pinned_memory(format_args!("allocating {len} bytes of page-locked host memory")))
     }
 
     unsafe fn free_pinned(&self, ptr: NonNull<u8>, _len: usize) -> Result<()> {
@@ -161,7 +178,7 @@ impl Backend for CudaBackend {
         Self::require(&self.info.capabilities.host_register_read_only, "page-locking a file mapping")?;
         let _entered = self.context.enter_relaxed()?;
         let _turn = self.context.registering();
-        let flags = sys::HOST_REGISTER_READ_ONLY | sys::HOST_PORTABLE;
+        let flags = abi::HOST_REGISTER_READ_ONLY | abi::HOST_PORTABLE;
         // SAFETY: the caller keeps the mapping; the driver only reads through the registration.
         let status = unsafe { (self.context.cuda.cuMemHostRegister_v2)(ptr.cast_mut().cast(), len, flags) };
         if status == OUT_OF_MEMORY {
@@ -180,7 +197,7 @@ impl Backend for CudaBackend {
         let _turn = self.context.registering();
         // SAFETY: the caller registered the range, and no copy from it is in flight.
         let status = unsafe { (self.context.cuda.cuMemHostUnregister)(ptr.cast_mut().cast()) };
-        self.check(status, format_args!("ending the page-lock of a file mapping at {ptr:p}"))
+        self.check(status, format_args!("unregistering the file mapping at {ptr:p}"))
     }
 
     fn reserve(&self, len: u64) -> Result<DevicePtr> {
@@ -198,7 +215,7 @@ impl Backend for CudaBackend {
         let _entered = self.context.enter_relaxed()?;
         // SAFETY: the caller gives up a whole reservation with nothing mapped.
         let status = unsafe { (self.context.cuda.cuMemAddressFree)(ptr.0, len as usize) };
-        self.check(status, format_args!("giving back {len} bytes of device addresses at {ptr}"))
+        self.check(status, format_args!("releasing {len} bytes of device addresses at {ptr}"))
     }
 
     fn create_frame(&self, len: u64) -> Result<Box<dyn RawFrame>> {
@@ -222,7 +239,7 @@ impl Backend for CudaBackend {
         // SAFETY: the driver reads the descriptor, which stays open through the call and which
         // it duplicates, and stores one handle.
         let status =
-            unsafe { (self.context.cuda.cuMemImportFromShareableHandle)(&raw mut handle, shared, sys::HANDLE_FD) };
+            unsafe { (self.context.cuda.cuMemImportFromShareableHandle)(&raw mut handle, shared, abi::HANDLE_FD) };
         self.check(status, format_args!("importing a frame of device memory from a descriptor"))?;
         Ok(self.frame(handle))
     }
@@ -237,7 +254,7 @@ impl Backend for CudaBackend {
         let description = AccessDescription::of(self.context.device, access);
         // SAFETY: the frame was just mapped there, and the description lives through the call.
         let status = unsafe { (cuda.cuMemSetAccess)(ptr.0, len, &raw const description, 1) };
-        self.check(status, format_args!("giving access to the frame mapped at {ptr}")).inspect_err(|_| {
+        self.check(status, format_args!("enabling access to the frame mapped at {ptr}")).inspect_err(|_| {
             // SAFETY: the frame was just mapped there, and nothing could use it without access.
             unsafe { (cuda.cuMemUnmap)(ptr.0, len) };
         })
@@ -289,52 +306,5 @@ impl Backend for CudaBackend {
 
     fn load_module(&self, source: &ModuleSource) -> Result<Arc<dyn RawModule>> {
         Ok(Arc::new(CudaModule::load(&self.context, self.version, &self.cache, source)?))
-    }
-}
-
-fn no_pinned_memory(doing: Arguments<'_>) -> Error {
-    let detail = format!(
-        "{doing} failed: the host has too little memory that may be locked; lower the number or the size of the pinned \
-         slots, or raise the memory limit of the container"
-    );
-    Error::new(ErrorKind::OutOfPinnedMemory, detail)
-}
-
-fn foreign(what: &str) -> Error {
-    Error::new(ErrorKind::BadArgument, format!("the {what} belongs to another device"))
-}
-
-/// One physical frame; the driver keeps its memory while it is mapped or imported elsewhere.
-#[derive(Debug)]
-struct CudaFrame {
-    context: Arc<Context>,
-    handle: u64,
-    is_exportable: bool,
-}
-
-impl RawFrame for CudaFrame {
-    fn export(&self) -> Result<OwnedFd> {
-        if !self.is_exportable {
-            let detail = "this GPU and driver do not share memory as file descriptors";
-            return Err(Error::new(ErrorKind::Unsupported, detail));
-        }
-        let _entered = self.context.enter_relaxed()?;
-        let mut fd: c_int = -1;
-        // SAFETY: for this handle type the driver stores a descriptor, an integer.
-        let status = unsafe {
-            (self.context.cuda.cuMemExportToShareableHandle)((&raw mut fd).cast(), self.handle, sys::HANDLE_FD, 0)
-        };
-        self.context.cuda.check(status, format_args!("exporting a frame of device memory"))?;
-        // SAFETY: the driver just opened the descriptor for us.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-    }
-}
-
-impl Drop for CudaFrame {
-    fn drop(&mut self) {
-        if let Ok(_entered) = self.context.enter() {
-            // SAFETY: the handle has no other owner. A failure means that the context is gone.
-            unsafe { (self.context.cuda.cuMemRelease)(self.handle) };
-        }
     }
 }

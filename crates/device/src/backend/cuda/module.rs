@@ -1,9 +1,9 @@
 //! Modules: compiled once for the device's architecture, kept on disk, loaded, looked up by name.
 
+use super::abi::{self, FunctionHandle, ModuleHandle, SUCCESS};
 use super::context::Context;
 use super::nvrtc::{self, Nvrtc, Target};
 use super::probe;
-use super::sys::{self, FunctionHandle, ModuleHandle, SUCCESS};
 use crate::backend::RawModule;
 use crate::kernel_cache::KernelCache;
 use crate::{Error, ErrorKind, ModuleSource, Result};
@@ -89,7 +89,7 @@ impl Loaded {
         // PTX is text up to a NUL; a binary knows its own length, so one more byte does no harm.
         binary.push(0);
         let mut log = vec![0_u8; 8 << 10];
-        let mut names = [sys::JIT_ERROR_LOG, sys::JIT_ERROR_LOG_BYTES];
+        let mut names = [abi::JIT_ERROR_LOG, abi::JIT_ERROR_LOG_BYTES];
         let mut values: [*mut c_void; 2] = [log.as_mut_ptr().cast(), std::ptr::without_provenance_mut(log.len())];
         let mut handle = ModuleHandle::default();
         // SAFETY: the image and the options live through the call; the driver writes at most the
@@ -109,8 +109,8 @@ impl Loaded {
         let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
         let log = String::from_utf8_lossy(&log[..end]).trim().to_owned();
         let why = context.cuda.describe(status);
-        let kind = if status == sys::OUT_OF_MEMORY { ErrorKind::OutOfMemory } else { ErrorKind::Kernel };
-        let detail = format!("the driver does not load the module {name}: {why} {log}");
+        let kind = if status == abi::OUT_OF_MEMORY { ErrorKind::OutOfMemory } else { ErrorKind::Kernel };
+        let detail = format!("the driver failed to load the module {name}: {why} {log}");
         Err(Error::new(kind, detail.trim_end()))
     }
 

@@ -5,10 +5,10 @@
 //! because it numbers them in an order of its own.
 
 use crate::backend::RawEnergyMeter;
+use crate::folders::Architecture;
 use crate::library::{self, Search, api_table};
 use crate::{Capability, Error, ErrorKind, LibraryReport, Result};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_ulonglong};
-use std::path::PathBuf;
 use std::sync::OnceLock;
 
 type Status = c_int;
@@ -49,12 +49,15 @@ fn library() -> &'static Result<(Nvml, LibraryReport), LibraryReport> {
 }
 
 fn search() -> Search<'static> {
-    let folders = ["/usr/local/nvidia/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib/wsl/lib"];
     Search {
         name: "NVML",
         variable: "BIFOLIO_NVML_LIBRARY",
         sonames: &["libnvidia-ml.so.1"],
-        candidates: folders.iter().map(|folder| PathBuf::from(folder).join("libnvidia-ml.so.1")).collect(),
+        candidates: Architecture::here()
+            .driver_folders()
+            .iter()
+            .map(|folder| folder.join("libnvidia-ml.so.1"))
+            .collect(),
     }
 }
 
@@ -65,7 +68,7 @@ impl Nvml {
         // SAFETY: the call takes nothing.
         match unsafe { (nvml.nvmlInit_v2)() } {
             SUCCESS => Ok(nvml),
-            status => Err(format!("it does not start: {}", nvml.describe(status))),
+            status => Err(format!("it failed to initialise: {}", nvml.describe(status))),
         }
     }
 
@@ -80,13 +83,13 @@ impl Nvml {
     }
 
     fn find(&self, identity: &str) -> Result<DeviceHandle, String> {
-        let uuid = CString::new(identity).map_err(|_| "the GPU's UUID is no text".to_owned())?;
+        let uuid = CString::new(identity).map_err(|_| "the GPU's UUID contains a NUL byte".to_owned())?;
         let mut device = DeviceHandle::default();
         // SAFETY: the text lives through the call; the library stores one handle.
         match unsafe { (self.nvmlDeviceGetHandleByUUID)(uuid.as_ptr(), &raw mut device) } {
             SUCCESS => Ok(device),
             // Parts of a GPU (MIG) have a UUID of their own in CUDA.
-            status => Err(format!("NVML does not find {identity}: {}", self.describe(status))),
+            status => Err(format!("NVML cannot find {identity}: {}", self.describe(status))),
         }
     }
 }
@@ -113,7 +116,7 @@ impl<'a> Meter<'a> {
         let meter = Self { nvml, device: nvml.find(identity)? };
         match (meter.millijoules(), meter.milliwatts()) {
             (Err(_), Err(status)) => {
-                Err(format!("NVML reads neither energy nor power of this GPU: {}", nvml.describe(status)))
+                Err(format!("NVML reports neither energy nor power of this GPU: {}", nvml.describe(status)))
             }
             _ => Ok(meter),
         }

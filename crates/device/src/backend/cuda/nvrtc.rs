@@ -8,6 +8,7 @@
 //! wheels have no RUNPATH), so the one beside it is loaded first and found by its soname then.
 
 use super::sys::version_text;
+use crate::folders::{self, Architecture};
 use crate::library::{self, Search, api_table};
 use crate::{Error, ErrorKind, LibraryReport, ModuleSource, Result};
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -88,13 +89,13 @@ pub(super) fn target(device: u32, known: &[u32], compiler: u32, driver: u32) -> 
     }
     let version = version_text(compiler);
     let Some(older) = known.iter().copied().filter(|&architecture| architecture < device).max() else {
-        return Err(format!("NVRTC {version} does not compile for sm_{device} any more: an older NVRTC is needed"));
+        return Err(format!("NVRTC {version} no longer compiles for sm_{device}: install an older NVRTC"));
     };
     if compiler > driver {
         let driver = version_text(driver);
         return Err(format!(
-            "NVRTC {version} does not know sm_{device}, and the driver, which is for CUDA {driver}, does not take its \
-             PTX: an NVRTC no newer than the driver is needed"
+            "NVRTC {version} does not know sm_{device}, and the driver (CUDA {driver}) is too old for its PTX: install an \
+             NVRTC no newer than the driver"
         ));
     }
     Ok(Target::Ptx(older))
@@ -103,17 +104,17 @@ pub(super) fn target(device: u32, known: &[u32], compiler: u32, driver: u32) -> 
 /// The compiler for a driver of CUDA version `driver`, searched on first use.
 pub(super) fn compiler(driver: u32) -> Result<&'static (Nvrtc, LibraryReport), &'static LibraryReport> {
     static COMPILER: OnceLock<Result<(Nvrtc, LibraryReport), LibraryReport>> = OnceLock::new();
-    COMPILER.get_or_init(|| search(driver / 1000)).as_ref()
+    COMPILER.get_or_init(|| search(driver / 1000, candidates())).as_ref()
 }
 
-fn search(driver_major: u32) -> Result<(Nvrtc, LibraryReport), LibraryReport> {
+fn search(driver_major: u32, candidates: Vec<PathBuf>) -> Result<(Nvrtc, LibraryReport), LibraryReport> {
     let names = sonames(driver_major);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let search = Search {
         name: "NVRTC",
         variable: "BIFOLIO_NVRTC_LIBRARY",
         sonames: &names,
-        candidates: best_first(candidates(), driver_major),
+        candidates: best_first(candidates, driver_major),
     };
     let (mut nvrtc, report) = library::find(&search, Nvrtc::load)?;
     nvrtc.builtins = report.path.as_deref().and_then(|path| builtins(Path::new(path), nvrtc.version));
@@ -124,7 +125,7 @@ fn search(driver_major: u32) -> Result<(Nvrtc, LibraryReport), LibraryReport> {
 /// The builtins of this version in the compiler's folder, loaded; none where there are none, and
 /// the loader's path may have them.
 fn builtins(compiler: &Path, version: u32) -> Option<libloading::Library> {
-    let files = library::versions_of(compiler.parent()?, &format!("libnvrtc-builtins.so.{}", version_text(version)));
+    let files = folders::versions_of(compiler.parent()?, &format!("libnvrtc-builtins.so.{}", version_text(version)));
     // SAFETY: the library is a part of the compiler, which would load it in the same way.
     files.iter().find_map(|file| unsafe { libloading::Library::new(file) }.ok())
 }
@@ -138,18 +139,15 @@ fn sonames(driver_major: u32) -> Vec<String> {
 
 /// The libraries in the toolkits' and the Python packages' folders.
 fn candidates() -> Vec<PathBuf> {
-    let named = ["CUDA_HOME", "CUDA_PATH"].iter().filter_map(std::env::var_os).filter(|root| !root.is_empty());
-    let named = named.map(PathBuf::from);
-    let mut installed: Vec<_> = library::versions_of(Path::new("/usr/local"), "cuda");
-    installed.extend(library::versions_of(Path::new("/opt"), "cuda"));
-    let toolkits = named.chain(installed).flat_map(|root| [root.join("lib64"), root.join("targets/x86_64-linux/lib")]);
-    let packages = library::python_package_folders().into_iter().flat_map(|folder| {
+    let architecture = Architecture::here();
+    let toolkits = folders::toolkits().into_iter().flat_map(|root| architecture.toolkit_folders(&root));
+    let packages = folders::python_package_folders().into_iter().flat_map(|folder| {
         let nvidia = folder.join("nvidia");
-        let mut parts = library::versions_of(&nvidia, "cu");
+        let mut parts = folders::versions_of(&nvidia, "cu");
         parts.retain(|part| part.is_dir());
         parts.into_iter().map(|part| part.join("lib")).collect::<Vec<_>>()
     });
-    toolkits.chain(packages).flat_map(|folder| library::versions_of(&folder, "libnvrtc.so")).collect()
+    toolkits.chain(packages).flat_map(|folder| folders::versions_of(&folder, "libnvrtc.so")).collect()
 }
 
 /// Orders files by major version, no newer than the driver's first, then newest first; files of
@@ -180,7 +178,7 @@ impl Nvrtc {
         // SAFETY: the compiler stores as many integers as it counted.
         let status = status | unsafe { (table.nvrtcGetSupportedArchs)(targets.as_mut_ptr()) };
         if status != 0 || targets.is_empty() {
-            return Err(format!("it does not tell its version (NVRTC error {status})"));
+            return Err(format!("its version cannot be read (NVRTC error {status})"));
         }
         let targets = targets.into_iter().map(c_int::unsigned_abs).collect();
         Ok(Self { table, version: major.unsigned_abs() * 1000 + minor.unsigned_abs() * 10, targets, builtins: None })
@@ -209,7 +207,7 @@ impl Nvrtc {
             let log = program.log();
             let options = options.iter().map(|option| option.to_string_lossy()).collect::<Vec<_>>().join(" ");
             let detail = format!(
-                "NVRTC {} does not compile the module {} with {options}: {}\n{log}",
+                "NVRTC {} failed to compile the module {} with {options}: {}\n{log}",
                 version_text(self.version),
                 source.name,
                 self.describe(status)
@@ -224,7 +222,7 @@ impl Nvrtc {
         let name = unsafe { CStr::from_ptr((self.table.nvrtcGetErrorString)(status)) };
         let hint = match status {
             OUT_OF_MEMORY => " (host memory)",
-            INVALID_OPTION => " (an option or an architecture that it does not know)",
+            INVALID_OPTION => " (unknown option or architecture)",
             _ => "",
         };
         format!("{}{hint}", name.to_string_lossy())
@@ -261,7 +259,7 @@ impl<'a> Compilation<'a> {
         if status == 0 {
             return Ok(Self { nvrtc, program });
         }
-        let detail = format!("NVRTC does not take the module {}: {}", source.name, nvrtc.describe(status));
+        let detail = format!("NVRTC rejected the module {}: {}", source.name, nvrtc.describe(status));
         Err(Error::new(ErrorKind::Kernel, detail))
     }
 
@@ -279,7 +277,7 @@ impl<'a> Compilation<'a> {
         };
         binary
             .filter(|binary| !binary.is_empty())
-            .ok_or_else(|| Error::new(ErrorKind::Kernel, format!("NVRTC gave no code for {}", target.option())))
+            .ok_or_else(|| Error::new(ErrorKind::Kernel, format!("NVRTC produced no code for {}", target.option())))
     }
 
     fn read(
@@ -305,8 +303,9 @@ impl Drop for Compilation<'_> {
 }
 
 fn text(text: &str) -> Result<CString> {
-    CString::new(text)
-        .map_err(|error| Error::new(ErrorKind::Kernel, "a kernel source has a NUL in it").with_source(error))
+    CString::new(text).map_err(|error| {
+        Error::new(ErrorKind::Kernel, format!("the kernel source is invalid: {error}")).with_cause(error)
+    })
 }
 
 #[cfg(test)]
@@ -330,7 +329,7 @@ mod tests {
     #[test]
     fn an_architecture_that_was_dropped_is_a_sentence() {
         let reason = target(70, &[75, 80], DRIVER, DRIVER).unwrap_err();
-        assert!(reason.contains("NVRTC 13.0 does not compile for sm_70 any more"), "{reason}");
+        assert!(reason.contains("NVRTC 13.0 no longer compiles for sm_70"), "{reason}");
     }
 
     #[test]
@@ -353,11 +352,15 @@ mod tests {
         kernels: &[],
     };
 
-    fn installed(test: &str) -> Option<Nvrtc> {
-        match search(13) {
+    /// The one that the set-up of the tests brings, else what the machine has.
+    #[track_caller]
+    fn installed() -> Option<Nvrtc> {
+        let packages = folders::children(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../build/nvrtc/nvidia")));
+        let brought = packages.iter().flat_map(|part| folders::versions_of(&part.join("lib"), "libnvrtc.so"));
+        match search(13, brought.chain(candidates()).collect()) {
             Ok((nvrtc, _)) => Some(nvrtc),
             Err(report) => {
-                println!("{test}: skipped, for {}", report.problem.unwrap_or_default());
+                bifolio_testing::require(report.problem.unwrap_or_default());
                 None
             }
         }
@@ -365,7 +368,7 @@ mod tests {
 
     #[test]
     fn binaries_and_ptx_are_compiled_without_a_gpu() {
-        let Some(nvrtc) = installed("binaries_and_ptx_are_compiled_without_a_gpu") else { return };
+        let Some(nvrtc) = installed() else { return };
         for &architecture in nvrtc.targets() {
             let binary = nvrtc.compile(&TWICE, Target::Binary(architecture)).unwrap();
             assert!(binary.starts_with(b"\x7fELF"), "sm_{architecture}");
@@ -377,7 +380,7 @@ mod tests {
 
     #[test]
     fn a_compile_error_carries_the_compilers_log() {
-        let Some(nvrtc) = installed("a_compile_error_carries_the_compilers_log") else { return };
+        let Some(nvrtc) = installed() else { return };
         let broken = ModuleSource { source: "extern \"C\" __global__ void f() { undeclared = 1; }", ..TWICE };
         let error = nvrtc.compile(&broken, Target::Binary(nvrtc.targets()[0])).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Kernel);

@@ -1,13 +1,11 @@
 //! Whose memory an address is, as the driver knows it.
 
+use super::abi::{ContextHandle, Ordinal, SUCCESS, Status, StreamHandle};
 use super::context::{self, Context};
-use super::open_with;
-use super::sys::{self, ContextHandle, Cuda, Ordinal, SUCCESS, Status, StreamHandle};
-use crate::backend::Backend;
-use crate::pointer::Located;
-use crate::{BackendKind, DeviceId, DevicePtr, Result};
+use super::sys::{self, Cuda};
+use crate::located::Located;
+use crate::{BackendKind, DeviceId, DevicePtr};
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 // `CUpointer_attribute`.
@@ -22,7 +20,7 @@ const RANGE_SIZE: c_int = 12;
 const MEMORY_OF_DEVICE: c_uint = 2;
 
 /// The device memory at an address, but not managed memory, which the CPU uses by itself.
-pub(in crate::backend) fn locate(address: u64) -> Option<Located> {
+pub(crate) fn locate(address: u64) -> Option<Located> {
     if !is_loaded() {
         return None;
     }
@@ -54,7 +52,7 @@ pub(in crate::backend) fn locate(address: u64) -> Option<Located> {
 
 /// The device and context of a stream of the program's. The default streams are those of the thread's
 /// current context.
-pub(in crate::backend) fn locate_stream(raw: u64) -> Option<Located> {
+pub(crate) fn locate_stream(raw: u64) -> Option<Located> {
     if !is_loaded() {
         return None;
     }
@@ -93,14 +91,6 @@ fn in_context(cuda: &Cuda, ordinal: Ordinal, context: ContextHandle) -> Located 
     }
 }
 
-/// Opens a device in one of its contexts; 0 is the primary one.
-pub(in crate::backend) fn open_in(index: u32, context: u64) -> Result<Arc<dyn Backend>> {
-    open_with(index, |cuda, device| match context {
-        0 => Context::retain(cuda, device),
-        context => Ok(Context::borrow(cuda, device, ContextHandle(context as usize))),
-    })
-}
-
 /// Whether this process has loaded the driver, by itself or through here.
 fn is_loaded() -> bool {
     static LOADED: AtomicBool = AtomicBool::new(false);
@@ -134,7 +124,7 @@ fn primary_of(cuda: &Cuda, device: Ordinal, context: ContextHandle) -> Option<Co
     primary.filter(|primary| *primary == context)
 }
 
-fn primary(cuda: &Cuda, device: Ordinal) -> std::result::Result<ContextHandle, Status> {
+fn primary(cuda: &Cuda, device: Ordinal) -> Result<ContextHandle, Status> {
     let mut handle = ContextHandle::default();
     // SAFETY: the driver stores one handle; the reference is given back at once, and others keep it alive.
     let status = unsafe {
@@ -165,7 +155,7 @@ mod tests {
         let devices = discover().into_iter().flat_map(|report| report.devices);
         let Some(device) = devices.map(|info| info.id).find(|id| id.backend == BackendKind::Cuda) else {
             assert_eq!(locate_stream(0), None, "without a driver nobody has a stream");
-            println!("skipped: there is no CUDA device here");
+            bifolio_testing::skip("there is no CUDA device here");
             return;
         };
         let context = Context::retain(&sys::driver().unwrap().0, device.index as Ordinal).unwrap();
@@ -186,7 +176,7 @@ mod tests {
     fn device_memory_is_found_with_its_device_context_and_range() {
         let devices = discover().into_iter().flat_map(|report| report.devices);
         let Some(device) = devices.map(|info| info.id).find(|id| id.backend == BackendKind::Cuda) else {
-            println!("skipped: there is no CUDA device here");
+            bifolio_testing::skip("there is no CUDA device here");
             return;
         };
         let opened = open(DeviceChoice::Exactly(device)).unwrap();

@@ -1,8 +1,9 @@
 //! Finding out what is there, without a context on any device.
 
+use super::abi::{self, FrameProperties, NO_DEVICE, Ordinal, SUCCESS, Status};
 use super::nvml;
 use super::nvrtc::{self, Nvrtc};
-use super::sys::{self, Cuda, FrameProperties, NO_DEVICE, Ordinal, SUCCESS, Status};
+use super::sys::{self, Cuda};
 use crate::{
     BackendKind, BackendReport, Capabilities, Capability, DeviceId, DeviceInfo, Error, ErrorKind, FRAME_BYTES,
     LibraryReport, Result,
@@ -12,10 +13,10 @@ use std::ffi::{CStr, c_char};
 /// The oldest driver that is used: the functions' versions and the cubins of NVRTC 12 need it.
 const OLDEST_DRIVER: u32 = 12_000;
 
-const NO_DRIVER: &str = "there is no usable CUDA driver";
+const NO_DRIVER: &str = "the CUDA driver could not be loaded";
 
 /// Looks for the driver, the compiler and the devices.
-pub(in crate::backend) fn report() -> BackendReport {
+pub(crate) fn report() -> BackendReport {
     let mut report =
         BackendReport { backend: BackendKind::Cuda.name(), libraries: vec![], devices: vec![], problems: vec![] };
     let (cuda, version) = match initialised(&mut report.libraries) {
@@ -23,7 +24,7 @@ pub(in crate::backend) fn report() -> BackendReport {
         Err(error) => {
             // The library's own entry says why it is missing; once is enough.
             let is_said = report.libraries.iter().any(|library| library.problem.is_some());
-            report.problems.push(if is_said { NO_DRIVER.to_owned() } else { error.to_string() });
+            report.problems.push(if is_said { format!("no devices: {NO_DRIVER}") } else { error.to_string() });
             return report;
         }
     };
@@ -37,7 +38,7 @@ pub(in crate::backend) fn report() -> BackendReport {
             for index in 0..count {
                 match describe(cuda, index, version) {
                     Ok(info) => report.devices.push(info),
-                    Err(error) => report.problems.push(error.to_string()),
+                    Err(error) => report.problems.push(error.on(DeviceId::new(BackendKind::Cuda, index)).to_string()),
                 }
             }
         }
@@ -75,13 +76,15 @@ fn new_enough(version: u32) -> Result<()> {
         return Ok(());
     }
     let [found, wanted] = [version, OLDEST_DRIVER].map(sys::version_text);
-    let detail = format!("the NVIDIA driver is too old: it supports CUDA {found}, and {wanted} is needed (driver 525)");
+    let detail = format!(
+        "the NVIDIA driver is too old: it supports CUDA {found}, but CUDA {wanted} is required (driver 525 or newer)"
+    );
     Err(Error::new(ErrorKind::Missing, detail))
 }
 
 fn no_device() -> Error {
-    let detail = "the CUDA driver library is here, but it sees no NVIDIA GPU (look at nvidia-smi, at \
-                  CUDA_VISIBLE_DEVICES, and at the devices given to a container)";
+    let detail = "the CUDA driver is installed, but sees no NVIDIA GPU (check nvidia-smi, CUDA_VISIBLE_DEVICES and, in a \
+                  container, the devices passed to it)";
     Error::new(ErrorKind::Missing, detail)
 }
 
@@ -97,7 +100,7 @@ fn count(cuda: &Cuda) -> Result<u32> {
 pub(super) fn ordinal(cuda: &Cuda, index: u32) -> Result<Ordinal> {
     let count = count(cuda)?;
     if index >= count {
-        let detail = format!("there is no such device: the CUDA driver sees {count}, counted from 0");
+        let detail = format!("no such device: the CUDA driver sees {count}, numbered from 0");
         return Err(Error::new(ErrorKind::Missing, detail));
     }
     let mut device = 0;
@@ -110,8 +113,8 @@ pub(super) fn ordinal(cuda: &Cuda, index: u32) -> Result<Ordinal> {
 /// What device `index` is and can do.
 pub(super) fn describe(cuda: &Cuda, index: u32, version: u32) -> Result<DeviceInfo> {
     let device = ordinal(cuda, index)?;
-    if cuda.attribute(device, sys::ATTRIBUTE_COMPUTE_MODE) == sys::COMPUTE_MODE_PROHIBITED {
-        let detail = format!("cuda:{index} is in compute mode \"prohibited\": set it with nvidia-smi -c 0");
+    if cuda.attribute(device, abi::ATTRIBUTE_COMPUTE_MODE) == abi::COMPUTE_MODE_PROHIBITED {
+        let detail = "its compute mode is \"prohibited\": change it with nvidia-smi -c 0";
         return Err(Error::new(ErrorKind::Missing, detail));
     }
     let (name, uuid, memory_bytes) = identify(cuda, device)?;
@@ -136,14 +139,14 @@ pub(super) fn describe(cuda: &Cuda, index: u32, version: u32) -> Result<DeviceIn
 /// `90` for `sm_90`.
 pub(super) fn architecture(cuda: &Cuda, device: Ordinal) -> u32 {
     let part = |attribute| cuda.attribute(device, attribute).unsigned_abs();
-    part(sys::ATTRIBUTE_CAPABILITY_MAJOR) * 10 + part(sys::ATTRIBUTE_CAPABILITY_MINOR)
+    part(abi::ATTRIBUTE_CAPABILITY_MAJOR) * 10 + part(abi::ATTRIBUTE_CAPABILITY_MINOR)
 }
 
 fn identify(cuda: &Cuda, device: Ordinal) -> Result<(String, [u8; 16], u64)> {
     let mut name = [0 as c_char; 256];
     let mut uuid = [0; 16];
     let mut bytes = 0;
-    let asked = |status: Status, what: &str| cuda.check(status, format_args!("asking GPU {device} for its {what}"));
+    let asked = |status: Status, what: &str| cuda.check(status, format_args!("querying the {what} of GPU {device}"));
     // SAFETY: the driver writes at most 255 characters and a NUL.
     asked(unsafe { (cuda.cuDeviceGetName)(name.as_mut_ptr(), 255, device) }, "name")?;
     // SAFETY: the driver writes sixteen bytes.
@@ -166,10 +169,10 @@ fn capabilities(
     let virtual_memory = virtual_memory(cuda, device);
     let export_fd = match &virtual_memory {
         Capability::Yes(_) => Capability::when(
-            has(sys::ATTRIBUTE_HANDLE_TYPE_FD),
-            "the driver does not share this GPU's memory as file descriptors",
+            has(abi::ATTRIBUTE_HANDLE_TYPE_FD),
+            "the driver cannot export this GPU's memory as file descriptors",
         ),
-        Capability::No { .. } => Capability::no("there are no frames to export without virtual memory management"),
+        Capability::No { .. } => Capability::no("exporting frames requires virtual memory management"),
     };
     let kernels = match compiler {
         Ok(compiler) => {
@@ -179,22 +182,22 @@ fn capabilities(
             }
         }
         Err(problem) => Capability::no(format!(
-            "the run-time compiler NVRTC was not found: {} (pip install nvidia-cuda-nvrtc brings it)",
-            problem.unwrap_or("no library loads")
+            "the run-time compiler NVRTC could not be loaded: {} (install it with pip install nvidia-cuda-nvrtc)",
+            problem.unwrap_or("it was not found")
         )),
     };
     Capabilities {
         virtual_memory,
         export_fd,
         host_register_read_only: Capability::when(
-            has(sys::ATTRIBUTE_READ_ONLY_HOST_REGISTER),
-            "this GPU and driver do not page-lock read-only mappings",
+            has(abi::ATTRIBUTE_READ_ONLY_HOST_REGISTER),
+            "this GPU and driver cannot page-lock read-only mappings",
         ),
         peer_access: peer_access(cuda, device),
         direct_storage: super::cufile::capability(),
         kernels,
         concurrent_streams: Capability::when(
-            has(sys::ATTRIBUTE_CONCURRENT_KERNELS),
+            has(abi::ATTRIBUTE_CONCURRENT_KERNELS),
             "this GPU runs one kernel at a time",
         ),
         energy: nvml::capability(identity),
@@ -202,21 +205,21 @@ fn capabilities(
 }
 
 fn virtual_memory(cuda: &Cuda, device: Ordinal) -> Capability {
-    if cuda.attribute(device, sys::ATTRIBUTE_VIRTUAL_MEMORY) == 0 {
+    if cuda.attribute(device, abi::ATTRIBUTE_VIRTUAL_MEMORY) == 0 {
         return Capability::no("this GPU and driver have no virtual memory management");
     }
     let mut granularity = 0;
     let properties = FrameProperties::on(device, false);
     // SAFETY: the properties live through the call, and the driver stores one size.
     let status = unsafe {
-        (cuda.cuMemGetAllocationGranularity)(&raw mut granularity, &raw const properties, sys::GRANULARITY_MINIMUM)
+        (cuda.cuMemGetAllocationGranularity)(&raw mut granularity, &raw const properties, abi::GRANULARITY_MINIMUM)
     };
     let fits = status == SUCCESS && granularity > 0 && FRAME_BYTES.is_multiple_of(granularity as u64);
     if fits {
         Capability::YES
     } else {
         Capability::no(format!(
-            "frames of {FRAME_BYTES} bytes do not fit this GPU's granularity of {granularity} bytes"
+            "frames of {FRAME_BYTES} bytes are not a multiple of this GPU's granularity of {granularity} bytes"
         ))
     }
 }
@@ -229,7 +232,7 @@ fn peer_access(cuda: &Cuda, device: Ordinal) -> Capability {
         let status = unsafe { (cuda.cuDeviceCanAccessPeer)(&raw mut can, device, peer) };
         status == SUCCESS && can != 0
     };
-    let reason = if count < 2 { "it is the only GPU" } else { "it reaches no other GPU directly" };
+    let reason = if count < 2 { "there is no other GPU" } else { "this GPU has direct access to no other GPU" };
     Capability::when((0..count).any(|peer| peer != device && reaches(peer)), reason)
 }
 
@@ -259,7 +262,7 @@ mod tests {
         assert!(new_enough(12_000).is_ok() && new_enough(13_010).is_ok());
         let error = new_enough(11_080).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Missing);
-        assert!(error.to_string().contains("CUDA 11.8, and 12.0 is needed"), "{error}");
+        assert!(error.to_string().contains("CUDA 11.8, but CUDA 12.0 is required"), "{error}");
     }
 
     #[test]

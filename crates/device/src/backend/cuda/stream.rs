@@ -1,11 +1,12 @@
 //! Streams and events.
 
+use super::abi::{self, EventHandle, NOT_READY, RowCopy, SUCCESS, Status, StreamHandle};
 use super::context::{Context, Wait};
+use super::gate;
 use super::module::CudaModule;
-use super::sys::{self, EventHandle, NOT_READY, RowCopy, SUCCESS, Status, StreamHandle};
-use super::{foreign, gate};
-use crate::backend::{Backend, KernelArg, Launch, RawEvent, RawGate, RawModule, RawStream};
-use crate::{DevicePtr, Error, ErrorKind, Result, Rows};
+use super::status::foreign;
+use crate::backend::{Backend, Launch, RawEvent, RawGate, RawModule, RawStream};
+use crate::{DevicePtr, Error, ErrorKind, KernelArg, Result, Rows};
 use std::any::Any;
 use std::ffi::c_void;
 use std::fmt::Arguments;
@@ -33,7 +34,7 @@ impl CudaStream {
         let _entered = context.enter()?;
         let mut handle = StreamHandle::default();
         // SAFETY: the driver stores one handle.
-        let status = unsafe { (context.cuda.cuStreamCreate)(&raw mut handle, sys::STREAM_NON_BLOCKING) };
+        let status = unsafe { (context.cuda.cuStreamCreate)(&raw mut handle, abi::STREAM_NON_BLOCKING) };
         context.cuda.check(status, format_args!("creating a stream"))?;
         Ok(Self { context: context.clone(), handle, is_ours: true })
     }
@@ -49,7 +50,7 @@ impl CudaStream {
 
     /// The stream of programs that name none.
     pub(super) fn legacy(context: &Arc<Context>) -> Self {
-        Self { context: context.clone(), handle: sys::STREAM_LEGACY, is_ours: false }
+        Self { context: context.clone(), handle: abi::STREAM_LEGACY, is_ours: false }
     }
 
     fn record_event(&self, wait: Wait) -> Result<CudaEvent> {
@@ -88,7 +89,7 @@ impl RawStream for CudaStream {
     }
 
     unsafe fn copy_rows_to_device(&self, dst: DevicePtr, src: *const u8, rows: Rows) -> Result<()> {
-        if rows.pitch > sys::PITCH_MAX {
+        if rows.pitch > abi::PITCH_MAX {
             // SAFETY: the caller's promise, for every row.
             return rows.one_by_one(|packed, apart| unsafe {
                 self.copy_to_device(dst.offset_by(apart), src.wrapping_add(packed), rows.bytes)
@@ -105,7 +106,7 @@ impl RawStream for CudaStream {
     }
 
     unsafe fn copy_rows_to_host(&self, dst: *mut u8, src: DevicePtr, rows: Rows) -> Result<()> {
-        if rows.pitch > sys::PITCH_MAX {
+        if rows.pitch > abi::PITCH_MAX {
             // SAFETY: the caller's promise, for every row.
             return rows.one_by_one(|packed, apart| unsafe {
                 self.copy_to_host(dst.wrapping_add(packed), src.offset_by(apart), rows.bytes)
@@ -130,7 +131,8 @@ impl RawStream for CudaStream {
 
     unsafe fn copy_from_peer(&self, dst: DevicePtr, peer: &dyn Backend, src: DevicePtr, len: u64) -> Result<()> {
         let peer = peer.as_peer().and_then(<dyn Any>::downcast_ref::<Arc<Context>>);
-        let peer = peer.ok_or_else(|| Error::new(ErrorKind::BadArgument, "the peer is a device of another backend"))?;
+        let peer =
+            peer.ok_or_else(|| Error::new(ErrorKind::BadArgument, "the peer device belongs to another backend"))?;
         if self.context.is(peer) {
             // SAFETY: the caller's promise.
             return unsafe { self.copy_on_device(dst, src, len) };
@@ -263,20 +265,22 @@ impl CudaStream {
         // SAFETY: the handle is live; the driver stores one number.
         match unsafe { is_capturing(self.handle, &raw mut state) } {
             // The default stream, while another stream is captured: work on it would end the capture.
-            sys::CAPTURE_IMPLICIT => Ok(true),
+            abi::CAPTURE_IMPLICIT => Ok(true),
             // A capture that has failed counts as well (2): the program has yet to end it.
-            status => self.check(status, format_args!("asking whether a stream is captured")).map(|()| state != 0),
+            status => {
+                self.check(status, format_args!("querying whether a stream is being captured")).map(|()| state != 0)
+            }
         }
     }
 
     /// Refuses what would end a program's recording: any use of the default stream, while another one that was not
     /// made non-blocking is recorded.
     fn refuse_capture(&self) -> Result<()> {
-        if self.handle != sys::STREAM_LEGACY || !self.is_capturing_entered()? {
+        if self.handle != abi::STREAM_LEGACY || !self.is_capturing_entered()? {
             return Ok(());
         }
-        let detail = "a stream is being recorded into a graph, and waiting for the default stream would end that: end \
-                      the recording first, record a stream that was made non-blocking, or name a stream";
+        let detail = "a stream is being captured into a graph, and using the default stream would invalidate the capture: \
+                      end the capture first, capture a non-blocking stream, or name a stream";
         Err(Error::new(ErrorKind::Capturing, detail))
     }
 

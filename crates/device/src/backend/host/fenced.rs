@@ -2,8 +2,9 @@
 //! faults, and system calls refuse it with `EFAULT`; the device works on the same pages by another address.
 //! For testing, without a GPU, what is done with the addresses of a GPU.
 
-use super::{lock, map_anonymous, unmap};
-use crate::pointer::Located;
+use super::lock::lock;
+use super::memory::{map_anonymous, unmap};
+use crate::located::Located;
 use crate::{DeviceId, DevicePtr, Error, Result};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -78,7 +79,7 @@ impl Drop for FencedMemory {
 }
 
 /// The fenced memory at an address.
-pub(in crate::backend) fn locate(address: u64) -> Option<Located> {
+pub(crate) fn locate(address: u64) -> Option<Located> {
     if COUNT.load(Ordering::Acquire) == 0 {
         return None;
     }

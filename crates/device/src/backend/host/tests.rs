@@ -1,8 +1,10 @@
 //! What is particular to the embedded device; the rest is in the conformance suite.
 
 use super::*;
-use crate::{Device, DeviceChoice};
+use crate::{Device, DeviceChoice, HostLaunch};
 use std::io::Read;
+use std::sync::mpsc::channel;
+use std::time::Instant;
 
 #[test]
 fn memory_runs_out_as_on_a_gpu_and_comes_back() {
@@ -10,7 +12,7 @@ fn memory_runs_out_as_on_a_gpu_and_comes_back() {
     let first = device.alloc(6 << 20).unwrap();
     let error = device.alloc(4 << 20).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
-    assert!(error.to_string().contains("2097152 of 8388608 are free"), "{error}");
+    assert!(error.to_string().contains("2097152 of 8388608 bytes free"), "{error}");
     drop(first);
     device.alloc(8 << 20).unwrap();
 }

@@ -4,8 +4,10 @@
 //! the source in the order given (dependencies first), and the lines that include them are left
 //! out. `#line` keeps names and numbers of the original files in the compiler's log.
 
-use super::sys::{self, KernelHandle, ProgramHandle, SUCCESS};
-use super::{Context, probe};
+use super::abi::{self, KernelHandle, ProgramHandle, SUCCESS};
+use super::context::Context;
+use super::probe;
+use super::status::{check, describe};
 use crate::backend::RawModule;
 use crate::kernel_cache::KernelCache;
 use crate::{Error, ErrorKind, ModuleSource, Result};
@@ -146,7 +148,7 @@ impl Program {
                 &raw mut status,
             )
         };
-        sys::check(status, format_args!("giving the module {} to the OpenCL compiler", source.name))?;
+        check(status, format_args!("passing the module {} to the OpenCL compiler", source.name))?;
         Self { context: context.clone(), handle }.built(source.name)
     }
 
@@ -165,9 +167,9 @@ impl Program {
                 &raw mut status,
             )
         };
-        sys::check(status, format_args!("loading the module {name}"))?;
+        check(status, format_args!("loading the module {name}"))?;
         let program = Self { context: context.clone(), handle };
-        sys::check(each, format_args!("loading the module {name}"))?;
+        check(each, format_args!("loading the module {name}"))?;
         program.built(name)
     }
 
@@ -181,15 +183,15 @@ impl Program {
         if status == SUCCESS {
             return Ok(self);
         }
-        let why = sys::describe(status);
+        let why = describe(status);
         let detail =
-            format!("the OpenCL driver does not compile the module {name} with {OPTIONS}: {why}\n{}", self.log());
+            format!("the OpenCL driver failed to compile the module {name} with {OPTIONS}: {why}\n{}", self.log());
         Err(Error::new(ErrorKind::Kernel, detail.trim_end()))
     }
 
     fn log(&self) -> String {
         let Context { cl, device, .. } = &*self.context;
-        let what = sys::PROGRAM_BUILD_LOG;
+        let what = abi::PROGRAM_BUILD_LOG;
         // SAFETY: the driver writes at most `len` bytes to `value`.
         let query =
             |len, value, size| unsafe { (cl.clGetProgramBuildInfo)(self.handle, *device, what, len, value, size) };
@@ -204,7 +206,7 @@ impl Program {
         let cl = self.context.cl;
         // SAFETY: the program has one device, so the driver stores one size.
         let status =
-            unsafe { (cl.clGetProgramInfo)(self.handle, sys::PROGRAM_BINARY_SIZES, size, place, std::ptr::null_mut()) };
+            unsafe { (cl.clGetProgramInfo)(self.handle, abi::PROGRAM_BINARY_SIZES, size, place, std::ptr::null_mut()) };
         if status != SUCCESS || len == 0 {
             return None;
         }
@@ -213,7 +215,7 @@ impl Program {
         let place = (&raw mut pointer).cast();
         // SAFETY: the driver writes `len` bytes, as it has just said, to the one pointer given.
         let status =
-            unsafe { (cl.clGetProgramInfo)(self.handle, sys::PROGRAM_BINARIES, size, place, std::ptr::null_mut()) };
+            unsafe { (cl.clGetProgramInfo)(self.handle, abi::PROGRAM_BINARIES, size, place, std::ptr::null_mut()) };
         (status == SUCCESS).then_some(binary)
     }
 

@@ -1,11 +1,13 @@
 //! Finding out what is there: platforms in the loader's order, and their devices in theirs.
 
-use super::sys::{self, DeviceHandle, OpenCl, PlatformId, SUCCESS, Status};
+use super::abi::{self, DeviceHandle, PlatformId, SUCCESS, Status};
+use super::status::check;
+use super::sys::{self, OpenCl};
 use crate::{BackendKind, BackendReport, Capabilities, Capability, DeviceId, DeviceInfo, Error, ErrorKind, Result};
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
-const NO_LOADER: &str = "there is no usable OpenCL loader";
+const NO_LOADER: &str = "the OpenCL loader could not be loaded";
 
 /// A device before it is opened.
 #[derive(Debug, Clone)]
@@ -13,11 +15,11 @@ pub(super) struct Found {
     pub(super) platform: PlatformId,
     pub(super) device: DeviceHandle,
     /// How many devices of the same platform and name come before it.
-    twin: usize,
+    namesakes: usize,
 }
 
 /// Looks for the loader, the drivers that it brings, and their devices.
-pub(in crate::backend) fn report() -> BackendReport {
+pub(crate) fn report() -> BackendReport {
     let mut report =
         BackendReport { backend: BackendKind::OpenCl.name(), libraries: vec![], devices: vec![], problems: vec![] };
     report.libraries.push(match sys::loader() {
@@ -29,14 +31,14 @@ pub(in crate::backend) fn report() -> BackendReport {
         Err(error) => {
             // The library's own entry says why it is missing; once is enough.
             let is_said = report.libraries[0].problem.is_some();
-            report.problems.push(if is_said { NO_LOADER.to_owned() } else { error.to_string() });
+            report.problems.push(if is_said { format!("no devices: {NO_LOADER}") } else { error.to_string() });
             return report;
         }
     };
     for (index, device) in found.iter().enumerate() {
         match describe(cl, device, index as u32) {
             Ok(info) => report.devices.push(info),
-            Err(error) => report.problems.push(format!("opencl:{index} cannot be used: {error}")),
+            Err(error) => report.problems.push(error.on(DeviceId::new(BackendKind::OpenCl, index as u32)).to_string()),
         }
     }
     report
@@ -61,10 +63,10 @@ pub(super) fn devices(cl: &OpenCl) -> Result<Vec<Found>> {
     let mut names: Vec<(PlatformId, String)> = vec![];
     for platform in platforms(cl)? {
         for device in platform_devices(cl, platform)? {
-            let name = device_text(cl, device, sys::DEVICE_NAME);
-            let twin = names.iter().filter(|(owner, known)| *owner == platform && *known == name).count();
+            let name = device_text(cl, device, abi::DEVICE_NAME);
+            let namesakes = names.iter().filter(|(owner, known)| *owner == platform && *known == name).count();
             names.push((platform, name));
-            found.push(Found { platform, device, twin });
+            found.push(Found { platform, device, namesakes });
         }
     }
     if found.is_empty() {
@@ -77,75 +79,75 @@ fn platforms(cl: &OpenCl) -> Result<Vec<PlatformId>> {
     let mut count = 0;
     // SAFETY: with no array the loader stores the count only.
     let status = unsafe { (cl.clGetPlatformIDs)(0, std::ptr::null_mut(), &raw mut count) };
-    if status == sys::PLATFORM_NOT_FOUND || (status == SUCCESS && count == 0) {
-        let detail = "the OpenCL loader is here, but no driver that it knows (in /etc/OpenCL/vendors) works";
+    if status == abi::PLATFORM_NOT_FOUND || (status == SUCCESS && count == 0) {
+        let detail = "the OpenCL loader is installed, but found no working driver (in /etc/OpenCL/vendors)";
         return Err(Error::new(ErrorKind::Missing, detail));
     }
-    sys::check(status, format_args!("listing the OpenCL platforms"))?;
+    check(status, format_args!("listing the OpenCL platforms"))?;
     let mut platforms = vec![PlatformId::default(); count as usize];
     // SAFETY: the array has as many entries as the count says.
     let status = unsafe { (cl.clGetPlatformIDs)(count, platforms.as_mut_ptr(), std::ptr::null_mut()) };
-    sys::check(status, format_args!("listing the OpenCL platforms"))?;
+    check(status, format_args!("listing the OpenCL platforms"))?;
     Ok(platforms)
 }
 
 fn platform_devices(cl: &OpenCl, platform: PlatformId) -> Result<Vec<DeviceHandle>> {
     let mut count = 0;
-    let kind = sys::DEVICE_TYPE_ALL;
+    let kind = abi::DEVICE_TYPE_ALL;
     // SAFETY: with no array the driver stores the count only.
     let status = unsafe { (cl.clGetDeviceIDs)(platform, kind, 0, std::ptr::null_mut(), &raw mut count) };
-    if status == sys::DEVICE_NOT_FOUND || (status == SUCCESS && count == 0) {
+    if status == abi::DEVICE_NOT_FOUND || (status == SUCCESS && count == 0) {
         return Ok(vec![]);
     }
-    sys::check(status, format_args!("listing the devices of an OpenCL platform"))?;
+    check(status, format_args!("listing the devices of an OpenCL platform"))?;
     let mut devices = vec![DeviceHandle::default(); count as usize];
     // SAFETY: the array has as many entries as the count says.
     let status = unsafe { (cl.clGetDeviceIDs)(platform, kind, count, devices.as_mut_ptr(), std::ptr::null_mut()) };
-    sys::check(status, format_args!("listing the devices of an OpenCL platform"))?;
+    check(status, format_args!("listing the devices of an OpenCL platform"))?;
     Ok(devices)
 }
 
 /// What a device is and can do; an error if it cannot be used at all.
 pub(super) fn describe(cl: &OpenCl, found: &Found, index: u32) -> Result<DeviceInfo> {
-    let Found { platform, device, twin } = *found;
-    let version = device_text(cl, device, sys::DEVICE_VERSION);
+    let Found { platform, device, namesakes } = *found;
+    let version = device_text(cl, device, abi::DEVICE_VERSION);
     let unusable = |why: String| Error::new(ErrorKind::Missing, why);
     if !is_new_enough(&version) {
-        return Err(unusable(format!("it has {version}, and OpenCL 1.2 is needed")));
+        return Err(unusable(format!("it supports {version}, but OpenCL 1.2 is required")));
     }
-    if device_number(cl, device, sys::DEVICE_AVAILABLE) == 0 {
-        return Err(unusable("its driver reports it as not available".to_owned()));
+    if device_number(cl, device, abi::DEVICE_AVAILABLE) == 0 {
+        return Err(unusable("its driver reports it as unavailable".to_owned()));
     }
     // Parameter structs and pages are exchanged as the host lays them out.
-    if device_number(cl, device, sys::DEVICE_ENDIAN_LITTLE) == 0 {
-        return Err(unusable("it is big-endian".to_owned()));
+    if device_number(cl, device, abi::DEVICE_ENDIAN_LITTLE) == 0 {
+        return Err(unusable("big-endian devices are not supported".to_owned()));
     }
-    let name = device_text(cl, device, sys::DEVICE_NAME);
-    let platform_name = platform_text(cl, platform, sys::PLATFORM_NAME);
-    let platform_version = platform_text(cl, platform, sys::PLATFORM_VERSION);
-    let driver = device_text(cl, device, sys::DRIVER_VERSION);
-    let accelerators = sys::DEVICE_TYPE_GPU | sys::DEVICE_TYPE_ACCELERATOR;
+    let name = device_text(cl, device, abi::DEVICE_NAME);
+    let platform_name = platform_text(cl, platform, abi::PLATFORM_NAME);
+    let platform_version = platform_text(cl, platform, abi::PLATFORM_VERSION);
+    let driver = device_text(cl, device, abi::DRIVER_VERSION);
+    let accelerators = abi::DEVICE_TYPE_GPU | abi::DEVICE_TYPE_ACCELERATOR;
     Ok(DeviceInfo {
         id: DeviceId::new(BackendKind::OpenCl, index),
-        identity: uuid(cl, device).unwrap_or_else(|| format!("{platform_name}/{name}/{twin}")),
+        identity: uuid(cl, device).unwrap_or_else(|| format!("{platform_name}/{name}/{namesakes}")),
         name,
         driver: format!("{platform_name}, {platform_version}, driver {driver}"),
         architecture: String::new(),
-        memory_bytes: device_number(cl, device, sys::DEVICE_GLOBAL_MEM_SIZE),
+        memory_bytes: device_number(cl, device, abi::DEVICE_GLOBAL_MEM_SIZE),
         // Given in bits; it is what a sub-buffer's offset must be a multiple of.
-        kernel_buffer_alignment: (device_number(cl, device, sys::DEVICE_MEM_BASE_ADDR_ALIGN) / 8).max(1),
-        is_accelerator: device_number(cl, device, sys::DEVICE_TYPE) & accelerators != 0,
-        capabilities: capabilities(device_number(cl, device, sys::DEVICE_COMPILER_AVAILABLE) != 0),
+        kernel_buffer_alignment: (device_number(cl, device, abi::DEVICE_MEM_BASE_ADDR_ALIGN) / 8).max(1),
+        is_accelerator: device_number(cl, device, abi::DEVICE_TYPE) & accelerators != 0,
+        capabilities: capabilities(device_number(cl, device, abi::DEVICE_COMPILER_AVAILABLE) != 0),
     })
 }
 
 fn capabilities(has_compiler: bool) -> Capabilities {
     Capabilities {
-        virtual_memory: Capability::no("OpenCL 1.2 has buffers, and no address ranges to map memory into"),
-        export_fd: Capability::no("OpenCL 1.2 does not share memory between processes"),
-        host_register_read_only: Capability::no("OpenCL 1.2 does not page-lock memory that it did not allocate"),
-        peer_access: Capability::no("OpenCL 1.2 does not name memory of another device"),
-        direct_storage: Capability::no("OpenCL 1.2 knows nothing of files"),
+        virtual_memory: Capability::no("OpenCL 1.2 cannot map memory into address ranges"),
+        export_fd: Capability::no("OpenCL 1.2 cannot share memory between processes"),
+        host_register_read_only: Capability::no("OpenCL 1.2 cannot page-lock memory that it did not allocate"),
+        peer_access: Capability::no("OpenCL 1.2 cannot address another device's memory"),
+        direct_storage: Capability::no("OpenCL 1.2 has no file I/O"),
         kernels: Capability::when(has_compiler, "this OpenCL driver has no compiler"),
         concurrent_streams: Capability::YES,
         energy: Capability::no("OpenCL has no energy counter"),
@@ -160,10 +162,10 @@ fn is_new_enough(version: &str) -> bool {
 }
 
 fn uuid(cl: &OpenCl, device: DeviceHandle) -> Option<String> {
-    let extensions = device_text(cl, device, sys::DEVICE_EXTENSIONS);
+    let extensions = device_text(cl, device, abi::DEVICE_EXTENSIONS);
     extensions.split(' ').find(|&extension| extension == "cl_khr_device_uuid")?;
     // SAFETY: the driver writes at most `len` bytes to `value`.
-    let bytes = read(|len, value, size| unsafe { (cl.clGetDeviceInfo)(device, sys::DEVICE_UUID, len, value, size) });
+    let bytes = read(|len, value, size| unsafe { (cl.clGetDeviceInfo)(device, abi::DEVICE_UUID, len, value, size) });
     let uuid = u128::from_be_bytes(bytes.try_into().ok()?);
     // A driver that has no identity to give writes zeros, the same for each device.
     (uuid != 0).then(|| format!("UUID-{uuid:032x}"))

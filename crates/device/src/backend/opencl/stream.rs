@@ -1,173 +1,17 @@
-//! Streams and events: one in-order queue a stream.
-//!
-//! OpenCL reports the failure of a command through that command's event only, so each command
-//! has one, and a queue keeps those of its unfinished commands. An event of ours is the last
-//! command enqueued before it: the queue is in order, so everything before is done too. The first
-//! failure stays with the queue, under the number of its command, and every event recorded later
-//! reports it.
+//! Streams: copies, fills and launches in a queue.
 
+use super::abi::{self, MemoryHandle, Region};
+use super::context::{Buffer, Context};
+use super::event::{OpenClEvent, OpenClGate};
 use super::module::OpenClModule;
-use super::sys::{self, COMPLETE, EventHandle, MemoryHandle, QueueHandle, Region, SUCCESS, Status};
-use super::{Buffer, Context};
-use crate::backend::{Backend, KernelArg, Launch, RawEvent, RawGate, RawModule, RawStream};
-use crate::{DevicePtr, Error, ErrorKind, Result};
+use super::queue::Queue;
+use super::status::{check, foreign};
+use crate::backend::{Backend, Launch, RawEvent, RawGate, RawModule, RawStream};
+use crate::{DevicePtr, Error, ErrorKind, KernelArg, Result};
 use std::any::Any;
-use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::fmt::Arguments;
 use std::ptr::null;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// A command queue; finished and released when its stream and its events are gone.
-#[derive(Debug)]
-pub(super) struct Queue {
-    context: Arc<Context>,
-    handle: QueueHandle,
-    commands: Mutex<Commands>,
-}
-
-/// The commands of a queue, numbered in the order in which they were enqueued.
-#[derive(Debug, Default)]
-struct Commands {
-    count: u64,
-    unfinished: VecDeque<(u64, Arc<Command>)>,
-    failure: Option<(u64, Status)>,
-}
-
-/// The driver's event of one command.
-#[derive(Debug)]
-struct Command {
-    context: Arc<Context>,
-    event: EventHandle,
-}
-
-impl Command {
-    /// Positive while it is not done, negative if it failed.
-    fn status(&self) -> Status {
-        let mut state: Status = COMPLETE;
-        // SAFETY: the event is live, and the driver stores one integer.
-        let asked = unsafe {
-            (self.context.cl.clGetEventInfo)(
-                self.event,
-                sys::EVENT_COMMAND_EXECUTION_STATUS,
-                size_of::<Status>(),
-                (&raw mut state).cast(),
-                std::ptr::null_mut(),
-            )
-        };
-        if asked == SUCCESS { state } else { asked }
-    }
-}
-
-impl Drop for Command {
-    fn drop(&mut self) {
-        // SAFETY: the handle has no other owner.
-        unsafe { (self.context.cl.clReleaseEvent)(self.event) };
-    }
-}
-
-impl Commands {
-    /// Forgets finished commands from the oldest on and keeps the first failure.
-    fn settle(&mut self) {
-        while let Some((number, command)) = self.unfinished.front() {
-            let status = command.status();
-            if status > COMPLETE {
-                break;
-            }
-            if status < COMPLETE {
-                self.failure.get_or_insert((*number, status));
-            }
-            self.unfinished.pop_front();
-        }
-    }
-}
-
-impl Queue {
-    pub(super) fn create(context: &Arc<Context>) -> Result<Arc<Self>> {
-        let mut status = 0;
-        // SAFETY: context and device are live; the driver stores one status.
-        let handle = unsafe { (context.cl.clCreateCommandQueue)(context.handle, context.device, 0, &raw mut status) };
-        sys::check(status, format_args!("creating an OpenCL queue"))?;
-        Ok(Arc::new(Self { context: context.clone(), handle, commands: Mutex::default() }))
-    }
-
-    /// Maps a whole buffer into host memory and waits for it.
-    pub(super) fn map(&self, memory: MemoryHandle, len: usize) -> Result<*mut u8, Status> {
-        let mut status = 0;
-        // SAFETY: the buffer has `len` bytes; the driver stores one status.
-        let mapped = unsafe {
-            (self.context.cl.clEnqueueMapBuffer)(
-                self.handle,
-                memory,
-                sys::TRUE,
-                sys::MAP_READ_WRITE,
-                0,
-                len,
-                0,
-                null(),
-                std::ptr::null_mut(),
-                &raw mut status,
-            )
-        };
-        if status == SUCCESS { Ok(mapped.cast()) } else { Err(status) }
-    }
-
-    /// Ends a mapping and waits for it.
-    pub(super) fn unmap(&self, memory: MemoryHandle, mapped: *mut c_void) -> Result<()> {
-        // SAFETY: the buffer is mapped there.
-        let status = unsafe {
-            (self.context.cl.clEnqueueUnmapMemObject)(self.handle, memory, mapped, 0, null(), std::ptr::null_mut())
-        };
-        sys::check(status, format_args!("unmapping page-locked memory"))?;
-        // SAFETY: the queue is live.
-        sys::check(unsafe { (self.context.cl.clFinish)(self.handle) }, format_args!("unmapping page-locked memory"))
-    }
-
-    /// Enqueues one command by `call`, which is given the place for its event, and starts it.
-    fn enqueue(&self, doing: Arguments<'_>, call: impl FnOnce(*mut EventHandle) -> Status) -> Result<()> {
-        let mut commands = self.commands();
-        let mut event = EventHandle::default();
-        // The lock is held so that numbers have the order of the queue.
-        sys::check(call(&raw mut event), doing)?;
-        let number = commands.count + 1;
-        commands.count = number;
-        commands.unfinished.push_back((number, Arc::new(Command { context: self.context.clone(), event })));
-        commands.settle();
-        drop(commands);
-        // Without it a driver may keep the command back until somebody waits.
-        // SAFETY: the queue is live.
-        sys::check(unsafe { (self.context.cl.clFlush)(self.handle) }, format_args!("starting enqueued work"))
-    }
-
-    fn commands(&self) -> MutexGuard<'_, Commands> {
-        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether command `number` and all before it are done; an error if one of them failed.
-    fn is_done(&self, number: u64) -> Result<bool> {
-        let mut commands = self.commands();
-        commands.settle();
-        // A failure is told only when nothing up to here runs any more: it means that the memory
-        // of all that work is free again.
-        if commands.unfinished.front().is_some_and(|(oldest, _)| *oldest <= number) {
-            return Ok(false);
-        }
-        match commands.failure {
-            Some((failed, status)) if failed <= number => Err(sys::failure(status, format_args!("work on the device"))),
-            _ => Ok(true),
-        }
-    }
-}
-
-impl Drop for Queue {
-    fn drop(&mut self) {
-        // Releasing a queue with work in it is legal, and has crashed drivers.
-        // SAFETY: the handle has no other owner.
-        unsafe { (self.context.cl.clFinish)(self.handle) };
-        // SAFETY: as above. A failure means that the device is gone.
-        unsafe { (self.context.cl.clReleaseCommandQueue)(self.handle) };
-    }
-}
+use std::sync::{Arc, PoisonError};
 
 /// A stream.
 #[derive(Debug)]
@@ -190,7 +34,7 @@ impl RawStream for OpenClStream {
         // completes. The driver keeps the buffer until then.
         self.queue.enqueue(doing, |event| unsafe {
             let (len, src) = (len as usize, src.cast());
-            (context.cl.clEnqueueWriteBuffer)(*handle, buffer.handle, sys::FALSE, offset, len, src, 0, null(), event)
+            (context.cl.clEnqueueWriteBuffer)(*handle, buffer.handle, abi::FALSE, offset, len, src, 0, null(), event)
         })
     }
 
@@ -202,7 +46,7 @@ impl RawStream for OpenClStream {
         // completes. The driver keeps the buffer until then.
         self.queue.enqueue(doing, |event| unsafe {
             let (len, dst) = (len as usize, dst.cast());
-            (context.cl.clEnqueueReadBuffer)(*handle, buffer.handle, sys::FALSE, offset, len, dst, 0, null(), event)
+            (context.cl.clEnqueueReadBuffer)(*handle, buffer.handle, abi::FALSE, offset, len, dst, 0, null(), event)
         })
     }
 
@@ -220,8 +64,8 @@ impl RawStream for OpenClStream {
 
     unsafe fn copy_from_peer(&self, _dst: DevicePtr, _peer: &dyn Backend, _src: DevicePtr, len: u64) -> Result<()> {
         let detail = format!(
-            "copying {len} bytes from another device is not possible: OpenCL 1.2 does not name memory of another \
-             device, so copy through host memory"
+            "copying {len} bytes from another device is not supported: OpenCL 1.2 cannot address another device's \
+             memory; copy through host memory"
         );
         Err(Error::new(ErrorKind::Unsupported, detail))
     }
@@ -253,7 +97,7 @@ impl RawStream for OpenClStream {
             let (len, value) = arg.value();
             // SAFETY: the value has `len` bytes, which the driver copies.
             let status = unsafe { (context.cl.clSetKernelArg)(*kernel, index as u32, len, value) };
-            sys::check(status, format_args!("setting argument {index} of {}", launch.kernel))?;
+            check(status, format_args!("setting argument {index} of {}", launch.kernel))?;
         }
         let local = launch.group_size as usize;
         let global = launch.groups as usize * local;
@@ -275,8 +119,7 @@ impl RawStream for OpenClStream {
     fn wait(&self, event: &dyn RawEvent) -> Result<()> {
         let event = (event as &dyn Any).downcast_ref::<OpenClEvent>().ok_or_else(|| foreign("event"))?;
         if !Arc::ptr_eq(&event.queue.context, &self.queue.context) {
-            let detail = "an OpenCL queue cannot wait for an event of another device, whose context is another one: wait \
-                          for the event on the host";
+            let detail = "an OpenCL queue cannot wait for an event of another context: wait for the event on the host";
             return Err(Error::new(ErrorKind::Unsupported, detail));
         }
         if event.query()? || Arc::ptr_eq(&event.queue, &self.queue) {
@@ -308,12 +151,8 @@ impl RawStream for OpenClStream {
         let status = unsafe { (self.queue.context.cl.clFinish)(self.queue.handle) };
         let count = self.queue.commands().count;
         self.queue.is_done(count)?;
-        sys::check(status, format_args!("waiting for work on the device"))
+        check(status, format_args!("waiting for work on the device"))
     }
-}
-
-fn foreign(what: &str) -> Error {
-    Error::new(ErrorKind::BadArgument, format!("the {what} belongs to another device"))
 }
 
 /// A kernel's argument as the driver takes it.
@@ -354,63 +193,12 @@ fn part(context: &Context, whole: &Buffer, origin: usize, size: usize) -> Result
     let handle = unsafe {
         (context.cl.clCreateSubBuffer)(
             whole.handle,
-            sys::MEM_READ_WRITE,
-            sys::BUFFER_CREATE_TYPE_REGION,
+            abi::MEM_READ_WRITE,
+            abi::BUFFER_CREATE_TYPE_REGION,
             (&raw const region).cast(),
             &raw mut status,
         )
     };
-    sys::check(status, format_args!("passing device memory at offset {origin} of an allocation to a kernel"))?;
+    check(status, format_args!("passing device memory at offset {origin} of an allocation to a kernel"))?;
     Ok(Buffer { cl: context.cl, handle })
-}
-
-/// A gate: a user event that is not complete.
-#[derive(Debug)]
-struct OpenClGate {
-    context: Arc<Context>,
-    event: EventHandle,
-}
-
-impl OpenClGate {
-    fn close(context: &Arc<Context>) -> Result<Self> {
-        let mut status = 0;
-        // SAFETY: the context is live; the driver stores one status.
-        let event = unsafe { (context.cl.clCreateUserEvent)(context.handle, &raw mut status) };
-        sys::check(status, format_args!("creating a gate (a user event)"))?;
-        Ok(Self { context: context.clone(), event })
-    }
-}
-
-impl RawGate for OpenClGate {}
-
-impl Drop for OpenClGate {
-    fn drop(&mut self) {
-        // SAFETY: the event is live, a user event, and its status was not set before.
-        unsafe { (self.context.cl.clSetUserEventStatus)(self.event, COMPLETE) };
-        // SAFETY: the handle has no other owner; commands that waited for it have their own.
-        unsafe { (self.context.cl.clReleaseEvent)(self.event) };
-    }
-}
-
-/// A point in a queue: after command `number`.
-#[derive(Debug)]
-struct OpenClEvent {
-    queue: Arc<Queue>,
-    number: u64,
-    /// The last command before it; none if all were done already.
-    last: Option<Arc<Command>>,
-}
-
-impl RawEvent for OpenClEvent {
-    fn query(&self) -> Result<bool> {
-        self.queue.is_done(self.number)
-    }
-
-    fn wait(&self) -> Result<()> {
-        let Some(last) = &self.last else { return self.query().map(|_| ()) };
-        // SAFETY: the event is live.
-        let status = unsafe { (self.queue.context.cl.clWaitForEvents)(1, &raw const last.event) };
-        self.query()?;
-        sys::check(status, format_args!("waiting for work on the device"))
-    }
 }

@@ -1,101 +1,17 @@
-//! The OpenCL loader: the types, functions and numbers of OpenCL 1.2 that are used, and errors
-//! as sentences.
+//! The OpenCL loader: where it is, and its functions.
 //!
 //! The loader is searched once a process and never unloaded: it brings each vendor's driver with
 //! its threads into the process, and some of them (PoCL) crash when they are unloaded at exit.
 
+use super::abi::{
+    ContextHandle, DeviceHandle, EventHandle, KernelHandle, MemoryHandle, PlatformId, ProgramHandle, QueueHandle,
+    Region, Status,
+};
+use crate::LibraryReport;
+use crate::folders::Architecture;
 use crate::library::{self, Search, api_table};
-use crate::{Error, ErrorKind, LibraryReport, Result};
 use std::ffi::{c_char, c_void};
-use std::fmt::Arguments;
-use std::path::PathBuf;
 use std::sync::OnceLock;
-
-/// A status: 0 is success, failures are negative.
-pub(super) type Status = i32;
-
-// Handles are pointers that only the driver follows; as numbers they travel between threads.
-macro_rules! handles {
-    ($($(#[$doc:meta])* $name:ident),*) => { $(
-        $(#[$doc])*
-        #[repr(transparent)]
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-        pub(super) struct $name(pub(super) usize);
-    )* };
-}
-handles!(
-    /// `cl_platform_id`.
-    PlatformId,
-    /// `cl_device_id`.
-    DeviceHandle,
-    /// `cl_context`.
-    ContextHandle,
-    /// `cl_command_queue`.
-    QueueHandle,
-    /// `cl_mem`.
-    MemoryHandle,
-    /// `cl_program`.
-    ProgramHandle,
-    /// `cl_kernel`.
-    KernelHandle,
-    /// `cl_event`.
-    EventHandle
-);
-
-pub(super) const SUCCESS: Status = 0;
-pub(super) const DEVICE_NOT_FOUND: Status = -1;
-pub(super) const MEM_OBJECT_ALLOCATION_FAILURE: Status = -4;
-pub(super) const OUT_OF_RESOURCES: Status = -5;
-pub(super) const OUT_OF_HOST_MEMORY: Status = -6;
-pub(super) const BUILD_PROGRAM_FAILURE: Status = -11;
-pub(super) const EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST: Status = -14;
-pub(super) const INVALID_BUFFER_SIZE: Status = -61;
-/// The loader found no driver (`cl_khr_icd`).
-pub(super) const PLATFORM_NOT_FOUND: Status = -1001;
-
-pub(super) const TRUE: u32 = 1;
-pub(super) const FALSE: u32 = 0;
-
-pub(super) const PLATFORM_VERSION: u32 = 0x0901;
-pub(super) const PLATFORM_NAME: u32 = 0x0902;
-
-pub(super) const DEVICE_TYPE_ALL: u64 = 0xFFFF_FFFF;
-pub(super) const DEVICE_TYPE_GPU: u64 = 1 << 2;
-pub(super) const DEVICE_TYPE_ACCELERATOR: u64 = 1 << 3;
-pub(super) const DEVICE_TYPE: u32 = 0x1000;
-pub(super) const DEVICE_MAX_MEM_ALLOC_SIZE: u32 = 0x1010;
-pub(super) const DEVICE_MEM_BASE_ADDR_ALIGN: u32 = 0x1019;
-pub(super) const DEVICE_GLOBAL_MEM_SIZE: u32 = 0x101F;
-pub(super) const DEVICE_ENDIAN_LITTLE: u32 = 0x1026;
-pub(super) const DEVICE_AVAILABLE: u32 = 0x1027;
-pub(super) const DEVICE_COMPILER_AVAILABLE: u32 = 0x1028;
-pub(super) const DEVICE_NAME: u32 = 0x102B;
-pub(super) const DRIVER_VERSION: u32 = 0x102D;
-pub(super) const DEVICE_VERSION: u32 = 0x102F;
-pub(super) const DEVICE_EXTENSIONS: u32 = 0x1030;
-/// `cl_khr_device_uuid`.
-pub(super) const DEVICE_UUID: u32 = 0x106A;
-
-pub(super) const MEM_READ_WRITE: u64 = 1;
-pub(super) const MEM_ALLOC_HOST_PTR: u64 = 1 << 4;
-pub(super) const MAP_READ_WRITE: u64 = 3;
-pub(super) const BUFFER_CREATE_TYPE_REGION: u32 = 0x1220;
-
-pub(super) const PROGRAM_BINARY_SIZES: u32 = 0x1165;
-pub(super) const PROGRAM_BINARIES: u32 = 0x1166;
-pub(super) const PROGRAM_BUILD_LOG: u32 = 0x1183;
-
-pub(super) const EVENT_COMMAND_EXECUTION_STATUS: u32 = 0x11D3;
-/// The status of a finished command; those of unfinished ones are greater, of failed ones less.
-pub(super) const COMPLETE: Status = 0;
-
-/// `cl_buffer_region`.
-#[repr(C)]
-#[derive(Debug)]
-pub(super) struct Region {
-    pub(super) origin: usize,
-    pub(super) size: usize,
-}
 
 api_table! {
     /// The functions of the loader.
@@ -275,73 +191,12 @@ pub(super) fn loader() -> Result<&'static (OpenCl, LibraryReport), &'static Libr
 }
 
 fn search() -> Search<'static> {
-    let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/cuda/lib64", "/opt/rocm/lib"];
     Search {
         name: "OpenCL loader",
         variable: "BIFOLIO_OPENCL_LIBRARY",
         sonames: &["libOpenCL.so.1", "libOpenCL.so"],
-        candidates: folders.iter().map(|folder| PathBuf::from(folder).join("libOpenCL.so.1")).collect(),
+        candidates: Architecture::here().opencl_folders().iter().map(|folder| folder.join("libOpenCL.so.1")).collect(),
     }
-}
-
-/// Turns a status into a result; `doing` names the operation and costs nothing on success.
-pub(super) fn check(status: Status, doing: Arguments<'_>) -> Result<()> {
-    if status == SUCCESS { Ok(()) } else { Err(failure(status, doing)) }
-}
-
-/// The error for a status other than success.
-pub(super) fn failure(status: Status, doing: Arguments<'_>) -> Error {
-    Error::new(kind(status), format!("{doing} failed: {}", describe(status)))
-}
-
-fn kind(status: Status) -> ErrorKind {
-    match status {
-        MEM_OBJECT_ALLOCATION_FAILURE | OUT_OF_HOST_MEMORY | INVALID_BUFFER_SIZE => ErrorKind::OutOfMemory,
-        BUILD_PROGRAM_FAILURE | -15 | -3 | -46..=-42 => ErrorKind::Kernel,
-        DEVICE_NOT_FOUND | -2 | PLATFORM_NOT_FOUND => ErrorKind::Missing,
-        -38..=-30 | -56..=-47 | -63 => ErrorKind::BadArgument,
-        _ => ErrorKind::Execution,
-    }
-}
-
-/// The status by its name in the header, and what it means where the name does not say it.
-pub(super) fn describe(status: Status) -> String {
-    let name = match status {
-        DEVICE_NOT_FOUND => "CL_DEVICE_NOT_FOUND",
-        -2 => "CL_DEVICE_NOT_AVAILABLE",
-        -3 => "CL_COMPILER_NOT_AVAILABLE",
-        MEM_OBJECT_ALLOCATION_FAILURE => "CL_MEM_OBJECT_ALLOCATION_FAILURE",
-        OUT_OF_RESOURCES => "CL_OUT_OF_RESOURCES (often a fault or a time-out in a kernel)",
-        OUT_OF_HOST_MEMORY => "CL_OUT_OF_HOST_MEMORY",
-        -8 => "CL_MEM_COPY_OVERLAP",
-        BUILD_PROGRAM_FAILURE => "CL_BUILD_PROGRAM_FAILURE",
-        -12 => "CL_MAP_FAILURE",
-        -13 => "CL_MISALIGNED_SUB_BUFFER_OFFSET",
-        EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST => {
-            "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST (work that was waited for failed)"
-        }
-        -15 => "CL_COMPILE_PROGRAM_FAILURE",
-        -30 => "CL_INVALID_VALUE",
-        -34 => "CL_INVALID_CONTEXT",
-        -36 => "CL_INVALID_COMMAND_QUEUE",
-        -38 => "CL_INVALID_MEM_OBJECT",
-        -42 => "CL_INVALID_BINARY",
-        -43 => "CL_INVALID_BUILD_OPTIONS",
-        -45 => "CL_INVALID_PROGRAM_EXECUTABLE",
-        -46 => "CL_INVALID_KERNEL_NAME",
-        -48 => "CL_INVALID_KERNEL",
-        -49 => "CL_INVALID_ARG_INDEX",
-        -50 => "CL_INVALID_ARG_VALUE",
-        -51 => "CL_INVALID_ARG_SIZE (the argument's size is not the parameter's)",
-        -52 => "CL_INVALID_KERNEL_ARGS (an argument is missing)",
-        -54 => "CL_INVALID_WORK_GROUP_SIZE (more threads a group than the kernel allows on this device)",
-        -55 => "CL_INVALID_WORK_ITEM_SIZE (more threads a group than the device has)",
-        INVALID_BUFFER_SIZE => "CL_INVALID_BUFFER_SIZE (larger than the device gives in one allocation)",
-        -63 => "CL_INVALID_GLOBAL_WORK_SIZE",
-        PLATFORM_NOT_FOUND => "CL_PLATFORM_NOT_FOUND_KHR",
-        _ => return format!("OpenCL error {status}"),
-    };
-    name.to_owned()
 }
 
 #[cfg(test)]
@@ -355,14 +210,6 @@ mod tests {
         std::fs::write(&file, "not an ELF file").unwrap();
         let search = Search { sonames: &[], candidates: vec![file], variable: "BIFOLIO_TEST_UNSET", ..search() };
         let problem = library::find(&search, OpenCl::load).unwrap_err().problem.unwrap();
-        assert!(problem.contains("libOpenCL.so.1 does not load"), "{problem}");
-    }
-
-    #[test]
-    fn statuses_that_callers_act_on_have_their_own_kind() {
-        assert_eq!(kind(MEM_OBJECT_ALLOCATION_FAILURE), ErrorKind::OutOfMemory);
-        assert_eq!(kind(BUILD_PROGRAM_FAILURE), ErrorKind::Kernel);
-        assert_eq!(kind(-51), ErrorKind::BadArgument);
-        assert_eq!(kind(OUT_OF_RESOURCES), ErrorKind::Execution);
+        assert!(problem.contains("libOpenCL.so.1 could not be loaded"), "{problem}");
     }
 }

@@ -1,12 +1,11 @@
-//! The backend on whatever device is here; on a machine without OpenCL each test says so.
+//! The backend on whatever device is here; on a machine without OpenCL each test is skipped.
 //!
 //! Oclgrind 21.10 passes these one test a process. With several it crashes in its own memory pool
 //! (which belongs to a thread that is gone), it crashes on a binary that is none, and its check
 //! for uninitialised reads can report bytes that were uploaded to an offset of a buffer.
 
 use super::*;
-use crate::backend::KernelArg;
-use crate::{Device, HostLaunch, Stream};
+use crate::{Device, HostLaunch, KernelArg, Stream};
 
 const SCALE: ModuleSource = ModuleSource {
     name: "scale",
@@ -37,7 +36,8 @@ impl Params {
     }
 }
 
-fn device(test: &str) -> Option<(Device, tempfile::TempDir)> {
+#[track_caller]
+fn device() -> Option<(Device, tempfile::TempDir)> {
     let folder = tempfile::tempdir().unwrap();
     let opened = probe::loader().and_then(|cl| {
         let found = probe::devices(cl)?.swap_remove(0);
@@ -49,7 +49,7 @@ fn device(test: &str) -> Option<(Device, tempfile::TempDir)> {
     match opened {
         Ok(backend) => Some((Device::from_backend(Arc::new(backend)), folder)),
         Err(error) => {
-            println!("{test}: skipped, for {error}");
+            bifolio_testing::require(format_args!("there is no OpenCL device: {error}"));
             None
         }
     }
@@ -71,7 +71,7 @@ fn scaled(device: &Device, stream: &Stream, offset: u64, threads: u32, params: &
 
 #[test]
 fn kernels_take_structs_by_value_and_parts_of_buffers_compiled_or_cached() {
-    let Some((device, folder)) = device("kernels_take_structs_by_value") else { return };
+    let Some((device, folder)) = device() else { return };
     let stream = device.create_stream().unwrap();
     let params = Params { count: 999, factor: 3, addend: 7, unused: [0; 6] };
     let expected: Vec<u32> = (0..1000).map(|i| if i < 999 { i * 3 + 7 } else { i }).collect();
@@ -88,7 +88,7 @@ fn kernels_take_structs_by_value_and_parts_of_buffers_compiled_or_cached() {
 
 #[test]
 fn a_cached_binary_that_the_driver_refuses_is_compiled_anew() {
-    let Some((device, folder)) = device("a_cached_binary_that_the_driver_refuses") else { return };
+    let Some((device, folder)) = device() else { return };
     let cl = probe::loader().unwrap();
     let found = probe::devices(cl).unwrap().swap_remove(0);
     let context = Context::of(cl, &found, device.info().memory_bytes).unwrap();
@@ -100,7 +100,7 @@ fn a_cached_binary_that_the_driver_refuses_is_compiled_anew() {
 
 #[test]
 fn a_compile_error_carries_the_log_with_the_original_line() {
-    let Some((device, _folder)) = device("a_compile_error_carries_the_log") else { return };
+    let Some((device, _folder)) = device() else { return };
     let broken = ModuleSource { source: "#include \"params.h\"\n\n__kernel void f() { undeclared = 1; }", ..SCALE };
     let error = device.load_module(&broken).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Kernel);
@@ -109,7 +109,7 @@ fn a_compile_error_carries_the_log_with_the_original_line() {
 
 #[test]
 fn a_kernel_that_the_source_lacks_is_an_error_at_load() {
-    let Some((device, _folder)) = device("a_kernel_that_the_source_lacks") else { return };
+    let Some((device, _folder)) = device() else { return };
     let lacking = ModuleSource { kernels: &[("scale", oracle), ("shrink", oracle)], ..SCALE };
     let error = device.load_module(&lacking).unwrap_err();
     assert!(error.to_string().contains("no kernel shrink"), "{error}");
@@ -117,7 +117,7 @@ fn a_kernel_that_the_source_lacks_is_an_error_at_load() {
 
 #[test]
 fn more_memory_than_the_device_has_is_refused_and_counted_right() {
-    let Some((device, _folder)) = device("more_memory_than_the_device_has") else { return };
+    let Some((device, _folder)) = device() else { return };
     let total = device.memory().unwrap().total;
     for len in [total + 1, u64::MAX] {
         assert_eq!(device.alloc(len).unwrap_err().kind(), ErrorKind::OutOfMemory, "{len}");
@@ -129,10 +129,10 @@ fn more_memory_than_the_device_has_is_refused_and_counted_right() {
 
 #[test]
 fn what_opencl_cannot_do_says_why() {
-    let Some((device, _folder)) = device("what_opencl_cannot_do_says_why") else { return };
+    let Some((device, _folder)) = device() else { return };
     let error = device.reserve(1).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("no address ranges"), "{error}");
+    assert!(error.to_string().contains("address ranges"), "{error}");
     assert_eq!(device.create_frame().unwrap_err().kind(), ErrorKind::Unsupported);
     // SAFETY: refused, so nothing is adopted.
     assert_eq!(unsafe { device.adopt_stream(0) }.unwrap_err().kind(), ErrorKind::Unsupported);
@@ -140,7 +140,7 @@ fn what_opencl_cannot_do_says_why() {
 
 #[test]
 fn copies_and_fills_run_in_order_and_across_streams() {
-    let Some((device, _folder)) = device("copies_and_fills_run_in_order") else { return };
+    let Some((device, _folder)) = device() else { return };
     let (first, second) = (device.create_stream().unwrap(), device.create_stream().unwrap());
     let (a, b) = (device.alloc(3 << 20).unwrap(), device.alloc(3 << 20).unwrap());
     let mut pinned = device.alloc_pinned((3 << 20) + 5).unwrap();
@@ -167,7 +167,7 @@ fn part(memory: &crate::Allocation, offset: u64, len: u64) -> crate::DeviceSlice
 
 #[test]
 fn devices_of_other_contexts_are_told_to_go_through_the_host() {
-    let Some((device, folder)) = device("devices_of_other_contexts") else { return };
+    let Some((device, folder)) = device() else { return };
     let cl = probe::loader().unwrap();
     let found = probe::devices(cl).unwrap().swap_remove(0);
     // As another device would have: contexts of one device are shared otherwise.

@@ -56,14 +56,17 @@ fn a_gpu_that_tells_nothing_or_is_unknown_is_a_reason() {
     let reason = Meter::of(leaked(false, false), "GPU-here").unwrap_err();
     assert!(reason.contains("neither energy nor power") && reason.contains("Not Supported"), "{reason}");
     let reason = Meter::of(leaked(true, true), "MIG-there").unwrap_err();
-    assert!(reason.contains("does not find MIG-there: NVML error 6"), "{reason}");
+    assert!(reason.contains("cannot find MIG-there: NVML error 6"), "{reason}");
 }
 
 #[test]
 fn a_library_that_does_not_start_is_reported() {
     let (_dir, found) = double(true, true, 9);
     let problem = found.unwrap_err().problem.unwrap();
-    assert!(problem.contains("libnvidia-ml.so.1 was found, but it does not start: Driver Not Loaded"), "{problem}");
+    assert!(
+        problem.contains("libnvidia-ml.so.1 was found, but it failed to initialise: Driver Not Loaded"),
+        "{problem}"
+    );
 }
 
 #[test]
@@ -75,6 +78,6 @@ fn a_missing_library_is_an_ordinary_answer() {
         ..search()
     };
     let problem = library::find(&search, Nvml::start).unwrap_err().problem.unwrap();
-    assert!(problem.contains("libbifolio-no-such.so.1 is not on the loader's path"), "{problem}");
+    assert!(problem.contains("libbifolio-no-such.so.1 was not found on the loader's path"), "{problem}");
     assert!(capability("GPU-nobody").reason().is_some_and(|reason| reason.len() > 10));
 }

@@ -131,8 +131,8 @@ impl PinnedPool {
         self.returned.notify_all();
         if state.allocated == 0 {
             let kind = ErrorKind::OutOfPinnedMemory;
-            let detail = format!("no pinned host memory for a slot of {} bytes: {error}", self.slot_bytes);
-            return Err(Error::new(kind, detail).on(self.device.id()).with_source(error));
+            let detail = format!("no pinned host memory for a slot of {} bytes: {}", self.slot_bytes, error.detail());
+            return Err(Error::new(kind, detail).on(self.device.id()).with_cause(error));
         }
         state.slots_max = state.allocated;
         Ok(None)
@@ -255,7 +255,7 @@ mod tests {
         while pool.slots_max() == 2 {
             std::thread::yield_now();
         }
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        bifolio_testing::until("the waiter waits", || pool.lock().waiting == 1);
         assert!(pool.settle_for_fewer(Error::new(ErrorKind::OutOfPinnedMemory, "refused")).is_err());
         let outcome = outcome.recv_timeout(std::time::Duration::from_secs(10)).expect("the waiter hangs");
         assert_eq!(outcome.unwrap_err().kind(), ErrorKind::OutOfPinnedMemory);

@@ -9,9 +9,9 @@
 //! A thread can so enqueue what shall happen with data that other threads are still bringing, and
 //! needs no thread that waits for them.
 
-use super::{Device, Stream};
-use crate::Result;
+use super::stream::Stream;
 use crate::backend::RawGate;
+use crate::{Device, Result};
 
 impl Stream {
     /// Makes later work of this stream wait until the gate that is returned is opened or dropped.

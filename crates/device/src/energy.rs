@@ -1,13 +1,12 @@
 //! The energy that a device uses.
 
-use super::Device;
-use crate::Result;
 use crate::backend::RawEnergyMeter;
+use crate::{Device, Result};
 
 impl Device {
     /// The device's energy counter ([`crate::Capabilities::energy`]).
     pub fn energy_meter(&self) -> Result<EnergyMeter> {
-        let raw = self.backend.energy_meter().map_err(|error| self.name(error))?;
+        let raw = self.backend().energy_meter().map_err(|error| self.name(error))?;
         Ok(EnergyMeter { device: self.clone(), raw })
     }
 }

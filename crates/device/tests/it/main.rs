@@ -1,0 +1,3 @@
+//! What the devices of this machine do.
+
+mod conformance;
