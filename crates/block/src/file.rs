@@ -129,7 +129,7 @@ impl BlockDevice for FileDevice {
         self.file.read_exact_at(buffer, offset).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => {
                 let detail = format!(
-                    "reading {} bytes at offset {offset} reached the end of the file: it was cut while it was open",
+                    "reading {} bytes at offset {offset} reached the end of the file: it was truncated while it was open",
                     buffer.len()
                 );
                 Error::new(ErrorKind::Read, self.name(), detail)

@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn the_name_before_an_error_is_left_out() {
-        assert_eq!(sentence("nbdkit: error: disk.img: it was cut"), "disk.img: it was cut");
+        assert_eq!(sentence("nbdkit: error: disk.img: it was truncated"), "disk.img: it was truncated");
         assert_eq!(sentence("nbdkit: bifolio[3]: error: disk.img: full"), "disk.img: full");
         assert_eq!(sentence("nbdkit: disk.img: an error: none"), "disk.img: an error: none");
         assert_eq!(sentence("something else"), "something else");

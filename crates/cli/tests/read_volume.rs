@@ -63,7 +63,7 @@ fn an_array_is_read_whole_and_in_parts_also_without_two_members() {
         assert!(sentence(&refused, 1).contains("offset 1073741824"));
     }
     let one = ["read", "--device", "host", "--volume", &names[0]];
-    assert!(sentence(&place.run(&one), 7).contains("needs 3 at least"));
+    assert!(sentence(&place.run(&one), 7).contains("needs at least 3"));
     assert!(sentence(&place.run(&["read", "--device", "host"]), 2).contains("FILE"));
 }
 

@@ -108,7 +108,7 @@ impl BlockDevice for CryptDevice {
             return Ok(());
         }
         let detail = format!(
-            "reading {} bytes at offset {offset} reached the end of the file after {got}: it was cut while it was open",
+            "reading {} bytes at offset {offset} reached the end of the file after {got}: it was truncated while it was open",
             buffer.len()
         );
         Err(block::Error::new(block::ErrorKind::Read, &self.name, detail))

@@ -135,8 +135,7 @@ pub fn open(paths: &[PathBuf], options: &OpenOptions<'_>) -> Result<Opened> {
 
 /// What is said where a key is given for what is not encrypted.
 pub fn unencrypted(name: &str) -> Error {
-    let detail = "a key was given, and it has no header of LUKS: it is not encrypted, or its header is lost (see the \
-                  threat model on copies of headers); without the key it is taken as it is";
+    let detail = "a key was given, but it has no LUKS header: it is not encrypted, or its header is lost (see the threat model on copies of headers); without the key it is read as it is";
     Error::new(ErrorKind::NotAVolume, name, detail)
 }
 
@@ -182,7 +181,7 @@ fn below(paths: &[PathBuf], writable: bool) -> Result<(Arc<dyn Load>, Vec<Layer>
 /// The device that members make up; one file is its own.
 fn assemble(files: Vec<Arc<dyn Load>>, writable: bool, layers: &mut Vec<Layer>) -> Result<Arc<dyn Load>> {
     let Some(first) = files.first() else {
-        return Err(Error::new(ErrorKind::BadUse, "volume", "no file is given"));
+        return Err(Error::new(ErrorKind::BadUse, "volume", "no file was given"));
     };
     let mut is_member = false;
     for file in &files {
@@ -194,7 +193,7 @@ fn assemble(files: Vec<Arc<dyn Load>>, writable: bool, layers: &mut Vec<Layer>) 
         return Ok(Arc::new(array));
     }
     if files.len() > 1 {
-        let detail = "several files are given, and none of them is a member of an array";
+        let detail = "several files were given, and none of them is a member of an array";
         return Err(Error::new(ErrorKind::NotAVolume, first.name(), detail));
     }
     Ok(Arc::clone(first))

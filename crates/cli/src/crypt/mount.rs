@@ -112,7 +112,7 @@ fn mount_options(args: &MountArgs) -> Result<MountOptions, Failure> {
             other => match other.strip_prefix("fsname=") {
                 Some(name) => options.source = Some(name.to_owned()),
                 None => {
-                    return Err(Failure::new(Code::Usage, format!("-o {other}: there is no such option; see --help")));
+                    return Err(Failure::new(Code::Usage, format!("-o {other}: unknown option; see --help")));
                 }
             },
         }

@@ -83,7 +83,7 @@ fn serve(server: Server, socket: &Path, cancel: &Cancel) -> Result<(), Failure> 
                 return Err(failure);
             }
             let last = said.join("; ");
-            Err(Failure::failed(if last.is_empty() { format!("nbdkit failed: {status}") } else { last }))
+            Err(Failure::failed(if last.is_empty() { format!("nbdkit has ended: {status}") } else { last }))
         }
     }
 }
@@ -157,12 +157,12 @@ mod tests {
 
     #[test]
     fn an_error_of_the_plugin_keeps_its_code() {
-        let failure = of_plugin("WrongKey: disk.img: no keyslot of it is opened by this").unwrap();
+        let failure = of_plugin("WrongKey: disk.img: no keyslot opens with this passphrase or key").unwrap();
         assert_eq!(
             (failure.code(), failure.message()),
-            (Code::WrongKey, "disk.img: no keyslot of it is opened by this")
+            (Code::WrongKey, "disk.img: no keyslot opens with this passphrase or key")
         );
-        assert_eq!(of_plugin("Damaged: disk.img: it was cut").unwrap().code(), Code::Damaged);
-        assert!(of_plugin("disk.img: WrongKey: it was cut").is_none());
+        assert_eq!(of_plugin("Damaged: disk.img: it was truncated").unwrap().code(), Code::Damaged);
+        assert!(of_plugin("disk.img: WrongKey: it was truncated").is_none());
     }
 }

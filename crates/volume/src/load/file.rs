@@ -40,7 +40,7 @@ impl RoutedFile {
         }
         // It can be read as it is: that there is no second descriptor is no failure of the medium.
         let opened = OpenFile::of_descriptor(self.file.file().as_fd()).map_err(|error| {
-            let detail = format!("opening it once more, for device memory, failed: {error}");
+            let detail = format!("cannot reopen it for reads into device memory: {error}");
             Error::new(ErrorKind::Device, self.name(), detail).with_cause(error)
         })?;
         Ok(self.routed.get_or_init(|| opened))
@@ -64,7 +64,7 @@ impl RoutedFile {
             return Ok(());
         }
         let detail = format!(
-            "reading {wanted} bytes at offset {offset} reached the end of the file after {got}: it was cut while it was open"
+            "reading {wanted} bytes at offset {offset} reached the end of the file after {got}: it was truncated while it was open"
         );
         Err(Error::new(ErrorKind::Read, self.name(), detail))
     }

@@ -346,8 +346,7 @@ impl Transfer<'_> {
     fn refused(&self, block: u64) -> Error {
         let (offset, at) = (self.file.blocks.plain_at(block), self.file.blocks.sealed_at(block));
         let detail = format!(
-            "block {block} (offset {offset}, byte {at} of the encrypted file) is not what was encrypted for this place; \
-             none of it was given out"
+            "block {block} (offset {offset}, byte {at} of the encrypted file) failed authentication: it is not what was encrypted for this place; none of it was returned"
         );
         Error::new(ErrorKind::Damaged, self.file.name(), detail)
     }

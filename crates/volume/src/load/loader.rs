@@ -92,11 +92,7 @@ impl Loader {
 
     /// A device's failure.
     pub fn failed(&self, error: bifolio_device::Error) -> Error {
-        // Its message leads with the device, where it names it.
-        let text = error.to_string();
-        let id = self.device().id().to_string();
-        let detail = text.strip_prefix(&format!("{id}: ")).map_or(text.clone(), str::to_owned);
-        Error::new(ErrorKind::Device, id, detail).with_cause(error)
+        Error::new(ErrorKind::Device, self.device().id(), error.detail().to_owned()).with_cause(error)
     }
 
     /// Refuses to go on once the caller has cancelled.

@@ -229,7 +229,7 @@ impl Transfer<'_> {
             [a] if has(q) => Ok((Loss::two(a, p), vec![q])),
             [a, b] if has(p) && has(q) => Ok((Loss::two(a, b), vec![p, q])),
             _ => {
-                let detail = "more than two members are gone, and RAID-6 has no more than two to spare";
+                let detail = "more than two members are missing; RAID-6 tolerates two";
                 Err(Error::new(ErrorKind::TooFewMembers, self.array.name(), detail))
             }
         }

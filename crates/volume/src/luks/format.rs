@@ -112,7 +112,7 @@ fn check(inner: &dyn BlockDevice, options: &FormatOptions) -> Result<()> {
     let size = inner.geometry().size;
     if !size.is_multiple_of(u64::from(options.sector_bytes)) {
         return wrong(format!(
-            "its {size} bytes are no whole number of sectors of {}; choose smaller sectors",
+            "its {size} bytes are not a multiple of the sector size, {}; choose smaller sectors",
             options.sector_bytes
         ));
     }

@@ -195,8 +195,7 @@ impl Raid6 {
         let left = left.unwrap_or_default();
         let is_doubtful = is_degraded && (is_unsynced || !left.stripes.is_empty());
         if is_doubtful && !force {
-            let detail = "it was not closed cleanly and members are missing, so that what these held of the stripes that \
-                          were being written may be wrong; give all members, or open it for reading only (a program may force it)";
+            let detail = "it was not closed cleanly and members are missing, so their data in stripes that were being written may be wrong; give all members, or open it for reading only (a program may force it)";
             return Err(Error::new(ErrorKind::BadState, &self.name, detail));
         }
         let mut replay = Replay { writes: left.records.len() as u64, ..Replay::default() };
@@ -423,7 +422,7 @@ impl BlockDevice for Raid6 {
         let state = self.state();
         let told = self.told.swap(state.failed.len(), Ordering::Relaxed);
         let new = state.failed.iter().skip(told);
-        new.map(|left| format!("{}: it goes on without {}: {}", self.name, left.member, left.reason)).collect()
+        new.map(|left| format!("{}: continuing without {}: {}", self.name, left.member, left.reason)).collect()
     }
 
     fn settle(&self) -> BlockResult<()> {
@@ -500,7 +499,7 @@ fn check_enough(name: &str, by_role: &[Option<Member>], left_out: &[LeftOut]) ->
     }
     let why: Vec<String> = left_out.iter().map(|left| format!("{} ({})", left.member, left.reason)).collect();
     let why = if why.is_empty() { String::new() } else { format!("; left out: {}", why.join(", ")) };
-    let detail = format!("{there} of its {} members are there, and it needs {needed} at least{why}", by_role.len());
+    let detail = format!("{there} of its {} members are present, and it needs at least {needed}{why}", by_role.len());
     Err(Error::new(ErrorKind::TooFewMembers, name, detail))
 }
 

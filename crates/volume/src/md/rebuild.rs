@@ -95,7 +95,7 @@ impl Raid6 {
         }
         check_writable(&*device)?;
         let Some(role) = (0..state.members.len()).find(|role| state.members[*role].is_none()) else {
-            let detail = "no member is missing, so that there is nothing to rebuild";
+            let detail = "no member is missing, so there is nothing to rebuild";
             return Err(Error::new(ErrorKind::BadState, &self.name, detail));
         };
         let superblock = self.superblock_for(&state, &*device)?;
@@ -123,7 +123,7 @@ impl Raid6 {
         let taken: Vec<u32> = state.present().map(|(_, member)| member.superblock.number).collect();
         let devices = state.present().map(|(_, member)| member.superblock.roles.len()).min().unwrap_or(0) as u32;
         let Some(number) = (0..devices).find(|number| !taken.contains(number)) else {
-            let detail = format!("the superblocks have no room for a device beside the {} there are", taken.len());
+            let detail = format!("the superblocks have no room for another device beside these {}", taken.len());
             return Err(Error::new(ErrorKind::Unsupported, &self.name, detail));
         };
         let offset = state.present().map(|(_, member)| member.superblock.data_offset).max().unwrap_or(0);
@@ -135,7 +135,7 @@ impl Raid6 {
         };
         let needed = offset + model.superblock.used_bytes;
         if end < needed {
-            let detail = format!("it has room for {end} bytes of a member, which needs {needed}");
+            let detail = format!("it has {end} bytes for a member, which needs {needed}");
             return Err(Error::new(ErrorKind::NoSpace, device.name(), detail));
         }
         let mut roles = model.superblock.roles.clone();
@@ -198,7 +198,7 @@ impl Raid6 {
     fn lost(&self, role: usize) -> Error {
         let state = self.state.try_read().ok();
         let why = state.and_then(|state| state.failed.last().map(|left| format!("{}: {}", left.member, left.reason)));
-        let detail = format!("the new member {role} is gone: {}", why.as_deref().unwrap_or("it failed"));
+        let detail = format!("the new member {role} failed: {}", why.as_deref().unwrap_or("it failed"));
         Error::new(ErrorKind::Write, &self.name, detail)
     }
 }

@@ -80,7 +80,7 @@ impl Raid6 {
             return Err(Error::new(ErrorKind::ReadOnly, &self.name, "it was opened for reading only"));
         }
         if self.unsynced().is_some() {
-            let detail = "its P and Q are in doubt, as it was not closed cleanly; resynchronise it first (`volume scrub \
+            let detail = "its parity may be wrong, as it was not closed cleanly; resynchronise it first (`volume scrub \
                           --repair` does)";
             return Err(Error::new(ErrorKind::BadState, &self.name, detail));
         }

@@ -86,13 +86,13 @@ impl State {
             // It has lost nothing: without it the array would only have less to spare. What was being written is put right
             // when it is opened again, as after a loss of power.
             let name = member.device.name();
-            self.broken.get_or_insert_with(|| format!("{name} has no room for what was written to it"));
-            return Err(Error::new(ErrorKind::NoSpace, "RAID-6", format!("a member has no room: {error}")));
+            self.broken.get_or_insert_with(|| format!("{name} has no space left for what was written to it"));
+            return Err(Error::new(ErrorKind::NoSpace, "RAID-6", format!("a member has no space left: {error}")));
         }
         if !member.is_partial && self.missing().len() >= 2 {
             let gone = self.missing().len() + 1;
             let detail = format!(
-                "{gone} of {} members have failed, and RAID-6 replaces two; the last was {error}",
+                "{gone} of {} members have failed, and RAID-6 tolerates two; the last error is {error}",
                 layout.members()
             );
             self.broken.get_or_insert_with(|| detail.clone());

@@ -504,7 +504,7 @@ fn damaged_headers_are_described() {
         assert!(!error.to_string().contains("Invalid argument"), "{error}");
         error.to_string()
     };
-    for (at, word) in [(448, "checksum"), (4096, "checksum"), (8, "size"), (260, "lie at byte")] {
+    for (at, word) in [(448, "checksum"), (4096, "checksum"), (8, "size"), (260, "offset field")] {
         let mut bytes = bytes.clone();
         for copy in [0, 0x4000] {
             bytes[copy + at] ^= 0x10;
@@ -537,7 +537,7 @@ fn an_image_cut_within_its_first_sector_is_an_error() {
         let cut = Arc::new(FaultyDevice::new("image", inner.content()[..payload + more].to_vec()));
         let error = Luks::open(cut, SECRET).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Damaged);
-        assert!(error.to_string().contains("cut within the first sector of 4096 bytes"), "{error}");
+        assert!(error.to_string().contains("truncated within the first sector of 4096 bytes"), "{error}");
     }
 }
 

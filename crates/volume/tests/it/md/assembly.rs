@@ -31,7 +31,7 @@ fn too_few_members_are_counted() {
     let devices = created(Rotation::LeftSymmetric, 6, 4);
     let error = open(&devices[..3]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooFewMembers);
-    assert!(error.to_string().contains("3 of its 6 members are there, and it needs 4"), "{error}");
+    assert!(error.to_string().contains("3 of its 6 members are present, and it needs at least 4"), "{error}");
     assert_eq!(open(&blank(4, 4)).unwrap_err().kind(), ErrorKind::NotAVolume);
     assert_eq!(open(&[]).unwrap_err().kind(), ErrorKind::NotAVolume);
 }
@@ -62,14 +62,14 @@ fn what_fell_behind_is_left_out_and_listed() {
     assert_eq!((array.health(), array.missing()), (ArrayState::Degraded, vec![2]));
     let left_out = array.left_out();
     assert_eq!(left_out[0].member, "old");
-    assert!(left_out[0].reason.contains("fell behind"), "{left_out:?}");
+    assert!(left_out[0].reason.contains("out of date"), "{left_out:?}");
     let mut back = [0; 5000];
     array.read(100, &mut back).unwrap();
     assert_eq!(back, [9; 5000]);
     drop(array);
     // With two more gone it is one too many, and the sentence says which was left out.
     let error = open(&all[..3]).unwrap_err();
-    assert!(error.to_string().contains("old (it fell behind"), "{error}");
+    assert!(error.to_string().contains("old (it is out of date"), "{error}");
 }
 
 #[test]
@@ -138,6 +138,6 @@ fn a_copy_of_a_member_from_before_the_last_session_is_left_out() {
     given[2] = old;
     let array = open(&given).unwrap();
     assert_eq!(array.missing(), [2]);
-    assert!(array.left_out()[0].reason.contains("it fell behind"), "{:?}", array.left_out());
+    assert!(array.left_out()[0].reason.contains("it is out of date"), "{:?}", array.left_out());
     assert!(content(&array).iter().all(|byte| *byte == 7), "nothing of the old copy is read");
 }
