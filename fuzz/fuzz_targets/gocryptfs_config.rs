@@ -80,6 +80,9 @@ fn check(text: &[u8]) {
             assert!((62..=255).contains(&config.features.long_name_max));
             assert_eq!(Config::parse(config.to_text().as_bytes()).as_ref(), Ok(&config));
         }
-        Err(sentence) => assert!(sentence.len() > 3 && !sentence.ends_with('.'), "{sentence:?}"),
+        Err(bad) => {
+            let sentence = bad.to_string();
+            assert!(sentence.len() > 3 && !sentence.ends_with('.'), "{sentence:?}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use bifolio_volume::faults::FaultyDevice;
+use bifolio_block::faults::FaultyDevice;
 use bifolio_volume::{BlockDevice, ErrorKind, FormatOptions, Luks, Pbkdf};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;

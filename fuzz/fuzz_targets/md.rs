@@ -2,10 +2,10 @@
 
 #![no_main]
 
-use bifolio_volume::faults::FaultyDevice;
+use bifolio_block::faults::FaultyDevice;
 use bifolio_volume::md::superblock::{FIXED_BYTES, Refusal, Role, Superblock, Version, find};
 use bifolio_volume::md::{Layout, Options, Raid6, Rotation};
-use bifolio_volume::{BlockDevice, Geometry};
+use bifolio_volume::{BlockDevice, Geometry, Load};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ enum Member<'a> {
 
 fuzz_target!(|input: Input<'_>| {
     let version = [Version::V1_0, Version::V1_1, Version::V1_2][usize::from(input.version % 3)];
-    let mut devices: Vec<Arc<dyn BlockDevice>> = vec![];
+    let mut devices: Vec<Arc<dyn Load>> = vec![];
     for (number, member) in input.members.iter().take(5).enumerate() {
         let bytes = match member {
             Member::Changed(changes) => changed(good(version, number as u8).encode(SIZE), changes),

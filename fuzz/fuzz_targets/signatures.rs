@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use bifolio_volume::is_unprintable;
+use bifolio_block::is_unprintable;
 use bifolio_volume::signatures::{Overwrite, Windows, names, recognise, refuse};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;

@@ -4,7 +4,7 @@
 //! crates; a command names a code only for what it finds out by itself. What is printed shows control characters by
 //! their numbers, as names and messages come from files.
 
-use bifolio_volume::printable;
+use bifolio_block::printable;
 use std::fmt::Display;
 use std::process::ExitCode;
 
@@ -123,6 +123,12 @@ impl From<bifolio_io::Error> for Failure {
 fn of_system(error: &bifolio_io::Error) -> Option<std::io::ErrorKind> {
     let source = std::error::Error::source(error)?.downcast_ref::<std::io::Error>()?;
     Some(source.kind())
+}
+
+impl From<bifolio_block::Error> for Failure {
+    fn from(error: bifolio_block::Error) -> Self {
+        bifolio_volume::Error::from(error).into()
+    }
 }
 
 impl From<bifolio_volume::Error> for Failure {

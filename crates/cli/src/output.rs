@@ -4,8 +4,8 @@
 //! line, so that nothing reaches a terminal; that a name ends no line is up to whoever puts it into one.
 
 use crate::exit::Failure;
-use bifolio_volume::is_unprintable;
-pub use bifolio_volume::printable;
+use bifolio_block::is_unprintable;
+pub use bifolio_block::printable;
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
 

@@ -238,7 +238,7 @@ fn an_unreadable_block_is_named_on_stderr() {
     assert!(served.child.wait().unwrap().success());
     let mut said = String::new();
     served.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(said.contains("block 2 (offset 8192,") && said.contains("not given out"), "{said}");
+    assert!(said.contains("block 2 (offset 8192,") && said.contains("none of it was returned"), "{said}");
 }
 
 /// A wrong master key was wrapped by the new passphrase, and the old configuration replaced by it: afterwards neither

@@ -3,7 +3,7 @@
 mod support;
 
 use bifolio_volume::md::Raid6;
-use bifolio_volume::{BlockDevice, FileDevice};
+use bifolio_volume::{BlockDevice, FileDevice, Load, RoutedFile};
 use std::path::PathBuf;
 use std::process::Output;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ fn path(place: &Place, name: &str) -> PathBuf {
 }
 
 fn open(place: &Place, names: &[&str]) -> Raid6 {
-    let open = |name: &&str| Arc::new(FileDevice::open(path(place, name), true).unwrap()) as Arc<dyn BlockDevice>;
+    let open = |name: &&str| Arc::new(RoutedFile::open(path(place, name), true).unwrap()) as Arc<dyn Load>;
     Raid6::assemble(names.iter().map(open).collect(), true).unwrap()
 }
 
@@ -160,7 +160,7 @@ fn members_that_somebody_writes_to_are_left_alone() {
     let place = Place::new();
     json(&run_in(&place, &format!("{CREATE} --json")));
     let held = FileDevice::open(path(&place, "m3"), true).unwrap();
-    bifolio_volume::claim(&held).unwrap();
+    held.claim().unwrap();
     let before = std::fs::read(path(&place, "m0")).unwrap();
     for line in [
         "volume scrub m0 m1 m2 m3 m4 --repair",

@@ -4,7 +4,7 @@ mod support;
 
 use bifolio_crypt::{CipherDir, InitOptions, Key};
 use bifolio_volume::md::{Content, CreateOptions, Raid6, Rotation};
-use bifolio_volume::{BlockDevice, FileDevice};
+use bifolio_volume::{BlockDevice, Load, RoutedFile};
 use sha2::{Digest, Sha256};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ fn an_array_is_read_whole_and_in_parts_also_without_two_members() {
     for path in &paths {
         std::fs::File::create(path).unwrap().set_len(3 << 20).unwrap();
     }
-    let devices = paths.iter().map(|path| Arc::new(FileDevice::open(path, true).unwrap()) as Arc<dyn BlockDevice>);
+    let devices = paths.iter().map(|path| Arc::new(RoutedFile::open(path, true).unwrap()) as Arc<dyn Load>);
     let options = CreateOptions { content: Content::Zeroes, ..CreateOptions::default() };
     let array = Raid6::create(devices.collect(), 64 << 10, Rotation::LeftSymmetric, &options).unwrap();
     let content = draw(array.geometry().size as usize);
@@ -63,7 +63,7 @@ fn an_array_is_read_whole_and_in_parts_also_without_two_members() {
         assert!(sentence(&refused, 1).contains("offset 1073741824"));
     }
     let one = ["read", "--device", "host", "--volume", &names[0]];
-    assert!(sentence(&place.run(&one), 7).contains("needs 3 at least"));
+    assert!(sentence(&place.run(&one), 7).contains("needs at least 3"));
     assert!(sentence(&place.run(&["read", "--device", "host"]), 2).contains("FILE"));
 }
 

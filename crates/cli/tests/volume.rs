@@ -69,7 +69,9 @@ impl Volumes {
     fn filled(&self, name: &str, content: &[u8]) -> PathBuf {
         assert!(self.create(name, content.len()).status.success());
         let file = bifolio_volume::FileDevice::open(self.path(name), true).unwrap();
-        let luks = bifolio_volume::Luks::open(std::sync::Arc::new(file), SECRET.as_bytes()).unwrap();
+        let luks =
+            bifolio_volume::Luks::open(std::sync::Arc::new(bifolio_volume::RoutedFile::new(file)), SECRET.as_bytes())
+                .unwrap();
         bifolio_volume::BlockDevice::write(&luks, 0, content).unwrap();
         self.path(name)
     }
@@ -266,7 +268,7 @@ fn a_label_reaches_no_terminal() {
     let cheap = ["--pbkdf-memory", "32", "--pbkdf-force-iterations", "4"];
     assert!(volumes.place.run(&[&args[..], &cheap].concat()).status.success());
     let shown = "a\\u{1b}[2J\\u{9b}m\\u{202e}b\\nfake: line";
-    let is_hidden = |character: char| character != '\n' && bifolio_volume::is_unprintable(character);
+    let is_hidden = |character: char| character != '\n' && bifolio_block::is_unprintable(character);
     let is_plain = |bytes: &[u8]| !String::from_utf8_lossy(bytes).contains(is_hidden);
     let info = volumes.place.run(&["volume", "info", &image]);
     assert!(is_plain(&info.stdout) && String::from_utf8_lossy(&info.stdout).contains(shown), "{info:?}");
@@ -294,10 +296,10 @@ fn an_image_cut_within_its_first_sector_is_an_error() {
     let image = volumes.filled("disk.img", &draw(8192));
     std::fs::File::options().write(true).open(&image).unwrap().set_len((16 << 20) + 100).unwrap();
     let output = volumes.cat(&image, &[]);
-    assert!(sentence(&output, 7).contains("cut within the first sector"));
+    assert!(sentence(&output, 7).contains("truncated within the first sector"));
     // And within the first bytes of the header.
     std::fs::write(&image, b"LUKS\xba").unwrap();
-    assert!(sentence(&volumes.place.run(&["volume", "cat", &text(&image)]), 7).contains("cut at 5 bytes"));
+    assert!(sentence(&volumes.place.run(&["volume", "cat", &text(&image)]), 7).contains("truncated to 5 bytes"));
 }
 
 /// Symptom: one SIGINT or SIGTERM did not end a command that was trying a keyslot, which can take minutes. Cause: the
@@ -411,7 +413,7 @@ fn every_exit_code_means_one_thing_in_all_commands() {
         sentence(&volumes.place.run(&args), code);
     }
     let held = bifolio_volume::FileDevice::open(members[3], true).unwrap();
-    bifolio_volume::claim(&held).unwrap();
+    held.claim().unwrap();
     sentence(&volumes.place.run(&[&["volume", "scrub", "--repair"], &members[..]].concat()), 1);
     drop(held);
     // Two chunks of one stripe are wrong: which they are cannot be told, and the rest is done.
@@ -464,12 +466,12 @@ fn a_key_for_what_is_not_encrypted_is_a_refusal() {
     ] {
         let output = volumes.command(args).output().unwrap();
         assert!(output.stdout.is_empty(), "{args:?}");
-        assert!(sentence(&output, 7).contains("no header of LUKS"), "{args:?}");
+        assert!(sentence(&output, 7).contains("no LUKS header"), "{args:?}");
     }
     assert!(std::fs::read(&image).unwrap() == before);
     // Cut to less than the smallest header.
     std::fs::write(&image, b"LUKS\xba\xbe\0\x02").unwrap();
-    assert!(sentence(&volumes.place.run(&["volume", "cat", &image]), 7).contains("cut at 8 bytes"));
+    assert!(sentence(&volumes.place.run(&["volume", "cat", &image]), 7).contains("truncated to 8 bytes"));
 }
 
 #[test]
@@ -489,7 +491,7 @@ fn an_image_is_made_only_where_nothing_is_lost() {
     std::fs::write(volumes.path("empty"), "").unwrap();
     assert!(sentence(&create("20M", &volumes.text("empty"), &["--force=cut"]), 2).contains("no bytes"));
     let held = bifolio_volume::FileDevice::open(&image, true).unwrap();
-    bifolio_volume::claim(&held).unwrap();
+    held.claim().unwrap();
     assert!(sentence(&create("20M", &volumes.key, &["--force=cut"]), 1).contains("another bifolio"));
     assert!(std::fs::read(&image).unwrap() == content);
     drop(held);
@@ -603,7 +605,7 @@ fn a_degraded_array_is_exported_again_after_its_server_was_killed() {
     assert!(left.iter().zip(&before).all(|(member, before)| std::fs::read(member).unwrap() == *before));
     // A log that is being written cannot be carried out.
     let held = bifolio_volume::FileDevice::open(left[1], true).unwrap();
-    bifolio_volume::claim(&held).unwrap();
+    held.claim().unwrap();
     let refused = sentence(&volumes.place.run(&[&["volume", "cat"], left].concat()), 1);
     assert!(refused.contains("another bifolio has its array open for writing"), "{refused}");
     drop(held);
@@ -773,7 +775,7 @@ fn exports_that_cannot_begin_say_why() {
     let refused = sentence(&volumes.command(&wrong).output().unwrap(), 6);
     assert!(refused.contains("no keyslot") && refused.contains("disk.img"), "{refused}");
     let no_program = sentence(&export(&["--nbd", &nbd]).env("PATH", "").output().unwrap(), 3);
-    assert!(no_program.contains("nbdkit is not installed"), "{no_program}");
+    assert!(no_program.contains("nbdkit: it is not installed"), "{no_program}");
     let no_plugin = export(&["--nbd", &nbd]).env("BIFOLIO_NBDKIT_PLUGIN", "/none.so").output().unwrap();
     assert!(sentence(&no_plugin, 1).contains("/none.so"));
     assert!(sentence(&export(&["--ublk"]).output().unwrap(), 3).contains("--nbd"));

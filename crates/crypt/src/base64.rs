@@ -1,6 +1,10 @@
 //! Base 64 (RFC 4648), strict: one text for each sequence of bytes, so that no two names of an encrypted directory
 //! mean the same.
 
+use base64::Engine as _;
+use base64::engine::GeneralPurpose;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE, URL_SAFE_NO_PAD};
+
 /// How bytes are written as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Base64 {
@@ -13,75 +17,23 @@ pub(crate) enum Base64 {
 }
 
 impl Base64 {
-    fn digits(self) -> &'static [u8; 64] {
+    /// These refuse missing padding, and bits beyond the last byte.
+    fn engine(self) -> &'static GeneralPurpose {
         match self {
-            Self::Standard => b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
-            Self::Url | Self::UrlRaw => b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_",
+            Self::Standard => &STANDARD,
+            Self::Url => &URL_SAFE,
+            Self::UrlRaw => &URL_SAFE_NO_PAD,
         }
-    }
-
-    fn is_padded(self) -> bool {
-        self != Self::UrlRaw
     }
 
     /// The text for bytes.
     pub(crate) fn encode(self, bytes: &[u8]) -> Vec<u8> {
-        let digits = self.digits();
-        let mut text = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
-        for three in bytes.chunks(3) {
-            let byte = |index: usize| u32::from(three.get(index).copied().unwrap_or(0));
-            let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-            for digit in 0..=three.len() {
-                text.push(digits[(bits >> (18 - 6 * digit)) as usize & 63]);
-            }
-            if self.is_padded() {
-                text.resize(text.len().next_multiple_of(4), b'=');
-            }
-        }
-        text
+        self.engine().encode(bytes).into_bytes()
     }
 
     /// The bytes that a text stands for; none if it is not the text that [`encode`](Self::encode) gives for them.
     pub(crate) fn decode(self, text: &[u8]) -> Option<Vec<u8>> {
-        let mut digits = text;
-        if self.is_padded() {
-            if !text.len().is_multiple_of(4) {
-                return None;
-            }
-            let end = text.iter().rev().take(2).take_while(|byte| **byte == b'=').count();
-            digits = &text[..text.len() - end];
-        }
-        let mut bytes = Vec::with_capacity(digits.len() / 4 * 3 + 2);
-        for four in digits.chunks(4) {
-            let mut bits = 0;
-            for index in 0..4 {
-                let value = match four.get(index) {
-                    Some(digit) => self.value(*digit)?,
-                    None => 0,
-                };
-                bits = bits << 6 | value;
-            }
-            let [_, three @ ..] = bits.to_be_bytes();
-            let (held, rest) = three.split_at(four.len() - 1);
-            // A single digit holds no byte, and bits beyond the last byte would be a second text for it.
-            if held.is_empty() || rest.iter().any(|byte| *byte != 0) {
-                return None;
-            }
-            bytes.extend_from_slice(held);
-        }
-        Some(bytes)
-    }
-
-    fn value(self, digit: u8) -> Option<u32> {
-        let value = match (digit, self) {
-            (b'A'..=b'Z', _) => digit - b'A',
-            (b'a'..=b'z', _) => digit - b'a' + 26,
-            (b'0'..=b'9', _) => digit - b'0' + 52,
-            (b'+', Self::Standard) | (b'-', Self::Url | Self::UrlRaw) => 62,
-            (b'/', Self::Standard) | (b'_', Self::Url | Self::UrlRaw) => 63,
-            _ => return None,
-        };
-        Some(u32::from(value))
+        self.engine().decode(text).ok()
     }
 }
 

@@ -52,7 +52,7 @@ impl Features {
     pub const PLAINTEXT_NAMES: Self =
         Self { plaintext_names: true, dir_iv: false, long_names: false, raw64: false, ..Self::DEFAULT };
 
-    fn of_flags(file: &File) -> Result<Self, String> {
+    fn of_flags(file: &File) -> Result<Self, BadConfig> {
         let mut features = Self {
             hkdf: false,
             plaintext_names: false,
@@ -77,7 +77,9 @@ impl Features {
                     return Err(unsupported("XChaCha20-Poly1305 (flag XChaCha20Poly1305, -xchacha)"));
                 }
                 "FIDO2" => return Err(unsupported("a FIDO2 token for the key (flag FIDO2, -fido2)")),
-                other => return Err(format!("the feature flag {other:?} is not known; a newer version may know it")),
+                other => {
+                    return Err(format!("the feature flag {other:?} is not known; a newer version may know it").into());
+                }
             }
         }
         if file.fido2.is_some() {
@@ -87,18 +89,18 @@ impl Features {
             return Err(
                 "the flag GCMIV128 is missing: the directory is of gocryptfs before version 0.7, copy it with \
                         that version into a new one"
-                    .to_owned(),
+                    .into(),
             );
         }
         let of_names = features.dir_iv || eme_names || features.long_names || features.raw64 || limited;
         if features.plaintext_names && of_names {
-            return Err("the flag PlaintextNames and one of those for encrypted names contradict each other".to_owned());
+            return Err("the flag PlaintextNames and one of those for encrypted names contradict each other".into());
         }
         if !features.plaintext_names && !eme_names {
             return Err(
                 "the flag EMENames is missing: the directory is of gocryptfs before version 0.7, copy it with \
                         that version into a new one"
-                    .to_owned(),
+                    .into(),
             );
         }
         if limited {
@@ -107,7 +109,8 @@ impl Features {
                 return Err(format!(
                     "LongNameMax is {max} with LongNames {}; from 62 on it is possible",
                     features.long_names
-                ));
+                )
+                .into());
             }
             features.long_name_max = max;
         }
@@ -131,8 +134,39 @@ impl Features {
     }
 }
 
-fn unsupported(what: &str) -> String {
-    format!("this directory uses {what}, which is not implemented; gocryptfs itself can mount it")
+/// Why a configuration is refused: a sentence without its full stop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BadConfig {
+    /// It says what cannot be.
+    Damaged(String),
+    /// The variant of the format is known, and not implemented.
+    Unsupported(String),
+}
+
+impl From<String> for BadConfig {
+    fn from(sentence: String) -> Self {
+        Self::Damaged(sentence)
+    }
+}
+
+impl From<&str> for BadConfig {
+    fn from(sentence: &str) -> Self {
+        Self::Damaged(sentence.to_owned())
+    }
+}
+
+impl std::fmt::Display for BadConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Damaged(sentence) | Self::Unsupported(sentence) => f.write_str(sentence),
+        }
+    }
+}
+
+fn unsupported(what: &str) -> BadConfig {
+    BadConfig::Unsupported(format!(
+        "this directory uses {what}, which is not implemented; gocryptfs itself can mount it"
+    ))
 }
 
 /// The configuration of an encrypted directory. It holds no secret that is not encrypted.
@@ -188,31 +222,32 @@ impl Config {
     ///
     /// # Errors
     /// A sentence without its full stop for what cannot be, and for variants that are not implemented.
-    pub fn parse(text: &[u8]) -> Result<Self, String> {
+    pub fn parse(text: &[u8]) -> Result<Self, BadConfig> {
         if text.len() as u64 > CONFIG_BYTES_MAX {
-            return Err(format!("a configuration has at most {CONFIG_BYTES_MAX} bytes"));
+            return Err(format!("a configuration has at most {CONFIG_BYTES_MAX} bytes").into());
         }
-        let file: File = serde_json::from_slice(text).map_err(|error| format!("this is no configuration: {error}"))?;
+        let file: File =
+            serde_json::from_slice(text).map_err(|error| format!("this is not a configuration: {error}"))?;
         if file.version != VERSION {
-            return Err(format!("the format's version is {}, and only {VERSION} is implemented", file.version));
+            return Err(format!("the format's version is {}, and only {VERSION} is implemented", file.version).into());
         }
         let features = Features::of_flags(&file)?;
         let field = |name: &str, text: &str| {
-            Base64::Standard.decode(text.as_bytes()).ok_or_else(|| format!("{name} is not base 64"))
+            Base64::Standard.decode(text.as_bytes()).ok_or_else(|| format!("{name} is not valid base64"))
         };
         let salt = field("the salt", &file.scrypt.salt)?;
         let encrypted_key = field("EncryptedKey", &file.encrypted_key)?;
         let wanted = nonce_bytes(features) + KEY_BYTES + 16;
         if encrypted_key.len() != wanted {
-            return Err(format!("EncryptedKey has {} bytes instead of {wanted}", encrypted_key.len()));
+            return Err(format!("EncryptedKey has {} bytes instead of {wanted}", encrypted_key.len()).into());
         }
         let cost = ScryptCost { n: file.scrypt.n, r: file.scrypt.r, p: file.scrypt.p };
         check_cost(cost)?;
         if !(SALT_BYTES_MIN..=SALT_BYTES_MAX).contains(&salt.len()) {
-            return Err(format!("the salt has {} bytes; at least {SALT_BYTES_MIN} are safe", salt.len()));
+            return Err(format!("the salt has {} bytes; at least {SALT_BYTES_MIN} are safe", salt.len()).into());
         }
         if file.scrypt.key_len != KEY_BYTES as u64 {
-            return Err(format!("scrypt's KeyLen is {} instead of {KEY_BYTES}", file.scrypt.key_len));
+            return Err(format!("scrypt's KeyLen is {} instead of {KEY_BYTES}", file.scrypt.key_len).into());
         }
         Ok(Self { creator: file.creator, features, cost, salt, encrypted_key })
     }
@@ -321,9 +356,9 @@ mod tests {
         ];
         for (from, to, expected) in changes {
             assert!(REAL.contains(from), "{from}");
-            let sentence = Config::parse(REAL.replace(from, to).as_bytes()).unwrap_err();
+            let sentence = Config::parse(REAL.replace(from, to).as_bytes()).unwrap_err().to_string();
             assert!(sentence.contains(expected), "{to}: {sentence}");
         }
-        assert!(Config::parse(&vec![b' '; 1 << 17]).unwrap_err().contains("at most"));
+        assert!(Config::parse(&vec![b' '; 1 << 17]).unwrap_err().to_string().contains("at most"));
     }
 }

@@ -1,6 +1,6 @@
 //! An encrypted directory: made, opened by a passphrase or by its master key, and looked into by plain paths.
 
-use crate::config::{CONFIG_BYTES_MAX, CONFIG_NAME, Config, Features, check_cost};
+use crate::config::{BadConfig, CONFIG_BYTES_MAX, CONFIG_NAME, Config, Features, check_cost};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::CryptFile;
 use crate::folder::Folder;
@@ -73,7 +73,7 @@ impl CipherDir {
         let root = open_root(path)?;
         let entries = sys::entries(root.fd()).map_err(|error| Error::system(path.display(), "listing it", error))?;
         if !entries.is_empty() {
-            let detail = "the directory is not empty; an encrypted one begins in an empty one";
+            let detail = "the directory is not empty; an encrypted directory is made in an empty one";
             return Err(Error::new(ErrorKind::Exists, path.display(), detail));
         }
         if passphrase.is_empty() {
@@ -87,7 +87,7 @@ impl CipherDir {
         let config = keys::wrap(&master, passphrase, cost, options.features).map_err(|error| bad(error.to_string()))?;
         // What cannot be read again is not written.
         let text = config.to_text();
-        Config::parse(text.as_bytes()).map_err(bad)?;
+        Config::parse(text.as_bytes()).map_err(|error| bad(error.to_string()))?;
         let format = Format::new(&master, options.features);
         let written = root.create_iv(&format);
         written.map_err(|error| Error::writing(path.display(), "writing the directory's IV", error))?;
@@ -165,7 +165,7 @@ impl CipherDir {
         let config = keys::wrap(&master, passphrase, cost, features).map_err(|error| bad(error.to_string()))?;
         // What does not open is not written.
         let text = config.to_text();
-        let again = Config::parse(text.as_bytes()).map_err(bad)?;
+        let again = Config::parse(text.as_bytes()).map_err(|error| bad(error.to_string()))?;
         if *unwrap(path, &again, passphrase)? != *master {
             return Err(bad("the new configuration holds another master key; nothing was changed".to_owned()));
         }
@@ -246,7 +246,7 @@ impl CipherDir {
     /// Opens a file by its plain path; a symbolic link is not followed.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`], [`ErrorKind::BadUse`] if it is no regular file, and errors from the system.
+    /// [`ErrorKind::NotFound`], [`ErrorKind::BadUse`] if it is not a regular file, and errors from the system.
     pub fn open_file(&self, plain: &Path, is_writable: bool) -> Result<CryptFile> {
         self.open_regular(plain, if is_writable { libc::O_RDWR } else { libc::O_RDONLY }, is_writable)
     }
@@ -307,7 +307,7 @@ impl CipherDir {
 
     fn open_regular(&self, plain: &Path, flags: i32, is_writable: bool) -> Result<CryptFile> {
         let (found, name) = self.walk(plain)?;
-        let not_a_file = || Error::new(ErrorKind::BadUse, plain.display(), "this is no regular file");
+        let not_a_file = || Error::new(ErrorKind::BadUse, plain.display(), "this is not a regular file");
         let entry = name.ok_or_else(not_a_file)?;
         let failed = |error: std::io::Error| match error.raw_os_error() {
             Some(libc::ELOOP | libc::EISDIR | libc::ENXIO) => not_a_file(),
@@ -395,7 +395,7 @@ fn names_of(path: &Path) -> Result<Vec<&OsStr>> {
             Component::Normal(name) => names.push(name),
             Component::RootDir | Component::CurDir => {}
             Component::ParentDir | Component::Prefix(_) => {
-                let detail = "a path with .. in it does not say which directory is meant; write it without";
+                let detail = "a path with .. in it is ambiguous; write it without";
                 return Err(Error::new(ErrorKind::BadUse, path.display(), detail));
             }
         }
@@ -423,10 +423,9 @@ fn read_config(path: &Path, root: &Folder) -> Result<Config> {
         }
         Error::system(file.display(), "reading the configuration", error)
     })?;
-    Config::parse(&text).map_err(|sentence| {
-        let is_unsupported = sentence.contains("not implemented");
-        let kind = if is_unsupported { ErrorKind::Unsupported } else { ErrorKind::Damaged };
-        Error::new(kind, file.display(), sentence)
+    Config::parse(&text).map_err(|bad| match bad {
+        BadConfig::Damaged(sentence) => Error::new(ErrorKind::Damaged, file.display(), sentence),
+        BadConfig::Unsupported(sentence) => Error::new(ErrorKind::Unsupported, file.display(), sentence),
     })
 }
 
@@ -453,8 +452,7 @@ fn unlock(path: &Path, root: &Folder, key: &Key<'_>) -> Result<Unlocked> {
         Ok(config) if variant.is_some_and(|variant| variant.plaintext_names != config.features.plaintext_names) => {
             let names = if config.features.plaintext_names { "not encrypted" } else { "encrypted" };
             let detail = format!(
-                "this configuration says that names are {names}, and counts; how names are is told for directories \
-                 without one only"
+                "this configuration says that names are {names}, and takes precedence; the option is for directories without a configuration"
             );
             Err(Error::new(ErrorKind::BadUse, path.join(CONFIG_NAME).display(), detail))
         }

@@ -1,6 +1,7 @@
 //! The one error type of this crate: a kind to match on, and a sentence with what it is about.
 
-use bifolio_volume::printable;
+use bifolio_block::{self as block, Cause, printable};
+use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 
@@ -46,7 +47,7 @@ pub struct Error {
     kind: ErrorKind,
     subject: String,
     detail: String,
-    source: Option<io::Error>,
+    cause: Option<Cause>,
 }
 
 /// The result of a request.
@@ -56,21 +57,21 @@ impl Error {
     /// An error about `subject`, which is the name of a file; `detail` is a sentence without its full stop that says
     /// where and what to do.
     pub(crate) fn new(kind: ErrorKind, subject: impl fmt::Display, detail: impl Into<String>) -> Self {
-        Self { kind, subject: subject.to_string(), detail: detail.into(), source: None }
+        Self { kind, subject: subject.to_string(), detail: detail.into(), cause: None }
     }
 
     /// An operating-system error while `doing` something, such as "reading 4096 bytes at offset 512".
-    pub(crate) fn system(subject: impl fmt::Display, doing: impl fmt::Display, source: io::Error) -> Self {
-        Self::of_system(ErrorKind::Read, subject, doing, source)
+    pub(crate) fn system(subject: impl fmt::Display, doing: impl fmt::Display, cause: io::Error) -> Self {
+        Self::of_system(ErrorKind::Read, subject, doing, cause)
     }
 
     /// The same while writing.
-    pub(crate) fn writing(subject: impl fmt::Display, doing: impl fmt::Display, source: io::Error) -> Self {
-        Self::of_system(ErrorKind::Write, subject, doing, source)
+    pub(crate) fn writing(subject: impl fmt::Display, doing: impl fmt::Display, cause: io::Error) -> Self {
+        Self::of_system(ErrorKind::Write, subject, doing, cause)
     }
 
-    fn of_system(other: ErrorKind, subject: impl fmt::Display, doing: impl fmt::Display, source: io::Error) -> Self {
-        let (kind, advice) = match (source.kind(), source.raw_os_error()) {
+    fn of_system(other: ErrorKind, subject: impl fmt::Display, doing: impl fmt::Display, cause: io::Error) -> Self {
+        let (kind, advice) = match (cause.kind(), cause.raw_os_error()) {
             (io::ErrorKind::NotFound, _) => (ErrorKind::NotFound, ""),
             (io::ErrorKind::PermissionDenied, _) => (ErrorKind::Permission, " (check its permissions and owner)"),
             (io::ErrorKind::AlreadyExists, _) => (ErrorKind::Exists, ""),
@@ -78,8 +79,8 @@ impl Error {
             (_, Some(libc::EROFS)) => (ErrorKind::ReadOnly, " (the file system is mounted for reading only)"),
             _ => (other, ""),
         };
-        let mut error = Self::new(kind, subject, format!("{doing} failed: {source}{advice}"));
-        error.source = Some(source);
+        let mut error = Self::new(kind, subject, format!("{doing} failed: {cause}{advice}"));
+        error.cause = Some(Box::new(cause));
         error
     }
 
@@ -87,6 +88,16 @@ impl Error {
     pub(crate) fn with_advice(mut self, advice: &str) -> Self {
         self.detail = format!("{}; {advice}", self.detail);
         self
+    }
+
+    /// The same error of another kind.
+    pub(crate) fn of_kind(self, kind: ErrorKind) -> Self {
+        Self { kind, ..self }
+    }
+
+    /// The same error about something that is known by another name.
+    pub(crate) fn about(self, subject: &str) -> Self {
+        Self { subject: subject.to_owned(), ..self }
     }
 
     /// What went wrong.
@@ -99,9 +110,25 @@ impl Error {
         &self.subject
     }
 
+    /// The sentence without the subject.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// What it was caused by, where that has a type of its own.
+    pub fn cause(&self) -> Option<&(dyn StdError + Send + Sync + 'static)> {
+        self.cause.as_deref()
+    }
+
+    /// The system's number, where the system reported the failure.
+    pub fn os_code(&self) -> Option<i32> {
+        let cause = self.cause()? as &(dyn StdError + 'static);
+        cause.downcast_ref::<io::Error>()?.raw_os_error()
+    }
+
     /// The error number that a system call would give for it.
     pub fn errno(&self) -> i32 {
-        if let Some(number) = self.source.as_ref().and_then(io::Error::raw_os_error) {
+        if let Some(number) = self.os_code() {
             return number;
         }
         match self.kind {
@@ -130,8 +157,44 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_ref().map(|source| source as _)
+impl StdError for Error {
+    /// The cause's own source: the cause's words are in the sentence.
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.cause()?.source()
+    }
+}
+
+/// What a device below or the mount helper reports.
+impl From<block::Error> for Error {
+    fn from(error: block::Error) -> Self {
+        let kind = match error.kind() {
+            block::ErrorKind::NotFound => ErrorKind::NotFound,
+            block::ErrorKind::Permission => ErrorKind::Permission,
+            block::ErrorKind::Exists => ErrorKind::Exists,
+            block::ErrorKind::Damaged => ErrorKind::Damaged,
+            block::ErrorKind::BadUse | block::ErrorKind::BadRange | block::ErrorKind::NotADevice => ErrorKind::BadUse,
+            block::ErrorKind::ReadOnly => ErrorKind::ReadOnly,
+            block::ErrorKind::Write => ErrorKind::Write,
+            block::ErrorKind::NoSpace => ErrorKind::NoSpace,
+            block::ErrorKind::BadState | block::ErrorKind::Missing => ErrorKind::Mount,
+            _ => ErrorKind::Read,
+        };
+        let (subject, detail, cause) = error.into_parts();
+        Self { kind, subject, detail, cause }
+    }
+}
+
+/// What an encrypted file reports as a block device.
+impl From<Error> for block::Error {
+    fn from(error: Error) -> Self {
+        let kind = match error.kind {
+            ErrorKind::Corrupt | ErrorKind::Damaged => block::ErrorKind::Damaged,
+            _ => block::ErrorKind::Read,
+        };
+        let block = Self::new(kind, error.subject, error.detail);
+        match error.cause {
+            Some(cause) => block.with_cause(cause),
+            None => block,
+        }
     }
 }

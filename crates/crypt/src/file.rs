@@ -157,7 +157,7 @@ impl CryptFile {
             return Ok((offset < len).then_some(found));
         }
         holes::next(sought, offset, cipher_len, |sought, at| sys::seek(backing.file.as_fd(), sought, at))
-            .map_err(|error| Error::system(&self.subject, format!("looking for data or holes from {offset} on"), error))
+            .map_err(|error| Error::system(&self.subject, format!("seeking data or holes from offset {offset}"), error))
     }
 
     /// Writes all of `data` at a plain offset. A gap between the end of the file and the offset becomes zeroes that
@@ -323,7 +323,7 @@ impl CryptFile {
         self.content.open(id, number, cipher, plain).map_err(|bad| {
             let (at, offset) = (layout::cipher_offset(number), layout::plain_offset(number));
             let detail = format!(
-                "block {number} (offset {offset}, in the encrypted file {at}) {bad}, and is not given out; restore \
+                "block {number} (offset {offset}, in the encrypted file {at}) {bad}; none of it was returned; restore \
                  the encrypted file from a backup"
             );
             Error::new(ErrorKind::Corrupt, &self.subject, detail)
@@ -528,7 +528,8 @@ impl CryptFile {
     }
 
     fn without_header(&self) -> Error {
-        let detail = "the encrypted file is shorter than its header; restore it from a backup, or cut it to no bytes";
+        let detail =
+            "the encrypted file is shorter than its header; restore it from a backup, or truncate it to 0 bytes";
         Error::new(ErrorKind::Damaged, &self.subject, detail)
     }
 

@@ -222,7 +222,7 @@ impl Folder {
         let fd = sys::open(self.fd(), entry, libc::O_RDONLY | libc::O_NONBLOCK, 0)?;
         let state = sys::stat_of(fd.as_fd())?;
         if state.st_mode & libc::S_IFMT != libc::S_IFREG {
-            return Err(io::Error::other("it is no regular file"));
+            return Err(io::Error::other("it is not a regular file"));
         }
         let mut bytes = vec![];
         File::from(fd).take(max as u64 + 1).read_to_end(&mut bytes)?;

@@ -5,7 +5,6 @@ use crate::config::Features;
 use crate::content::ContentCipher;
 use crate::keys::{KEY_BYTES, Keys, MasterKey};
 use crate::names::Names;
-use bifolio_compute::keyed::{DeviceGcm, PerDevice};
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
@@ -14,8 +13,6 @@ pub(crate) struct Format {
     pub(crate) names: Names,
     pub(crate) content: Arc<ContentCipher>,
     pub(crate) content_key: Zeroizing<[u8; KEY_BYTES]>,
-    /// The same key on each device that was used.
-    pub(crate) on_devices: PerDevice<DeviceGcm>,
 }
 
 impl std::fmt::Debug for Format {
@@ -32,7 +29,6 @@ impl Format {
             names: Names::new(&keys.names, features),
             content: Arc::new(ContentCipher::new(&keys.content)),
             content_key: keys.content,
-            on_devices: PerDevice::default(),
         }
     }
 

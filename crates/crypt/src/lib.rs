@@ -5,7 +5,7 @@
 //!     Folder       one directory of the tree: its IV and names, by descriptor
 //!     CryptFile    one file, read and written by plain offsets, every block authenticated
 //!   mount          the whole as a file system, through FUSE
-//!   LoadableFile   one file into device memory, verified and decrypted there
+//!   CryptDevice    one file as a block device, and what it takes to decrypt it in device memory
 //!
 //!   config  keys  names  content      the format, without effects
 //!   verdict  replace  holes          whether a master key is the right one, a new configuration, sparse files
@@ -16,6 +16,7 @@
 mod base64;
 pub mod config;
 pub mod content;
+mod device;
 mod dir;
 mod eme;
 mod error;
@@ -25,16 +26,16 @@ mod format;
 mod fuse;
 mod holes;
 mod keys;
-mod load;
 mod names;
 mod random;
 mod replace;
 mod sys;
 mod verdict;
 
+pub use bifolio_block::fuse::{Mounted, Unmounted};
+pub use device::CryptDevice;
 pub use dir::{CipherDir, InitOptions, Key, PassphraseChange};
 pub use error::{Error, ErrorKind, Result};
 pub use file::CryptFile;
-pub use fuse::{MountOptions, Mounted, Unmounted, Warn, mount};
+pub use fuse::{MountOptions, Warn, mount};
 pub use keys::{KEY_BYTES, MasterKey};
-pub use load::LoadableFile;

@@ -69,7 +69,7 @@ pub(crate) enum BadName {
 impl std::fmt::Display for BadName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Impossible => "the name is none that a file can have",
+            Self::Impossible => "the name is not a valid file name",
             Self::TooLong => "the name is too long, at least when it is encrypted",
             Self::Reserved => "the name belongs to the format of encrypted directories",
             Self::Damaged => "the name does not decrypt: it was changed, or comes from another directory",

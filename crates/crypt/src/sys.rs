@@ -217,6 +217,12 @@ pub(crate) fn entries(fd: BorrowedFd<'_>) -> io::Result<Vec<Entry>> {
     }
 }
 
+/// Whether the process may do what only the administrator may.
+pub(crate) fn is_root() -> bool {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
 /// Lets the process have as many descriptors as it may, and says how many that are. That it stays as it was is no
 /// failure.
 pub(crate) fn raise_file_limit() -> u64 {

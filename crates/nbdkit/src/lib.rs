@@ -3,13 +3,17 @@
 //! The key comes through a descriptor that nbdkit has inherited, so that it is in no command line and no environment.
 //! Without one, a volume that needs a key is refused. `bifolio volume export --nbd` starts all this.
 //!
+//! Only the plugin is here: what calls nbdkit's functions, which exist in its process alone. Starting and ending nbdkit is
+//! `bifolio_block::nbd`.
+//!
 //! Requests run on nbdkit's threads, many at the same time. A flush, and a write that asks for it, reach the files;
 //! a connection's flush covers what others have written, so clients may use several.
 
 mod abi;
 
 use abi::{FLAG_FUA, FUA_NATIVE, Handle, PARALLEL, Plugin};
-use bifolio_volume::{BlockDevice, Error, ErrorKind, OpenOptions, Result, Unlock, printable};
+use bifolio_block::{BlockDevice, Error as BlockError, Result as BlockResult, printable};
+use bifolio_volume::{Error, ErrorKind, OpenOptions, Result, Unlock};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fs::File;
 use std::io::Read;
@@ -111,7 +115,7 @@ extern "C" fn config(key: *const c_char, value: *const c_char) -> c_int {
     // SAFETY: nbdkit passes two strings.
     let (key, value) = unsafe { (CStr::from_ptr(key), CStr::from_ptr(value)) };
     let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
-    done(configure(asked.get_or_insert_default(), &key.to_string_lossy(), value))
+    done(configure(asked.get_or_insert_default(), &key.to_string_lossy(), value).map_err(Into::into))
 }
 
 fn configure(asked: &mut Asked, key: &str, value: &CStr) -> Result<()> {
@@ -148,7 +152,8 @@ extern "C" fn config_complete() -> c_int {
     if asked.as_ref().is_some_and(|asked| !asked.images.is_empty()) {
         return 0;
     }
-    done(Err(Error::new(ErrorKind::BadUse, "image", "name the image file or block device with image=PATH")))
+    let error = Error::new(ErrorKind::BadUse, "image", "name the image file or block device with image=PATH");
+    done(Err(error.into()))
 }
 
 /// Opens the volume once, for all connections.
@@ -168,8 +173,10 @@ extern "C" fn get_ready() -> c_int {
             let _ = DEVICE.set(opened.device);
             0
         }
-        Err(error) if asked.kinds => failed(&error, &format!("{:?}: {error}", error.kind())),
-        Err(error) => failed(&error, &error.to_string()),
+        Err(error) => {
+            let sentence = if asked.kinds { format!("{:?}: {error}", error.kind()) } else { error.to_string() };
+            failed(&error.into(), &sentence)
+        }
     }
 }
 
@@ -271,19 +278,19 @@ extern "C" fn trim(_: Handle, count: u32, offset: u64, flags: u32) -> c_int {
     done(device().discard(offset, u64::from(count)).and_then(|()| flush_if_asked(flags)))
 }
 
-fn flush_if_asked(flags: u32) -> Result<()> {
+fn flush_if_asked(flags: u32) -> BlockResult<()> {
     if flags & FLAG_FUA == 0 { Ok(()) } else { device().flush() }
 }
 
 /// What nbdkit is told: the sentence, and the number that clients see.
-fn done(result: Result<()>) -> c_int {
+fn done(result: BlockResult<()>) -> c_int {
     match result {
         Ok(()) => 0,
         Err(error) => failed(&error, &error.to_string()),
     }
 }
 
-fn failed(error: &Error, sentence: &str) -> c_int {
+fn failed(error: &BlockError, sentence: &str) -> c_int {
     let text = CString::new(&*printable(sentence)).unwrap_or_default();
     // SAFETY: the format takes one string, which is valid for the call.
     unsafe {

@@ -61,9 +61,7 @@ pub(crate) fn of_cache(error: &CacheError) -> PyErr {
 pub(crate) fn of_volume(error: &VolumeError) -> PyErr {
     use bifolio_volume::ErrorKind;
     let sentence = error.to_string();
-    let source = std::error::Error::source(error);
-    let system = source.and_then(|source| source.downcast_ref::<std::io::Error>());
-    let code = |default| system.and_then(std::io::Error::raw_os_error).unwrap_or(default);
+    let code = |default| error.os_code().unwrap_or(default);
     match error.kind() {
         ErrorKind::BadRange | ErrorKind::BadUse => bad(sentence),
         ErrorKind::NotFound => os_error(code(libc::ENOENT), sentence),
@@ -82,9 +80,7 @@ pub(crate) fn of_volume(error: &VolumeError) -> PyErr {
 pub(crate) fn of_directory(error: &DirectoryError) -> PyErr {
     use bifolio_crypt::ErrorKind;
     let sentence = error.to_string();
-    let source = std::error::Error::source(error);
-    let system = source.and_then(|source| source.downcast_ref::<std::io::Error>());
-    let code = |default| system.and_then(std::io::Error::raw_os_error).unwrap_or(default);
+    let code = |default| error.os_code().unwrap_or(default);
     match error.kind() {
         ErrorKind::BadName | ErrorKind::BadUse => bad(sentence),
         ErrorKind::NotFound => os_error(code(libc::ENOENT), sentence),

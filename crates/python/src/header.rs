@@ -100,7 +100,7 @@ pub(crate) fn length(first: [u8; 8], file_bytes: u64) -> Result<u64, String> {
     }
     if length.saturating_add(LENGTH_BYTES) > file_bytes {
         return Err(format!(
-            "the header should have {length} bytes, and the file has only {file_bytes}: it was cut short, or is no \
+            "the header should have {length} bytes, and the file has only {file_bytes}: it was truncated short, or is no \
              safetensors file"
         ));
     }
@@ -224,6 +224,6 @@ fn check(entries: Vec<(String, Info)>, data_bytes: u64) -> Result<Vec<Tensor>, S
     if start == data_bytes {
         return Ok(tensors);
     }
-    let problem = if start > data_bytes { "it was cut short" } else { "it has bytes that belong to no tensor" };
+    let problem = if start > data_bytes { "it was truncated short" } else { "it has bytes that belong to no tensor" };
     Err(format!("the tensors have {start} bytes, and the file has {data_bytes} bytes of data: {problem}"))
 }

@@ -6,7 +6,7 @@ use crate::life::{begin, detached};
 use crate::volume::Volume;
 use bifolio_device::{DeviceChoice, DeviceId};
 use bifolio_io::{Error as IoError, OpenFile, process};
-use bifolio_volume::BlockDevice;
+use bifolio_volume::Load;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::os::unix::fs::FileExt;
@@ -86,14 +86,14 @@ impl Text for PlainText {
     }
 }
 
-impl Text for dyn BlockDevice + '_ {
+impl Text for dyn Load + '_ {
     fn size(&self) -> Result<u64, Problem> {
         Ok(self.geometry().size)
     }
 
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize, Problem> {
         let there = self.geometry().size.saturating_sub(offset).min(bytes.len() as u64) as usize;
-        self.read(offset, &mut bytes[..there]).map_err(Problem::Volume)?;
+        self.read(offset, &mut bytes[..there]).map_err(|error| Problem::Volume(error.into()))?;
         Ok(there)
     }
 }

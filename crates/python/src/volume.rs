@@ -7,9 +7,10 @@ use crate::error::{bad, of_directory, of_volume};
 use crate::file::extents_of;
 use crate::life::{READ, Shared, begin, detached};
 use bifolio_compute::keyed::PerDevice;
-use bifolio_crypt::{Key, LoadableFile};
+use bifolio_crypt::content::layout;
+use bifolio_crypt::{CryptDevice, Key};
 use bifolio_io::Router;
-use bifolio_volume::{BlockDevice, Error, ErrorKind, Loader, OpenOptions, Unlock};
+use bifolio_volume::{Error, ErrorKind, Load, Loader, OpenOptions, Sealed, SealedBlocks, Unlock};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
@@ -76,8 +77,20 @@ pub(crate) fn open_volume(
 /// Opens a file of an encrypted directory for reading.
 pub(crate) fn open_encrypted(py: Python<'_>, path: &Path, key: &Secret<'_>) -> PyResult<Volume> {
     let key = key.bytes();
-    let opened = detached(py, || LoadableFile::open_path(path, &Key::Passphrase(&key)));
+    let opened = detached(py, || sealed(CryptDevice::open_path(path, &Key::Passphrase(&key))?));
     opened.map(|file| Volume::new(Arc::new(file))).map_err(|error| of_directory(&error))
+}
+
+/// A file of an encrypted directory with its way into device memory.
+fn sealed(file: CryptDevice) -> bifolio_crypt::Result<Sealed> {
+    let blocks = SealedBlocks {
+        header_bytes: layout::HEADER_BYTES,
+        block_bytes: layout::PLAIN_BLOCK_BYTES,
+        // An empty file has none, and no blocks.
+        id: file.file_id().unwrap_or_default(),
+    };
+    let (stored, key) = (file.stored()?, file.content_key().clone());
+    Ok(Sealed::new(Arc::new(file), stored, blocks, &key[..]))
 }
 
 fn read_key(file: &Path) -> bifolio_volume::Result<Zeroizing<Vec<u8>>> {
@@ -115,7 +128,7 @@ pub(crate) struct Volume {
 /// What ends without the interpreter's lock, as devices are waited for.
 #[derive(Debug)]
 struct Open {
-    device: Arc<dyn BlockDevice>,
+    device: Arc<dyn Load>,
     /// With streams and scratch memory that one request leaves to the next.
     loaders: PerDevice<Loader>,
 }
@@ -128,13 +141,13 @@ impl Open {
 }
 
 impl Volume {
-    pub(crate) fn new(device: Arc<dyn BlockDevice>) -> Self {
+    pub(crate) fn new(device: Arc<dyn Load>) -> Self {
         let (name, size) = (device.name(), device.geometry().size);
         let open = Open { device, loaders: PerDevice::default() };
         Self { open: RwLock::new(Some(Shared::new(open))), name, size }
     }
 
-    pub(crate) fn device(&self) -> PyResult<Arc<dyn BlockDevice>> {
+    pub(crate) fn device(&self) -> PyResult<Arc<dyn Load>> {
         Ok(Arc::clone(&self.opened()?.device))
     }
 

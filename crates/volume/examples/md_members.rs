@@ -5,7 +5,7 @@ use bifolio_io::Cancel;
 use bifolio_kernels::digest::{Digest, oracle};
 use bifolio_kernels::known_answer::Draw;
 use bifolio_volume::md::{Content, CreateOptions, Raid6, Rotation};
-use bifolio_volume::{BlockDevice, FileDevice};
+use bifolio_volume::{BlockDevice, Load, RoutedFile};
 use std::error::Error;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -58,12 +58,12 @@ fn make(
 ) -> Result<(), Box<dyn Error>> {
     std::fs::create_dir_all(folder)?;
     let size = DATA_OFFSET + chunk * stripes;
-    let blank = |i: usize| -> Result<Arc<dyn BlockDevice>, Box<dyn Error>> {
+    let blank = |i: usize| -> Result<Arc<dyn Load>, Box<dyn Error>> {
         let path = folder.join(format!("member-{i:02}"));
         std::fs::File::create(&path)?.set_len(size)?;
-        Ok(Arc::new(FileDevice::open(path, true)?))
+        Ok(Arc::new(RoutedFile::open(path, true)?))
     };
-    let all: Vec<Arc<dyn BlockDevice>> = (0..members).map(blank).collect::<Result<_, _>>()?;
+    let all: Vec<Arc<dyn Load>> = (0..members).map(blank).collect::<Result<_, _>>()?;
     let options = CreateOptions { name: "ours".to_owned(), content: Content::Zeroes, ..CreateOptions::default() };
     let mut array = Raid6::create(all.clone(), chunk, rotation, &options)?;
     write_some(&array, draw, 40)?;
@@ -95,9 +95,8 @@ fn make(
 
 /// An array that is there.
 fn write_to_another(folder: &Path, draw: &mut Draw) -> Result<(), Box<dyn Error>> {
-    let members = std::fs::read_dir(folder)?.map(|entry| -> Result<Arc<dyn BlockDevice>, Box<dyn Error>> {
-        Ok(Arc::new(FileDevice::open(entry?.path(), true)?))
-    });
+    let members = std::fs::read_dir(folder)?
+        .map(|entry| -> Result<Arc<dyn Load>, Box<dyn Error>> { Ok(Arc::new(RoutedFile::open(entry?.path(), true)?)) });
     let array = Raid6::assemble(members.collect::<Result<_, _>>()?, true)?;
     write_some(&array, draw, 20)?;
     note_content(folder, &array)?;

@@ -6,7 +6,7 @@
 //! ```
 
 use bifolio_volume::md::{Content, CreateOptions, Raid6, Rotation};
-use bifolio_volume::{BlockDevice, FileDevice};
+use bifolio_volume::{BlockDevice, Load, RoutedFile};
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
@@ -28,9 +28,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn measure(dir: &Path, count: usize, chunk: u64) -> Result<(), Box<dyn Error>> {
-    let file = |name: String, len: u64| -> Result<Arc<dyn BlockDevice>, Box<dyn Error>> {
+    let file = |name: String, len: u64| -> Result<Arc<dyn Load>, Box<dyn Error>> {
         std::fs::File::create(dir.join(&name))?.set_len(len)?;
-        Ok(Arc::new(FileDevice::open(dir.join(name), true)?))
+        Ok(Arc::new(RoutedFile::open(dir.join(name), true)?))
     };
     let members = (0..count).map(|i| file(format!("m{i}"), MEMBER_BYTES)).collect::<Result<Vec<_>, _>>()?;
     let options = CreateOptions { content: Content::Zeroes, ..CreateOptions::default() };

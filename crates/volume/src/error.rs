@@ -1,5 +1,7 @@
 //! The one error type of this crate: a kind to match on, and a sentence with what it is about.
 
+use bifolio_block::{Cause, Error as BlockError, ErrorKind as BlockKind, printable};
+use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 
@@ -43,19 +45,19 @@ pub enum ErrorKind {
     NoSpace,
     /// A library, program or driver that this needs is not there.
     Missing,
-    /// The device failed; the source is its error.
+    /// The device failed; the cause is its error.
     Device,
     /// The caller cancelled the request.
     Cancelled,
 }
 
-/// A failed request. Its sentence is [printable](crate::printable), whatever names and messages it quotes.
+/// A failed request. Its sentence is [printable], whatever names and messages it quotes.
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
     subject: String,
     detail: String,
-    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    cause: Option<Cause>,
 }
 
 /// The result of a request.
@@ -65,40 +67,25 @@ impl Error {
     /// An error about `subject`, which is the name of a file or volume; `detail` is a sentence without its full
     /// stop that says where (offset, member) and what to do.
     pub fn new(kind: ErrorKind, subject: impl fmt::Display, detail: impl Into<String>) -> Self {
-        Self { kind, subject: subject.to_string(), detail: detail.into(), source: None }
+        Self { kind, subject: subject.to_string(), detail: detail.into(), cause: None }
     }
 
     /// An operating-system error while `doing` something, such as "reading 4096 bytes at offset 512".
-    pub fn system(subject: impl fmt::Display, doing: impl fmt::Display, source: io::Error) -> Self {
-        let (kind, advice) = match (source.kind(), source.raw_os_error()) {
-            (io::ErrorKind::NotFound, _) => (ErrorKind::NotFound, ""),
-            (io::ErrorKind::PermissionDenied, _) => (ErrorKind::Permission, " (check its permissions and owner)"),
-            (io::ErrorKind::AlreadyExists, _) => (ErrorKind::Exists, ""),
-            (io::ErrorKind::ResourceBusy, _) => {
-                (ErrorKind::InUse, " (end what uses it: a mount, an array, another volume)")
-            }
-            (_, Some(libc::ENOSPC | libc::EDQUOT)) => {
-                (ErrorKind::NoSpace, " (make room, or choose another file system)")
-            }
-            (_, Some(libc::EROFS)) => (ErrorKind::ReadOnly, " (the file system is mounted for reading only)"),
-            _ => (ErrorKind::Read, ""),
-        };
-        Self::new(kind, subject, format!("{doing} failed: {source}{advice}")).with_source(source)
+    pub fn system(subject: impl fmt::Display, doing: impl fmt::Display, cause: io::Error) -> Self {
+        BlockError::system(subject, doing, cause).into()
     }
 
-    /// The same while writing: what has no kind of its own is `Write`.
-    pub fn writing(subject: impl fmt::Display, doing: impl fmt::Display, source: io::Error) -> Self {
-        let mut error = Self::system(subject, doing, source);
-        if error.kind == ErrorKind::Read {
-            error.kind = ErrorKind::Write;
-        }
-        error
-    }
-
-    /// The same error with its cause.
+    /// The same error with its cause, whose words are in the detail already, as far as somebody should read them.
     #[must_use]
-    pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        self.source = Some(source.into());
+    pub fn with_cause(mut self, cause: impl Into<Cause>) -> Self {
+        self.cause = Some(cause.into());
+        self
+    }
+
+    /// The same error about something that is made of what it is about.
+    #[must_use]
+    pub(crate) fn about(mut self, subject: &str) -> Self {
+        subject.clone_into(&mut self.subject);
         self
     }
 
@@ -107,36 +94,94 @@ impl Error {
         self.kind
     }
 
-    /// The number of the system's that comes nearest, for those who answer to a kernel or a client.
-    pub fn errno(&self) -> i32 {
-        match self.kind {
-            ErrorKind::NotFound => libc::ENOENT,
-            ErrorKind::Permission => libc::EACCES,
-            ErrorKind::Exists => libc::EEXIST,
-            ErrorKind::InUse => libc::EBUSY,
-            ErrorKind::BadRange | ErrorKind::BadUse | ErrorKind::BadState => libc::EINVAL,
-            ErrorKind::ReadOnly => libc::EROFS,
-            ErrorKind::NoSpace => libc::ENOSPC,
-            ErrorKind::Cancelled => libc::EINTR,
-            _ => libc::EIO,
-        }
-    }
-
-    /// The file or volume that this is about.
+    /// The file, device or volume that this is about, by its name as it is; in the sentence it is [printable].
     pub fn subject(&self) -> &str {
         &self.subject
+    }
+
+    /// The sentence without the subject.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// What it was caused by, where that has a type of its own.
+    pub fn cause(&self) -> Option<&(dyn StdError + Send + Sync + 'static)> {
+        self.cause.as_deref()
+    }
+
+    /// The system's number, where the system reported the failure.
+    pub fn os_code(&self) -> Option<i32> {
+        let cause = self.cause()? as &(dyn StdError + 'static);
+        if let Some(error) = cause.downcast_ref::<bifolio_io::Error>() {
+            return error.os_code();
+        }
+        cause.downcast_ref::<io::Error>()?.raw_os_error()
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", crate::printable(&self.subject), crate::printable(&self.detail))
+        write!(f, "{}: {}", printable(&self.subject), printable(&self.detail))
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_deref().map(|source| source as _)
+impl StdError for Error {
+    /// The cause's own source: the cause's words are in the sentence.
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.cause()?.source()
+    }
+}
+
+/// What a device below reports, which is a volume's error as it is.
+impl From<BlockError> for Error {
+    fn from(error: BlockError) -> Self {
+        let kind = match error.kind() {
+            BlockKind::NotFound => ErrorKind::NotFound,
+            BlockKind::Permission => ErrorKind::Permission,
+            BlockKind::Exists => ErrorKind::Exists,
+            BlockKind::InUse => ErrorKind::InUse,
+            BlockKind::NotADevice => ErrorKind::NotAVolume,
+            BlockKind::Damaged => ErrorKind::Damaged,
+            BlockKind::TooFewMembers => ErrorKind::TooFewMembers,
+            BlockKind::BadRange => ErrorKind::BadRange,
+            BlockKind::BadUse => ErrorKind::BadUse,
+            BlockKind::BadState => ErrorKind::BadState,
+            BlockKind::ReadOnly => ErrorKind::ReadOnly,
+            BlockKind::Write => ErrorKind::Write,
+            BlockKind::NoSpace => ErrorKind::NoSpace,
+            BlockKind::Missing => ErrorKind::Missing,
+            _ => ErrorKind::Read,
+        };
+        let (subject, detail, cause) = error.into_parts();
+        Self { kind, subject, detail, cause }
+    }
+}
+
+/// What a volume reports as a device; the kinds that no read, write or flush has become `Read`.
+impl From<Error> for BlockError {
+    fn from(error: Error) -> Self {
+        let kind = match error.kind {
+            ErrorKind::NotFound => BlockKind::NotFound,
+            ErrorKind::Permission => BlockKind::Permission,
+            ErrorKind::Exists => BlockKind::Exists,
+            ErrorKind::InUse => BlockKind::InUse,
+            ErrorKind::NotAVolume => BlockKind::NotADevice,
+            ErrorKind::Damaged => BlockKind::Damaged,
+            ErrorKind::TooFewMembers => BlockKind::TooFewMembers,
+            ErrorKind::BadRange => BlockKind::BadRange,
+            ErrorKind::BadUse => BlockKind::BadUse,
+            ErrorKind::BadState => BlockKind::BadState,
+            ErrorKind::ReadOnly => BlockKind::ReadOnly,
+            ErrorKind::Write => BlockKind::Write,
+            ErrorKind::NoSpace => BlockKind::NoSpace,
+            ErrorKind::Missing => BlockKind::Missing,
+            _ => BlockKind::Read,
+        };
+        let block = Self::new(kind, error.subject, error.detail);
+        match error.cause {
+            Some(cause) => block.with_cause(cause),
+            None => block,
+        }
     }
 }
 
@@ -157,6 +202,6 @@ impl From<bifolio_io::Error> for Error {
         // Its own message leads with the file.
         let text = error.to_string();
         let (subject, detail) = text.split_once(": ").unwrap_or(("volume", &text));
-        Self::new(kind, subject, detail).with_source(error)
+        Self::new(kind, subject, detail).with_cause(error)
     }
 }

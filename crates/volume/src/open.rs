@@ -1,11 +1,11 @@
 //! From paths to an open volume: files, what several of them are members of, and LUKS in it.
 
 use crate::md::{self, Raid6};
-use crate::{BlockDevice, Error, ErrorKind, FileDevice, Luks, LuksInfo, Result, Unlock};
+use crate::{Error, ErrorKind, Load, Luks, LuksInfo, Result, RoutedFile, Unlock};
+use bifolio_block::BlockDevice;
 use bifolio_io::Cancel;
 use serde::Serialize;
 use std::fmt;
-use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -38,7 +38,7 @@ impl fmt::Debug for OpenOptions<'_> {
 #[derive(Debug)]
 pub struct Opened {
     /// Its content.
-    pub device: Arc<dyn BlockDevice>,
+    pub device: Arc<dyn Load>,
     /// What it is made of, from the files up.
     pub layers: Vec<Layer>,
 }
@@ -92,9 +92,9 @@ pub struct ArrayInfo {
 impl ArrayInfo {
     fn of(array: &Raid6) -> Self {
         let health = match array.health() {
-            md::State::Healthy => "healthy",
-            md::State::Degraded => "degraded",
-            md::State::Failed => "failed",
+            md::ArrayState::Healthy => "healthy",
+            md::ArrayState::Degraded => "degraded",
+            md::ArrayState::Failed => "failed",
         };
         let layout = array.layout();
         Self {
@@ -117,7 +117,7 @@ impl ArrayInfo {
 /// Opens what the paths make up, down to its plain content.
 ///
 /// # Errors
-/// Those of [`FileDevice::open`] and [`Luks::open_until`], `InUse` for an array whose log somebody else is writing, `BadUse`
+/// Those of [`RoutedFile::open`] and [`Luks::open_until`], `InUse` for an array whose log somebody else is writing, `BadUse`
 /// for no path, `NotAVolume` for several that are no members, and those of `options.key`.
 pub fn open(paths: &[PathBuf], options: &OpenOptions<'_>) -> Result<Opened> {
     let (device, mut layers) = below(paths, options.writable)?;
@@ -135,8 +135,7 @@ pub fn open(paths: &[PathBuf], options: &OpenOptions<'_>) -> Result<Opened> {
 
 /// What is said where a key is given for what is not encrypted.
 pub fn unencrypted(name: &str) -> Error {
-    let detail = "a key was given, and it has no header of LUKS: it is not encrypted, or its header is lost (see the \
-                  threat model on copies of headers); without the key it is taken as it is";
+    let detail = "a key was given, but it has no LUKS header: it is not encrypted, or its header is lost (see the threat model on copies of headers); without the key it is read as it is";
     Error::new(ErrorKind::NotAVolume, name, detail)
 }
 
@@ -154,19 +153,19 @@ pub fn describe(paths: &[PathBuf], writable: bool) -> Result<Vec<Layer>> {
 }
 
 /// Files, and what they are members of.
-fn below(paths: &[PathBuf], writable: bool) -> Result<(Arc<dyn BlockDevice>, Vec<Layer>)> {
+fn below(paths: &[PathBuf], writable: bool) -> Result<(Arc<dyn Load>, Vec<Layer>)> {
     let mut files = Vec::new();
     let mut layers = Vec::new();
     let mut claimed = None;
     for path in paths {
-        let file = FileDevice::open(path, writable)?;
+        let file = RoutedFile::open(path, writable)?;
         if writable {
-            claim(&file)?;
-        } else if is_claimed(&file) {
+            file.claim()?;
+        } else if file.is_claimed() {
             claimed.get_or_insert_with(|| file.name());
         }
         layers.push(Layer::File { path: path.clone(), size: file.geometry().size });
-        files.push(Arc::new(file) as Arc<dyn BlockDevice>);
+        files.push(Arc::new(file) as Arc<dyn Load>);
     }
     let device = assemble(files, writable, &mut layers)?;
     let is_replayed = layers.iter().any(|layer| matches!(layer, Layer::Raid6(array) if array.replay.is_some()));
@@ -179,50 +178,10 @@ fn below(paths: &[PathBuf], writable: bool) -> Result<(Arc<dyn BlockDevice>, Vec
     Ok((device, layers))
 }
 
-/// Makes sure that no other process of ours writes to a file, for as long as it is open: two who keep their own idea of
-/// which sectors are in use would mix them. cryptsetup and QEMU have locks of their own, which this is not.
-///
-/// # Errors
-/// `InUse` if somebody has claimed it.
-pub fn claim(file: &FileDevice) -> Result<()> {
-    let lock = lock();
-    // SAFETY: the descriptor is open, and the structure is read only.
-    let done = unsafe { libc::fcntl(file.file().as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
-    let error = std::io::Error::last_os_error();
-    match error.raw_os_error() {
-        Some(libc::EAGAIN | libc::EACCES) if done != 0 => {
-            let detail = "another bifolio has it open for writing; end that, or open it for reading only";
-            Err(Error::new(ErrorKind::InUse, file.name(), detail))
-        }
-        // Some file systems have no locks.
-        _ => Ok(()),
-    }
-}
-
-/// Whether somebody else has claimed a file.
-fn is_claimed(file: &FileDevice) -> bool {
-    let mut lock = lock();
-    // SAFETY: the descriptor is open, and the structure is writable.
-    let done = unsafe { libc::fcntl(file.file().as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
-    done == 0 && lock.l_type != libc::F_UNLCK as libc::c_short
-}
-
-/// The lock by which a file is claimed.
-fn lock() -> libc::flock64 {
-    libc::flock64 {
-        l_type: libc::F_WRLCK as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        // A byte that no file has, so that programs that lock parts of it are not in the way.
-        l_start: i64::MAX - 1,
-        l_len: 1,
-        l_pid: 0,
-    }
-}
-
 /// The device that members make up; one file is its own.
-fn assemble(files: Vec<Arc<dyn BlockDevice>>, writable: bool, layers: &mut Vec<Layer>) -> Result<Arc<dyn BlockDevice>> {
+fn assemble(files: Vec<Arc<dyn Load>>, writable: bool, layers: &mut Vec<Layer>) -> Result<Arc<dyn Load>> {
     let Some(first) = files.first() else {
-        return Err(Error::new(ErrorKind::BadUse, "volume", "no file is given"));
+        return Err(Error::new(ErrorKind::BadUse, "volume", "no file was given"));
     };
     let mut is_member = false;
     for file in &files {
@@ -234,7 +193,7 @@ fn assemble(files: Vec<Arc<dyn BlockDevice>>, writable: bool, layers: &mut Vec<L
         return Ok(Arc::new(array));
     }
     if files.len() > 1 {
-        let detail = "several files are given, and none of them is a member of an array";
+        let detail = "several files were given, and none of them is a member of an array";
         return Err(Error::new(ErrorKind::NotAVolume, first.name(), detail));
     }
     Ok(Arc::clone(first))

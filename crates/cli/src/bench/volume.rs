@@ -7,15 +7,15 @@
 use crate::args::{Args, RouterArgs};
 use crate::exit::{Code, Failure};
 use crate::progress::Progress;
-use crate::read::{self, Checker, poison};
+use crate::read::{self, Checker, poison, sealed};
 use crate::resources::{cpu_s_per_gb, cpu_seconds, gb_per_s};
 use crate::{output, signals, size};
-use bifolio_crypt::{CipherDir, InitOptions, Key, LoadableFile};
+use bifolio_crypt::{CipherDir, CryptDevice, InitOptions, Key};
 use bifolio_device::{Allocation, Device, Event, PinnedBuffer, Stream, open};
 use bifolio_io::cache_state::{evict, load, write_incompressible};
 use bifolio_io::{Cancel, OpenFile, ReadOptions, Router, RouterOptions};
 use bifolio_volume::md::{Content, CreateOptions, Raid6, Rotation};
-use bifolio_volume::{BlockDevice, FileDevice, FormatOptions, Loader, Luks, Overwrite, Pbkdf};
+use bifolio_volume::{BlockDevice, FormatOptions, Load, Loader, Luks, Overwrite, Pbkdf, RoutedFile};
 use clap::Args as ClapArgs;
 use serde::Serialize;
 use std::fs::File;
@@ -88,7 +88,7 @@ enum By {
 
 struct Way {
     name: String,
-    content: Arc<dyn BlockDevice>,
+    content: Arc<dyn Load>,
     by: By,
     /// The files whose state counts.
     files: Vec<OpenFile>,
@@ -217,7 +217,7 @@ impl Maker<'_> {
             progress.advance(written - before);
             before = written;
         })?;
-        let plain: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(&path, false)?);
+        let plain: Arc<dyn Load> = Arc::new(RoutedFile::open(&path, false)?);
         let mut ways = vec![Way {
             name: "plain file".to_owned(),
             content: Arc::clone(&plain),
@@ -225,7 +225,7 @@ impl Maker<'_> {
             files: vec![OpenFile::open(&path)?],
             rival: 0,
         }];
-        let luks: Arc<dyn BlockDevice> = Arc::new(self.encrypted(&*plain, &progress)?);
+        let luks: Arc<dyn Load> = Arc::new(self.encrypted(&*plain, &progress)?);
         let image = || Ok::<_, Failure>(vec![OpenFile::open(self.path("luks"))?]);
         let by = |by, name: &str| -> Result<Way, Failure> {
             Ok(Way { name: name.to_owned(), content: Arc::clone(&luks), by, files: image()?, rival: 0 })
@@ -243,7 +243,7 @@ impl Maker<'_> {
                 0 => "RAID-6, all members".to_owned(),
                 _ => format!("RAID-6, {gone} of {} members gone", members.len()),
             };
-            let devices = left.iter().map(|path| Ok(Arc::new(FileDevice::open(path, false)?) as Arc<dyn BlockDevice>));
+            let devices = left.iter().map(|path| Ok(Arc::new(RoutedFile::open(path, false)?) as Arc<dyn Load>));
             let content = Arc::new(Raid6::assemble(devices.collect::<Result<_, Failure>>()?, false)?);
             let files = left.iter().map(|path| Ok(OpenFile::open(path)?)).collect::<Result<_, Failure>>()?;
             ways.push(Way { name, content, by: By::Device, files, rival: if gone == 0 { 0 } else { healthy } });
@@ -255,10 +255,10 @@ impl Maker<'_> {
         let path = self.make("luks", self.bytes + HEADER_BYTES)?;
         let pbkdf = Pbkdf { time_ms: 1, iterations: Some(4), memory_kib: 32, threads: 1 };
         let format = FormatOptions { sector_bytes: self.options.sector_size, pbkdf, ..FormatOptions::default() };
-        let luks = Luks::format(Arc::new(FileDevice::open(&path, true)?), SECRET, &format)?;
+        let luks = Luks::format(Arc::new(RoutedFile::open(&path, true)?), SECRET, &format)?;
         self.copy(plain, &luks, progress)?;
         drop(luks);
-        Ok(Luks::open(Arc::new(FileDevice::open(&path, false)?), SECRET)?)
+        Ok(Luks::open(Arc::new(RoutedFile::open(&path, false)?), SECRET)?)
     }
 
     /// A file of an encrypted directory.
@@ -279,17 +279,17 @@ impl Maker<'_> {
             progress.advance(part.len() as u64);
         }
         file.sync(true)?;
-        let content = LoadableFile::open(&dir, name)?;
+        let content = CryptDevice::open(&dir, name)?;
         let files = vec![OpenFile::open(content.stored_at())?];
         let name = "file of gocryptfs, verified and decrypted on the device".to_owned();
-        Ok(Way { name, content: Arc::new(content), by: By::Device, files, rival: 0 })
+        Ok(Way { name, content: Arc::new(sealed(content)?), by: By::Device, files, rival: 0 })
     }
 
     fn array(&self, plain: &dyn BlockDevice, progress: &Progress) -> Result<Vec<PathBuf>, Failure> {
         let member = self.bytes / self.options.data_members + MEMBER_HEAD_BYTES;
         let names = (0..self.options.data_members + 2).map(|number| format!("member-{number}"));
         let paths = names.map(|name| self.make(&name, member)).collect::<Result<Vec<_>, _>>()?;
-        let devices = paths.iter().map(|path| Ok(Arc::new(FileDevice::open(path, true)?) as Arc<dyn BlockDevice>));
+        let devices = paths.iter().map(|path| Ok(Arc::new(RoutedFile::open(path, true)?) as Arc<dyn Load>));
         let create = CreateOptions { name: String::new(), content: Content::Zeroes, overwrite: Overwrite::Nothing };
         let devices = devices.collect::<Result<_, Failure>>()?;
         let array = Raid6::create(devices, self.options.chunk, Rotation::LeftSymmetric, &create)?;

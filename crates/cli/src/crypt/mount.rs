@@ -8,7 +8,7 @@ use super::{Given, KeyArgs, hexadecimal};
 use crate::exit::{Code, Failure, eprintln_quietly};
 use crate::output::printable;
 use crate::signals;
-use bifolio_crypt::{CipherDir, MountOptions, Mounted, Unmounted};
+use bifolio_crypt::{CipherDir, MountOptions};
 use bifolio_io::Cancel;
 use clap::Args as ClapArgs;
 use std::ffi::CString;
@@ -18,12 +18,9 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// What the process in the background says when the directory is mounted.
 const READY: &[u8] = b"mounted\n";
-/// How soon the end is noticed.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Choices for `crypt mount`.
 #[derive(Debug, ClapArgs)]
@@ -115,7 +112,7 @@ fn mount_options(args: &MountArgs) -> Result<MountOptions, Failure> {
             other => match other.strip_prefix("fsname=") {
                 Some(name) => options.source = Some(name.to_owned()),
                 None => {
-                    return Err(Failure::new(Code::Usage, format!("-o {other}: there is no such option; see --help")));
+                    return Err(Failure::new(Code::Usage, format!("-o {other}: unknown option; see --help")));
                 }
             },
         }
@@ -135,26 +132,13 @@ fn serve(args: &MountArgs, options: &MountOptions, cancel: &Cancel) -> Result<()
     if args.background {
         leave_terminal()?;
     }
-    let mut is_asked = false;
-    while !mounted.is_ended() {
-        if cancel.is_cancelled() && !is_asked {
-            is_asked = true;
-            end(&mounted)?;
-        }
-        std::thread::sleep(LOOK_EVERY);
-    }
-    Ok(mounted.wait()?)
-}
-
-/// Asked to by a signal. A second one ends the process at once, whatever is still open.
-fn end(mounted: &Mounted) -> Result<(), Failure> {
-    if mounted.unmount()? == Unmounted::Detached {
-        let place = mounted.mountpoint().display();
+    // A second signal ends the process at once, whatever is still open.
+    Ok(mounted.serve_until(&|| cancel.is_cancelled(), &mut || {}, &|place| {
+        let place = place.display();
         eprintln_quietly(&format!(
             "bifolio: {place}: files are still open; it is unmounted, and served until they are closed"
         ));
-    }
-    Ok(())
+    })?)
 }
 
 fn start_in_background(args: &MountArgs, cancel: &Cancel) -> Result<(), Failure> {

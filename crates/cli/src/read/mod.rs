@@ -12,6 +12,7 @@ mod volume;
 pub use check::Checker;
 use check::{Checked, Wanted, check};
 pub use spread::devices as spread_devices;
+pub use volume::sealed;
 
 use crate::args::{Args, ProfileChoice, ReadArgs, RouterArgs};
 use crate::exit::Failure;

@@ -9,10 +9,11 @@ use crate::exit::Failure;
 use crate::progress::Progress;
 use crate::resources::{cpu_s_per_gb, cpu_seconds, gb_per_s};
 use crate::{output, secret, signals, volume};
-use bifolio_crypt::{Key, LoadableFile};
+use bifolio_crypt::content::layout;
+use bifolio_crypt::{CryptDevice, Key};
 use bifolio_device::{DeviceId, DeviceSlice, open};
 use bifolio_io::{Cancel, OpenFile, ReadOptions, Router};
-use bifolio_volume::{BlockDevice, Layer, Loader};
+use bifolio_volume::{BlockDevice, Layer, Load, Loader, Sealed, SealedBlocks};
 use serde::Serialize;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -85,7 +86,7 @@ pub(super) fn run(args: &Args, options: &ReadArgs, cancel: &Cancel) -> Result<()
 
 /// What is read.
 struct Source {
-    content: Arc<dyn BlockDevice>,
+    content: Arc<dyn Load>,
     layers: Vec<Layer>,
     /// A file whose costs stand for those of all that the content lies in.
     costs_of: OpenFile,
@@ -102,10 +103,22 @@ fn open_content(options: &ReadArgs, cancel: &Cancel) -> Result<Source, Failure> 
         None => secret::ask("Passphrase")?,
     };
     let path = options.file().to_owned();
-    let open = move || LoadableFile::open_path(&path, &Key::Passphrase(&passphrase));
+    let open = move || CryptDevice::open_path(&path, &Key::Passphrase(&passphrase));
     let file = signals::until_interrupted(cancel, open)??;
     let costs_of = OpenFile::open(file.stored_at())?;
-    Ok(Source { content: Arc::new(file), layers: vec![], costs_of })
+    Ok(Source { content: Arc::new(sealed(file)?), layers: vec![], costs_of })
+}
+
+/// A file of an encrypted directory with its way into device memory.
+pub fn sealed(file: CryptDevice) -> Result<Sealed, Failure> {
+    let blocks = SealedBlocks {
+        header_bytes: layout::HEADER_BYTES,
+        block_bytes: layout::PLAIN_BLOCK_BYTES,
+        // An empty file has none, and no blocks.
+        id: file.file_id().unwrap_or_default(),
+    };
+    let (stored, key) = (file.stored()?, file.content_key().clone());
+    Ok(Sealed::new(Arc::new(file), stored, blocks, &key[..]))
 }
 
 /// Bytes that the request means, which is refused if it begins behind the end.
@@ -120,7 +133,7 @@ fn length_of(content: &dyn BlockDevice, options: &ReadArgs) -> Result<u64, Failu
 
 fn load_once(
     router: &Arc<Router>,
-    content: &dyn BlockDevice,
+    content: &dyn Load,
     options: &ReadArgs,
     memory: DeviceSlice<'_>,
     cancel: &Cancel,

@@ -6,7 +6,7 @@ use crate::exit::{Code, Failure};
 use crate::{output, secret, size};
 use bifolio_io::Cancel;
 use bifolio_volume::signatures::{self, Found};
-use bifolio_volume::{BlockDevice, FileDevice, FormatOptions, Luks, LuksInfo, Overwrite, Pbkdf};
+use bifolio_volume::{BlockDevice, FileDevice, FormatOptions, Luks, LuksInfo, Overwrite, Pbkdf, RoutedFile};
 use clap::Args as ClapArgs;
 use serde::Serialize;
 use std::fs::File;
@@ -69,7 +69,7 @@ fn refuse_losses(options: &Luks2Args, device: &FileDevice) -> Result<(), Failure
 
 fn make(options: &Luks2Args, is_new: bool, cancel: &Cancel) -> Result<LuksInfo, Failure> {
     let device = FileDevice::open(&options.image, true)?;
-    bifolio_volume::claim(&device)?;
+    device.claim()?;
     if !is_new {
         refuse_losses(options, &device)?;
     }
@@ -89,7 +89,7 @@ fn make(options: &Luks2Args, is_new: bool, cancel: &Cancel) -> Result<LuksInfo, 
         file.set_len(size).map_err(failed)?;
     }
     let device = FileDevice::of_file(file.try_clone().map_err(failed)?, &options.image, true)?.cut_at(size);
-    let made = Luks::format_until(Arc::new(device), &secret, &format_options(options), Some(cancel));
+    let made = Luks::format_until(Arc::new(RoutedFile::new(device)), &secret, &format_options(options), Some(cancel));
     // What is to be cut stays until there is something in its place; what was added goes if there is nothing.
     match &made {
         Ok(_) if size < before => file.set_len(size).map_err(failed)?,

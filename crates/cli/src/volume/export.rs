@@ -3,14 +3,9 @@
 use super::{ExportArgs, complain, nbd};
 use crate::exit::{Code, Failure, eprintln_quietly};
 use crate::output;
+use bifolio_block::fuse;
 use bifolio_io::Cancel;
-use bifolio_volume::fuse;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
-
-/// How often those who wait look at signals.
-pub const TICK: Duration = Duration::from_millis(20);
 
 /// Exports.
 pub fn run(options: &ExportArgs, cancel: &Cancel) -> Result<(), Failure> {
@@ -36,24 +31,9 @@ fn ublk() -> Failure {
 fn mount(options: &ExportArgs, folder: &Path, cancel: &Cancel) -> Result<(), Failure> {
     let device = super::open_with(&options.images, &options.key, !options.read_only, options.discard, cancel)?.device;
     let name = options.images[0].file_name().unwrap_or("volume".as_ref());
-    let mounted = fuse::mount(Arc::clone(&device), name, folder)?;
+    let mounted = fuse::export(device.clone(), name, folder)?;
     output::text(&output::printable(&folder.join(name).display().to_string()))?;
-    while !mounted.is_over() && !cancel.is_cancelled() {
-        std::thread::sleep(TICK);
-        complain(&*device);
-    }
-    mounted.unmount()?;
-    wait_for_users(&mounted);
-    Ok(mounted.wait()?)
-}
-
-/// Says so where somebody keeps the file open.
-fn wait_for_users(mounted: &fuse::Mounted) {
-    for _ in 0..25 {
-        if mounted.is_over() {
-            return;
-        }
-        std::thread::sleep(TICK);
-    }
-    eprintln_quietly("bifolio: the folder is unmounted; waiting for those who have the file open");
+    Ok(mounted.serve_until(&|| cancel.is_cancelled(), &mut || complain(&*device), &|_| {
+        eprintln_quietly("bifolio: the folder is unmounted; waiting for those who have the file open");
+    })?)
 }

@@ -7,8 +7,8 @@ use crate::exit::{Code, Failure, eprintln_quietly};
 use crate::progress::Progress;
 use crate::{output, size};
 use bifolio_io::Cancel;
-use bifolio_volume::md::{Content, CreateOptions, LeftOut, Raid6, Replay, Rotation, ScrubReport, State};
-use bifolio_volume::{BlockDevice, FileDevice};
+use bifolio_volume::md::{ArrayState, Content, CreateOptions, LeftOut, Raid6, Replay, Rotation, ScrubReport};
+use bifolio_volume::{BlockDevice, Load, RoutedFile};
 use clap::Args as ClapArgs;
 use serde::Serialize;
 use std::fmt::Write;
@@ -119,15 +119,15 @@ struct Left {
     reason: String,
 }
 
-fn open(paths: &[PathBuf], writable: bool) -> Result<Vec<Arc<dyn BlockDevice>>, Failure> {
+fn open(paths: &[PathBuf], writable: bool) -> Result<Vec<Arc<dyn Load>>, Failure> {
     paths.iter().map(|path| member(path, writable)).collect()
 }
 
 /// A file, which nobody else writes to if it is to be written.
-fn member(path: &Path, writable: bool) -> Result<Arc<dyn BlockDevice>, Failure> {
-    let file = FileDevice::open(path, writable)?;
+fn member(path: &Path, writable: bool) -> Result<Arc<dyn Load>, Failure> {
+    let file = RoutedFile::open(path, writable)?;
     if writable {
-        bifolio_volume::claim(&file)?;
+        file.claim()?;
     }
     Ok(Arc::new(file))
 }
@@ -335,11 +335,7 @@ pub fn rebuild(args: &Args, options: &RebuildArgs, cancel: &Cancel) -> Result<()
     output::text(&text)
 }
 
-fn rebuild_onto(
-    options: &RebuildArgs,
-    members: &mut Vec<Arc<dyn BlockDevice>>,
-    cancel: &Cancel,
-) -> Result<Rebuilt, Failure> {
+fn rebuild_onto(options: &RebuildArgs, members: &mut Vec<Arc<dyn Load>>, cancel: &Cancel) -> Result<Rebuilt, Failure> {
     let onto = member(&options.onto, true)?;
     // Half rebuilt, it is a member to go on with; a stranger is refused by the rebuild itself.
     if is_partial(&*onto)? {
@@ -360,9 +356,9 @@ fn rebuild_onto(
         bytes: array.stripes() * array.layout().chunk_bytes(),
         replay: array.replay(),
         state: match array.health() {
-            State::Healthy => "healthy",
-            State::Degraded => "degraded",
-            State::Failed => "failed",
+            ArrayState::Healthy => "healthy",
+            ArrayState::Degraded => "degraded",
+            ArrayState::Failed => "failed",
         },
         missing,
         left_out: array.left_out().into_iter().map(left).collect(),

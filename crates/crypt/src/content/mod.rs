@@ -29,8 +29,8 @@ pub(crate) enum BadBlock {
 impl std::fmt::Display for BadBlock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::TooShort => "is cut off",
-            Self::BadTag => "is not what was encrypted for this place",
+            Self::TooShort => "is truncated",
+            Self::BadTag => "failed authentication: it is not what was encrypted for this place",
         })
     }
 }

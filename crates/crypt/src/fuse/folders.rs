@@ -1,6 +1,6 @@
 //! Directories of the mounted tree that are kept open: those that were used last, within what the process may open.
 
-use super::lock;
+use super::outcome::lock;
 use crate::folder::Folder;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -9,8 +9,8 @@
 //! tells them apart, and lookups are counted on, since the kernel will forget both by the same id.
 
 use super::folders::FolderId;
+use super::outcome::{Outcome, lock};
 use crate::file::CryptFile;
-use crate::fuse::{Outcome, lock};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -1,10 +1,10 @@
 //! The kernel's requests, taken apart and answered.
 
 use super::attr::{decode_device, kind_of_entry, timespec};
-use super::mount::Warn;
 use super::nodes::Node;
+use super::options::Warn;
+use super::outcome::{Failure, Outcome, lock};
 use super::tree::{Caller, Change, Entered, Tree};
-use super::{Failure, Outcome, lock};
 use crate::file::CryptFile;
 use crate::folder::Listed;
 use crate::holes::Sought;

@@ -3,7 +3,7 @@
 use super::attr::attr;
 use super::folders::Folders;
 use super::nodes::{Key, Node, Nodes, Place};
-use super::{Failure, Outcome};
+use super::outcome::{Failure, Outcome};
 use crate::dir::CipherDir;
 use crate::file::CryptFile;
 use crate::folder::{Folder, Listed};
@@ -67,7 +67,7 @@ impl Tree {
     pub(super) fn new(dir: &CipherDir, descriptors: u64) -> std::io::Result<Self> {
         let root = Arc::clone(dir.root());
         let key = Key::of(&sys::stat_of(root.fd())?);
-        let is_privileged = super::mount::is_root();
+        let is_privileged = sys::is_root();
         let format = Arc::clone(dir.format());
         Ok(Self { format, root, nodes: Nodes::new(key), folders: Folders::new(descriptors), is_privileged })
     }

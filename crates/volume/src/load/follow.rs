@@ -1,18 +1,19 @@
-//! Work that follows the bytes of one request: decryption, mostly.
+//! Transforms that follow the bytes of one request: decryption, mostly.
 //!
 //! ```text
 //!   the engines' streams   copy copy copy copy copy copy ...
 //!                                      | event of each copy
-//!   a stream of its own                work on unit 0 ... work on unit 1 ...
+//!   a stream of its own                unit 0 ... unit 1 ...
 //! ```
 //!
-//! The destination is divided into units. When the last bytes of one are on their way, the work on it is enqueued behind
+//! The destination is divided into units. When the last bytes of one are on their way, its transform is enqueued behind
 //! all copies that were told so far, in a stream of its own: in the engines' streams it would keep the link waiting. Few
 //! and long launches cost the thread that talks to the driver next to nothing. What is not done at the end, since its
 //! bytes came by ways that have no events, is the caller's.
 
-use super::Loader;
-use crate::{BlockDevice, Result};
+use super::device::Load;
+use super::loader::Loader;
+use crate::Result;
 use bifolio_compute::keyed::Lane;
 use bifolio_device::{DeviceSlice, Event, Result as DeviceResult};
 use bifolio_io::Follow;
@@ -21,13 +22,13 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of a unit, or about that: long beside a launch, and short beside the requests for which this pays, since the
-/// work on the last unit is waited for.
-pub const UNIT_BYTES: u64 = 16 << 20;
+/// last one's transform is waited for.
+pub(super) const UNIT_BYTES: u64 = 16 << 20;
 /// Shorter requests are read first, and worked on then.
-pub const FOLLOWED_BYTES_MIN: u64 = 2 * UNIT_BYTES;
+pub(super) const FOLLOWED_BYTES_MIN: u64 = 2 * UNIT_BYTES;
 
-/// What is done with the bytes of a destination.
-pub trait Work: Send + Sync + Debug {
+/// What is done with the bytes of a destination: they are decrypted, or verified.
+pub(super) trait Transform: Send + Sync + Debug {
     /// Scratch of the lane that a unit of so many bytes takes at most.
     fn scratch_bytes(&self, unit: u64) -> u64;
 
@@ -38,37 +39,37 @@ pub trait Work: Send + Sync + Debug {
     fn enqueue(&self, lane: &mut Lane, unit: Range<u64>) -> DeviceResult<()>;
 }
 
-/// Loads a range of a device by one request of the router, with `work` behind its bytes, and waits for both. Which
-/// ranges of the destination were not worked on; none if the device has no such way, and then nothing was done.
+/// Loads a range of a device by one request of the router, with a transform behind its bytes, and waits for both. Which
+/// ranges of the destination were not transformed; none if the device has no such way, and then nothing was done.
 ///
 /// # Errors
-/// Those of [`BlockDevice::load`], and `Device` if the work failed. Nothing is in flight then.
+/// Those of [`Load::load`], and `Device` if the transform failed. Nothing is in flight then.
 ///
 /// # Safety
-/// The work uses only memory that stays as long as this runs, and that nobody else uses.
-pub unsafe fn load_followed(
-    device: &dyn BlockDevice,
+/// The transform uses only memory that stays as long as this runs, and that nobody else uses.
+pub(super) unsafe fn load_followed(
+    device: &dyn Load,
     loader: &Loader,
     offset: u64,
     destination: DeviceSlice<'_>,
-    (work, unit_bytes): (Arc<dyn Work>, u64),
+    (transform, unit_bytes): (Arc<dyn Transform>, u64),
 ) -> Result<Option<Vec<Range<u64>>>> {
     let units = destination.len().div_ceil(unit_bytes) as usize;
     let mut lane = loader.take_lane()?;
     // Now, and not while bytes are in flight.
-    lane.reserve(work.scratch_bytes(unit_bytes.min(destination.len()))).map_err(|error| loader.failed(error))?;
-    let state = Mutex::new(State { lane: Some(lane), told: vec![0; units] });
+    lane.reserve(transform.scratch_bytes(unit_bytes.min(destination.len()))).map_err(|error| loader.failed(error))?;
+    let arrivals = Mutex::new(Arrivals { lane: Some(lane), told: vec![0; units] });
     let (start, len) = (destination.ptr().0, destination.len());
-    let run = Run { behind: Arc::new(Behind { work, start, len, unit_bytes, state }), loader };
-    let follow: Arc<dyn Follow> = Arc::clone(&run.behind) as _;
+    let transfer = Transfer { behind: Arc::new(Behind { transform, start, len, unit_bytes, arrivals }), loader };
+    let follow: Arc<dyn Follow> = Arc::clone(&transfer.behind) as _;
     if !device.load_followed(loader, offset, destination, &follow)? {
         return Ok(None);
     }
-    run.finish().map(Some)
+    transfer.finish().map(Some)
 }
 
 /// One request. Dropping it waits for what was enqueued.
-struct Run<'a> {
+struct Transfer<'a> {
     behind: Arc<Behind>,
     loader: &'a Loader,
 }
@@ -76,23 +77,23 @@ struct Run<'a> {
 /// What the router knows of it.
 #[derive(Debug)]
 struct Behind {
-    work: Arc<dyn Work>,
+    transform: Arc<dyn Transform>,
     /// Where the destination begins, and its bytes.
     start: u64,
     len: u64,
     unit_bytes: u64,
-    state: Mutex<State>,
+    arrivals: Mutex<Arrivals>,
 }
 
 #[derive(Debug)]
-struct State {
+struct Arrivals {
     /// Until the request is over.
     lane: Option<Lane>,
     /// Bytes of each unit that were told.
     told: Vec<u64>,
 }
 
-impl Run<'_> {
+impl Transfer<'_> {
     /// Waits, once the request is over; what is left.
     fn finish(self) -> Result<Vec<Range<u64>>> {
         let told = self.behind.lock().told.clone();
@@ -115,12 +116,12 @@ impl Run<'_> {
         // Blocks on an event, which does not spin, where a stream's own synchronisation may.
         let done = lane.stream().record().and_then(|event| event.wait());
         done.or_else(|first| lane.stream().synchronize().and(Err(first))).map_err(|error| self.loader.failed(error))?;
-        self.loader.lock().push(lane);
+        self.loader.give_back(lane);
         Ok(())
     }
 }
 
-impl Drop for Run<'_> {
+impl Drop for Transfer<'_> {
     fn drop(&mut self) {
         // The request has failed already.
         let _ = self.end();
@@ -133,25 +134,25 @@ impl Behind {
         number * self.unit_bytes..((number + 1) * self.unit_bytes).min(self.len)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Arrivals> {
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Follow for Behind {
     fn begin(&self) {
-        let mut state = self.lock();
-        if let Some(lane) = &state.lane {
+        let mut arrivals = self.lock();
+        if let Some(lane) = &arrivals.lane {
             // Its failure stays on the stream, and is reported at the end.
             let _ = lane.stream().synchronize();
         }
         // What was done by an earlier run is overwritten by this one.
-        state.told.fill(0);
+        arrivals.told.fill(0);
     }
 
     fn copied(&self, place: DeviceSlice<'_>, event: &Event) -> DeviceResult<()> {
-        let mut state = self.lock();
-        let State { lane: Some(lane), told } = &mut *state else { return Ok(()) };
+        let mut arrivals = self.lock();
+        let Arrivals { lane: Some(lane), told } = &mut *arrivals else { return Ok(()) };
         lane.stream().wait(event)?;
         let mut at = place.ptr().0 - self.start;
         let end = at + place.len();
@@ -163,7 +164,7 @@ impl Follow for Behind {
             debug_assert!(*told <= unit.end - unit.start, "a byte was told twice");
             at = unit.end;
             if *told == unit.end - unit.start {
-                self.work.enqueue(lane, unit)?;
+                self.transform.enqueue(lane, unit)?;
             }
         }
         Ok(())

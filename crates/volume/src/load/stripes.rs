@@ -4,8 +4,10 @@
 //! needed takes memory besides. Pieces of stripes, and devices whose kernels know no addresses, get each lost
 //! piece by itself, from the rows of all other members in scratch memory.
 
-use super::{Loader, in_parts};
-use crate::{BlockDevice, Error, ErrorKind, Result};
+use super::device::Load;
+use super::loader::Loader;
+use super::parts::in_parts;
+use crate::{Error, ErrorKind, Result};
 use bifolio_compute::keyed::DeviceRaid6;
 use bifolio_device::DeviceSlice;
 use bifolio_io::ReadExtent;
@@ -22,7 +24,7 @@ const SLICE_BYTES: u64 = 1 << 20;
 const ROW_BYTES: u64 = 512;
 
 /// An array at one moment: which members are there does not change while it is used.
-pub(crate) trait Stripes: Sync {
+pub(crate) trait ArraySnapshot: Sync {
     /// What to call it.
     fn name(&self) -> String;
 
@@ -36,7 +38,7 @@ pub(crate) trait Stripes: Sync {
     fn slot_of(&self, stripe: u64, number: u32) -> u32;
 
     /// A member, and where its first stripe begins. None if it is not there.
-    fn member(&self, number: usize) -> Option<(&dyn BlockDevice, u64)>;
+    fn member(&self, number: usize) -> Option<(&dyn Load, u64)>;
 }
 
 /// A failure, and the member that it was of.
@@ -65,29 +67,29 @@ struct Piece {
 
 /// Loads a range of an array's content.
 pub(crate) fn load_stripes(
-    array: &dyn Stripes,
+    array: &dyn ArraySnapshot,
     service: &DeviceRaid6,
     loader: &Loader,
     offset: u64,
     destination: DeviceSlice<'_>,
 ) -> Result<(), Failed> {
-    let run = Run { array, service, loader, geometry: array.geometry() };
-    in_parts(&(offset..offset + destination.len()), run.stripe_bytes(), &|part| {
+    let transfer = Transfer { array, service, loader, geometry: array.geometry() };
+    in_parts(&(offset..offset + destination.len()), transfer.stripe_bytes(), &|part| {
         loader.check_cancel(&array.name())?;
         let len = part.end - part.start;
         let place = destination.part(part.start - offset, len).map_err(|error| loader.failed(error))?;
-        run.part(&part, place)
+        transfer.part(&part, place)
     })
 }
 
-struct Run<'a> {
-    array: &'a dyn Stripes,
+struct Transfer<'a> {
+    array: &'a dyn ArraySnapshot,
     service: &'a DeviceRaid6,
     loader: &'a Loader,
     geometry: Geometry,
 }
 
-impl Run<'_> {
+impl Transfer<'_> {
     fn stripe_bytes(&self) -> u64 {
         u64::from(self.geometry.data) * self.geometry.chunk_bytes
     }
@@ -227,7 +229,7 @@ impl Run<'_> {
             [a] if has(q) => Ok((Loss::two(a, p), vec![q])),
             [a, b] if has(p) && has(q) => Ok((Loss::two(a, b), vec![p, q])),
             _ => {
-                let detail = "more than two members are gone, and RAID-6 has no more than two to spare";
+                let detail = "more than two members are missing; RAID-6 tolerates two";
                 Err(Error::new(ErrorKind::TooFewMembers, self.array.name(), detail))
             }
         }

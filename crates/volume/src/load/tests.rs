@@ -1,8 +1,8 @@
 //! Loading against what was put in, on every device of this machine.
 
-use super::{Cipher, Loader, Stripes, Work, load_encrypted, load_followed, load_stripes};
-use crate::faults::FaultyDevice;
-use crate::{BlockDevice, FileDevice};
+use super::follow::{Transform, load_followed};
+use super::{ArraySnapshot, Cipher, Load, Loader, RoutedFile, load_encrypted, load_stripes};
+use bifolio_block::faults::{Faults, FaultyDevice};
 use bifolio_compute::cpu;
 use bifolio_compute::keyed::{DeviceRaid6, Lane};
 use bifolio_device::{Device, DeviceChoice, DeviceSlice, HostOptions, discover, open};
@@ -12,6 +12,7 @@ use bifolio_kernels::aes_xts::{self, IvUnit, Sectors};
 use bifolio_kernels::known_answer::Draw;
 use bifolio_kernels::raid6::{self, Geometry};
 use std::ops::Range;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use zeroize::Zeroizing;
 
@@ -35,6 +36,23 @@ fn loaded(loader: &Loader, len: u64, shift: u64, load: impl FnOnce(DeviceSlice<'
     bytes[shift as usize..(shift + len) as usize].to_vec()
 }
 
+/// A file beside the test program, as files in memory have fewer engines.
+fn on_disk() -> tempfile::TempPath {
+    let program = std::env::current_exe().unwrap();
+    tempfile::NamedTempFile::new_in(program.parent().unwrap()).unwrap().into_temp_path()
+}
+
+/// Until the file system's clock has moved on since a file was written: pages of one that may still change within the same
+/// tick are not kept.
+fn wait_for_a_tick(path: &Path) {
+    let modified = |path: &Path| std::fs::metadata(path).unwrap().modified().unwrap();
+    let (written, other) = (modified(path), on_disk());
+    bifolio_testing::until("the file system's clock ticks", || {
+        std::fs::write(&other, "later").unwrap();
+        modified(&other) > written
+    });
+}
+
 #[test]
 fn an_encrypted_range_is_decrypted_wherever_it_begins_and_lands() {
     let mut draw = Draw::afresh();
@@ -46,8 +64,8 @@ fn an_encrypted_range_is_decrypted_wherever_it_begins_and_lands() {
     let image = [vec![7; data_at], cipher_text].concat();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), &image).unwrap();
-    let below: [Box<dyn BlockDevice>; 2] =
-        [Box::new(FileDevice::open(file.path(), false).unwrap()), Box::new(FaultyDevice::new("memory", image))];
+    let below: [Box<dyn Load>; 2] =
+        [Box::new(RoutedFile::open(file.path(), false).unwrap()), Box::new(FaultyDevice::new("memory", image))];
     for loader in loaders() {
         for below in &below {
             let cipher = Cipher::new(Zeroizing::new(key.clone()), first);
@@ -80,7 +98,7 @@ struct Copying {
     fails_at: Option<u64>,
 }
 
-impl Work for Copying {
+impl Transform for Copying {
     fn scratch_bytes(&self, unit: u64) -> u64 {
         unit / 512
     }
@@ -101,9 +119,9 @@ fn work_follows_all_units_of_a_file_by_every_engine() {
     let mut draw = Draw::afresh();
     let (unit_bytes, at) = (1 << 20, 3000);
     let content = draw.bytes((9 << 20) + 1234);
-    let path = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap().into_temp_path();
+    let path = on_disk();
     std::fs::write(&path, &content).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(30));
+    wait_for_a_tick(&path);
     let slow = HostOptions { latency: Some(std::time::Duration::from_micros(300)), ..HostOptions::default() };
     let slow = Device::host(&slow);
     let slow = Loader::new(Arc::new(Router::new(&slow, RouterOptions::default())), ReadOptions::default());
@@ -111,12 +129,12 @@ fn work_follows_all_units_of_a_file_by_every_engine() {
         for engine in [EngineKind::Cached, EngineKind::Direct, EngineKind::Mapped] {
             if engine == EngineKind::Mapped && loader.device().capabilities().host_register_read_only.reason().is_some()
             {
-                println!("skipped: {} cannot fetch from the page cache", loader.device().id());
+                bifolio_testing::skip(format_args!("{} cannot fetch from the page cache", loader.device().id()));
                 continue;
             }
             let options = ReadOptions { engine: EngineChoice::Only(engine), ..ReadOptions::default() };
             let loader = Loader::new(Arc::clone(&loader.router), options);
-            let file = FileDevice::open(&path, false).unwrap();
+            let file = RoutedFile::open(&path, false).unwrap();
             let len = content.len() as u64 - at;
             let [from, to] = [0, 0].map(|_| loader.device().alloc(len).unwrap());
             for fails_at in [None, Some(3 << 20), None] {
@@ -128,7 +146,7 @@ fn work_follows_all_units_of_a_file_by_every_engine() {
                 let [source, target] =
                     [&from, &to].map(|memory| unsafe { DeviceSlice::from_raw_ordered(memory.slice().ptr(), len) });
                 let work = Arc::new(Copying { from: source, to: target, units: Mutex::default(), fails_at });
-                let given = (Arc::clone(&work) as Arc<dyn Work>, unit_bytes);
+                let given = (Arc::clone(&work) as Arc<dyn Transform>, unit_bytes);
                 // SAFETY: as above.
                 let left = unsafe { load_followed(&file, &loader, at, from.slice(), given) };
                 let id = loader.device().id();
@@ -161,7 +179,7 @@ fn a_long_encrypted_range_is_decrypted_whichever_way_its_bytes_come() {
     let mut image = [vec![7; data_at], plain.clone()].concat();
     cpu::Xts::new(&key).unwrap().encrypt(first, &mut image[data_at..]).unwrap();
     // Nobody may have it open for writing, or its registered pages are not kept.
-    let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap().into_temp_path();
+    let file = on_disk();
     std::fs::write(&file, &image).unwrap();
     for loader in loaders() {
         for engine in
@@ -169,7 +187,7 @@ fn a_long_encrypted_range_is_decrypted_whichever_way_its_bytes_come() {
         {
             let options = ReadOptions { engine, ..ReadOptions::default() };
             let loader = Loader::new(Arc::clone(&loader.router), options);
-            let below = FileDevice::open(&file, false).unwrap();
+            let below = RoutedFile::open(&file, false).unwrap();
             let cipher = Cipher::new(Zeroizing::new(key.clone()), first);
             let (from, to) = (draw.below(9 << 20) as usize, plain.len() - draw.below(9 << 20) as usize);
             // The second and the third time it may come from registered pages.
@@ -191,7 +209,7 @@ struct Turning {
     first: u64,
 }
 
-impl Stripes for Turning {
+impl ArraySnapshot for Turning {
     fn name(&self) -> String {
         "turning".to_owned()
     }
@@ -210,7 +228,7 @@ impl Stripes for Turning {
         (number + stripe as u32) % self.geometry.data
     }
 
-    fn member(&self, number: usize) -> Option<(&dyn BlockDevice, u64)> {
+    fn member(&self, number: usize) -> Option<(&dyn Load, u64)> {
         self.members[number].as_ref().map(|member| (member as _, self.first))
     }
 }
@@ -282,7 +300,7 @@ fn a_member_that_fails_is_named_and_three_are_too_many() {
         let service = DeviceRaid6::new(loader.device()).unwrap();
         let (mut array, content) = turning(&mut draw, Geometry { data: 3, chunk_bytes: 2048 }, 4);
         let memory = loader.device().alloc(content.len() as u64).unwrap();
-        let faults = crate::faults::Faults { reads_fail: true, ..Default::default() };
+        let faults = Faults { reads_fail: true, ..Default::default() };
         array.members[2].as_ref().unwrap().set_faults(faults);
         let failed = load_stripes(&array, &service, &loader, 0, memory.slice()).unwrap_err();
         assert_eq!(failed.member, Some(2));

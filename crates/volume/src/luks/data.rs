@@ -1,14 +1,18 @@
 //! The volume's data: sectors of the device below, decrypted and encrypted.
 //!
+//! A sector is decrypted and encrypted as a whole: a read that overlaps a write could get the first half of the new
+//! ciphertext and the second of the old one, which decrypts to neither; and a write of part of a sector reads it first, so
+//! that what another write stores in between would be lost. So a write has its sectors to itself, and reads share theirs.
+//!
 //! A request is worked through in chunks that stay in a core's cache between the copy and the cipher. Reads
 //! decrypt in the caller's memory; writes encrypt in a buffer from a pool, as the caller's memory is only
 //! lent for reading. Long requests are shared out over threads while others are idle.
 
-use super::ranges::Ranges;
+use super::info::{LuksInfo, Unlock};
 use super::segment::Segment;
-use super::{LuksInfo, Unlock};
-use crate::load::{Cipher, Loader, load_encrypted};
-use crate::{BlockDevice, Error, ErrorKind, Geometry, Result};
+use crate::load::{Cipher, Load, Loader, load_encrypted};
+use bifolio_block::ranges::Ranges;
+use bifolio_block::{BlockDevice, Error, ErrorKind, Geometry, Result};
 use bifolio_compute::cpu::Xts;
 use bifolio_device::DeviceSlice;
 use bifolio_kernels::aes_xts::Sectors;
@@ -27,7 +31,7 @@ const BUFFERS_MAX: usize = 32;
 
 /// An open LUKS volume.
 pub struct Luks {
-    inner: Arc<dyn BlockDevice>,
+    inner: Arc<dyn Load>,
     info: LuksInfo,
     segment: Segment,
     cipher: Cipher,
@@ -47,13 +51,14 @@ impl std::fmt::Debug for Luks {
 
 impl Luks {
     pub(super) fn new(
-        inner: Arc<dyn BlockDevice>,
+        inner: Arc<dyn Load>,
         info: LuksInfo,
         segment: Segment,
         key: Zeroizing<Vec<u8>>,
         unlock: Unlock,
-    ) -> Result<Self> {
-        let xts = Xts::new(&key).map_err(|error| Error::new(ErrorKind::Damaged, inner.name(), error.to_string()))?;
+    ) -> crate::Result<Self> {
+        let xts = Xts::new(&key)
+            .map_err(|error| crate::Error::new(crate::ErrorKind::Damaged, inner.name(), error.to_string()))?;
         let threads = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
         let ranges = Ranges::default();
         let cipher = Cipher::new(key, segment.sectors);
@@ -66,7 +71,7 @@ impl Luks {
     }
 
     /// The device below.
-    pub fn inner(&self) -> &Arc<dyn BlockDevice> {
+    pub fn inner(&self) -> &Arc<dyn Load> {
         &self.inner
     }
 
@@ -248,7 +253,7 @@ impl BlockDevice for Luks {
             return Ok(());
         }
         let _held = self.ranges.read(self.whole_sectors(offset, len));
-        let part = part_bytes(len, self.threads, self.ranges.len() as u64);
+        let part = part_bytes(len, self.threads, self.ranges.in_use() as u64);
         let parts =
             buffer.chunks_mut(part as usize).enumerate().map(|(i, part_of)| (offset + i as u64 * part, part_of));
         run_parts(parts.collect(), |(offset, buffer)| self.read_part(offset, buffer))
@@ -261,7 +266,7 @@ impl BlockDevice for Luks {
             return Ok(());
         }
         let _held = self.ranges.write(self.whole_sectors(offset, len));
-        let part = part_bytes(len, self.threads, self.ranges.len() as u64);
+        let part = part_bytes(len, self.threads, self.ranges.in_use() as u64);
         let unit = self.sector_bytes();
         // Parts meet at sectors, of which each is written by one of them.
         let first = part - offset % unit;
@@ -269,17 +274,6 @@ impl BlockDevice for Luks {
         let rest = rest.chunks(part as usize).enumerate().map(|(i, data)| (offset + first + i as u64 * part, data));
         let parts = std::iter::once((offset, head)).chain(rest);
         run_parts(parts.collect(), |(offset, data)| self.write_part(offset, data))
-    }
-
-    fn load(&self, loader: &Loader, offset: u64, destination: DeviceSlice<'_>) -> Result<()> {
-        let len = destination.len();
-        self.check_range(offset, len)?;
-        if len == 0 {
-            return Ok(());
-        }
-        let destination = loader.settled(destination)?;
-        let _held = self.ranges.read(self.whole_sectors(offset, len));
-        load_encrypted((&*self.inner, self.segment.offset), &self.cipher, loader, offset, destination)
     }
 
     fn flush(&self) -> Result<()> {
@@ -303,6 +297,19 @@ impl BlockDevice for Luks {
         }
         let _held = self.ranges.write(start..end);
         self.inner.discard(self.segment.offset + start, end - start)
+    }
+}
+
+impl Load for Luks {
+    fn load(&self, loader: &Loader, offset: u64, destination: DeviceSlice<'_>) -> crate::Result<()> {
+        let len = destination.len();
+        self.check_range(offset, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        let destination = loader.settled(destination)?;
+        let _held = self.ranges.read(self.whole_sectors(offset, len));
+        load_encrypted((&*self.inner, self.segment.offset), &self.cipher, loader, offset, destination)
     }
 }
 

@@ -34,10 +34,10 @@ pub(super) fn luks2(header: &[u8]) -> Option<String> {
 
 fn copy(header: &[u8], at: usize, magic: &[u8]) -> Option<String> {
     let Some(copy) = header.get(at..).filter(|copy| copy.len() >= BINARY_BYTES) else {
-        return Some("the image ends before it does".to_owned());
+        return Some("it extends beyond the end of the image".to_owned());
     };
     if !copy.starts_with(magic) {
-        return Some("its first bytes are not LUKS's".to_owned());
+        return Some("it does not begin with the LUKS magic".to_owned());
     }
     let version = u16::from_be_bytes([copy[6], copy[7]]);
     if version != 2 {
@@ -45,14 +45,14 @@ fn copy(header: &[u8], at: usize, magic: &[u8]) -> Option<String> {
     }
     let size = number(copy, SIZE_AT);
     if !METADATA_BYTES.contains(&size) {
-        return Some(format!("it claims a size of {size} bytes, which no header has"));
+        return Some(format!("its size field is {size}, which no header has"));
     }
     let offset = number(copy, OFFSET_AT);
     if offset != at as u64 {
-        return Some(format!("it claims to lie at byte {offset}"));
+        return Some(format!("its offset field is {offset}"));
     }
     let Some(copy) = copy.get(..size as usize) else {
-        return Some(format!("it has {size} bytes, and the image ends before"));
+        return Some(format!("its {size} bytes extend beyond the end of the image"));
     };
     checksum(copy).or_else(|| content(copy, size))
 }
@@ -66,9 +66,9 @@ fn checksum(copy: &[u8]) -> Option<String> {
         "sha512" => Sha512::digest(&zeroed).to_vec(),
         // There are others, and whether they fit the library knows.
         _ if !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') => return None,
-        _ => return Some(format!("its checksum is of an unknown kind, \"{kind}\"")),
+        _ => return Some(format!("its checksum algorithm is unknown: \"{kind}\"")),
     };
-    (copy[CHECKSUM][..computed.len()] != computed).then(|| "its checksum does not fit its content".to_owned())
+    (copy[CHECKSUM][..computed.len()] != computed).then(|| "its checksum does not match its content".to_owned())
 }
 
 fn content(copy: &[u8], size: u64) -> Option<String> {
@@ -86,7 +86,7 @@ pub(super) fn luks1(header: &[u8]) -> Option<String> {
     const FREE: u32 = 0xdead;
     const STRIPES: u32 = 4000;
     let Some(header) = header.get(..LUKS1_BYTES as usize) else {
-        return Some("the image ends before it does".to_owned());
+        return Some("it extends beyond the end of the image".to_owned());
     };
     let word = |at: usize| header[at..at + 4].try_into().map_or(0, u32::from_be_bytes);
     for (name, range) in [("cipher", 8..40), ("cipher's mode", 40..72), ("hash", 72..104)] {
@@ -97,7 +97,7 @@ pub(super) fn luks1(header: &[u8]) -> Option<String> {
     }
     let (key_bytes, iterations) = (word(108), word(164));
     if key_bytes == 0 || key_bytes > 512 {
-        return Some(format!("it claims a key of {key_bytes} bytes"));
+        return Some(format!("its key size is {key_bytes} bytes"));
     }
     if iterations == 0 {
         return Some("its digest has 0 iterations".to_owned());
@@ -109,7 +109,7 @@ pub(super) fn luks1(header: &[u8]) -> Option<String> {
             return Some(format!("keyslot {slot} is neither in use nor free (its mark is {state:#x})"));
         }
         if stripes != STRIPES {
-            return Some(format!("keyslot {slot} claims {stripes} stripes, not {STRIPES}"));
+            return Some(format!("keyslot {slot} has {stripes} stripes, not {STRIPES}"));
         }
     }
     None
@@ -150,13 +150,13 @@ mod tests {
     fn the_copy_and_the_field_that_are_wrong_are_named() {
         assert_eq!(luks2(&header(JSON)), None);
         for (at, byte, word) in [
-            (0, b'X', "first bytes"),
+            (0, b'X', "LUKS magic"),
             (7, 3, "version is 3"),
-            (10, 9, "a size of"),
-            (263, 1, "lie at byte"),
-            (30, 1, "checksum does not fit"),
-            (4100, 0xff, "checksum does not fit"),
-            (72, 0x1b, "unknown kind"),
+            (10, 9, "size field"),
+            (263, 1, "offset field"),
+            (30, 1, "checksum does not match"),
+            (4100, 0xff, "checksum does not match"),
+            (72, 0x1b, "algorithm is unknown"),
         ] {
             for (copy, which) in [(0, "the first copy (at byte 0)"), (0x4000, "the second copy (at byte 16384)")] {
                 let mut bytes = header(JSON);
@@ -169,7 +169,7 @@ mod tests {
         assert!(said.contains("its JSON is damaged") && said.contains("; the second copy"), "{said}");
         let said = luks2(&header(&JSON.replace("12288", "1"))).unwrap();
         assert!(said.contains("in its JSON, config.json_size is \"1\""), "{said}");
-        assert!(luks2(&header(JSON)[..5000]).unwrap().contains("the image ends before"));
+        assert!(luks2(&header(JSON)[..5000]).unwrap().contains("beyond the end of the image"));
         assert!(luks2(&header(JSON)[..0x4000]).unwrap().contains("the second copy"));
     }
 
@@ -191,7 +191,7 @@ mod tests {
             (8, &[0][..], "cipher"),
             (40, b"\x1b", "mode"),
             (72, &[0], "hash"),
-            (108, &[9], "key of"),
+            (108, &[9], "key size"),
             (164, &[0; 4], "0 iterations"),
             (208, &[1], "keyslot 0"),
             (252 + 48, &[1], "keyslot 1"),

@@ -179,7 +179,7 @@ impl Context {
                 Ok(Self { functions, device, _lock: lock })
             }
             _ => {
-                let detail = format!("it does not take a header in memory: {}", reason(status, &said()));
+                let detail = format!("it cannot open a header in memory: {}", reason(status, &said()));
                 Err(Error::new(ErrorKind::Missing, SONAME, detail))
             }
         }
@@ -440,7 +440,7 @@ fn functions() -> Result<&'static Functions> {
     });
     loaded.as_ref().map_err(|why| {
         let detail = format!(
-            "it reads LUKS headers and cannot be loaded ({why}); install it (Debian, Ubuntu: libcryptsetup12; Fedora: \
+            "it is needed for LUKS headers and cannot be loaded ({why}); install it (Debian, Ubuntu: libcryptsetup12; Fedora: \
              cryptsetup-libs), or name its file in {VARIABLE}"
         );
         Error::new(ErrorKind::Missing, SONAME, detail)

@@ -112,7 +112,7 @@ fn check(inner: &dyn BlockDevice, options: &FormatOptions) -> Result<()> {
     let size = inner.geometry().size;
     if !size.is_multiple_of(u64::from(options.sector_bytes)) {
         return wrong(format!(
-            "its {size} bytes are no whole number of sectors of {}; choose smaller sectors",
+            "its {size} bytes are not a multiple of the sector size, {}; choose smaller sectors",
             options.sector_bytes
         ));
     }
@@ -139,5 +139,5 @@ fn store(inner: &dyn BlockDevice, header: &[u8], metadata_bytes: usize) -> Resul
     inner.write(metadata.len() as u64, keyslots)?;
     inner.flush()?;
     inner.write(0, metadata)?;
-    inner.flush()
+    Ok(inner.flush()?)
 }

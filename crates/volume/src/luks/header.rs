@@ -8,9 +8,10 @@
 //! the numbers as the header claims them.
 
 use super::ffi::{Context, Failed, SlotPbkdf, SlotState, machine_memory_kb};
+use super::info::{Keyslot, LuksInfo, Unlock};
 use super::memory::Memory;
 use super::segment::{self, Segment};
-use super::{Keyslot, LuksInfo, Unlock, diagnose, json};
+use super::{diagnose, json};
 use crate::{BlockDevice, Error, ErrorKind, Result};
 use std::ffi::CStr;
 use zeroize::Zeroizing;
@@ -83,9 +84,9 @@ pub(super) fn signature(inner: &dyn BlockDevice) -> Result<Option<Signature>> {
     if size < first.len() as u64 {
         let first = &mut first[..size as usize];
         inner.read(0, first)?;
-        // Also where it was cut within the magic itself.
+        // Also where it was truncated within the magic itself.
         if first.starts_with(MAGIC) || (first.len() >= 4 && MAGIC.starts_with(first)) {
-            let detail = format!("it is the beginning of a LUKS volume, which was cut at {size} bytes");
+            let detail = format!("it is a LUKS volume that was truncated to {size} bytes");
             return Err(Error::new(ErrorKind::Damaged, inner.name(), detail));
         }
         return Ok(None);
@@ -144,7 +145,7 @@ impl Header {
         };
         let is_known = signature.metadata_bytes.is_some() || version == Version::Luks1;
         if is_known && wanted > size {
-            let detail = format!("its header has {wanted} bytes and the image only {size}: the image was cut");
+            let detail = format!("its header has {wanted} bytes and the image only {size}: the image was truncated");
             return Err(Error::new(ErrorKind::Damaged, inner.name(), detail));
         }
         match Self::load(inner, version, wanted.min(size)) {
@@ -236,10 +237,10 @@ impl Header {
         }
         match refused {
             Some(why) => {
-                let detail = format!("no other keyslot has this passphrase or key, and {why}; {ANY_COST}");
+                let detail = format!("no other keyslot opens with this passphrase or key, and {why}; {ANY_COST}");
                 Err(Error::new(ErrorKind::Unsupported, name, detail))
             }
-            None => Err(Error::new(ErrorKind::WrongKey, name, "no keyslot of it is opened by this passphrase or key")),
+            None => Err(Error::new(ErrorKind::WrongKey, name, "no keyslot opens with this passphrase or key")),
         }
     }
 

@@ -46,26 +46,26 @@ pub(super) fn checked(inner: &dyn BlockDevice, claimed: &Claimed<'_>) -> Result<
         ));
     }
     let Ok(sector_bytes @ (512 | 1024 | 2048 | 4096)) = u32::try_from(claimed.sector_bytes) else {
-        return damaged(format!("its header claims sectors of {} bytes", claimed.sector_bytes));
+        return damaged(format!("its header gives a sector size of {} bytes", claimed.sector_bytes));
     };
     if offset == 0 {
         return unsupported("it is a header without its data (a detached header), which is not implemented".into());
     }
     if !offset.is_multiple_of(512) || offset < claimed.header_bytes {
         return damaged(format!(
-            "its header claims that the data begins at byte {offset}, inside of the header's own {} bytes",
+            "its header places the data at byte {offset}, inside the header's own {} bytes",
             claimed.header_bytes
         ));
     }
     let size = inner.geometry().size;
     if offset >= size {
-        return damaged(format!("its data begins at byte {offset}, and the image has only {size}: it was cut"));
+        return damaged(format!("its data begins at byte {offset}, and the image has only {size}: it was truncated"));
     }
     let len = match claimed.len {
         Some(len) => {
             check_inside(inner, offset, len, "its data")?;
             if len == 0 || !len.is_multiple_of(u64::from(sector_bytes)) {
-                return damaged(format!("its header claims {len} bytes of data in sectors of {sector_bytes}"));
+                return damaged(format!("its header gives {len} bytes of data in sectors of {sector_bytes}"));
             }
             len
         }
@@ -73,7 +73,7 @@ pub(super) fn checked(inner: &dyn BlockDevice, claimed: &Claimed<'_>) -> Result<
     };
     if len == 0 {
         return damaged(format!(
-            "its data begins at byte {offset}, and the image has only {size}: it was cut within the first sector of \
+            "its data begins at byte {offset}, and the image has only {size}: it was truncated within the first sector of \
              {sector_bytes} bytes"
         ));
     }
@@ -87,14 +87,14 @@ pub(super) fn checked(inner: &dyn BlockDevice, claimed: &Claimed<'_>) -> Result<
     Ok(Segment { offset, len, sectors })
 }
 
-/// Refuses a range that reaches beyond the device: the image was cut.
+/// Refuses a range that reaches beyond the device: the image was truncated.
 pub(super) fn check_inside(inner: &dyn BlockDevice, offset: u64, len: u64, what: &str) -> Result<()> {
     let size = inner.geometry().size;
     if offset.checked_add(len).is_some_and(|end| end <= size) {
         return Ok(());
     }
     let detail = format!(
-        "{what} is {len} bytes from byte {offset} on, and the image has only {size}: it was cut, or its header is \
+        "{what} is {len} bytes from byte {offset} on, and the image has only {size}: it was truncated, or its header is \
          damaged"
     );
     Err(Error::new(ErrorKind::Damaged, inner.name(), detail))
@@ -113,13 +113,13 @@ pub(super) fn only_segment(json: &Value, name: &str) -> Result<Option<u64>> {
         } else {
             ""
         };
-        return unsupported(format!("its header asks for what is not implemented ({names}){advice}"));
+        return unsupported(format!("its header requires features that are not implemented ({names}){advice}"));
     }
     let segments = json["segments"].as_object().ok_or_else(|| damaged("its header describes no data"))?;
     let mut all = segments.values();
     let (Some(segment), None) = (all.next(), all.next()) else {
         return unsupported(format!(
-            "it has {} segments, as while it is re-encrypted; one is implemented",
+            "it has {} segments, as during re-encryption; only one is implemented",
             segments.len()
         ));
     };
@@ -129,19 +129,19 @@ pub(super) fn only_segment(json: &Value, name: &str) -> Result<Option<u64>> {
     }
     if !segment["integrity"].is_null() {
         let kind = segment["integrity"]["type"].as_str().unwrap_or("?");
-        return unsupported(format!("it has tags of integrity ({kind}), which are not implemented"));
+        return unsupported(format!("it uses integrity tags ({kind}), which are not implemented"));
     }
     if let Some(flags) = segment["flags"].as_array().filter(|flags| !flags.is_empty()) {
         let flags: Vec<&str> = flags.iter().filter_map(Value::as_str).take(4).collect();
-        return unsupported(format!("its data is flagged {}, which is not implemented", flags.join(", ")));
+        return unsupported(format!("its data has the flags {}, which are not implemented", flags.join(", ")));
     }
     match segment["size"].as_str() {
         Some("dynamic") => Ok(None),
         Some(number) => {
-            let len = number.parse().map_err(|_| damaged("its header gives no size of the data"))?;
+            let len = number.parse().map_err(|_| damaged("its header does not give the size of the data"))?;
             Ok(Some(len))
         }
-        None => Err(damaged("its header gives no size of the data")),
+        None => Err(damaged("its header does not give the size of the data")),
     }
 }
 
@@ -154,7 +154,7 @@ pub(super) fn digest_iterations(json: &Value) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::faults::FaultyDevice;
+    use bifolio_block::faults::FaultyDevice;
     use serde_json::json;
 
     const CLAIMED: Claimed<'_> = Claimed {

@@ -7,17 +7,14 @@ use super::replayed::{self, Replay};
 use super::state::{self, Member};
 use super::superblock::{self, Refusal, Superblock};
 use super::threads::{Shared, divide, each_stripe};
-use crate::{BlockDevice, Error, ErrorKind, Geometry, Loader, Result};
+use crate::{Error, ErrorKind, Load, Loader, Result};
+use bifolio_block::ranges::{Held, Ranges};
+use bifolio_block::{BlockDevice, Geometry, Result as BlockResult};
 use bifolio_compute::keyed::{DeviceRaid6, PerDevice};
 use bifolio_device::DeviceSlice;
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-
-/// Stripes share so many locks.
-pub(super) const LOCKS: u64 = 128;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// How to open an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,7 +27,7 @@ pub struct Options {
 
 /// How many members are missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum ArrayState {
     /// None.
     Healthy,
     /// One or two.
@@ -45,16 +42,12 @@ pub struct MemberInfo {
     /// Its place.
     pub role: usize,
     /// The device.
-    pub device: Arc<dyn BlockDevice>,
+    pub device: Arc<dyn Load>,
     /// Where the array's bytes begin on it.
     pub data_offset: u64,
     /// It is being rebuilt, and cannot be read yet.
     pub is_partial: bool,
 }
-
-/// Keeps others from writing a stripe, until it is dropped.
-#[derive(Debug)]
-pub struct StripeGuard<'a>(#[allow(dead_code, reason = "what counts is when it is dropped")] MutexGuard<'a, ()>);
 
 /// An array.
 #[derive(Debug)]
@@ -65,7 +58,8 @@ pub struct Raid6 {
     pub(super) stripes: u64,
     pub(super) state: RwLock<state::State>,
     pub(super) log: Option<Log>,
-    locks: Vec<Mutex<()>>,
+    /// Of stripes.
+    locks: Ranges,
     /// For loading into device memory.
     pub(super) service: PerDevice<DeviceRaid6>,
     is_writable: bool,
@@ -92,7 +86,7 @@ impl Raid6 {
     ///
     /// # Errors
     /// `BadMembers` for members that do not belong together, `TooFewMembers`, and those of [`Raid6::open`].
-    pub fn assemble(members: Vec<Arc<dyn BlockDevice>>, writable: bool) -> Result<Self> {
+    pub fn assemble(members: Vec<Arc<dyn Load>>, writable: bool) -> Result<Self> {
         Self::open(members, Options { writable, force: false })
     }
 
@@ -101,7 +95,7 @@ impl Raid6 {
     ///
     /// # Errors
     /// As for [`Raid6::assemble`]; `BadState` where it would need to be forced.
-    pub fn open(members: Vec<Arc<dyn BlockDevice>>, options: Options) -> Result<Self> {
+    pub fn open(members: Vec<Arc<dyn Load>>, options: Options) -> Result<Self> {
         let mut given = vec![];
         for device in &members {
             let found = superblock::find(&**device).unwrap_or_else(|error| Err(Refusal::Damaged(error.to_string())));
@@ -113,7 +107,7 @@ impl Raid6 {
             unreachable!("the freshest was chosen among the valid")
         };
         let stripes = newest.stripes;
-        let mut devices: Vec<Option<Arc<dyn BlockDevice>>> = members.into_iter().map(Some).collect();
+        let mut devices: Vec<Option<Arc<dyn Load>>> = members.into_iter().map(Some).collect();
         let mut member = |given: usize| -> Option<Member> {
             let mut superblock = superblocks[given].clone()?;
             let is_partial = superblock.recovered_bytes.is_some();
@@ -167,7 +161,7 @@ impl Raid6 {
             stripes,
             state: RwLock::new(state),
             log,
-            locks: (0..LOCKS).map(|_| Mutex::default()).collect(),
+            locks: Ranges::default(),
             service: PerDevice::default(),
             is_writable: options.writable,
             left_out,
@@ -201,8 +195,7 @@ impl Raid6 {
         let left = left.unwrap_or_default();
         let is_doubtful = is_degraded && (is_unsynced || !left.stripes.is_empty());
         if is_doubtful && !force {
-            let detail = "it was not closed cleanly and members are missing, so that what these held of the stripes that \
-                          were being written may be wrong; give all members, or open it for reading only (a program may force it)";
+            let detail = "it was not closed cleanly and members are missing, so their data in stripes that were being written may be wrong; give all members, or open it for reading only (a program may force it)";
             return Err(Error::new(ErrorKind::BadState, &self.name, detail));
         }
         let mut replay = Replay { writes: left.records.len() as u64, ..Replay::default() };
@@ -241,7 +234,7 @@ impl Raid6 {
         let fits = replayed::fits(entry, self.layout, self.stripes);
         let member = state.members.get(entry.role)?.as_ref().filter(|_| fits)?;
         let at = member.superblock.data_offset + entry.offset;
-        member.device.write(at, &entry.bytes).err().map(|error| (entry.role, error))
+        member.device.write(at, &entry.bytes).err().map(|error| (entry.role, error.into()))
     }
 
     /// Marks the array clean. Dropping it does the same, and cannot report an error.
@@ -277,12 +270,12 @@ impl Raid6 {
     }
 
     /// How many members are missing.
-    pub fn health(&self) -> State {
+    pub fn health(&self) -> ArrayState {
         let state = self.state();
         match (&state.broken, state.is_degraded()) {
-            (Some(_), _) => State::Failed,
-            (None, true) => State::Degraded,
-            (None, false) => State::Healthy,
+            (Some(_), _) => ArrayState::Failed,
+            (None, true) => ArrayState::Degraded,
+            (None, false) => ArrayState::Healthy,
         }
     }
 
@@ -333,19 +326,14 @@ impl Raid6 {
         self.state().events
     }
 
-    /// Keeps writers from a stripe, as is needed to read several of its members by themselves. At most one may
-    /// be held by a thread, and no write may be done under it.
-    pub fn lock_stripe(&self, stripe: u64) -> StripeGuard<'_> {
-        StripeGuard(self.lock(stripe))
+    /// Keeps everybody else from stripes. A thread holds one range of them at a time.
+    pub(super) fn lock(&self, stripes: Range<u64>) -> Held<'_> {
+        self.locks.write(stripes)
     }
 
-    pub(super) fn lock(&self, stripe: u64) -> MutexGuard<'_, ()> {
-        self.locks[(stripe % LOCKS) as usize].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Every stripe, in the order in which everybody takes several.
-    pub(super) fn lock_all(&self) -> Vec<MutexGuard<'_, ()>> {
-        (0..LOCKS).map(|stripe| self.lock(stripe)).collect()
+    /// Keeps writers from stripes, as is needed to read several of their members: others may read them, too.
+    pub(super) fn lock_to_read(&self, stripes: Range<u64>) -> Held<'_> {
+        self.locks.read(stripes)
     }
 
     pub(super) fn state(&self) -> RwLockReadGuard<'_, state::State> {
@@ -361,18 +349,12 @@ impl Raid6 {
         let mut state = self.state_mut();
         let before = state.failed.len();
         for (role, error) in failures {
-            state.remove(role, &error, self.layout).map_err(|error| self.named(&error))?;
+            state.remove(role, &error, self.layout).map_err(|error| error.about(&self.name))?;
         }
         if self.is_writable && state.failed.len() > before {
-            state.commit(self.layout, self.log.as_ref()).map_err(|error| self.named(&error))?;
+            state.commit(self.layout, self.log.as_ref()).map_err(|error| error.about(&self.name))?;
         }
         Ok(())
-    }
-
-    fn named(&self, error: &Error) -> Error {
-        let text = error.to_string();
-        let detail = text.split_once(": ").map_or(&*text, |(_, detail)| detail);
-        Error::new(error.kind(), &self.name, detail)
     }
 }
 
@@ -390,36 +372,32 @@ impl BlockDevice for Raid6 {
         !self.is_writable
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> BlockResult<()> {
         self.check_range(offset, buffer.len() as u64)?;
         let len = buffer.len() as u64;
         let shared = Shared::new(buffer, offset);
-        divide(self.layout.stripe_bytes(), offset, len, &|at, len| {
+        Ok(divide(self.layout.stripe_bytes(), offset, len, &|at, len| {
             // SAFETY: parts of a range do not overlap, each is inside the buffer, and all threads end before it
             // is used again.
             self.read_part(at, unsafe { shared.part(at, len) })
-        })
+        })?)
     }
 
-    fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+    fn write(&self, offset: u64, data: &[u8]) -> BlockResult<()> {
         self.check_range(offset, data.len() as u64)?;
         if !self.is_writable {
-            return Err(Error::new(ErrorKind::ReadOnly, &self.name, "it was opened for reading only"));
+            return Err(self.read_only().into());
         }
         if data.is_empty() {
             return Ok(());
         }
-        divide(self.layout.stripe_bytes(), offset, data.len() as u64, &|at, len| {
+        Ok(divide(self.layout.stripe_bytes(), offset, data.len() as u64, &|at, len| {
             let from = (at - offset) as usize;
             self.write_part(at, &data[from..from + len as usize])
-        })
+        })?)
     }
 
-    fn load(&self, loader: &Loader, offset: u64, destination: DeviceSlice<'_>) -> Result<()> {
-        self.load_range(loader, offset, loader.settled(destination)?)
-    }
-
-    fn flush(&self) -> Result<()> {
+    fn flush(&self) -> BlockResult<()> {
         if !self.is_writable {
             return Ok(());
         }
@@ -444,17 +422,23 @@ impl BlockDevice for Raid6 {
         let state = self.state();
         let told = self.told.swap(state.failed.len(), Ordering::Relaxed);
         let new = state.failed.iter().skip(told);
-        new.map(|left| format!("{}: it goes on without {}: {}", self.name, left.member, left.reason)).collect()
+        new.map(|left| format!("{}: continuing without {}: {}", self.name, left.member, left.reason)).collect()
     }
 
-    fn settle(&self) -> Result<()> {
+    fn settle(&self) -> BlockResult<()> {
         self.flush()?;
-        self.mark_clean()
+        Ok(self.mark_clean()?)
     }
 
-    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+    fn discard(&self, offset: u64, len: u64) -> BlockResult<()> {
         // What members read afterwards is not known, so that P and Q would not fit. Nothing is promised.
         self.check_range(offset, len)
+    }
+}
+
+impl Load for Raid6 {
+    fn load(&self, loader: &Loader, offset: u64, destination: DeviceSlice<'_>) -> Result<()> {
+        self.load_range(loader, offset, loader.settled(destination)?)
     }
 }
 
@@ -467,6 +451,11 @@ impl Raid6 {
         {
             log.forget();
         }
+    }
+
+    /// Why nothing is written to an array that was opened for reading.
+    pub(super) fn read_only(&self) -> Error {
+        Error::new(ErrorKind::ReadOnly, &self.name, "it was opened for reading only")
     }
 
     pub(super) fn check_broken(&self, state: &state::State) -> Result<()> {
@@ -510,16 +499,14 @@ fn check_enough(name: &str, by_role: &[Option<Member>], left_out: &[LeftOut]) ->
     }
     let why: Vec<String> = left_out.iter().map(|left| format!("{} ({})", left.member, left.reason)).collect();
     let why = if why.is_empty() { String::new() } else { format!("; left out: {}", why.join(", ")) };
-    let detail = format!("{there} of its {} members are there, and it needs {needed} at least{why}", by_role.len());
+    let detail = format!("{there} of its {} members are present, and it needs at least {needed}{why}", by_role.len());
     Err(Error::new(ErrorKind::TooFewMembers, name, detail))
 }
 
-/// Sixteen bytes that nobody else has: from the hash keys that the system's randomness gives every process.
+/// Sixteen random bytes, as nobody else has.
 pub(super) fn random_uuid() -> [u8; 16] {
     let mut bytes = [0; 16];
-    for half in bytes.chunks_exact_mut(8) {
-        half.copy_from_slice(&RandomState::new().hash_one(state::now()).to_le_bytes());
-    }
+    getrandom::fill(&mut bytes).expect("the kernel has random bytes");
     // As of version 4.
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
@@ -553,7 +540,7 @@ impl Raid6 {
             stripes: newest.stripes,
             state: RwLock::new(state),
             log,
-            locks: (0..LOCKS).map(|_| Mutex::default()).collect(),
+            locks: Ranges::default(),
             service: PerDevice::default(),
             is_writable: true,
             told: AtomicUsize::new(0),

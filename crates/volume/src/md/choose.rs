@@ -50,20 +50,20 @@ pub(super) fn choose(given: &[(String, Result<Superblock, Refusal>)]) -> Result<
         // Superblocks are written one after the other, and data only when all are: one step behind is not stale.
         let is_stale = superblock.events.saturating_add(1) < newest.events;
         let (old, new) = (superblock.events, newest.events);
-        let fell_behind = || format!("it fell behind: its events are {old}, those of the others {new}");
+        let fell_behind = || format!("it is out of date: its event count is {old}, that of the others {new}");
         match known {
             _ if is_stale => leave_out(i, fell_behind()),
-            _ if superblock.is_behind => leave_out(i, "it was being brought up to date by a bitmap".to_owned()),
+            _ if superblock.is_behind => leave_out(i, "its recovery by a bitmap did not finish".to_owned()),
             Role::Active(role) if superblock.role() == known => {
                 let place = &mut by_role[usize::from(role)];
                 if let Some(other) = place {
-                    let detail = format!("it has the same place in the array as {}: role {role}", given[*other].0);
+                    let detail = format!("it has the same role in the array as {}: {role}", given[*other].0);
                     return Err(Error::new(ErrorKind::BadMembers, &given[i].0, detail));
                 }
                 *place = Some(i);
             }
             Role::Active(_) | Role::Faulty if old < new => leave_out(i, fell_behind()),
-            Role::Active(_) | Role::Faulty => leave_out(i, "the others say that it has failed".to_owned()),
+            Role::Active(_) | Role::Faulty => leave_out(i, "the other members record it as failed".to_owned()),
             Role::Spare => leave_out(i, "it is a spare".to_owned()),
             Role::Journal => leave_out(i, "it is a journal".to_owned()),
         }
@@ -94,11 +94,10 @@ fn check_together(
         }
         let same_shape = superblock.layout == newest.layout && superblock.used_bytes == newest.used_bytes;
         if !same_shape {
-            return bad(i, "its superblock gives the array another shape than the others do".to_owned());
+            return bad(i, "its superblock gives the array another geometry than the others".to_owned());
         }
         if superblock.events == newest.events && !agree(&superblock.roles, &newest.roles) {
-            let detail = "it and others were written apart from each other, and each side says that the other has failed; \
-                          assemble the side with the data that is wanted alone";
+            let detail = "it and other members were written separately, and each side records the other as failed; assemble only the side whose data is wanted";
             return bad(i, detail.to_owned());
         }
     }

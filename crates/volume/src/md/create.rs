@@ -4,7 +4,8 @@ use super::array::{Raid6, random_uuid};
 use super::layout::{Layout, Rotation};
 use super::state::{self, Member};
 use super::superblock::{DEVICES_IN_SECTOR, DEVICES_MAX, Role, SECTOR, Superblock, Version};
-use crate::{BlockDevice, Error, ErrorKind, Overwrite, Result, signatures};
+use crate::{Error, ErrorKind, Load, Overwrite, Result, signatures};
+use bifolio_block::BlockDevice;
 use std::sync::Arc;
 
 /// What the members hold before.
@@ -50,7 +51,7 @@ impl Raid6 {
     /// `BadUse` for shapes that md does not have and members that are too small; `Exists` where something would be lost
     /// that may not be (see [`signatures`]); those of writing.
     pub fn create(
-        members: Vec<Arc<dyn BlockDevice>>,
+        members: Vec<Arc<dyn Load>>,
         chunk_bytes: u64,
         rotation: Rotation,
         options: &CreateOptions,
@@ -68,7 +69,7 @@ impl Raid6 {
             let needed = data_offset + chunk_bytes;
             return Err(bad(format!("the smallest member has {smallest} bytes, and {needed} are needed at least")));
         }
-        let devices: Vec<&dyn BlockDevice> = members.iter().map(|member| &**member).collect();
+        let devices: Vec<&dyn BlockDevice> = members.iter().map(|member| &**member as _).collect();
         signatures::check(&devices, &options.overwrite)?;
         devices.iter().try_for_each(|device| signatures::erase(*device, |_| true))?;
         let mut name = [0; 32];
@@ -103,7 +104,7 @@ impl Raid6 {
             in_sync_bytes: None,
             roles,
         };
-        let member = |(role, device): (usize, Arc<dyn BlockDevice>)| {
+        let member = |(role, device): (usize, Arc<dyn Load>)| {
             let data_bytes = (device.geometry().size - data_offset) / SECTOR * SECTOR;
             let superblock = Superblock { number: role as u32, device: random_uuid(), data_bytes, ..template.clone() };
             Some(Member { device, superblock, is_partial: false, is_unstored: false })

@@ -2,21 +2,23 @@
 
 use super::array::Raid6;
 use super::layout::Layout;
-use crate::load::{Failed, Loader, Stripes, load_stripes};
-use crate::{BlockDevice, ErrorKind, Result};
+use crate::load::{ArraySnapshot, Failed, Load, Loader, load_stripes};
+use crate::{ErrorKind, Result};
+use bifolio_block::BlockDevice;
 use bifolio_compute::keyed::DeviceRaid6;
 use bifolio_device::DeviceSlice;
 use bifolio_kernels::raid6::Geometry;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The members as they are when a request begins.
 struct Snapshot {
     name: String,
     layout: Layout,
-    members: Vec<Option<(Arc<dyn BlockDevice>, u64)>>,
+    members: Vec<Option<(Arc<dyn Load>, u64)>>,
 }
 
-impl Stripes for Snapshot {
+impl ArraySnapshot for Snapshot {
     fn name(&self) -> String {
         self.name.clone()
     }
@@ -33,7 +35,7 @@ impl Stripes for Snapshot {
         self.layout.slot(stripe, self.layout.member(stripe, number as usize)) as u32
     }
 
-    fn member(&self, number: usize) -> Option<(&dyn BlockDevice, u64)> {
+    fn member(&self, number: usize) -> Option<(&dyn Load, u64)> {
         self.members[number].as_ref().map(|(device, first)| (&**device, *first))
     }
 }
@@ -44,6 +46,12 @@ impl Raid6 {
         let members =
             (0..self.layout.members()).map(|role| there(role).map(|member| (member.device, member.data_offset)));
         Snapshot { name: self.name.clone(), layout: self.layout, members: members.collect() }
+    }
+
+    /// The stripes that have bytes of a range.
+    fn stripes_of(&self, offset: u64, len: u64) -> Range<u64> {
+        let stripe = self.layout.stripe_bytes();
+        offset / stripe..(offset + len).div_ceil(stripe)
     }
 
     fn has_lost_some_of(&self, snapshot: &Snapshot) -> bool {
@@ -60,9 +68,11 @@ impl Raid6 {
         let service = service.map_err(|error| loader.failed(error))?;
         loop {
             // A writer in the middle of a stripe would make a recovery wrong.
-            let held = if self.is_read_only() || self.missing().is_empty() { vec![] } else { self.lock_all() };
+            let is_settled = self.is_read_only() || self.missing().is_empty();
+            let held =
+                if is_settled { None } else { Some(self.lock_to_read(self.stripes_of(offset, destination.len()))) };
             let snapshot = self.snapshot();
-            if held.is_empty() && !self.is_read_only() && snapshot.members.iter().any(Option::is_none) {
+            if held.is_none() && !self.is_read_only() && snapshot.members.iter().any(Option::is_none) {
                 // One went in between.
                 continue;
             }

@@ -284,7 +284,7 @@ impl Log {
 
 fn write(targets: &[Target<'_>], at: impl Fn(Target<'_>) -> u64, bytes: &[u8]) -> Result<(), Failed> {
     targets.iter().try_for_each(|target| {
-        target.device.write(at(*target), bytes).map_err(|error| Failed { role: target.role, error })
+        target.device.write(at(*target), bytes).map_err(|error| Failed { role: target.role, error: error.into() })
     })
 }
 
@@ -436,8 +436,8 @@ fn read_chain(bytes: &[u8], session: Session) -> (u64, Vec<Vec<Entry<'static>>>)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::faults::FaultyDevice;
     use crate::md::layout::Rotation;
+    use bifolio_block::faults::FaultyDevice;
 
     const SESSION: Session = Session { array: [3; 16], events: 8, updated: 9 };
 

@@ -60,7 +60,7 @@ pub mod superblock;
 mod threads;
 mod write;
 
-pub use array::{MemberInfo, Options, Raid6, State, StripeGuard};
+pub use array::{ArrayState, MemberInfo, Options, Raid6};
 pub use choose::LeftOut;
 pub use create::{Content, CreateOptions};
 pub use layout::{Layout, Place, Rotation};

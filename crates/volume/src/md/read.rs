@@ -75,7 +75,7 @@ impl Raid6 {
                 } else {
                     drop(state);
                     // A writer in the middle of the stripe would make the recovery wrong.
-                    let _lock = self.lock(stripe);
+                    let _lock = self.lock_to_read(stripe..stripe + 1);
                     let state = self.state();
                     self.read_recovering(&state, offset, buffer)
                 }
@@ -126,7 +126,7 @@ impl Raid6 {
     ) -> Result<(), Failure> {
         let Some(member) = state.readable(role) else { unreachable!("member {role} was there a moment before") };
         let at = member.superblock.data_offset + self.layout.member_offset(stripe) + inside.start;
-        member.device.read(at, buffer).map_err(|error| Failure::Member(role, error))
+        member.device.read(at, buffer).map_err(|error| Failure::Member(role, error.into()))
     }
 
     /// The same range with chunks recovered. A whole stripe is read to where it belongs; of others the columns of the

@@ -11,7 +11,8 @@ use super::state::{self, Member};
 use super::superblock::{self, Role, SECTOR, Superblock, Version};
 use super::threads::each_stripe;
 use crate::signatures::{self, DATA, Found};
-use crate::{BlockDevice, Error, ErrorKind, Overwrite, Result};
+use crate::{Error, ErrorKind, Load, Overwrite, Result};
+use bifolio_block::BlockDevice;
 use bifolio_io::Cancel;
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,12 +29,7 @@ impl Raid6 {
     /// # Errors
     /// `BadState` if no member is missing; `NoSpace` if the device is too small; `Exists` if it holds something that is
     /// not this array's; `Cancelled`, after which it can go on; `Write` if the device fails.
-    pub fn rebuild(
-        &self,
-        device: Arc<dyn BlockDevice>,
-        progress: &mut dyn FnMut(u64, u64),
-        cancel: &Cancel,
-    ) -> Result<()> {
+    pub fn rebuild(&self, device: Arc<dyn Load>, progress: &mut dyn FnMut(u64, u64), cancel: &Cancel) -> Result<()> {
         self.rebuild_over(device, &Overwrite::Nothing, progress, cancel)
     }
 
@@ -43,7 +39,7 @@ impl Raid6 {
     /// As for [`Raid6::rebuild`]; `Exists` for what may not be lost.
     pub fn rebuild_over(
         &self,
-        device: Arc<dyn BlockDevice>,
+        device: Arc<dyn Load>,
         overwrite: &Overwrite,
         progress: &mut dyn FnMut(u64, u64),
         cancel: &Cancel,
@@ -82,7 +78,7 @@ impl Raid6 {
     }
 
     /// Makes the device a partial member; the place, and the stripe to go on from.
-    fn join(&self, device: Arc<dyn BlockDevice>, overwrite: &Overwrite) -> Result<(usize, u64)> {
+    fn join(&self, device: Arc<dyn Load>, overwrite: &Overwrite) -> Result<(usize, u64)> {
         let mut state = self.state_mut();
         self.check_broken(&state)?;
         let found = superblock::find(&*device)?;
@@ -99,7 +95,7 @@ impl Raid6 {
         }
         check_writable(&*device)?;
         let Some(role) = (0..state.members.len()).find(|role| state.members[*role].is_none()) else {
-            let detail = "no member is missing, so that there is nothing to rebuild";
+            let detail = "no member is missing, so there is nothing to rebuild";
             return Err(Error::new(ErrorKind::BadState, &self.name, detail));
         };
         let superblock = self.superblock_for(&state, &*device)?;
@@ -127,7 +123,7 @@ impl Raid6 {
         let taken: Vec<u32> = state.present().map(|(_, member)| member.superblock.number).collect();
         let devices = state.present().map(|(_, member)| member.superblock.roles.len()).min().unwrap_or(0) as u32;
         let Some(number) = (0..devices).find(|number| !taken.contains(number)) else {
-            let detail = format!("the superblocks have no room for a device beside the {} there are", taken.len());
+            let detail = format!("the superblocks have no room for another device beside these {}", taken.len());
             return Err(Error::new(ErrorKind::Unsupported, &self.name, detail));
         };
         let offset = state.present().map(|(_, member)| member.superblock.data_offset).max().unwrap_or(0);
@@ -139,7 +135,7 @@ impl Raid6 {
         };
         let needed = offset + model.superblock.used_bytes;
         if end < needed {
-            let detail = format!("it has room for {end} bytes of a member, which needs {needed}");
+            let detail = format!("it has {end} bytes for a member, which needs {needed}");
             return Err(Error::new(ErrorKind::NoSpace, device.name(), detail));
         }
         let mut roles = model.superblock.roles.clone();
@@ -159,7 +155,7 @@ impl Raid6 {
     }
 
     fn rebuild_stripe(&self, role: usize, stripe: u64) -> Result<()> {
-        let _lock = self.lock(stripe);
+        let _lock = self.lock(stripe..stripe + 1);
         loop {
             let failed = {
                 let state = self.state();
@@ -173,7 +169,7 @@ impl Raid6 {
                         let at = member.superblock.data_offset + self.layout.member_offset(stripe);
                         match member.device.write(at, &by_slot[slot]) {
                             Ok(()) => return Ok(()),
-                            Err(error) => (role, error),
+                            Err(error) => (role, error.into()),
                         }
                     }
                 }
@@ -189,7 +185,12 @@ impl Raid6 {
             let chunk = self.layout.chunk_bytes();
             let Some(member) = &mut state.members[role] else { return Err(self.lost(role)) };
             member.superblock.recovered_bytes = Some(stripe * chunk);
-            member.device.flush().and_then(|()| state::store(member)).and_then(|()| member.device.flush()).err()
+            let stored = || -> Result<()> {
+                member.device.flush()?;
+                state::store(member)?;
+                Ok(member.device.flush()?)
+            };
+            stored().err()
         };
         failed.map_or(Ok(()), |error| self.fail(vec![(role, error)]))
     }
@@ -197,7 +198,7 @@ impl Raid6 {
     fn lost(&self, role: usize) -> Error {
         let state = self.state.try_read().ok();
         let why = state.and_then(|state| state.failed.last().map(|left| format!("{}: {}", left.member, left.reason)));
-        let detail = format!("the new member {role} is gone: {}", why.as_deref().unwrap_or("it failed"));
+        let detail = format!("the new member {role} failed: {}", why.as_deref().unwrap_or("it failed"));
         Error::new(ErrorKind::Write, &self.name, detail)
     }
 }

@@ -7,8 +7,9 @@
 use super::layout::Layout;
 use super::log::Entry;
 use super::state::State;
-use crate::load::{self, Loader};
-use crate::{BlockDevice, Error, ErrorKind, Geometry, Result};
+use crate::Result;
+use crate::load::{Load, Loader, through_host};
+use bifolio_block::{BlockDevice, Error, ErrorKind, Geometry, Result as BlockResult};
 use bifolio_device::DeviceSlice;
 use bifolio_io::{Follow, ReadExtent};
 use serde::Serialize;
@@ -106,7 +107,7 @@ impl Patches {
 /// A member with what the log has for it.
 #[derive(Debug)]
 struct Replayed {
-    below: Arc<dyn BlockDevice>,
+    below: Arc<dyn Load>,
     patches: Patches,
 }
 
@@ -129,27 +130,29 @@ impl BlockDevice for Replayed {
         true
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> BlockResult<()> {
         self.below.read(offset, buffer)?;
         self.patches.apply(offset, buffer);
         Ok(())
     }
 
-    fn write(&self, _: u64, _: &[u8]) -> Result<()> {
+    fn write(&self, _: u64, _: &[u8]) -> BlockResult<()> {
         Err(self.read_only())
     }
 
-    fn flush(&self) -> Result<()> {
+    fn flush(&self) -> BlockResult<()> {
         Ok(())
     }
 
-    fn discard(&self, _: u64, _: u64) -> Result<()> {
+    fn discard(&self, _: u64, _: u64) -> BlockResult<()> {
         Err(self.read_only())
     }
+}
 
+impl Load for Replayed {
     fn load(&self, loader: &Loader, offset: u64, destination: DeviceSlice<'_>) -> Result<()> {
         if self.patches.touch(offset, destination.len()) {
-            load::through_host(self, loader, offset, destination)
+            through_host(self, loader, offset, destination)
         } else {
             self.below.load(loader, offset, destination)
         }

@@ -80,7 +80,7 @@ impl Raid6 {
             return Err(Error::new(ErrorKind::ReadOnly, &self.name, "it was opened for reading only"));
         }
         if self.unsynced().is_some() {
-            let detail = "its P and Q are in doubt, as it was not closed cleanly; resynchronise it first (`volume scrub \
+            let detail = "its parity may be wrong, as it was not closed cleanly; resynchronise it first (`volume scrub \
                           --repair` does)";
             return Err(Error::new(ErrorKind::BadState, &self.name, detail));
         }
@@ -224,7 +224,7 @@ impl Raid6 {
         let role = self.layout.by_slot(stripe)[slot];
         let Some(member) = &state.members[role] else { return Ok(()) };
         let at = member.superblock.data_offset + self.layout.member_offset(stripe) + inside;
-        member.device.write(at, bytes).map_err(|error| Failure::Member(role, error))
+        member.device.write(at, bytes).map_err(|error| Failure::Member(role, error.into()))
     }
 
     /// Does work on all members of a stripe, by slot, under its lock.
@@ -233,7 +233,7 @@ impl Raid6 {
         stripe: u64,
         mut work: impl FnMut(&State, &mut Vec<Vec<u8>>) -> Result<T, Failure>,
     ) -> Result<T> {
-        let _lock = self.lock(stripe);
+        let _lock = self.lock(stripe..stripe + 1);
         loop {
             let failure = {
                 let state = self.state();

@@ -8,14 +8,14 @@ use super::layout::Layout;
 use super::log::{Log, Session, Target};
 use super::superblock::{Role, Superblock};
 use super::threads::flush_all;
-use crate::{BlockDevice, Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Load, Result};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A member that is there.
 #[derive(Debug, Clone)]
 pub(super) struct Member {
-    pub(super) device: Arc<dyn BlockDevice>,
+    pub(super) device: Arc<dyn Load>,
     /// Its own, as it is on the device or will be by the next commit.
     pub(super) superblock: Superblock,
     /// It is being rebuilt: it gets every write, and is not read.
@@ -86,13 +86,13 @@ impl State {
             // It has lost nothing: without it the array would only have less to spare. What was being written is put right
             // when it is opened again, as after a loss of power.
             let name = member.device.name();
-            self.broken.get_or_insert_with(|| format!("{name} has no room for what was written to it"));
-            return Err(Error::new(ErrorKind::NoSpace, "RAID-6", format!("a member has no room: {error}")));
+            self.broken.get_or_insert_with(|| format!("{name} has no space left for what was written to it"));
+            return Err(Error::new(ErrorKind::NoSpace, "RAID-6", format!("a member has no space left: {error}")));
         }
         if !member.is_partial && self.missing().len() >= 2 {
             let gone = self.missing().len() + 1;
             let detail = format!(
-                "{gone} of {} members have failed, and RAID-6 replaces two; the last was {error}",
+                "{gone} of {} members have failed, and RAID-6 tolerates two; the last error is {error}",
                 layout.members()
             );
             self.broken.get_or_insert_with(|| detail.clone());
@@ -149,7 +149,7 @@ impl State {
 
     /// Flushes every member.
     pub(super) fn flush(&self) -> Result<(), (usize, Error)> {
-        let members: Vec<_> = self.present().map(|(role, member)| (role, &*member.device)).collect();
+        let members: Vec<_> = self.present().map(|(role, member)| (role, &*member.device as _)).collect();
         flush_all(&members)
     }
 
@@ -180,7 +180,7 @@ fn target(role: usize, member: &Member) -> Option<Target<'_>> {
 pub(super) fn store(member: &Member) -> Result<()> {
     let size = member.device.geometry().size;
     let offset = member.superblock.version.offset(size).unwrap_or(0);
-    member.device.write(offset, &member.superblock.encode(size))
+    Ok(member.device.write(offset, &member.superblock.encode(size))?)
 }
 
 /// Seconds in the low 40 bits, microseconds above, never 0: Linux writes whole seconds only, so that its

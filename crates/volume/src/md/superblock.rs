@@ -192,7 +192,7 @@ impl Refusal {
     pub fn about(self, member: &dyn BlockDevice) -> Error {
         let (kind, detail) = match self {
             Self::NotThere => {
-                let detail = "it has no md superblock of version 1.0, 1.1 or 1.2, so that it is no member of an array";
+                let detail = "it has no md superblock of version 1.0, 1.1 or 1.2, so it is not a member of an array";
                 (ErrorKind::NotAVolume, detail.to_owned())
             }
             Self::Damaged(detail) => (
@@ -244,7 +244,7 @@ impl Superblock {
             return Err(damaged(format!("its checksum is {stored:08x} and should be {computed:08x}")));
         }
         if Some(sectors("the superblock's own offset", u64_at(bytes, 144))?) != version.offset(size) {
-            return Err(damaged("it says that it lies elsewhere"));
+            return Err(damaged("it records another offset"));
         }
         let features = u32_at(bytes, 8);
         check_features(features)?;
@@ -420,7 +420,7 @@ fn extent(bytes: &[u8], version: Version, size: u64, used: u64) -> Result<(u64, 
     }
     if offset + used > size {
         return Err(damaged(format!(
-            "the data ends at {}, beyond the end of the device at {size}; it was cut, or copied in part",
+            "the data ends at {}, beyond the end of the device at {size}; it was truncated, or copied in part",
             offset + used
         )));
     }

@@ -35,14 +35,14 @@ pub(super) fn divide(
 pub(super) fn flush_all(devices: &[(usize, &dyn BlockDevice)]) -> Result<(), (usize, Error)> {
     let is_disk = |device: &dyn BlockDevice| device.geometry().optimal_bytes >= 65536;
     if devices.len() < 2 || !devices.iter().all(|(_, device)| is_disk(*device)) {
-        return devices.iter().try_for_each(|(number, device)| device.flush().map_err(|error| (*number, error)));
+        return devices.iter().try_for_each(|(number, device)| device.flush().map_err(|error| (*number, error.into())));
     }
     std::thread::scope(|scope| {
         let threads: Vec<_> =
             devices.iter().map(|(number, device)| (*number, scope.spawn(|| device.flush()))).collect();
         let ended: Vec<_> = threads.into_iter().map(|(number, thread)| (number, thread.join())).collect();
         ended.into_iter().try_for_each(|(number, end)| {
-            end.unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map_err(|error| (number, error))
+            end.unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map_err(|error| (number, error.into()))
         })
     })
 }

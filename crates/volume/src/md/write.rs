@@ -7,7 +7,7 @@
 //! Once the first member of a stripe has been written, all others are, whatever fails: then those that are left fit
 //! together, and the ones that failed are marked before the write returns.
 
-use super::array::{LOCKS, Raid6};
+use super::array::Raid6;
 use super::layout::Layout;
 use super::log::{Entry, Failed, Log};
 use super::read::{Failure, gathering};
@@ -15,9 +15,7 @@ use super::state::State;
 use crate::{Error, Result};
 use bifolio_compute::cpu::pq;
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::MutexGuard;
 
 /// More stripes at a time gain little.
 const GROUP_STRIPES_MAX: u64 = 64;
@@ -124,7 +122,7 @@ impl Raid6 {
             stripes.push((stripe, self.parts(at, part)));
             (at, rest) = (at + len, behind);
         }
-        let _locks = self.lock_several(stripes.iter().map(|(stripe, _)| *stripe));
+        let _lock = self.lock(offset / stripe_bytes..last + 1);
         let chunk = self.layout.chunk_bytes();
         if self.write_columns(&stripes, all, chunk)? {
             return Ok(());
@@ -149,12 +147,6 @@ impl Raid6 {
             Some(log) if state.is_degraded() => log.shape().column_bytes(self.layout),
             _ => self.layout.chunk_bytes(),
         }
-    }
-
-    /// The locks of several stripes, in the order in which everybody takes several.
-    fn lock_several(&self, stripes: impl Iterator<Item = u64>) -> Vec<MutexGuard<'_, ()>> {
-        let locks: BTreeSet<u64> = stripes.map(|stripe| stripe % LOCKS).collect();
-        locks.into_iter().map(|lock| self.lock(lock)).collect()
     }
 
     fn parts<'a>(&self, offset: u64, data: &'a [u8]) -> Vec<Part<'a>> {
@@ -237,7 +229,7 @@ impl Raid6 {
         for entry in &entries {
             let Some(member) = &state.members[entry.role] else { continue };
             if let Err(error) = member.device.write(member.superblock.data_offset + entry.offset, &entry.bytes) {
-                failures.push((entry.role, error));
+                failures.push((entry.role, error.into()));
             }
         }
         if let Some(log) = logged {

@@ -10,7 +10,8 @@
 
 mod table;
 
-use crate::{BlockDevice, Error, ErrorKind, Result, printable};
+use crate::{Error, ErrorKind, Result};
+use bifolio_block::{BlockDevice, printable};
 use std::ops::Range;
 
 /// Signatures at the beginning lie here: the second copy of LUKS2's largest header is the last of them.

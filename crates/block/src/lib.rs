@@ -1,0 +1,33 @@
+//! Plain block devices: what lies between a program and the files that hold its bytes, without ciphers and without
+//! device memory.
+//!
+//! ```text
+//!   device      BlockDevice: bytes at offsets, with flush and discard
+//!   file        a file or a block device of the system's, and its claim against other writers
+//!   ranges      range locks, for those whose unit is more than a byte
+//!   nbd         a device for NBD clients: nbdkit with a plugin, from its start to its end
+//!   fuse/       (feature `fuse`)
+//!     mount     the one way in which this project mounts through FUSE
+//!     file      a device as the only file of a mounted folder
+//!   faults      a device in memory that fails, loses power or tears writes on demand, for tests
+//!   error, text errors, and text out of files on its way to people
+//! ```
+//!
+//! Devices are stacked: each one reads and writes those below it. Whoever can bring content into device memory extends
+//! [`BlockDevice`] (`bifolio-volume` does); nothing here knows of it, so that the paging cache stands on this crate without
+//! linking a cipher or a driver.
+
+mod device;
+mod error;
+pub mod faults;
+mod file;
+#[cfg(feature = "fuse")]
+pub mod fuse;
+pub mod nbd;
+pub mod ranges;
+mod text;
+
+pub use device::{BlockDevice, Geometry};
+pub use error::{Cause, Error, ErrorKind, Result};
+pub use file::FileDevice;
+pub use text::{is_unprintable, printable};
