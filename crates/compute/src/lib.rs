@@ -44,13 +44,13 @@ mod error;
 pub mod executor;
 pub mod keyed;
 mod memory;
-mod pending;
+mod outcome;
 pub mod service;
 
-pub use bifolio_io::Buffer;
+pub use bifolio_device::Buffer;
 pub use error::{Error, ErrorKind, Result};
 pub use executor::{
     Caller, Executor, Handle, Kernels, Options, Path, Refused, Request, Route, ServiceStatistics, WhenFull,
 };
 pub use memory::{Foreign, HostMemory, Memory};
-pub use pending::{Answers, Outcome, Pending};
+pub use outcome::{Answers, Outcome, Pending};

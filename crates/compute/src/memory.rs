@@ -1,7 +1,6 @@
 //! Where the data of a request lives: memory that belongs to the request until it is over.
 
-use bifolio_device::PinnedBuffer;
-use bifolio_io::Buffer;
+use bifolio_device::{Buffer, PinnedBuffer};
 
 /// The memory at one end of a request.
 #[derive(Debug)]

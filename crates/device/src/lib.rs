@@ -17,11 +17,16 @@
 //! backend it is. A machine without a GPU is a normal case: [`discover`] says what is missing and
 //! why, and the embedded `host` device does everything in host memory.
 //!
+//! Beside them stand what every room that works for others needs: a [`Buffer`] is device memory that a request
+//! owns a share of, [`Pending`] and [`Promise`] are the two ends of a request under way, and [`Cancel`] ends it early.
+//!
 //! Rules for callers: nothing on a hot path allocates device or pinned memory (allocation may
 //! synchronise the device), so slots come from a [`PinnedPool`]; completion is by [`Event`].
 
 mod address;
 pub mod backend;
+mod buffer;
+mod cancel;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod device;
@@ -40,6 +45,7 @@ mod located;
 mod memory;
 mod module;
 mod name;
+pub mod pending;
 pub mod pointer;
 mod quiet;
 mod rows;
@@ -47,6 +53,8 @@ mod streams;
 
 pub use address::{Access, DevicePtr, DeviceSlice, FRAME_BYTES};
 pub use backend::host::{FencedMemory, HostOptions};
+pub use buffer::Buffer;
+pub use cancel::Cancel;
 pub use device::Device;
 pub use direct::{DirectFile, DirectStorage};
 pub use discover::{choose, discover, open};
@@ -58,6 +66,7 @@ pub use kernel::{HostKernel, HostLaunch, KernelArg, ModuleSource};
 pub use kernel_cache::cache_folder;
 pub use memory::{AddressRange, Allocation, Frame, HostRegistration, PinnedBuffer, PinnedPool, PoolStats, Slot};
 pub use module::Module;
+pub use pending::{Pending, Promise};
 pub use quiet::without_signals;
 pub use rows::Rows;
 pub use streams::{Event, Gate, Stream};

@@ -2,13 +2,13 @@
 
 use crate::batch::Numbered;
 use crate::batch::Piece;
-use crate::cancel::Cancel;
 use crate::cost::Costs;
 use crate::file::Stamp;
 use crate::plan::Segment;
 use crate::storage::Storage;
 use crate::stripe::Layout;
 use crate::{EngineKind, Error, ErrorKind, Follow, PlainFile, SegmentReport};
+use bifolio_device::Cancel;
 use bifolio_device::{Device, DeviceSlice, PinnedPool};
 use bifolio_kernels::Kernels;
 use bifolio_kernels::scatter::EXTENT_BYTES;

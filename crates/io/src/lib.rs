@@ -23,7 +23,6 @@
 mod batch;
 pub mod cache_state;
 pub mod calibrate;
-mod cancel;
 pub mod cost;
 mod engine;
 mod error;
@@ -50,7 +49,7 @@ pub mod storage;
 pub mod stripe;
 mod workers;
 
-pub use cancel::Cancel;
+pub use bifolio_device::{Buffer, Cancel};
 pub use cost::Costs;
 pub use engine::p2p::P2pDriver;
 pub use error::{Error, ErrorKind, Result};
@@ -58,7 +57,7 @@ pub use file::{Observation, OpenFile, PlainFile};
 pub use plan::{EngineKind, Plan, Segment};
 pub use profile::Profile;
 pub use readahead::Advice;
-pub use request::{Buffer, Pending};
+pub use request::Pending;
 pub use residency::Residency;
 pub use router::{
     After, BatchReport, EngineChoice, Follow, OrderedReader, PendingOnStream, READ_CACHED_BYTES_MAX, ReadExtent,

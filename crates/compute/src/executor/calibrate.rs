@@ -7,7 +7,7 @@ use super::kind::{Kind, Route};
 use super::{Shared, caller::Caller};
 use crate::memory::Memory;
 use crate::service::{Service, Step};
-use bifolio_io::Buffer;
+use bifolio_device::Buffer;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

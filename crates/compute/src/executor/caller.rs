@@ -6,11 +6,12 @@ use super::job::{CallerId, Cut, Job, Order, Part, split};
 use super::kind::Route;
 use super::{Options, Shared, worker};
 use crate::memory::{HostMemory, Memory, View};
-use crate::pending::{Outcome, Pending, Promise, promise};
+use crate::outcome::{Outcome, Pending, promise};
 use crate::service::{Output, Step};
 use crate::{Error, ErrorKind, Result};
+use bifolio_device::{Cancel, Promise};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Work on some memory, which belongs to it until it is over.
 #[derive(Debug)]
@@ -73,6 +74,14 @@ struct Checked {
     route: Route,
 }
 
+/// A request that was taken, and the parts it is cut into.
+struct Admitted {
+    order: Order,
+    cuts: Vec<Cut>,
+    /// The thread that submits it computes it.
+    by_caller: bool,
+}
+
 /// Somebody with requests. Clones are the same caller.
 #[derive(Debug, Clone)]
 pub struct Caller {
@@ -93,9 +102,11 @@ impl Caller {
     /// # Errors
     /// The request with `BadArgument`, `Busy`, `Closed` or `Forked`.
     pub fn submit(&self, request: Request) -> Result<Pending, Box<Refused>> {
-        let cancelled = Arc::new(AtomicBool::new(false));
-        let (promise, pending) = promise(&cancelled);
-        self.enqueue(request, promise, cancelled, false).map(|_| pending)
+        let admitted = self.admit(request, false)?;
+        let cancel = Cancel::default();
+        let (promise, pending) = promise(&cancel);
+        self.enqueue(admitted, cancel, promise);
+        Ok(pending)
     }
 
     /// The same with a function that is called at the end, by the thread that ends the request. It keeps that
@@ -108,36 +119,32 @@ impl Caller {
         request: Request,
         callback: impl FnOnce(Outcome) + Send + 'static,
     ) -> Result<(), Box<Refused>> {
-        self.enqueue(request, Promise::Callback(Box::new(callback)), Arc::default(), false).map(drop)
+        let admitted = self.admit(request, false)?;
+        self.enqueue(admitted, Cancel::default(), Promise::calling(callback, Outcome::lost));
+        Ok(())
     }
 
     /// Computes a request and waits for it: on this thread, if the CPU is the right one for it and it is small.
     pub fn run(&self, request: Request) -> Outcome {
-        let cancelled = Arc::new(AtomicBool::new(false));
-        let (promise, pending) = promise(&cancelled);
-        match self.enqueue(request, promise, cancelled, true) {
-            Ok(queued) => {
-                let outcome = pending.wait();
-                if let Some(job) = queued {
-                    job.learn_from_caller();
-                }
-                outcome
-            }
+        let admitted = match self.admit(request, true) {
+            Ok(admitted) => admitted,
             Err(refused) => {
                 let Request { source, destination, .. } = refused.request;
-                Outcome { source: Some(source), destination, result: Err(refused.error) }
+                return Outcome { source: Some(source), destination, result: Err(refused.error) };
             }
+        };
+        let cancel = Cancel::default();
+        let (promise, pending) = promise(&cancel);
+        let queued = self.enqueue(admitted, cancel, promise);
+        let outcome = pending.wait();
+        if let Some(job) = queued {
+            job.learn_from_caller();
         }
+        outcome
     }
 
-    /// Computes a request on this thread, or queues it: then as the job that is returned.
-    fn enqueue(
-        &self,
-        mut request: Request,
-        promise: Promise,
-        cancelled: Arc<AtomicBool>,
-        is_urgent: bool,
-    ) -> Result<Option<Arc<Job>>, Box<Refused>> {
+    /// What becomes of a request, and the parts it is cut into, once there is room for it.
+    fn admit(&self, mut request: Request, is_urgent: bool) -> Result<Admitted, Box<Refused>> {
         let shared = &*self.shared;
         let checked = match self.check(&mut request) {
             Ok(checked) => checked,
@@ -175,19 +182,23 @@ impl Caller {
             expected_ns,
             // What waits for the one before it is not alone, wherever that is.
             was_alone: !self.in_order && shared.is_idle(path),
-            cancelled,
-            promise,
         };
-        let job = Job::new(order, cuts.len());
+        Ok(Admitted { order, cuts, by_caller: may_compute && path == Path::Cpu })
+    }
+
+    /// Computes a request on this thread, or queues it: then as the job that is returned.
+    fn enqueue(&self, admitted: Admitted, cancel: Cancel, promise: Promise<Outcome>) -> Option<Arc<Job>> {
+        let Admitted { order, cuts, by_caller } = admitted;
+        let job = Job::new(order, cuts.len(), cancel, promise);
         let part =
             |Cut { steps, input, output, results }| Part { job: Arc::clone(&job), steps, input, output, results };
         let parts: Vec<Part> = cuts.into_iter().map(part).collect();
-        if may_compute && path == Path::Cpu {
+        if by_caller {
             self.compute(&job, parts);
-            return Ok(None);
+            return None;
         }
-        shared.enqueue(parts, self.in_order);
-        Ok(Some(job))
+        self.shared.enqueue(parts, self.in_order);
+        Some(job)
     }
 
     /// Waits for what the program's default streams hold on memory of its own: the executor's streams know nothing

@@ -6,9 +6,10 @@
 use super::choice::Path;
 use super::kind::{Kind, Route};
 use crate::memory::{Memory, View};
-use crate::pending::{Answers, Outcome, Promise};
+use crate::outcome::{Answers, Outcome};
 use crate::service::{Output, Step};
 use crate::{Error, ErrorKind, Result};
+use bifolio_device::{Cancel, Promise};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,7 +38,7 @@ pub(crate) struct Job {
     /// What it adds to the backlog of its path, in nanoseconds.
     pub(crate) expected_ns: u64,
     pub(crate) submitted: Instant,
-    cancelled: Arc<AtomicBool>,
+    cancel: Cancel,
     /// Nanoseconds from submission to the first part's beginning, plus one; 0 before.
     began_ns: AtomicU64,
     parts: usize,
@@ -58,7 +59,7 @@ struct State {
     results: Vec<Vec<u8>>,
     error: Option<Error>,
     by_cpu_bytes: u64,
-    promise: Option<Promise>,
+    promise: Option<Promise<Outcome>>,
 }
 
 /// What a job begins with.
@@ -76,8 +77,6 @@ pub(crate) struct Order {
     pub(crate) results: Vec<u64>,
     pub(crate) expected_ns: u64,
     pub(crate) was_alone: bool,
-    pub(crate) cancelled: Arc<AtomicBool>,
-    pub(crate) promise: Promise,
 }
 
 /// A share of a job that is computed at once.
@@ -92,12 +91,12 @@ pub(crate) struct Part {
 }
 
 impl Job {
-    pub(crate) fn new(order: Order, parts: usize) -> Arc<Self> {
+    pub(crate) fn new(order: Order, parts: usize, cancel: Cancel, promise: Promise<Outcome>) -> Arc<Self> {
         let Order { mut source, mut destination, .. } = order;
         let (source_view, destination_view) = (source.view(), destination.as_mut().map(Memory::view));
         let results = order.results.iter().map(|len| vec![0; *len as usize]).collect();
         let memory = Some((source, destination));
-        let state = State { memory, results, error: None, by_cpu_bytes: 0, promise: Some(order.promise) };
+        let state = State { memory, results, error: None, by_cpu_bytes: 0, promise: Some(promise) };
         Arc::new(Self {
             caller: order.caller,
             path: order.path,
@@ -111,7 +110,7 @@ impl Job {
             output: order.output,
             expected_ns: order.expected_ns,
             submitted: Instant::now(),
-            cancelled: order.cancelled,
+            cancel,
             began_ns: AtomicU64::new(0),
             parts,
             left: AtomicUsize::new(parts),
@@ -142,7 +141,7 @@ impl Job {
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed)
+        self.cancel.is_cancelled()
     }
 
     /// Notes that it is over, and whether others are on its path. A job beside others takes longer than it would alone,
@@ -236,7 +235,7 @@ impl Part {
 #[derive(Debug)]
 pub(crate) struct Ending {
     outcome: Outcome,
-    promise: Option<Promise>,
+    promise: Option<Promise<Outcome>>,
 }
 
 impl Ending {

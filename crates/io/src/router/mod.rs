@@ -26,7 +26,6 @@ pub use submit::PendingOnStream;
 pub(crate) use write::DIRECT_BYTES_MIN;
 pub use write::{WriteOptions, WriteReport};
 
-use crate::cancel::Cancel;
 use crate::cost::Costs;
 use crate::engine::Streams;
 use crate::engine::direct::Queues;
@@ -36,6 +35,7 @@ use crate::readahead::Prefetcher;
 use crate::storage::Storage;
 use crate::workers::Workers;
 use crate::{Error, OpenFile, P2pDriver, Result};
+use bifolio_device::Cancel;
 use bifolio_device::fork::Birth;
 use bifolio_device::{Device, PinnedPool, PoolStats, Stream};
 use bifolio_kernels::{Kernels, scatter::Scatter};

@@ -1,9 +1,9 @@
 //! What callers choose.
 
 use super::After;
-use crate::cancel::Cancel;
 use crate::storage::{OsStorage, Storage};
 use crate::{Costs, EngineKind, P2pDriver};
+use bifolio_device::Cancel;
 use bifolio_device::{DeviceSlice, Event};
 use std::str::FromStr;
 use std::sync::Arc;

@@ -1,7 +1,6 @@
 //! Reading one range: by one read where it is short, else by a plan and its engines.
 
 use super::{EngineChoice, ReadOptions, ReadReport, Router, SegmentReport, Watch};
-use crate::cancel::Cancel;
 use crate::engine::Engine;
 use crate::engine::cached::Cached;
 use crate::engine::direct::Direct;
@@ -18,6 +17,7 @@ use crate::residency::Residency;
 use crate::storage::Storage;
 use crate::workers::Group;
 use crate::{EngineKind, Error, ErrorKind, OpenFile, Result, Segment};
+use bifolio_device::Cancel;
 use bifolio_device::DeviceSlice;
 use std::ops::Range;
 use std::path::Path;

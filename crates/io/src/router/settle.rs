@@ -12,9 +12,9 @@
 //! on the default stream does not.
 
 use super::{ReadOptions, Router, WriteOptions};
-use crate::cancel::Cancel;
 use crate::engine::LentStream;
 use crate::{Error, ErrorKind, OpenFile, Result};
+use bifolio_device::Cancel;
 use bifolio_device::{DeviceSlice, Event, Stream};
 use std::path::Path;
 use std::sync::Arc;

@@ -9,14 +9,13 @@
 
 use super::read::clamp;
 use super::{After, BatchReport, ReadExtent, ReadOptions, ReadReport, Router, WriteOptions, WriteReport};
-use crate::cancel::Cancel;
 use crate::file::PlainFile;
 use crate::fill::{self, BOUNDARY_BYTES};
 use crate::ranges::{Mode, Ticket};
-use crate::request::{Buffer, Pending, Promise, promise};
+use crate::request::{Pending, Promise, promise};
 use crate::workers::Workers;
 use crate::{Error, ErrorKind, OpenFile, Result};
-use bifolio_device::{Event, Gate, Stream};
+use bifolio_device::{Buffer, Cancel, Event, Gate, Stream};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};

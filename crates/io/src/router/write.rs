@@ -13,7 +13,6 @@
 //! may succeed although data are lost.
 
 use super::{After, EngineChoice, Router, SegmentReport};
-use crate::cancel::Cancel;
 use crate::engine::Engine;
 use crate::engine::write_cached::WriteCached;
 use crate::engine::write_direct::WriteDirect;
@@ -22,6 +21,7 @@ use crate::job::{Job, Order, Placement, Together};
 use crate::ranges::Ticket;
 use crate::residency;
 use crate::{EngineKind, Error, ErrorKind, OpenFile, Result, Segment};
+use bifolio_device::Cancel;
 use bifolio_device::DeviceSlice;
 use serde::Serialize;
 use std::ops::Range;

@@ -14,7 +14,7 @@ const TICK: Duration = Duration::from_millis(20);
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// Asks; a request ends with `ErrorKind::Cancelled` once what is in flight has landed.
+    /// Asks; a request ends with its room's `ErrorKind::Cancelled` once what is in flight has landed.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
