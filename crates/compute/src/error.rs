@@ -1,4 +1,4 @@
-//! The one error type of this crate: a kind to match on, the service, and a sentence.
+//! The one error type of this crate: a kind to match on, the service, a sentence, and what caused it.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ pub struct Error {
     kind: ErrorKind,
     service: Option<&'static str>,
     detail: String,
-    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    cause: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
 /// The result of a request.
@@ -41,12 +41,21 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// An error of `kind` whose `detail` is a sentence without its full stop.
     pub fn new(kind: ErrorKind, detail: impl Into<String>) -> Self {
-        Self { kind, service: None, detail: detail.into(), source: None }
+        Self { kind, service: None, detail: detail.into(), cause: None }
     }
 
     /// A request that does not fit.
     pub(crate) fn bad(detail: impl Into<String>) -> Self {
         Self::new(ErrorKind::BadArgument, detail)
+    }
+
+    /// What could not be done, and why.
+    pub(crate) fn caused(
+        kind: ErrorKind,
+        doing: impl fmt::Display,
+        cause: impl std::error::Error + Send + Sync + 'static,
+    ) -> Self {
+        Self::new(kind, format!("{doing}: {cause}")).with_cause(cause)
     }
 
     /// Names the service that the request was for.
@@ -56,11 +65,9 @@ impl Error {
         self
     }
 
-    /// Keeps the cause for `std::error::Error::source`.
-    #[must_use]
-    pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
-        self.source = Some(Box::new(source));
-        self
+    /// Keeps the cause, whose words the detail has.
+    fn with_cause(self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self { cause: Some(Box::new(cause)), ..self }
     }
 
     /// What went wrong, for code that decides.
@@ -69,8 +76,18 @@ impl Error {
     }
 
     /// The service that the request was for, where there was one.
-    pub fn service(&self) -> Option<&'static str> {
+    pub fn subject(&self) -> Option<&'static str> {
         self.service
+    }
+
+    /// The sentence without the service and without its full stop.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// What caused it.
+    pub fn cause(&self) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
+        self.cause.as_deref()
     }
 }
 
@@ -84,8 +101,9 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {
+    /// What is behind the cause: its own words are in the sentence already.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_deref().map(|source| source as _)
+        self.cause.as_deref().and_then(|cause| cause.source())
     }
 }
 
@@ -95,6 +113,22 @@ impl From<bifolio_device::Error> for Error {
             bifolio_device::ErrorKind::BadArgument => ErrorKind::BadArgument,
             _ => ErrorKind::Device,
         };
-        Self::new(kind, error.to_string()).with_source(error)
+        Self::new(kind, error.to_string()).with_cause(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bifolio_device::DeviceId;
+    use std::error::Error as _;
+
+    #[test]
+    fn a_sentence_has_its_causes_words_once() {
+        let device = bifolio_device::Error::new(bifolio_device::ErrorKind::Execution, "the launch failed");
+        let error = Error::from(device.on(DeviceId::HOST)).of("copy");
+        assert_eq!(error.to_string(), "copy: host:0: the launch failed");
+        assert_eq!((error.subject(), error.detail()), (Some("copy"), "host:0: the launch failed"));
+        assert!(error.cause().is_some() && error.source().is_none());
     }
 }

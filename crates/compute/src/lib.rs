@@ -1,14 +1,16 @@
 //! Storage services, on the CPU and on a device.
 //!
 //! ```text
+//!   threads    the host's threads, which long work of storage code is shared out to
 //!   executor/  requests of many callers: merged, split, overlapped, by the CPU or the device
+//!   cost/      what work takes on each path, measured, and the choice between them
 //!   service/   what can be asked for: copies, AES-XTS, AES-CTR, AES-GCM, RAID-6, CRC32C, SHA-256
 //!   cpu/       AES in XTS, CTR and GCM, and P and Q of RAID-6, on the CPU
 //!   keyed/     ciphers for data that is on a device and stays there, with the keys there
 //!
 //!   Handle::run ───small, CPU──> the caller's own thread
-//!   Caller::submit ─> choose ─> split ─> turns by bytes ─┬─> CPU threads
-//!                       ^                                └─> gather ─> lanes: copy in, kernels, copy out
+//!   Caller::submit ─> choose ─> split ─> turns by bytes ─┬─> the host's threads
+//!                       ^                                └─> gather ─> pipelines: copy in, kernels, copy out
 //!                       └── curves <── what requests took ──────────────┘          └─failed─> CPU
 //! ```
 //!
@@ -39,18 +41,22 @@
 //! # }
 //! ```
 
+mod cost;
 pub mod cpu;
 mod error;
-pub mod executor;
+mod executor;
+mod kernels;
 pub mod keyed;
 mod memory;
 mod outcome;
 pub mod service;
+mod threads;
 
 pub use bifolio_device::Buffer;
+pub use cost::{Path, Route, ServiceStatistics};
 pub use error::{Error, ErrorKind, Result};
-pub use executor::{
-    Caller, Executor, Handle, Kernels, Options, Path, Refused, Request, Route, ServiceStatistics, WhenFull,
-};
+pub use executor::{Caller, Executor, Handle, Options, Refused, Request, WhenFull};
+pub use kernels::Kernels;
 pub use memory::{Foreign, HostMemory, Memory};
 pub use outcome::{Answers, Outcome, Pending};
+pub use threads::ThreadPool;

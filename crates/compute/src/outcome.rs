@@ -1,6 +1,6 @@
 //! What requests end with: their memory, and what was found or why they failed.
 
-use crate::executor::Path;
+use crate::cost::Path;
 use crate::memory::Memory;
 use crate::{Error, ErrorKind, Result};
 use bifolio_device::Cancel;
@@ -42,7 +42,7 @@ impl Outcome {
     pub(crate) fn lost(why: Lost) -> Self {
         let error = match why {
             Lost::Forked => {
-                let detail = "the request was made before fork(2), and its threads are the parent's";
+                let detail = "this process was forked from the one that made the request";
                 Error::new(ErrorKind::Forked, detail)
             }
             Lost::Broken => {

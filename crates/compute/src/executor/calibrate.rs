@@ -1,10 +1,10 @@
 //! What a kind takes, before its first request: each path on each route, for a few sizes.
 
-use super::caller::Request;
-use super::choice::Path;
+use super::caller::Caller;
 use super::handle::Handle;
-use super::kind::{Kind, Route};
-use super::{Shared, caller::Caller};
+use super::request::Request;
+use super::shared::Shared;
+use crate::cost::{Path, Route};
 use crate::memory::Memory;
 use crate::service::{Service, Step};
 use bifolio_device::Buffer;
@@ -102,26 +102,4 @@ fn best_of(
         best = Some(best.map_or(took, |best| best.min(took)));
     }
     best
-}
-
-/// Begins the curves of a chain with what its steps take: all of the first one, and the others on data that is
-/// there already.
-pub(crate) fn sum(kind: &Kind, steps: &[Step]) {
-    for step in steps {
-        if let Some(reason) = step.kind().is_off() {
-            kind.turn_off(format!("{}: {reason}", step.kind().name()));
-        }
-    }
-    for path in [Path::Cpu, Path::Device] {
-        for route in Route::ALL {
-            let further = if path == Path::Cpu { route } else { Route::DeviceToDevice };
-            let total = |bytes| {
-                let ns =
-                    |(i, step): (usize, &Step)| step.kind().curve(path, if i == 0 { route } else { further }).at(bytes);
-                Some((bytes, steps.iter().enumerate().map(ns).sum::<Option<f32>>()?))
-            };
-            let sums: Vec<_> = (12..=24).filter_map(|log| total(1_u64 << log)).collect();
-            kind.curve(path, route).draw(&sums);
-        }
-    }
 }

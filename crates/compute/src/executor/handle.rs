@@ -1,9 +1,9 @@
 //! A service of an executor: makes steps of requests, and computes small borrowed ones at once.
 
-use super::Shared;
-use super::caller::{Caller, Request, borrowed};
-use super::choice::{Choice, Path};
-use super::kind::{Kind, Route, TIME_EVERY};
+use super::caller::Caller;
+use super::request::{Request, borrowed};
+use super::shared::{Question, Shared};
+use crate::cost::{Choice, Kind, Path, Route, TIME_EVERY};
 use crate::memory::{HostMemory, Memory};
 use crate::service::{Data, Service, Shape, Step};
 use crate::{Error, Result};
@@ -79,10 +79,10 @@ impl<S: Service> Handle<S> {
         let error = match self.service.shape(params, bytes) {
             Ok(Shape { output, results: found }) if found == results => {
                 let (written, there) = (output.bytes(bytes), data.output_len());
-                Error::bad(format!("{written} bytes are written, and there is room for {there}"))
+                Error::bad(format!("the request writes {written} bytes to a buffer of {there}"))
             }
             Ok(Shape { results: found, .. }) => {
-                Error::bad(format!("{found} bytes of results are found, and there is room for {results}"))
+                Error::bad(format!("the request has {found} bytes of results, and the buffer for them {results}"))
             }
             Err(error) => error,
         };
@@ -118,8 +118,10 @@ impl<S: Service> Handle<S> {
 
     /// The path of a request, and whether it stays on this thread.
     fn choose(&self, bytes: u64, turns: u64) -> (Choice, bool) {
-        let is_small = self.shared.is_small(&self.kind, Route::HostToHost, bytes);
-        let chosen = self.shared.choose(&self.kind, Route::HostToHost, bytes, (true, is_small, turns));
+        let route = Route::HostToHost;
+        let is_small = self.shared.is_small(&self.kind, route, bytes);
+        let question = Question { route, bytes, is_urgent: true, by_caller: is_small, turns };
+        let chosen = self.shared.choose(&self.kind, question);
         let stays = chosen.path == Path::Cpu && is_small;
         if !chosen.is_trial {
             self.kind.settle(Some(bytes).filter(|_| stays));

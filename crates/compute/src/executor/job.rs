@@ -1,10 +1,9 @@
-//! Requests inside the executor: one job a request, cut into parts that are computed on their own.
+//! Requests inside the executor: one job a request, cut into tasks that are computed on their own.
 //!
-//! A part owns its share of the job's memory: no two parts write the same byte, and the memory goes back to
-//! the caller when the last part is over. A part that fails leaves the error of its job; the others go on.
+//! A task owns its share of the job's memory: no two tasks write the same byte, and the memory goes back to
+//! the caller when the last task is over. A task that fails leaves the error of its job; the others go on.
 
-use super::choice::Path;
-use super::kind::{Kind, Route};
+use crate::cost::{Kind, Path, Route};
 use crate::memory::{Memory, View};
 use crate::outcome::{Answers, Outcome};
 use crate::service::{Output, Step};
@@ -39,22 +38,23 @@ pub(crate) struct Job {
     pub(crate) expected_ns: u64,
     pub(crate) submitted: Instant,
     cancel: Cancel,
-    /// Nanoseconds from submission to the first part's beginning, plus one; 0 before.
+    /// Nanoseconds from submission to the first task's beginning, plus one; 0 before.
     began_ns: AtomicU64,
-    parts: usize,
+    tasks: usize,
     left: AtomicUsize,
-    /// Whether a part shared a batch with other jobs: then its time says nothing about it alone.
+    /// Whether a task shared a batch with other jobs: then its time says nothing about it alone.
     pub(crate) was_merged: AtomicBool,
     /// Nothing else was on its path when it came.
     was_alone: bool,
     /// What it took in nanoseconds, as bits of f32, if nothing else was there when it was over either: so that its caller,
     /// who waits, can tell what such a job takes. 0 if not.
     alone_ns: AtomicU32,
-    state: Mutex<State>,
+    rest: Mutex<Rest>,
 }
 
+/// What its tasks leave for its end.
 #[derive(Debug)]
-struct State {
+struct Rest {
     memory: Option<(Memory, Option<Memory>)>,
     results: Vec<Vec<u8>>,
     error: Option<Error>,
@@ -81,7 +81,7 @@ pub(crate) struct Order {
 
 /// A share of a job that is computed at once.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct Task {
     pub(crate) job: Arc<Job>,
     pub(crate) steps: Vec<Step>,
     pub(crate) input: Range<u64>,
@@ -91,12 +91,12 @@ pub(crate) struct Part {
 }
 
 impl Job {
-    pub(crate) fn new(order: Order, parts: usize, cancel: Cancel, promise: Promise<Outcome>) -> Arc<Self> {
+    pub(crate) fn new(order: Order, tasks: usize, cancel: Cancel, promise: Promise<Outcome>) -> Arc<Self> {
         let Order { mut source, mut destination, .. } = order;
         let (source_view, destination_view) = (source.view(), destination.as_mut().map(Memory::view));
         let results = order.results.iter().map(|len| vec![0; *len as usize]).collect();
         let memory = Some((source, destination));
-        let state = State { memory, results, error: None, by_cpu_bytes: 0, promise: Some(promise) };
+        let rest = Rest { memory, results, error: None, by_cpu_bytes: 0, promise: Some(promise) };
         Arc::new(Self {
             caller: order.caller,
             path: order.path,
@@ -112,12 +112,12 @@ impl Job {
             submitted: Instant::now(),
             cancel,
             began_ns: AtomicU64::new(0),
-            parts,
-            left: AtomicUsize::new(parts),
+            tasks,
+            left: AtomicUsize::new(tasks),
             was_merged: AtomicBool::new(false),
             was_alone: order.was_alone,
             alone_ns: AtomicU32::new(0),
-            state: Mutex::new(state),
+            rest: Mutex::new(rest),
         })
     }
 
@@ -137,7 +137,7 @@ impl Job {
 
     /// Whether it was not cut.
     pub(crate) fn is_whole(&self) -> bool {
-        self.parts == 1
+        self.tasks == 1
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
@@ -166,38 +166,38 @@ impl Job {
         }
     }
 
-    /// Notes that a part begins; how long it has waited, in nanoseconds.
+    /// Notes that a task begins; how long it has waited, in nanoseconds.
     pub(crate) fn begin(&self) -> u64 {
         let waited = self.submitted.elapsed().as_nanos() as u64;
         let _ = self.began_ns.compare_exchange(0, waited + 1, Ordering::Relaxed, Ordering::Relaxed);
         waited
     }
 
-    /// What it took from its first part's beginning until now, in nanoseconds.
+    /// What it took from its first task's beginning until now, in nanoseconds.
     pub(crate) fn ran_ns(&self) -> f32 {
         let began = self.began_ns.load(Ordering::Relaxed).saturating_sub(1);
         (self.submitted.elapsed().as_nanos() as u64).saturating_sub(began) as f32
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Rest> {
+        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn finish(&self, path: Path) -> Ending {
         let (outcome, promise) = {
-            let mut state = self.lock();
-            let path = if state.by_cpu_bytes * 2 > self.bytes { Path::Cpu } else { path };
-            let (source, destination) = state.memory.take().map_or((None, None), |(source, to)| (Some(source), to));
-            let results = std::mem::take(&mut state.results);
-            let result = state.error.take().map_or(Ok(Answers { results, path }), Err);
-            (Outcome { source, destination, result }, state.promise.take())
+            let mut rest = self.lock();
+            let path = if rest.by_cpu_bytes * 2 > self.bytes { Path::Cpu } else { path };
+            let (source, destination) = rest.memory.take().map_or((None, None), |(source, to)| (Some(source), to));
+            let results = std::mem::take(&mut rest.results);
+            let result = rest.error.take().map_or(Ok(Answers { results, path }), Err);
+            (Outcome { source, destination, result }, rest.promise.take())
         };
-        self.kind.count_request(self.parts, outcome.result.as_ref().err().map(Error::kind));
+        self.kind.count_request(self.tasks, outcome.result.as_ref().err().map(Error::kind));
         Ending { outcome, promise }
     }
 }
 
-impl Part {
+impl Task {
     pub(crate) fn bytes(&self) -> u64 {
         self.input.end - self.input.start
     }
@@ -210,21 +210,21 @@ impl Part {
             && self.steps.iter().zip(&other.steps).all(|(a, b)| a.joins(b))
     }
 
-    /// Ends the part with its results, step by step, or with why there are none. With the last part the job is
+    /// Ends the task with its results, step by step, or with why there are none. With the last task the job is
     /// over, and its promise to be kept.
     pub(crate) fn finish(self, path: Path, outcome: Result<Vec<Vec<u8>>>) -> Option<Ending> {
         {
-            let mut state = self.job.lock();
+            let mut rest = self.job.lock();
             if path == Path::Cpu {
-                state.by_cpu_bytes += self.bytes();
+                rest.by_cpu_bytes += self.bytes();
             }
             match outcome {
                 Ok(found) => {
-                    for ((whole, range), found) in state.results.iter_mut().zip(&self.results).zip(found) {
+                    for ((whole, range), found) in rest.results.iter_mut().zip(&self.results).zip(found) {
                         whole[range.start as usize..range.end as usize].copy_from_slice(&found);
                     }
                 }
-                Err(error) => _ = state.error.get_or_insert(error),
+                Err(error) => _ = rest.error.get_or_insert(error),
             }
         }
         (self.job.left.fetch_sub(1, Ordering::AcqRel) == 1).then(|| self.job.finish(path))
@@ -247,9 +247,9 @@ impl Ending {
     }
 }
 
-/// What a cancelled part ends with.
+/// What a cancelled task ends with.
 pub(crate) fn cancelled() -> Error {
-    Error::new(ErrorKind::Cancelled, "the request was cancelled; its destination holds anything")
+    Error::new(ErrorKind::Cancelled, "the request was cancelled; the contents of its destination are undefined")
 }
 
 /// What a request is cut into.

@@ -1,70 +1,80 @@
-//! The executor's threads: what becomes of parts.
+//! What threads do: what becomes of tasks.
 
-use super::Shared;
-use super::choice::Path;
 use super::cpu::{Cpu, Found};
-use super::job::{Part, cancelled};
-use super::lane::{Failure, Lane};
+use super::job::{Task, cancelled};
+use super::pipeline::{Failure, Pipeline};
+use super::queue::Shifts;
+use super::shared::Shared;
+use crate::cost::Path;
 use crate::{Error, ErrorKind, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Computes parts on the CPU until the executor has ended.
-pub(crate) fn cpu(shared: &Shared) {
-    let mut cpu = Cpu::new(&shared.device, shared.options.cpu_part_bytes);
-    while let Some(part) = shared.next_part() {
-        compute(shared, &mut cpu, part);
+/// Has so many threads of the host compute what waits; this one does it where there is none.
+pub(crate) fn post(shared: &Arc<Shared>, Shifts(shifts): Shifts) {
+    for _ in 0..shifts {
+        let shared = Arc::clone(shared);
+        shared.threads.post(move || shift(&shared));
     }
+}
+
+/// Computes tasks on the CPU until none waits.
+fn shift(shared: &Arc<Shared>) {
+    let mut cpu = shared.take_cpu();
+    while let Some(task) = shared.queue.next_task() {
+        compute(shared, &mut cpu, task);
+    }
+    shared.put_back(cpu);
 }
 
 /// Computes batches on the device until the executor has ended.
-pub(crate) fn lane(shared: &Shared) {
+pub(crate) fn pipeline(shared: &Arc<Shared>) {
     let mut cpu = Cpu::new(&shared.device, shared.options.cpu_part_bytes);
-    let mut lane = Lane::new(&shared.device, shared.options.slot_bytes);
-    while let Some(batch) = shared.next_batch() {
-        let (batch, over): (Vec<Part>, Vec<Part>) = batch.into_iter().partition(|part| !part.job.is_cancelled());
-        for part in over {
-            end(shared, part, Path::Device, Err(cancelled()));
+    let mut pipeline = Pipeline::new(&shared.device, shared.options.slot_bytes);
+    while let Some(batch) = shared.queue.next_batch() {
+        let (batch, over): (Vec<Task>, Vec<Task>) = batch.into_iter().partition(|task| !task.job.is_cancelled());
+        for task in over {
+            end(shared, task, Path::Device, Err(cancelled()));
         }
         if !batch.is_empty() {
-            launch(shared, &mut lane, &mut cpu, batch);
+            launch(shared, &mut pipeline, &mut cpu, batch);
         }
     }
 }
 
-fn compute(shared: &Shared, cpu: &mut Cpu, part: Part) {
-    if part.job.is_cancelled() {
-        return end(shared, part, Path::Cpu, Err(cancelled()));
+fn compute(shared: &Arc<Shared>, cpu: &mut Cpu, task: Task) {
+    if task.job.is_cancelled() {
+        return end(shared, task, Path::Cpu, Err(cancelled()));
     }
-    let (waited_ns, begin) = (part.job.begin(), Instant::now());
-    let outcome = by_cpu(cpu, &part);
-    part.job.kind.count_parts(Path::Cpu, part.bytes(), waited_ns, begin.elapsed().as_nanos() as u64);
-    end(shared, part, Path::Cpu, outcome);
+    let (waited_ns, begin) = (task.job.begin(), Instant::now());
+    let outcome = by_cpu(cpu, &task);
+    task.job.kind.count_parts(Path::Cpu, task.bytes(), waited_ns, begin.elapsed().as_nanos() as u64);
+    end(shared, task, Path::Cpu, outcome);
 }
 
-fn launch(shared: &Shared, lane: &mut Lane, cpu: &mut Cpu, batch: Vec<Part>) {
+fn launch(shared: &Arc<Shared>, pipeline: &mut Pipeline, cpu: &mut Cpu, batch: Vec<Task>) {
     let kind = Arc::clone(&batch[0].job.kind);
     if kind.is_off().is_some() {
-        return batch.into_iter().for_each(|part| take_over(shared, cpu, part));
+        return batch.into_iter().for_each(|task| take_over(shared, cpu, task));
     }
     let is_merged = batch.len() > 1;
-    let waited: Vec<u64> = batch.iter().map(|part| part.job.begin()).collect();
+    let waited: Vec<u64> = batch.iter().map(|task| task.job.begin()).collect();
     let begin = Instant::now();
-    match lane.run(&batch) {
+    match pipeline.run(&batch) {
         Ok(found) => {
             let ran_ns = begin.elapsed().as_nanos() as u64;
             kind.count_batch(batch.len() as u64);
-            let bytes: u64 = batch.iter().map(Part::bytes).sum();
-            let under_way = shared.load[Path::Device as usize].jobs.load(Ordering::Relaxed);
+            let bytes: u64 = batch.iter().map(Task::bytes).sum();
+            let under_way = shared.queue.jobs(Path::Device);
             if is_merged && under_way <= batch.len() {
                 kind.learn_ran(Path::Device, batch[0].job.route, bytes, ran_ns as f32);
             }
             let share_ns = ran_ns / batch.len() as u64;
-            for ((part, outcome), waited_ns) in batch.into_iter().zip(found).zip(waited) {
-                part.job.was_merged.fetch_or(is_merged, Ordering::Relaxed);
-                kind.count_parts(Path::Device, part.bytes(), waited_ns, share_ns);
-                end(shared, part, Path::Device, outcome);
+            for ((task, outcome), waited_ns) in batch.into_iter().zip(found).zip(waited) {
+                task.job.was_merged.fetch_or(is_merged, Ordering::Relaxed);
+                kind.count_parts(Path::Device, task.bytes(), waited_ns, share_ns);
+                end(shared, task, Path::Device, outcome);
             }
         }
         Err(Failure { error, is_overwritten }) => {
@@ -72,12 +82,12 @@ fn launch(shared: &Shared, lane: &mut Lane, cpu: &mut Cpu, batch: Vec<Part>) {
             if matches!(error.kind(), ErrorKind::Device | ErrorKind::Panicked) {
                 kind.turn_off(format!("it failed on {}: {error}", shared.device.id()));
             }
-            for part in batch {
-                if is_overwritten && part.job.is_in_place() {
-                    let detail = format!("the device failed while it wrote over its source, which is lost: {error}");
-                    end(shared, part, Path::Device, Err(Error::new(ErrorKind::Device, detail).of(kind.name())));
+            for task in batch {
+                if is_overwritten && task.job.is_in_place() {
+                    let detail = format!("the device failed while writing in place, and the source is lost: {error}");
+                    end(shared, task, Path::Device, Err(Error::new(ErrorKind::Device, detail).of(kind.name())));
                 } else {
-                    take_over(shared, cpu, part);
+                    take_over(shared, cpu, task);
                 }
             }
         }
@@ -85,32 +95,33 @@ fn launch(shared: &Shared, lane: &mut Lane, cpu: &mut Cpu, batch: Vec<Part>) {
 }
 
 /// Computes on the CPU what was meant for the device.
-fn take_over(shared: &Shared, cpu: &mut Cpu, part: Part) {
-    part.job.kind.count_takeover(1);
-    compute(shared, cpu, part);
+fn take_over(shared: &Arc<Shared>, cpu: &mut Cpu, task: Task) {
+    task.job.kind.count_takeover(1);
+    compute(shared, cpu, task);
 }
 
-/// Computes a part, or says why not; a panic is an error of the part's.
-pub(crate) fn by_cpu(cpu: &mut Cpu, part: &Part) -> Result<Found> {
-    let computed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| cpu.run(part)));
+/// Computes a task, or says why not; a panic is an error of the task's.
+pub(crate) fn by_cpu(cpu: &mut Cpu, task: &Task) -> Result<Found> {
+    let computed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| cpu.run(task)));
     computed.unwrap_or_else(|_| {
         let detail = "the service panicked on the CPU; please report it";
-        Err(Error::new(ErrorKind::Panicked, detail).of(part.job.kind.name()))
+        Err(Error::new(ErrorKind::Panicked, detail).of(task.job.kind.name()))
     })
 }
 
-/// Ends a part, and with the last one its job.
-pub(crate) fn end(shared: &Shared, part: Part, path: Path, outcome: Result<Found>) {
-    let job = Arc::clone(&part.job);
+/// Ends a task, and with the last one its job.
+pub(crate) fn end(shared: &Arc<Shared>, task: Task, path: Path, outcome: Result<Found>) {
+    let job = Arc::clone(&task.job);
     let is_good = outcome.is_ok();
     let ran_ns = job.ran_ns();
-    let Some(ending) = part.finish(path, outcome) else { return };
+    let Some(ending) = task.finish(path, outcome) else { return };
     if is_good && path == job.path {
-        job.learn(ran_ns, shared.load[job.path as usize].jobs.load(Ordering::Relaxed) <= 1);
+        job.learn(ran_ns, shared.queue.jobs(job.path) <= 1);
     }
     if job.is_trial {
         job.kind.tried(job.submitted.elapsed().as_nanos() as f32);
     }
-    shared.release(job.caller, job.path, job.expected_ns);
+    let next = shared.queue.release(job.caller, job.path, job.expected_ns);
     ending.keep();
+    post(shared, next);
 }

@@ -1,6 +1,6 @@
 //! AES-GCM in device memory.
 
-use super::{Cut, Lane, SecretMemory, on_device};
+use super::{Cut, SecretMemory, Workspace, on_device};
 use crate::cpu;
 use bifolio_device::{Device, DeviceSlice, Error, ErrorKind, Module, Result, Stream};
 use bifolio_kernels::aes::KeySize;
@@ -55,17 +55,22 @@ impl DeviceGcm {
     /// destination has been verified.
     ///
     /// # Safety
-    /// The operands are memory of the lane's device, which is the key's, and nobody else uses them until this returns;
+    /// The operands are memory of the workspace's device, which is the key's, and nobody else uses them until this returns;
     /// the destinations of two messages do not overlap.
-    pub unsafe fn decrypt(&self, lane: &mut Lane, messages: &[Message], operands: Operands<'_>) -> Result<Vec<bool>> {
+    pub unsafe fn decrypt(
+        &self,
+        workspace: &mut Workspace,
+        messages: &[Message],
+        operands: Operands<'_>,
+    ) -> Result<Vec<bool>> {
         let bases = bases(operands);
         aes_gcm::check(messages, &bases)?;
         let Some(module) = &self.module else {
-            return messages.iter().map(|message| self.decrypt_by_cpu(&lane.stream, message, operands)).collect();
+            return messages.iter().map(|message| self.decrypt_by_cpu(&workspace.stream, message, operands)).collect();
         };
         let count = messages.len() as u64;
         let lens = [count * START_BYTES, count * MESSAGE_BYTES, count * 4];
-        let (stream, rest, table_bytes) = lane.parts(Cut::room(&lens))?;
+        let (stream, rest, table_bytes) = workspace.parts(Cut::room(&lens))?;
         let mut cut = Cut { rest };
         let (starts, table, rights) = (cut.take(lens[0])?, cut.take(lens[1])?, cut.take(lens[2])?);
         aes_gcm::encode_into(messages, table_bytes);
@@ -78,7 +83,7 @@ impl DeviceGcm {
         Ok(flags.as_chunks::<4>().0.iter().map(|flag| u32::from_ne_bytes(*flag) == 1).collect())
     }
 
-    /// Enqueues the verification and decryption of blocks in a row in the lane's stream; nothing of this takes longer
+    /// Enqueues the verification and decryption of blocks in a row in the workspace's stream; nothing of this takes longer
     /// for many. `rights` gets a u32 for each: 1 where the tag is right, else 0, and nothing of the block is written.
     ///
     /// # Errors
@@ -86,11 +91,11 @@ impl DeviceGcm {
     /// not do it ([`DeviceGcm::is_on_device`]), and the device's.
     ///
     /// # Safety
-    /// As for [`DeviceGcm::decrypt`], until the stream has done the work; the lane, the key and the flags are there until
+    /// As for [`DeviceGcm::decrypt`], until the stream has done the work; the workspace, the key and the flags are there until
     /// then, and the flags are memory of the device that overlaps nothing else.
     pub unsafe fn enqueue_blocks(
         &self,
-        lane: &mut Lane,
+        workspace: &mut Workspace,
         blocks: &Blocks,
         operands: Operands<'_>,
         rights: DeviceSlice<'_>,
@@ -102,7 +107,7 @@ impl DeviceGcm {
         };
         let count = blocks.count();
         let lens = [count * START_BYTES, count * MESSAGE_BYTES];
-        let (stream, rest, _) = lane.parts(Cut::room(&lens))?;
+        let (stream, rest, _) = workspace.parts(Cut::room(&lens))?;
         let mut cut = Cut { rest };
         let (starts, table) = (cut.take(lens[0])?, cut.take(lens[1])?);
         let keyed = Keyed { size: self.size, schedules: self.schedules.slice(), starts };
@@ -113,7 +118,7 @@ impl DeviceGcm {
         }
     }
 
-    /// Scratch of a lane that so many blocks in a row take.
+    /// Scratch of a workspace that so many blocks in a row take.
     pub fn scratch_bytes(blocks: u64) -> u64 {
         Cut::room(&[blocks * START_BYTES, blocks * MESSAGE_BYTES])
     }
@@ -130,15 +135,20 @@ impl DeviceGcm {
     ///
     /// # Safety
     /// As [`DeviceGcm::decrypt`]; no tag overlaps anything else. No nonce is used twice with a key.
-    pub unsafe fn encrypt(&self, lane: &mut Lane, messages: &[Message], operands: Operands<'_>) -> Result<()> {
+    pub unsafe fn encrypt(
+        &self,
+        workspace: &mut Workspace,
+        messages: &[Message],
+        operands: Operands<'_>,
+    ) -> Result<()> {
         let bases = bases(operands);
         aes_gcm::check(messages, &bases)?;
         let Some(module) = &self.module else {
-            return messages.iter().try_for_each(|message| self.encrypt_by_cpu(&lane.stream, message, operands));
+            return messages.iter().try_for_each(|message| self.encrypt_by_cpu(&workspace.stream, message, operands));
         };
         let count = messages.len() as u64;
         let lens = [count * START_BYTES, count * MESSAGE_BYTES];
-        let (stream, rest, table_bytes) = lane.parts(Cut::room(&lens))?;
+        let (stream, rest, table_bytes) = workspace.parts(Cut::room(&lens))?;
         let mut cut = Cut { rest };
         let (starts, table) = (cut.take(lens[0])?, cut.take(lens[1])?);
         aes_gcm::encode_into(messages, table_bytes);

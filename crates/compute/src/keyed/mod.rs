@@ -2,7 +2,7 @@
 //! verified or recovered in place.
 //!
 //! Calls wait for their work, but for those that say that they enqueue it; callers that want several at a time have a
-//! [`Lane`] for each. Where a kernel does not work on the device (see [`bifolio_kernels::LoadedKernel`]), and on
+//! [`Workspace`] for each. Where a kernel does not work on the device (see [`bifolio_kernels::LoadedKernel`]), and on
 //! `host`, which has none, the data takes the way through the caches of the CPU and back, by the CPU paths, and
 //! `status` says so.
 
@@ -76,14 +76,14 @@ fn wipe(memory: DeviceSlice<'_>, device: &Device) -> Result<()> {
 
 /// A stream with memory for what goes along with the data: tweaks, tables and flags. One call at a time uses it.
 #[derive(Debug)]
-pub struct Lane {
+pub struct Workspace {
     stream: Stream,
     scratch: Option<SecretMemory>,
     table: Vec<u8>,
 }
 
-impl Lane {
-    /// A lane of a device.
+impl Workspace {
+    /// A workspace of a device.
     ///
     /// # Errors
     /// The device's.

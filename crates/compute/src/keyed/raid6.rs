@@ -1,6 +1,6 @@
 //! RAID-6 in device memory.
 
-use super::{Cut, Lane, on_device};
+use super::{Cut, Workspace, on_device};
 use crate::cpu;
 use bifolio_device::{Device, DevicePtr, DeviceSlice, Error, ErrorKind, Module, Result, Stream};
 use bifolio_kernels::raid6::{self, Geometry, LOSS_BYTES, Loss};
@@ -35,10 +35,10 @@ impl DeviceRaid6 {
     /// `BadArgument` for what does not pass [`raid6::check`], and the device's.
     ///
     /// # Safety
-    /// The memory is of the lane's device and nobody else uses it until this returns; no two chunks overlap.
+    /// The memory is of the workspace's device and nobody else uses it until this returns; no two chunks overlap.
     pub unsafe fn recover(
         &self,
-        lane: &mut Lane,
+        workspace: &mut Workspace,
         geometry: Geometry,
         base: Addressing<'_>,
         stripes: &[Vec<u64>],
@@ -51,13 +51,13 @@ impl DeviceRaid6 {
         }
         let Some(module) = &self.module else {
             let pairs = stripes.iter().zip(losses);
-            let stream = lane.stream();
+            let stream = workspace.stream();
             return pairs.into_iter().try_for_each(|(stripe, loss)| by_cpu(stream, geometry, base, stripe, *loss));
         };
         let (table_bytes, losses_bytes) = (raid6::encode(stripes), raid6::encode_losses(losses, geometry));
         debug_assert_eq!(losses_bytes.len() as u64, losses.len() as u64 * LOSS_BYTES);
         let lens = [table_bytes.len() as u64, losses_bytes.len() as u64];
-        let (stream, rest, _) = lane.parts(Cut::room(&lens))?;
+        let (stream, rest, _) = workspace.parts(Cut::room(&lens))?;
         let mut cut = Cut { rest };
         let (table, lost) = (cut.take(lens[0])?, cut.take(lens[1])?);
         stream.upload(table, &table_bytes)?;

@@ -1,6 +1,6 @@
 //! Each service against its oracle, on every device of this machine, by its kernels and without them.
 
-use super::{DeviceGcm, DeviceRaid6, DeviceXts, Lane, gcm};
+use super::{DeviceGcm, DeviceRaid6, DeviceXts, Workspace, gcm};
 use bifolio_device::{Device, DeviceChoice, Stream, discover, open};
 use bifolio_kernels::Addressing;
 use bifolio_kernels::aes::Direction;
@@ -43,7 +43,7 @@ fn secrets_are_cleared_to_the_last_byte_and_nothing_else_is() {
 fn xts_is_its_oracle_in_place_and_apart() {
     let mut draw = Draw::afresh();
     for device in devices() {
-        let mut lane = Lane::new(&device).unwrap();
+        let mut workspace = Workspace::new(&device).unwrap();
         for (key_bytes, sector_bytes, count) in [(32, 512, 9), (64, 4096, 3), (64, 512, 300)] {
             let (key, plain) = (draw.bytes(key_bytes), draw.bytes(sector_bytes * count));
             let sectors = Sectors { bytes: sector_bytes as u32, first_iv: 1 << 33, iv_unit: IvUnit::Bytes512 };
@@ -54,14 +54,14 @@ fn xts_is_its_oracle_in_place_and_apart() {
                 assert_eq!(xts.module.is_some(), device.capabilities().kernels.reason().is_none(), "{}", xts.status());
                 xts.module = xts.module.filter(|_| has_kernels);
                 let (a, b) = (device.alloc(plain.len() as u64).unwrap(), device.alloc(plain.len() as u64).unwrap());
-                lane.stream().upload(a.slice(), &plain).unwrap();
+                workspace.stream().upload(a.slice(), &plain).unwrap();
                 // SAFETY: both are this test's own.
                 unsafe {
-                    xts.run(&mut lane, Direction::Encrypt, sectors, (a.slice(), b.slice())).unwrap();
-                    assert_eq!(download(lane.stream(), &b), expected, "{}", device.id());
-                    xts.run(&mut lane, Direction::Decrypt, sectors, (b.slice(), b.slice())).unwrap();
+                    xts.run(&mut workspace, Direction::Encrypt, sectors, (a.slice(), b.slice())).unwrap();
+                    assert_eq!(download(workspace.stream(), &b), expected, "{}", device.id());
+                    xts.run(&mut workspace, Direction::Decrypt, sectors, (b.slice(), b.slice())).unwrap();
                 }
-                assert_eq!(download(lane.stream(), &b), plain, "{}", device.id());
+                assert_eq!(download(workspace.stream(), &b), plain, "{}", device.id());
             }
         }
     }
@@ -73,7 +73,7 @@ fn gcm_is_its_oracle_and_writes_nothing_of_what_was_changed() {
     // As gocryptfs has them: nonce, text and tag one behind the other.
     let stride = 16 + block + 16;
     for device in devices() {
-        let mut lane = Lane::new(&device).unwrap();
+        let mut workspace = Workspace::new(&device).unwrap();
         let (key, plain) = (draw.bytes(32), draw.bytes((count * block) as usize));
         let aads: Vec<Vec<u8>> = (0..count).map(|_| draw.bytes(24)).collect();
         let nonces: Vec<Vec<u8>> = (0..count).map(|_| draw.bytes(16)).collect();
@@ -99,24 +99,24 @@ fn gcm_is_its_oracle_and_writes_nothing_of_what_was_changed() {
             gcm.module = gcm.module.filter(|_| has_kernels);
             let (cipher, text) =
                 (device.alloc(sealed.len() as u64).unwrap(), device.alloc(plain.len() as u64).unwrap());
-            lane.stream().upload(cipher.slice(), &damaged).unwrap();
-            lane.stream().upload(text.slice(), &vec![0xdd; plain.len()]).unwrap();
+            workspace.stream().upload(cipher.slice(), &damaged).unwrap();
+            workspace.stream().upload(text.slice(), &vec![0xdd; plain.len()]).unwrap();
             let operands = gcm::Operands { src: cipher.slice(), dst: text.slice(), meta: cipher.slice() };
             // SAFETY: both are this test's own.
-            let rights = unsafe { gcm.decrypt(&mut lane, &messages, operands) }.unwrap();
+            let rights = unsafe { gcm.decrypt(&mut workspace, &messages, operands) }.unwrap();
             let expected: Vec<bool> = (0..count as usize).map(|i| i != bad).collect();
             assert_eq!(rights, expected, "{}", device.id());
             let mut with_gap = plain.clone();
             with_gap[bad * block as usize..][..block as usize].fill(0xdd);
-            assert_eq!(download(lane.stream(), &text), with_gap, "{}", device.id());
+            assert_eq!(download(workspace.stream(), &text), with_gap, "{}", device.id());
 
             // The other way, into a copy without texts and tags.
             let mut bare = vec![0xcc; sealed.len()];
             for (i, nonce) in nonces.iter().enumerate() {
                 bare[i * stride as usize..][..16].copy_from_slice(nonce);
             }
-            lane.stream().upload(cipher.slice(), &bare).unwrap();
-            lane.stream().upload(text.slice(), &plain).unwrap();
+            workspace.stream().upload(cipher.slice(), &bare).unwrap();
+            workspace.stream().upload(text.slice(), &plain).unwrap();
             let back: Vec<Message> = (0..count)
                 .map(|i| {
                     let at = i * stride;
@@ -126,8 +126,8 @@ fn gcm_is_its_oracle_and_writes_nothing_of_what_was_changed() {
                 .collect();
             let operands = gcm::Operands { src: text.slice(), dst: cipher.slice(), meta: cipher.slice() };
             // SAFETY: as above.
-            unsafe { gcm.encrypt(&mut lane, &back, operands) }.unwrap();
-            assert_eq!(download(lane.stream(), &cipher), sealed, "{}", device.id());
+            unsafe { gcm.encrypt(&mut workspace, &back, operands) }.unwrap();
+            assert_eq!(download(workspace.stream(), &cipher), sealed, "{}", device.id());
         }
     }
 }
@@ -136,14 +136,14 @@ fn gcm_is_its_oracle_and_writes_nothing_of_what_was_changed() {
 fn blocks_in_a_row_are_opened_without_a_table_of_the_host() {
     let mut draw = Draw::afresh();
     for device in devices() {
-        let mut lane = Lane::new(&device).unwrap();
+        let mut workspace = Workspace::new(&device).unwrap();
         let key = draw.bytes(32);
         let gcm = DeviceGcm::new(&device, &key).unwrap();
         if !gcm.is_on_device() {
-            println!("skipped: {}", gcm.status());
+            bifolio_testing::skip(gcm.status());
             continue;
         }
-        // The second one is larger, so that the lane's scratch is made anew while the first one runs.
+        // The second one is larger, so that the workspace's scratch is made anew while the first one runs.
         for count in [3, 700] {
             let (block_bytes, last) = (4096, 1 + draw.below(4096));
             let id: [u8; 16] = draw.bytes(16).try_into().unwrap();
@@ -161,21 +161,22 @@ fn blocks_in_a_row_are_opened_without_a_table_of_the_host() {
             sealed[(bad * (block_bytes + 32)) as usize + 20] ^= 8;
             let (from, to, flags) = (sealed.len() as u64, len, count * 4);
             let [from, to, flags] = [from, to, flags].map(|bytes| device.alloc(bytes).unwrap());
-            lane.stream().upload(from.slice(), &sealed).unwrap();
-            lane.stream().upload(to.slice(), &vec![0xdd; plain.len()]).unwrap();
-            lane.stream().upload(flags.slice(), &vec![0xdd; flags.len() as usize]).unwrap();
+            workspace.stream().upload(from.slice(), &sealed).unwrap();
+            workspace.stream().upload(to.slice(), &vec![0xdd; plain.len()]).unwrap();
+            workspace.stream().upload(flags.slice(), &vec![0xdd; flags.len() as usize]).unwrap();
             let operands = gcm::Operands { src: from.slice(), dst: to.slice(), meta: from.slice() };
             // SAFETY: all are this test's own, which waits below.
-            unsafe { gcm.enqueue_blocks(&mut lane, &blocks, operands, flags.slice()) }.unwrap();
+            unsafe { gcm.enqueue_blocks(&mut workspace, &blocks, operands, flags.slice()) }.unwrap();
             let mut expected = plain;
             let gap = (bad * block_bytes) as usize..((bad + 1) * block_bytes).min(len) as usize;
             expected[gap].fill(0xdd);
-            assert!(download(lane.stream(), &to) == expected, "{} {count}", device.id());
+            assert!(download(workspace.stream(), &to) == expected, "{} {count}", device.id());
             let rights: Vec<u8> = (0..count).flat_map(|i| u32::from(i != bad).to_ne_bytes()).collect();
-            assert!(download(lane.stream(), &flags) == rights, "{} {count}", device.id());
+            assert!(download(workspace.stream(), &flags) == rights, "{} {count}", device.id());
             // SAFETY: as above.
-            let few = unsafe { gcm.enqueue_blocks(&mut lane, &blocks, operands, flags.slice().part(0, 4).unwrap()) };
-            assert!(few.is_err() && { lane.stream().synchronize().is_ok() });
+            let few =
+                unsafe { gcm.enqueue_blocks(&mut workspace, &blocks, operands, flags.slice().part(0, 4).unwrap()) };
+            assert!(few.is_err() && { workspace.stream().synchronize().is_ok() });
         }
     }
 }
@@ -187,7 +188,7 @@ fn stripes_get_back_what_they_have_lost() {
     let losses = [Loss::two(0, 3), Loss::one(2), Loss::two(1, 4), Loss::two(2, 5), Loss::two(4, 5), Loss::NOTHING];
     let chunk = geometry.chunk_bytes as usize;
     for device in devices() {
-        let mut lane = Lane::new(&device).unwrap();
+        let mut workspace = Workspace::new(&device).unwrap();
         let mut whole = vec![];
         for _ in &losses {
             let data: Vec<Vec<u8>> = (0..geometry.data).map(|_| draw.bytes(chunk)).collect();
@@ -212,11 +213,11 @@ fn stripes_get_back_what_they_have_lost() {
             );
             service.module = service.module.filter(|_| has_kernels);
             let memory = device.alloc(whole.len() as u64).unwrap();
-            lane.stream().upload(memory.slice(), &holey).unwrap();
+            workspace.stream().upload(memory.slice(), &holey).unwrap();
             let base = Addressing::Relative(memory.slice());
             // SAFETY: the memory is this test's own.
-            unsafe { service.recover(&mut lane, geometry, base, &stripes, &losses) }.unwrap();
-            assert_eq!(download(lane.stream(), &memory), whole, "{}", device.id());
+            unsafe { service.recover(&mut workspace, geometry, base, &stripes, &losses) }.unwrap();
+            assert_eq!(download(workspace.stream(), &memory), whole, "{}", device.id());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! AES-XTS in device memory.
 
-use super::{Lane, SecretMemory, on_device, through_host};
+use super::{SecretMemory, Workspace, on_device, through_host};
 use crate::cpu;
 use bifolio_device::{Device, DeviceSlice, Error, ErrorKind, Module, Result};
 use bifolio_kernels::aes::{Direction, KeySize};
@@ -42,48 +42,48 @@ impl DeviceXts {
     /// `BadArgument` for what are no sectors, and the device's. After an error the destination's content is of no use.
     ///
     /// # Safety
-    /// Both are memory of the lane's device, which is the key's, and nobody else uses them until this returns; `dst`
+    /// Both are memory of the workspace's device, which is the key's, and nobody else uses them until this returns; `dst`
     /// is `src` or overlaps it nowhere.
     pub unsafe fn run(
         &self,
-        lane: &mut Lane,
+        workspace: &mut Workspace,
         direction: Direction,
         sectors: Sectors,
         (src, dst): (DeviceSlice<'_>, DeviceSlice<'_>),
     ) -> Result<()> {
         // SAFETY: the caller's promise; the work is waited for.
-        let enqueued = unsafe { self.enqueue(lane, direction, sectors, (src, dst)) };
-        enqueued.and(lane.stream.synchronize())
+        let enqueued = unsafe { self.enqueue(workspace, direction, sectors, (src, dst)) };
+        enqueued.and(workspace.stream.synchronize())
     }
 
-    /// The same as work of the lane's stream, which is not waited for where kernels do it.
+    /// The same as work of the workspace's stream, which is not waited for where kernels do it.
     ///
     /// # Errors
     /// As for [`DeviceXts::run`].
     ///
     /// # Safety
-    /// As for [`DeviceXts::run`], until the stream has done the work; the lane and the key are there until then.
+    /// As for [`DeviceXts::run`], until the stream has done the work; the workspace and the key are there until then.
     pub unsafe fn enqueue(
         &self,
-        lane: &mut Lane,
+        workspace: &mut Workspace,
         direction: Direction,
         sectors: Sectors,
         (src, dst): (DeviceSlice<'_>, DeviceSlice<'_>),
     ) -> Result<()> {
         let tweaks_bytes = sectors.count(src.len())? * TWEAK_BYTES;
         let Some(module) = &self.module else {
-            return through_host(&lane.stream, src, dst, |at, bytes| {
+            return through_host(&workspace.stream, src, dst, |at, bytes| {
                 self.cpu.run(direction, sectors.behind(at), bytes)
             });
         };
-        let (stream, scratch, _) = lane.parts(tweaks_bytes)?;
+        let (stream, scratch, _) = workspace.parts(tweaks_bytes)?;
         let tweaks = scratch.part(0, tweaks_bytes)?;
         let operands = Operands { schedules: self.schedules.slice(), tweaks, src, dst };
         // SAFETY: the caller's promise; the module and the schedules are this key's, and the scratch is the stream's.
         unsafe { aes_xts::launch(stream, module, direction, self.size, sectors, operands) }
     }
 
-    /// Scratch of a lane that so many bytes of sectors take.
+    /// Scratch of a workspace that so many bytes of sectors take.
     pub fn scratch_bytes(sectors: Sectors, bytes: u64) -> u64 {
         bytes.div_ceil(u64::from(sectors.bytes)) * TWEAK_BYTES
     }

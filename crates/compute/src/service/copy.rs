@@ -1,6 +1,6 @@
 //! The service that computes nothing: what it takes is what moving data takes.
 
-use super::{Batch, Data, Job, Launch, Output, Prepared, Service, Shape};
+use super::{Batch, Data, Entry, Launch, Output, Prepared, Service, Shape};
 use crate::Result;
 use bifolio_device::Device;
 
@@ -42,14 +42,14 @@ impl Service for Copy {
         Ok(())
     }
 
-    fn prepare(&self, _device: &Device, _jobs: &[Job<'_, ()>], _batch: Batch<'_>) -> Result<Prepared> {
+    fn prepare(&self, _device: &Device, _entries: &[Entry<'_, ()>], _batch: Batch<'_>) -> Result<Prepared> {
         Ok(Prepared::default())
     }
 
-    unsafe fn launch(&self, jobs: &[Job<'_, ()>], launch: &Launch<'_>) -> Result<()> {
-        for job in jobs.iter().filter(|job| job.input.ptr() != job.output.ptr()) {
+    unsafe fn launch(&self, entries: &[Entry<'_, ()>], launch: &Launch<'_>) -> Result<()> {
+        for entry in entries.iter().filter(|entry| entry.input.ptr() != entry.output.ptr()) {
             // SAFETY: the caller's promise.
-            unsafe { launch.stream.copy_on_device(job.output, job.input) }?;
+            unsafe { launch.stream.copy_on_device(entry.output, entry.input) }?;
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! AES-CTR: a key stream over a stream of bytes.
 
-use super::{Batch, Data, Job, Launch, Output, Prepared, STEP_BYTES, Service, Shape, place};
+use super::{Batch, Data, Entry, Launch, Output, Prepared, STEP_BYTES, Service, Shape, offset_in};
 use crate::cpu;
-use crate::executor::{Kernels, Loaded};
+use crate::kernels::{Kernels, Loaded};
 use crate::keyed::SecretMemory;
 use crate::{Error, Result};
 use bifolio_device::Device;
@@ -76,17 +76,17 @@ impl Service for AesCtr {
         })
     }
 
-    fn prepare(&self, _device: &Device, jobs: &[Job<'_, Counter>], batch: Batch<'_>) -> Result<Prepared> {
-        let pieces = |job: &Job<'_, Counter>| {
-            let (src, dst) = (place(batch.inputs, job.input), place(batch.outputs, job.output));
-            aes_ctr::extents(Extent::new(src, dst, job.input.len(), *job.params))
+    fn prepare(&self, _device: &Device, entries: &[Entry<'_, Counter>], batch: Batch<'_>) -> Result<Prepared> {
+        let pieces = |entry: &Entry<'_, Counter>| {
+            let (src, dst) = (offset_in(batch.inputs, entry.input), offset_in(batch.outputs, entry.output));
+            aes_ctr::extents(Extent::new(src, dst, entry.input.len(), *entry.params))
         };
-        let pieces: Vec<Extent> = jobs.iter().flat_map(pieces).collect();
+        let pieces: Vec<Extent> = entries.iter().flat_map(pieces).collect();
         Ok(Prepared { table: aes_ctr::encode(&pieces), scratch_bytes: 0 })
     }
 
-    unsafe fn launch(&self, _jobs: &[Job<'_, Counter>], launch: &Launch<'_>) -> Result<()> {
-        let Ok((loaded, schedules)) = &self.device else { return Err(Error::bad("no kernels were loaded")) };
+    unsafe fn launch(&self, _entries: &[Entry<'_, Counter>], launch: &Launch<'_>) -> Result<()> {
+        let Ok((loaded, schedules)) = &self.device else { return Err(Error::bad("the kernels are not loaded")) };
         let Batch { inputs, outputs } = launch.batch;
         let operands = aes_ctr::Operands { src: Addressing::Relative(inputs), dst: Addressing::Relative(outputs) };
         let (module, schedules) = (loaded.module(), schedules.slice());

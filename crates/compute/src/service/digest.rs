@@ -1,8 +1,8 @@
 //! CRC32C and SHA-256 of many blocks.
 
 use super::List;
-use super::{Batch, Data, Job, Launch, Output, Prepared, Service, Shape, place};
-use crate::executor::{Kernels, Loaded};
+use super::{Batch, Data, Entry, Launch, Output, Prepared, Service, Shape, offset_in};
+use crate::kernels::{Kernels, Loaded};
 use crate::{Error, Result};
 use bifolio_device::Device;
 use bifolio_kernels::Addressing;
@@ -97,18 +97,18 @@ impl Service for Digests {
         Ok(())
     }
 
-    fn prepare(&self, _device: &Device, jobs: &[Job<'_, Blocks>], batch: Batch<'_>) -> Result<Prepared> {
+    fn prepare(&self, _device: &Device, entries: &[Entry<'_, Blocks>], batch: Batch<'_>) -> Result<Prepared> {
         let mut blocks = vec![];
-        for job in jobs {
-            let (start, origin) = (place(batch.inputs, job.input), job.params.origin());
+        for entry in entries {
+            let (start, origin) = (offset_in(batch.inputs, entry.input), entry.params.origin());
             let moved = |block: &Block| Block { at: block.at - origin + start, len: block.len };
-            blocks.extend(job.params.items().iter().map(moved));
+            blocks.extend(entry.params.items().iter().map(moved));
         }
         Ok(Prepared { table: digest::encode(&blocks), scratch_bytes: 0 })
     }
 
-    unsafe fn launch(&self, _jobs: &[Job<'_, Blocks>], launch: &Launch<'_>) -> Result<()> {
-        let Ok(loaded) = &self.device else { return Err(Error::bad("no kernels were loaded")) };
+    unsafe fn launch(&self, _entries: &[Entry<'_, Blocks>], launch: &Launch<'_>) -> Result<()> {
+        let Ok(loaded) = &self.device else { return Err(Error::bad("the kernels are not loaded")) };
         let (stream, base) = (launch.stream, Addressing::Relative(launch.batch.inputs));
         // SAFETY: the caller's promise; the module is this digest's, and the table this batch's.
         unsafe { digest::launch(stream, loaded.module(), self.digest, base, launch.table, launch.results) }?;

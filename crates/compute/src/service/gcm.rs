@@ -1,9 +1,9 @@
 //! AES-GCM of many messages.
 
 use super::List;
-use super::{Batch, Completed, Data, Job, Launch, Output, Prepared, Service, Shape, place};
+use super::{Batch, Completed, Data, Entry, Launch, Output, Prepared, Service, Shape, offset_in};
 use crate::cpu::{self, TAG_BYTES};
-use crate::executor::{Kernels, Loaded};
+use crate::kernels::{Kernels, Loaded};
 use crate::keyed::SecretMemory;
 use crate::{Error, ErrorKind, Result};
 use bifolio_device::Device;
@@ -152,7 +152,7 @@ impl Service for AesGcm {
                 output.copy_from_slice(input);
                 output
             }
-            Data::Read(_) => return Err(Error::bad("this service writes, and there is no destination")),
+            Data::Read(_) => return Err(Error::bad("this service writes and has no destination")),
         };
         let mut wrong = None;
         let found = results.chunks_exact_mut(self.result_bytes() as usize);
@@ -172,15 +172,15 @@ impl Service for AesGcm {
         wrong.map_or(Ok(()), Err)
     }
 
-    fn prepare(&self, _device: &Device, jobs: &[Job<'_, Messages>], batch: Batch<'_>) -> Result<Prepared> {
-        let count = jobs.iter().map(|job| job.params.items().len() as u64).sum();
+    fn prepare(&self, _device: &Device, entries: &[Entry<'_, Messages>], batch: Batch<'_>) -> Result<Prepared> {
+        let count = entries.iter().map(|entry| entry.params.items().len() as u64).sum();
         let [_, nonces, tags] = Self::layout(count);
         let mut rows = Vec::with_capacity(count as usize);
         let mut table = vec![0; tags.end as usize];
-        for job in jobs {
-            let (src, dst) = (place(batch.inputs, job.input), place(batch.outputs, job.output));
-            for message in job.params.items() {
-                let at = message.at - job.params.origin();
+        for entry in entries {
+            let (src, dst) = (offset_in(batch.inputs, entry.input), offset_in(batch.outputs, entry.output));
+            for message in entry.params.items() {
+                let at = message.at - entry.params.origin();
                 let i = rows.len() as u64;
                 let (nonce, tag) = (nonces.start + i * NONCE_STRIDE, tags.start + i * TAG_BYTES as u64);
                 table[nonce as usize..][..message.nonce.len()].copy_from_slice(&message.nonce);
@@ -194,9 +194,9 @@ impl Service for AesGcm {
         Ok(Prepared { table, scratch_bytes: count * START_BYTES })
     }
 
-    unsafe fn launch(&self, jobs: &[Job<'_, Messages>], launch: &Launch<'_>) -> Result<()> {
-        let Ok((loaded, schedules)) = &self.device else { return Err(Error::bad("no kernels were loaded")) };
-        let count = jobs.iter().map(|job| job.params.items().len() as u64).sum();
+    unsafe fn launch(&self, entries: &[Entry<'_, Messages>], launch: &Launch<'_>) -> Result<()> {
+        let Ok((loaded, schedules)) = &self.device else { return Err(Error::bad("the kernels are not loaded")) };
+        let count = entries.iter().map(|entry| entry.params.items().len() as u64).sum();
         let [rows, _, tags] = Self::layout(count);
         let (stream, module) = (launch.stream, loaded.module());
         let keyed = Keyed { size: self.size, schedules: schedules.slice(), starts: launch.scratch };

@@ -25,8 +25,8 @@ pub use digest::{Blocks, Digests};
 pub use gcm::{AesGcm, Message, Messages};
 pub use list::List;
 pub use raid6::{Generate, Recover, Scrub, Stripes, Verdicts};
+pub(crate) use step::Placed;
 pub use step::Step;
-pub(crate) use step::{Placed, chain_name};
 pub use xts::{AesXts, FirstIv};
 
 use crate::{Error, Result};
@@ -105,14 +105,14 @@ impl Data<'_> {
                 }
                 Ok(())
             }
-            Self::Read(_) => Err(Error::bad("this service writes, and there is no destination")),
+            Self::Read(_) => Err(Error::bad("this service writes and has no destination")),
         }
     }
 }
 
 /// One request's share of a batch on the device.
 #[derive(Debug, Clone, Copy)]
-pub struct Job<'a, P> {
+pub struct Entry<'a, P> {
     /// What the service was asked for.
     pub params: &'a P,
     /// Read. It begins at a 16-byte boundary.
@@ -123,7 +123,7 @@ pub struct Job<'a, P> {
     pub results_at: u64,
 }
 
-/// The memory that all jobs of a batch lie in.
+/// The memory that all entries of a batch lie in.
 #[derive(Debug, Clone, Copy)]
 pub struct Batch<'a> {
     /// Every input.
@@ -155,7 +155,7 @@ pub struct Launch<'a> {
     pub table: DeviceSlice<'a>,
     /// Scratch of so many bytes as `prepare` wanted.
     pub scratch: DeviceSlice<'a>,
-    /// Results of all jobs.
+    /// Results of all entries.
     pub results: DeviceSlice<'a>,
 }
 
@@ -205,7 +205,7 @@ pub trait Service: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// `Unsuited` for work that the device cannot do although nothing is wrong: the CPU does it.
-    fn prepare(&self, device: &Device, jobs: &[Job<'_, Self::Params>], batch: Batch<'_>) -> Result<Prepared>;
+    fn prepare(&self, device: &Device, entries: &[Entry<'_, Self::Params>], batch: Batch<'_>) -> Result<Prepared>;
 
     /// Enqueues the kernels, and waits for nothing.
     ///
@@ -213,9 +213,9 @@ pub trait Service: std::fmt::Debug + Send + Sync + 'static {
     /// The device's.
     ///
     /// # Safety
-    /// The table holds what `prepare` returned for the same jobs; all memory is of the stream's device and
+    /// The table holds what `prepare` returned for the same entries; all memory is of the stream's device and
     /// nobody else's until the work is over; outputs are their inputs or overlap nothing.
-    unsafe fn launch(&self, jobs: &[Job<'_, Self::Params>], launch: &Launch<'_>) -> Result<()>;
+    unsafe fn launch(&self, entries: &[Entry<'_, Self::Params>], launch: &Launch<'_>) -> Result<()>;
 
     /// Judges the results of one request after the device's work.
     fn complete(&self, _params: &Self::Params, _results: &mut [u8]) -> Completed {
@@ -224,7 +224,7 @@ pub trait Service: std::fmt::Debug + Send + Sync + 'static {
 }
 
 /// Where a part lies in the whole that places are counted from.
-fn place(whole: DeviceSlice<'_>, part: DeviceSlice<'_>) -> u64 {
+fn offset_in(whole: DeviceSlice<'_>, part: DeviceSlice<'_>) -> u64 {
     part.ptr().0 - whole.ptr().0
 }
 

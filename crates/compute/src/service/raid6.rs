@@ -4,9 +4,9 @@
 //! are best given in parts of 64 KiB or so, which can be cut between them.
 
 use super::List;
-use super::{Batch, Data, Job, Launch, Output, Prepared, Service, Shape, place};
+use super::{Batch, Data, Entry, Launch, Output, Prepared, Service, Shape, offset_in};
 use crate::cpu::pq;
-use crate::executor::{Kernels, Loaded};
+use crate::kernels::{Kernels, Loaded};
 use crate::{Error, ErrorKind, Result};
 use bifolio_device::{Device, DeviceSlice};
 use bifolio_kernels::Addressing;
@@ -89,7 +89,9 @@ fn load(kernels: &Kernels, geometry: Geometry) -> Result<Result<Loaded, String>>
         return Err(Error::bad(format!("RAID-6 has 1 to {} data members, not {data}", raid6::DATA_MAX)));
     }
     if chunk_bytes == 0 || !chunk_bytes.is_multiple_of(16) || chunk_bytes > u64::from(u32::MAX) {
-        return Err(Error::bad(format!("a chunk has a multiple of 16 bytes below 4 GiB, not {chunk_bytes}")));
+        return Err(Error::bad(format!(
+            "the length of a chunk is a multiple of 16 bytes below 4 GiB, not {chunk_bytes}"
+        )));
     }
     kernels.load(&raid6::Raid6)
 }
@@ -110,7 +112,7 @@ fn stripes(geometry: Geometry, members: u32, input: u64) -> Result<u64> {
         return Ok(input / stripe);
     }
     let chunk = geometry.chunk_bytes;
-    Err(Error::bad(format!("{input} bytes are no whole number of stripes of {members} chunks of {chunk} bytes")))
+    Err(Error::bad(format!("{input} bytes are not a whole number of stripes of {members} chunks of {chunk} bytes")))
 }
 
 fn whole_stripes(geometry: Geometry, members: u32, bytes: u64) -> u64 {
@@ -132,7 +134,9 @@ fn base<'a>(device: &Device, batch: Batch<'a>, writes: bool) -> Result<(Addressi
     }
     match device.capabilities().virtual_memory.reason() {
         None => Ok((Addressing::Absolute, 0)),
-        Some(missing) => Err(Error::new(ErrorKind::Unsuited, format!("two allocations cannot be reached: {missing}"))),
+        Some(missing) => {
+            Err(Error::new(ErrorKind::Unsuited, format!("kernels cannot address two allocations: {missing}")))
+        }
     }
 }
 
@@ -174,7 +178,7 @@ impl Service for Generate {
     }
 
     fn on_cpu(&self, (): &(), data: Data<'_>, _results: &mut [u8]) -> Result<()> {
-        let Data::Apart(input, output) = data else { return Err(Error::bad("parity needs a destination of its own")) };
+        let Data::Apart(input, output) = data else { return Err(Error::bad("P and Q need a destination")) };
         let stripe = stripe_bytes(self.geometry, self.geometry.data) as usize;
         let chunk = self.geometry.chunk_bytes as usize;
         for (data, parity) in input.chunks_exact(stripe).zip(output.chunks_exact_mut(2 * chunk)) {
@@ -184,13 +188,13 @@ impl Service for Generate {
         Ok(())
     }
 
-    fn prepare(&self, device: &Device, jobs: &[Job<'_, ()>], batch: Batch<'_>) -> Result<Prepared> {
+    fn prepare(&self, device: &Device, entries: &[Entry<'_, ()>], batch: Batch<'_>) -> Result<Prepared> {
         let (_, origin) = base(device, batch, true)?;
         let geometry = self.geometry;
         let mut places = vec![];
-        for job in jobs {
-            let data: Vec<u64> = chunk_places(geometry, job.input, origin).collect();
-            let parity: Vec<u64> = chunk_places(geometry, job.output, origin).collect();
+        for entry in entries {
+            let data: Vec<u64> = chunk_places(geometry, entry.input, origin).collect();
+            let parity: Vec<u64> = chunk_places(geometry, entry.output, origin).collect();
             for (data, parity) in data.chunks_exact(geometry.data as usize).zip(parity.chunks_exact(2)) {
                 places.extend(data.iter().chain(parity));
             }
@@ -198,8 +202,8 @@ impl Service for Generate {
         Ok(Prepared { table: encode(places.into_iter()), scratch_bytes: 0 })
     }
 
-    unsafe fn launch(&self, _jobs: &[Job<'_, ()>], launch: &Launch<'_>) -> Result<()> {
-        let Ok(loaded) = &self.device else { return Err(Error::bad("no kernels were loaded")) };
+    unsafe fn launch(&self, _entries: &[Entry<'_, ()>], launch: &Launch<'_>) -> Result<()> {
+        let Ok(loaded) = &self.device else { return Err(Error::bad("the kernels are not loaded")) };
         let (base, _) = base(launch.stream.device(), launch.batch, true)?;
         // SAFETY: the caller's promise; the table is this batch's.
         unsafe { raid6::generate(launch.stream, loaded.module(), self.geometry, base, launch.table) }?;
@@ -222,7 +226,7 @@ impl Service for Recover {
         }
         let lost: Vec<u32> = losses.items().iter().flat_map(|loss| loss.members()).collect();
         if let Some(member) = lost.iter().find(|member| **member >= members) {
-            return Err(Error::bad(format!("member {member} is beyond the {members} of a stripe")));
+            return Err(Error::bad(format!("there is no member {member} in a stripe of {members}")));
         }
         Ok(Shape { output: Output::Apart(lost.len() as u64 * self.geometry.chunk_bytes), results: 0 })
     }
@@ -250,7 +254,7 @@ impl Service for Recover {
         let (input, output) = match data {
             Data::Apart(input, output) => (input, output),
             Data::Read(input) => (input, &mut [][..]),
-            Data::InPlace(_) => return Err(Error::bad("a recovery needs a destination of its own")),
+            Data::InPlace(_) => return Err(Error::bad("a recovery needs a destination")),
         };
         let stripe = stripe_bytes(self.geometry, self.geometry.members()) as usize;
         let mut places = output.chunks_exact_mut(self.geometry.chunk_bytes as usize);
@@ -262,20 +266,20 @@ impl Service for Recover {
         Ok(())
     }
 
-    fn prepare(&self, device: &Device, jobs: &[Job<'_, Stripes>], batch: Batch<'_>) -> Result<Prepared> {
+    fn prepare(&self, device: &Device, entries: &[Entry<'_, Stripes>], batch: Batch<'_>) -> Result<Prepared> {
         let (_, origin) = base(device, batch, true)?;
         let geometry = self.geometry;
         let (mut places, mut losses): (Vec<u64>, Vec<Loss>) = (vec![], vec![]);
-        for job in jobs {
-            let mut members: Vec<u64> = chunk_places(geometry, job.input, origin).collect();
-            let mut found = chunk_places(geometry, job.output, origin);
-            for (stripe, loss) in members.chunks_exact_mut(geometry.members() as usize).zip(job.params.items()) {
+        for entry in entries {
+            let mut members: Vec<u64> = chunk_places(geometry, entry.input, origin).collect();
+            let mut found = chunk_places(geometry, entry.output, origin);
+            for (stripe, loss) in members.chunks_exact_mut(geometry.members() as usize).zip(entry.params.items()) {
                 for (lost, place) in loss.members().zip(&mut found) {
                     stripe[lost as usize] = place;
                 }
             }
             places.extend(members);
-            losses.extend(job.params.items());
+            losses.extend(entry.params.items());
         }
         let mut table = encode(places.into_iter());
         table.resize(table.len().next_multiple_of(256), 0);
@@ -283,10 +287,10 @@ impl Service for Recover {
         Ok(Prepared { table, scratch_bytes: 0 })
     }
 
-    unsafe fn launch(&self, jobs: &[Job<'_, Stripes>], launch: &Launch<'_>) -> Result<()> {
-        let Ok(loaded) = &self.device else { return Err(Error::bad("no kernels were loaded")) };
+    unsafe fn launch(&self, entries: &[Entry<'_, Stripes>], launch: &Launch<'_>) -> Result<()> {
+        let Ok(loaded) = &self.device else { return Err(Error::bad("the kernels are not loaded")) };
         let (base, _) = base(launch.stream.device(), launch.batch, true)?;
-        let stripes: u64 = jobs.iter().map(|job| job.params.items().len() as u64).sum();
+        let stripes: u64 = entries.iter().map(|entry| entry.params.items().len() as u64).sum();
         let table = launch.table.part(0, stripes * u64::from(self.geometry.members()) * 8)?;
         let losses = launch.table.part(table.len().next_multiple_of(256), stripes * LOSS_BYTES)?;
         // SAFETY: the caller's promise; the tables are this batch's.
@@ -343,16 +347,17 @@ impl Service for Scrub {
         Ok(())
     }
 
-    fn prepare(&self, _device: &Device, jobs: &[Job<'_, ()>], batch: Batch<'_>) -> Result<Prepared> {
-        let places = jobs.iter().flat_map(|job| {
-            let start = place(batch.inputs, job.input);
-            (0..job.input.len() / self.geometry.chunk_bytes).map(move |chunk| start + chunk * self.geometry.chunk_bytes)
+    fn prepare(&self, _device: &Device, entries: &[Entry<'_, ()>], batch: Batch<'_>) -> Result<Prepared> {
+        let places = entries.iter().flat_map(|entry| {
+            let start = offset_in(batch.inputs, entry.input);
+            (0..entry.input.len() / self.geometry.chunk_bytes)
+                .map(move |chunk| start + chunk * self.geometry.chunk_bytes)
         });
         Ok(Prepared { table: encode(places), scratch_bytes: 0 })
     }
 
-    unsafe fn launch(&self, _jobs: &[Job<'_, ()>], launch: &Launch<'_>) -> Result<()> {
-        let Ok(loaded) = &self.device else { return Err(Error::bad("no kernels were loaded")) };
+    unsafe fn launch(&self, _entries: &[Entry<'_, ()>], launch: &Launch<'_>) -> Result<()> {
+        let Ok(loaded) = &self.device else { return Err(Error::bad("the kernels are not loaded")) };
         let (stream, base) = (launch.stream, Addressing::Relative(launch.batch.inputs));
         // SAFETY: the caller's promise; the table is this batch's, and the members are only read.
         unsafe { raid6::scrub(stream, loaded.module(), self.geometry, base, launch.table, launch.results) }?;

@@ -1,8 +1,8 @@
 //! A service with what one request asks of it, whatever the service's type: what queues hold.
 
-use super::{Batch, Completed, Data, Job, Launch, Prepared, Service, Shape};
+use super::{Batch, Completed, Data, Entry, Launch, Prepared, Service, Shape};
 use crate::Result;
-use crate::executor::Kind;
+use crate::cost::Kind;
 use bifolio_device::{Device, DeviceSlice};
 use std::any::Any;
 use std::sync::Arc;
@@ -94,23 +94,18 @@ impl Step {
     }
 }
 
-/// The name of a chain of steps.
-pub(crate) fn chain_name(steps: &[Step]) -> String {
-    steps.iter().map(|step| step.kind().name()).collect::<Vec<_>>().join(", ")
-}
-
 impl<S: Service> Bound<S> {
     fn bind(&self, params: S::Params) -> Step {
         Step::new(&self.service, &self.kind, params)
     }
 
-    fn jobs<'a>(placed: &[Placed<'a>]) -> Vec<Job<'a, S::Params>> {
-        let job = |placed: &Placed<'a>| {
+    fn entries<'a>(placed: &[Placed<'a>]) -> Vec<Entry<'a, S::Params>> {
+        let entry = |placed: &Placed<'a>| {
             let Placed { step, input, output, results_at } = *placed;
             let params = step.0.params().downcast_ref().expect("a batch has steps of one service");
-            Job { params, input, output, results_at }
+            Entry { params, input, output, results_at }
         };
-        placed.iter().map(job).collect()
+        placed.iter().map(entry).collect()
     }
 }
 
@@ -145,12 +140,12 @@ impl<S: Service> Erased for Bound<S> {
     }
 
     fn prepare(&self, device: &Device, placed: &[Placed<'_>], batch: Batch<'_>) -> Result<Prepared> {
-        self.service.prepare(device, &Self::jobs(placed), batch)
+        self.service.prepare(device, &Self::entries(placed), batch)
     }
 
     unsafe fn launch(&self, placed: &[Placed<'_>], launch: &Launch<'_>) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.service.launch(&Self::jobs(placed), launch) }
+        unsafe { self.service.launch(&Self::entries(placed), launch) }
     }
 
     fn complete(&self, results: &mut [u8]) -> Completed {

@@ -1,8 +1,8 @@
 //! AES-XTS over sectors.
 
-use super::{Batch, Data, Job, Launch, Output, Prepared, STEP_BYTES, Service, Shape};
+use super::{Batch, Data, Entry, Launch, Output, Prepared, STEP_BYTES, Service, Shape};
 use crate::cpu;
-use crate::executor::{Kernels, Loaded};
+use crate::kernels::{Kernels, Loaded};
 use crate::keyed::SecretMemory;
 use crate::{Error, Result};
 use bifolio_device::{Device, DeviceSlice};
@@ -64,22 +64,22 @@ impl AesXts {
         first_iv.wrapping_add(bytes / unit)
     }
 
-    /// The jobs as runs of sectors with consecutive numbers in consecutive memory.
-    fn runs<'a>(&self, jobs: &[Job<'a, FirstIv>]) -> Vec<(FirstIv, DeviceSlice<'a>, DeviceSlice<'a>)> {
-        let mut runs: Vec<(FirstIv, DeviceSlice<'a>, DeviceSlice<'a>)> = Vec::with_capacity(jobs.len());
-        for job in jobs {
+    /// The entries as runs of sectors with consecutive numbers in consecutive memory.
+    fn runs<'a>(&self, entries: &[Entry<'a, FirstIv>]) -> Vec<(FirstIv, DeviceSlice<'a>, DeviceSlice<'a>)> {
+        let mut runs: Vec<(FirstIv, DeviceSlice<'a>, DeviceSlice<'a>)> = Vec::with_capacity(entries.len());
+        for entry in entries {
             if let Some((first, input, output)) = runs.last_mut()
-                && self.number_at(*first, input.len()) == *job.params
-                && input.ptr().offset_by(input.len()) == job.input.ptr()
-                && output.ptr().offset_by(output.len()) == job.output.ptr()
+                && self.number_at(*first, input.len()) == *entry.params
+                && input.ptr().offset_by(input.len()) == entry.input.ptr()
+                && output.ptr().offset_by(output.len()) == entry.output.ptr()
             {
                 // SAFETY: two ranges of one batch that touch are a range of it.
                 unsafe {
-                    *input = DeviceSlice::from_raw_ordered(input.ptr(), input.len() + job.input.len());
-                    *output = DeviceSlice::from_raw_ordered(output.ptr(), output.len() + job.output.len());
+                    *input = DeviceSlice::from_raw_ordered(input.ptr(), input.len() + entry.input.len());
+                    *output = DeviceSlice::from_raw_ordered(output.ptr(), output.len() + entry.output.len());
                 }
             } else {
-                runs.push((*job.params, job.input, job.output));
+                runs.push((*entry.params, entry.input, entry.output));
             }
         }
         runs
@@ -125,15 +125,15 @@ impl Service for AesXts {
         })
     }
 
-    fn prepare(&self, _device: &Device, jobs: &[Job<'_, FirstIv>], _batch: Batch<'_>) -> Result<Prepared> {
-        let scratch_bytes = self.runs(jobs).iter().map(|(_, input, _)| self.scratch_bytes(input.len())).sum();
+    fn prepare(&self, _device: &Device, entries: &[Entry<'_, FirstIv>], _batch: Batch<'_>) -> Result<Prepared> {
+        let scratch_bytes = self.runs(entries).iter().map(|(_, input, _)| self.scratch_bytes(input.len())).sum();
         Ok(Prepared { table: vec![], scratch_bytes })
     }
 
-    unsafe fn launch(&self, jobs: &[Job<'_, FirstIv>], launch: &Launch<'_>) -> Result<()> {
-        let Ok((loaded, schedules)) = &self.device else { return Err(Error::bad("no kernels were loaded")) };
+    unsafe fn launch(&self, entries: &[Entry<'_, FirstIv>], launch: &Launch<'_>) -> Result<()> {
+        let Ok((loaded, schedules)) = &self.device else { return Err(Error::bad("the kernels are not loaded")) };
         let mut at = 0;
-        for (first, src, dst) in self.runs(jobs) {
+        for (first, src, dst) in self.runs(entries) {
             let tweaks_bytes = self.scratch_bytes(src.len());
             let tweaks = launch.scratch.part(at, tweaks_bytes)?;
             at += tweaks_bytes;

@@ -68,14 +68,14 @@ pub(crate) fn through_host<D: BlockDevice + ?Sized>(
     let destination = loader.settled(destination)?;
     let failed = |error| loader.failed(error);
     let mut bounce: PinnedBuffer = loader.device().alloc_pinned(BOUNCE_BYTES).map_err(failed)?;
-    let outcome = loader.with_lane(|lane| {
+    let outcome = loader.with_workspace(|workspace| {
         let mut at = 0;
         while at < destination.len() {
             loader.check_cancel(&device.name())?;
             let len = (BOUNCE_BYTES as u64).min(destination.len() - at);
             let bytes = &mut bounce.bytes_mut()[..len as usize];
             device.read(offset + at, bytes)?;
-            lane.stream().upload(destination.part(at, len).map_err(failed)?, bytes).map_err(failed)?;
+            workspace.stream().upload(destination.part(at, len).map_err(failed)?, bytes).map_err(failed)?;
             loader.options().progress.fetch_add(len, Ordering::Relaxed);
             at += len;
         }

@@ -14,7 +14,7 @@
 use super::device::Load;
 use super::loader::Loader;
 use crate::Result;
-use bifolio_compute::keyed::Lane;
+use bifolio_compute::keyed::Workspace;
 use bifolio_device::{DeviceSlice, Event, Result as DeviceResult};
 use bifolio_io::Follow;
 use std::fmt::Debug;
@@ -29,14 +29,14 @@ pub(super) const FOLLOWED_BYTES_MIN: u64 = 2 * UNIT_BYTES;
 
 /// What is done with the bytes of a destination: they are decrypted, or verified.
 pub(super) trait Transform: Send + Sync + Debug {
-    /// Scratch of the lane that a unit of so many bytes takes at most.
+    /// Scratch of the workspace that a unit of so many bytes takes at most.
     fn scratch_bytes(&self, unit: u64) -> u64;
 
-    /// Enqueues it for a unit, which is there when the lane's stream comes to it.
+    /// Enqueues it for a unit, which is there when the workspace's stream comes to it.
     ///
     /// # Errors
     /// The device's. They end the request.
-    fn enqueue(&self, lane: &mut Lane, unit: Range<u64>) -> DeviceResult<()>;
+    fn enqueue(&self, workspace: &mut Workspace, unit: Range<u64>) -> DeviceResult<()>;
 }
 
 /// Loads a range of a device by one request of the router, with a transform behind its bytes, and waits for both. Which
@@ -55,10 +55,12 @@ pub(super) unsafe fn load_followed(
     (transform, unit_bytes): (Arc<dyn Transform>, u64),
 ) -> Result<Option<Vec<Range<u64>>>> {
     let units = destination.len().div_ceil(unit_bytes) as usize;
-    let mut lane = loader.take_lane()?;
+    let mut workspace = loader.take_workspace()?;
     // Now, and not while bytes are in flight.
-    lane.reserve(transform.scratch_bytes(unit_bytes.min(destination.len()))).map_err(|error| loader.failed(error))?;
-    let arrivals = Mutex::new(Arrivals { lane: Some(lane), told: vec![0; units] });
+    workspace
+        .reserve(transform.scratch_bytes(unit_bytes.min(destination.len())))
+        .map_err(|error| loader.failed(error))?;
+    let arrivals = Mutex::new(Arrivals { workspace: Some(workspace), told: vec![0; units] });
     let (start, len) = (destination.ptr().0, destination.len());
     let transfer = Transfer { behind: Arc::new(Behind { transform, start, len, unit_bytes, arrivals }), loader };
     let follow: Arc<dyn Follow> = Arc::clone(&transfer.behind) as _;
@@ -88,7 +90,7 @@ struct Behind {
 #[derive(Debug)]
 struct Arrivals {
     /// Until the request is over.
-    lane: Option<Lane>,
+    workspace: Option<Workspace>,
     /// Bytes of each unit that were told.
     told: Vec<u64>,
 }
@@ -110,13 +112,14 @@ impl Transfer<'_> {
         Ok(left)
     }
 
-    /// Takes the lane away, so that nobody enqueues any more, and waits for what is in it.
+    /// Takes the workspace away, so that nobody enqueues any more, and waits for what is in it.
     fn end(&self) -> Result<()> {
-        let Some(lane) = self.behind.lock().lane.take() else { return Ok(()) };
+        let Some(workspace) = self.behind.lock().workspace.take() else { return Ok(()) };
         // Blocks on an event, which does not spin, where a stream's own synchronisation may.
-        let done = lane.stream().record().and_then(|event| event.wait());
-        done.or_else(|first| lane.stream().synchronize().and(Err(first))).map_err(|error| self.loader.failed(error))?;
-        self.loader.give_back(lane);
+        let done = workspace.stream().record().and_then(|event| event.wait());
+        done.or_else(|first| workspace.stream().synchronize().and(Err(first)))
+            .map_err(|error| self.loader.failed(error))?;
+        self.loader.give_back(workspace);
         Ok(())
     }
 }
@@ -142,9 +145,9 @@ impl Behind {
 impl Follow for Behind {
     fn begin(&self) {
         let mut arrivals = self.lock();
-        if let Some(lane) = &arrivals.lane {
+        if let Some(workspace) = &arrivals.workspace {
             // Its failure stays on the stream, and is reported at the end.
-            let _ = lane.stream().synchronize();
+            let _ = workspace.stream().synchronize();
         }
         // What was done by an earlier run is overwritten by this one.
         arrivals.told.fill(0);
@@ -152,8 +155,8 @@ impl Follow for Behind {
 
     fn copied(&self, place: DeviceSlice<'_>, event: &Event) -> DeviceResult<()> {
         let mut arrivals = self.lock();
-        let Arrivals { lane: Some(lane), told } = &mut *arrivals else { return Ok(()) };
-        lane.stream().wait(event)?;
+        let Arrivals { workspace: Some(workspace), told } = &mut *arrivals else { return Ok(()) };
+        workspace.stream().wait(event)?;
         let mut at = place.ptr().0 - self.start;
         let end = at + place.len();
         while at < end {
@@ -164,7 +167,7 @@ impl Follow for Behind {
             debug_assert!(*told <= unit.end - unit.start, "a byte was told twice");
             at = unit.end;
             if *told == unit.end - unit.start {
-                self.transform.enqueue(lane, unit)?;
+                self.transform.enqueue(workspace, unit)?;
             }
         }
         Ok(())

@@ -15,7 +15,7 @@ use super::loader::Loader;
 use super::parts::in_parts;
 use crate::{Error, ErrorKind, Result};
 use bifolio_block::{BlockDevice, FileDevice, Geometry};
-use bifolio_compute::keyed::{DeviceGcm, GcmOperands, Lane, PerDevice, SecretMemory};
+use bifolio_compute::keyed::{DeviceGcm, GcmOperands, PerDevice, SecretMemory, Workspace};
 use bifolio_device::DeviceSlice;
 use bifolio_kernels::aes_gcm::{Blocks, Message};
 use std::fmt;
@@ -198,13 +198,13 @@ impl Transform for Opening {
         DeviceGcm::scratch_bytes(unit.div_ceil(self.layout.sealed_bytes()))
     }
 
-    fn enqueue(&self, lane: &mut Lane, unit: Range<u64>) -> bifolio_device::Result<()> {
+    fn enqueue(&self, workspace: &mut Workspace, unit: Range<u64>) -> bifolio_device::Result<()> {
         let (numbers, blocks) = self.blocks_in(&unit);
         let rights = self.rights.part(numbers.start * FLAG_BYTES, (numbers.end - numbers.start) * FLAG_BYTES)?;
         let operands = GcmOperands { src: self.sealed, dst: self.place, meta: self.sealed };
-        // SAFETY: whoever made this keeps the memory, and waits for the lane; every block has a place and a flag of its
+        // SAFETY: whoever made this keeps the memory, and waits for the workspace; every block has a place and a flag of its
         // own.
-        unsafe { self.gcm.enqueue_blocks(lane, &blocks, operands, rights) }
+        unsafe { self.gcm.enqueue_blocks(workspace, &blocks, operands, rights) }
     }
 }
 
@@ -267,7 +267,9 @@ impl Transfer<'_> {
     /// Which blocks were what they should be.
     fn rights(&self, flags: DeviceSlice<'_>) -> Result<Vec<bool>> {
         let mut bytes = vec![0; flags.len() as usize];
-        self.loader.with_lane(|lane| lane.stream().download(&mut bytes, flags).map_err(|error| self.failed(error)))?;
+        self.loader.with_workspace(|workspace| {
+            workspace.stream().download(&mut bytes, flags).map_err(|error| self.failed(error))
+        })?;
         Ok(bytes.as_chunks::<{ FLAG_BYTES as usize }>().0.iter().map(|flag| u32::from_ne_bytes(*flag) == 1).collect())
     }
 
@@ -289,13 +291,13 @@ impl Transfer<'_> {
             let memory = SecretMemory::new(self.loader.device(), plain.end - plain.start);
             let memory = memory.map_err(|error| self.failed(error))?;
             self.decrypt(&blocks, sealed, memory.slice())?;
-            self.loader.with_lane(|lane| {
+            self.loader.with_workspace(|workspace| {
                 let wanted = memory.slice().part(part.start - plain.start, part.end - part.start);
                 let copied = wanted.and_then(|wanted| {
                     // SAFETY: both are there until the stream has been waited for; the memory is new, so apart.
-                    unsafe { lane.stream().copy_on_device(place, wanted) }
+                    unsafe { workspace.stream().copy_on_device(place, wanted) }
                 });
-                copied.and(lane.stream().synchronize()).map_err(|error| self.failed(error))
+                copied.and(workspace.stream().synchronize()).map_err(|error| self.failed(error))
             })
         })
     }
@@ -315,10 +317,10 @@ impl Transfer<'_> {
             .map(|block| blocks.message(block).map_err(|error| self.failed(error)))
             .collect::<Result<_>>()?;
         let operands = GcmOperands { src: sealed, dst: place, meta: sealed };
-        let rights = self.loader.with_lane(|lane| {
+        let rights = self.loader.with_workspace(|workspace| {
             // SAFETY: the caller lent the destination to this request, the scratch is its own, and both wait here; each
             // block has a place of its own.
-            unsafe { self.gcm.decrypt(lane, &messages, operands) }.map_err(|error| self.failed(error))
+            unsafe { self.gcm.decrypt(workspace, &messages, operands) }.map_err(|error| self.failed(error))
         })?;
         let refused = numbers.clone().zip(&rights).zip(&messages).filter(|((_, right), _)| !**right);
         refused.into_iter().try_for_each(|((block, _), message)| self.hole(block, message, sealed, place))
@@ -328,16 +330,16 @@ impl Transfer<'_> {
     fn hole(&self, block: u64, message: &Message, sealed: DeviceSlice<'_>, place: DeviceSlice<'_>) -> Result<()> {
         let mut bytes = vec![0xff; (message.len + OVERHEAD_BYTES) as usize];
         let read = sealed.part(message.nonce, bytes.len() as u64);
-        self.loader.with_lane(|lane| {
-            let read = read.and_then(|from| lane.stream().download(&mut bytes, from));
+        self.loader.with_workspace(|workspace| {
+            let read = read.and_then(|from| workspace.stream().download(&mut bytes, from));
             read.map_err(|error| self.failed(error))?;
             if bytes.iter().any(|byte| *byte != 0) {
                 return Err(self.refused(block));
             }
             let zeroes = place.part(message.dst, message.len).and_then(|to| {
                 // SAFETY: the caller lent the destination to this request, which waits here.
-                unsafe { lane.stream().fill(to, 0) }?;
-                lane.stream().synchronize()
+                unsafe { workspace.stream().fill(to, 0) }?;
+                workspace.stream().synchronize()
             });
             zeroes.map_err(|error| self.failed(error))
         })

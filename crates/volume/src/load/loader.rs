@@ -1,7 +1,7 @@
 //! What loads of one device share: the router, streams with their scratch, and scratch memory.
 
 use crate::{Error, ErrorKind, Result};
-use bifolio_compute::keyed::Lane;
+use bifolio_compute::keyed::Workspace;
 use bifolio_device::{Allocation, Device, DeviceSlice};
 use bifolio_io::{ReadOptions, Router};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Loader {
     pub(super) router: Arc<Router>,
     options: ReadOptions,
-    lanes: Mutex<Vec<Lane>>,
+    workspaces: Mutex<Vec<Workspace>>,
     scratch: Mutex<Vec<Allocation>>,
 }
 
@@ -19,7 +19,7 @@ impl Loader {
     /// One for the router's device; `options` hold for every request to the router, but that each has its own follower.
     pub fn new(router: Arc<Router>, options: ReadOptions) -> Self {
         let options = ReadOptions { follow: None, ..options };
-        Self { router, options, lanes: Mutex::default(), scratch: Mutex::default() }
+        Self { router, options, workspaces: Mutex::default(), scratch: Mutex::default() }
     }
 
     /// The router.
@@ -37,21 +37,21 @@ impl Loader {
         &self.options
     }
 
-    /// Lends a lane to `work`.
+    /// Lends a workspace to `work`.
     ///
     /// # Errors
     /// `Device` if none can be made, and those of `work`.
-    pub(crate) fn with_lane<T>(&self, work: impl FnOnce(&mut Lane) -> Result<T>) -> Result<T> {
-        let mut lane = self.take_lane()?;
-        let outcome = work(&mut lane);
-        self.give_back(lane);
+    pub(crate) fn with_workspace<T>(&self, work: impl FnOnce(&mut Workspace) -> Result<T>) -> Result<T> {
+        let mut workspace = self.take_workspace()?;
+        let outcome = work(&mut workspace);
+        self.give_back(workspace);
         outcome
     }
 
-    /// An idle lane, or a new one.
-    pub(super) fn take_lane(&self) -> Result<Lane> {
+    /// An idle workspace, or a new one.
+    pub(super) fn take_workspace(&self) -> Result<Workspace> {
         let idle = self.lock().pop();
-        idle.map_or_else(|| Lane::new(self.device()).map_err(|error| self.failed(error)), Ok)
+        idle.map_or_else(|| Workspace::new(self.device()).map_err(|error| self.failed(error)), Ok)
     }
 
     /// Lends device memory of at least so many bytes to `work`, with whatever is in it: for what is no secret.
@@ -107,11 +107,11 @@ impl Loader {
     }
 
     /// For the next who asks for one.
-    pub(super) fn give_back(&self, lane: Lane) {
-        self.lock().push(lane);
+    pub(super) fn give_back(&self, workspace: Workspace) {
+        self.lock().push(workspace);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Lane>> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<Workspace>> {
+        self.workspaces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

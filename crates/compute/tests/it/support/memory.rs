@@ -1,4 +1,4 @@
-//! What the executor's tests share: memory on any end.
+//! Memory on any end of a request.
 
 use bifolio_compute::{Buffer, Memory};
 use bifolio_device::Device;

@@ -17,7 +17,7 @@ type Tried = (Option<Module>, KernelStatus);
 
 /// A module that passed its known-answer test.
 #[derive(Debug, Clone)]
-pub struct Loaded(Module);
+pub(crate) struct Loaded(Module);
 
 impl Loaded {
     pub(crate) fn module(&self) -> &Module {

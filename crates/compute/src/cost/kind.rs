@@ -1,40 +1,13 @@
 //! What is known of one kind of work: its curves, its counts, and whether the device still does it.
 
-use super::choice::{Path, TRIAL_PAUSE};
+use super::choice::TRIAL_PAUSE;
 use super::curve::Curve;
+use super::path::{Path, Route};
 use super::tally::Tallies;
 use serde::Serialize;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
-
-/// Which ends of a request are device memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Route {
-    /// Host memory to host memory.
-    HostToHost,
-    /// Host memory to device memory.
-    HostToDevice,
-    /// Device memory to host memory.
-    DeviceToHost,
-    /// Device memory to device memory.
-    DeviceToDevice,
-}
-
-impl Route {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::HostToHost, Self::HostToDevice, Self::DeviceToHost, Self::DeviceToDevice];
-
-    pub(crate) fn of(source_on_device: bool, destination_on_device: bool) -> Self {
-        match (source_on_device, destination_on_device) {
-            (false, false) => Self::HostToHost,
-            (false, true) => Self::HostToDevice,
-            (true, false) => Self::DeviceToHost,
-            (true, true) => Self::DeviceToDevice,
-        }
-    }
-}
 
 /// One kind of work: services of one name, or chains of the same names.
 #[derive(Debug)]
@@ -55,7 +28,7 @@ pub(crate) struct Kind {
     born: Instant,
     /// Nanoseconds after its birth before which no path is tried.
     next_trial_ns: AtomicU64,
-    /// Bytes of whole small requests that wait for a lane, by route: who comes can share their batch.
+    /// Bytes of whole small requests that wait for a pipeline, by route: who comes can share their batch.
     waiting_bytes: [AtomicU64; 4],
 }
 

@@ -1,16 +1,6 @@
 //! CPU or device: a pure decision.
 
-use serde::Serialize;
-
-/// Who computes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Path {
-    /// Threads of the host.
-    Cpu,
-    /// The device's kernels.
-    Device,
-}
+use super::path::Path;
 
 /// What is known when a request comes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -23,8 +13,6 @@ pub(crate) struct Outlook {
     pub(crate) cpu_backlog_ns: f32,
     /// The same for the device.
     pub(crate) device_backlog_ns: f32,
-    /// Whether the device path is there at all.
-    pub(crate) has_device: bool,
     /// So many times as long as the better path the other one may take to be tried now.
     pub(crate) trial_ratio: Option<f32>,
 }
@@ -52,14 +40,11 @@ pub(crate) fn trial_ratio(tick: u64, turns: u64) -> Option<f32> {
     TRIALS.iter().find(|(every, _)| passes(*every)).map(|(_, ratio)| *ratio)
 }
 
-/// Takes the path on which the request is over first, or tries the other one. Without a device or any measurement
-/// of it, the CPU.
+/// Takes the path on which the request is over first, or tries the other one. Without any measurement of the device,
+/// the CPU.
 pub(crate) fn choose(outlook: Outlook) -> Choice {
-    let Outlook { cpu_ns, device_ns, cpu_backlog_ns, device_backlog_ns, has_device, trial_ratio } = outlook;
+    let Outlook { cpu_ns, device_ns, cpu_backlog_ns, device_backlog_ns, trial_ratio } = outlook;
     let sure = |path| Choice { path, is_trial: false };
-    if !has_device {
-        return sure(Path::Cpu);
-    }
     let (Some(cpu), Some(device)) = (cpu_ns, device_ns) else {
         return sure(if device_ns.is_some() { Path::Device } else { Path::Cpu });
     };
@@ -86,7 +71,6 @@ mod tests {
                 device_ns: Some(device),
                 cpu_backlog_ns,
                 device_backlog_ns,
-                has_device: true,
                 trial_ratio: trial_ratio(tick, 1),
             };
             let ends = |path| if path == Path::Cpu { cpu + cpu_backlog_ns } else { device + device_backlog_ns };
@@ -94,12 +78,11 @@ mod tests {
             let chosen = choose(outlook);
             let limit = if chosen.is_trial { trial_ratio(tick, 1).unwrap() } else { 1.0 };
             prop_assert!(ends(chosen.path) <= best * limit);
-            prop_assert_eq!(choose(Outlook { has_device: false, ..outlook }).path, Path::Cpu);
         }
 
         #[test]
         fn trials_cost_little(cpu in 1.0_f32..1e9, device in 1.0_f32..1e9) {
-            let outlook = Outlook { cpu_ns: Some(cpu), device_ns: Some(device), has_device: true, ..Outlook::default() };
+            let outlook = Outlook { cpu_ns: Some(cpu), device_ns: Some(device), ..Outlook::default() };
             let taken = |tick| {
                 let chosen = choose(Outlook { trial_ratio: trial_ratio(tick, 1), ..outlook });
                 if chosen.path == Path::Cpu { cpu } else { device }
@@ -121,7 +104,7 @@ mod tests {
 
     #[test]
     fn what_was_never_measured_is_left_to_the_cpu() {
-        let outlook = Outlook { has_device: true, ..Outlook::default() };
+        let outlook = Outlook::default();
         assert_eq!(choose(outlook).path, Path::Cpu);
         assert_eq!(choose(Outlook { cpu_ns: Some(1e9), ..outlook }).path, Path::Cpu);
         assert_eq!(choose(Outlook { device_ns: Some(1e9), ..outlook }).path, Path::Device);

@@ -1,13 +1,7 @@
 //! Every service on every device of this machine, along every route and by both paths, against the kernels'
 //! oracles; with slots so small that requests are cut.
 
-#[path = "support/case.rs"]
-mod case;
-#[path = "../../kernels/tests/support/devices.rs"]
-mod opened;
-#[path = "support/mod.rs"]
-mod requests;
-
+use crate::support::{Case, Host, content, devices, memory};
 use bifolio_compute::service::{
     AesCtr, AesGcm, AesXts, Blocks, Copy, Digests, Generate, Message, Messages, Recover, Scrub, Stripes,
 };
@@ -19,16 +13,13 @@ use bifolio_kernels::digest::{self, Digest};
 use bifolio_kernels::known_answer::Draw;
 use bifolio_kernels::raid6::{self, Geometry, Loss};
 use bifolio_kernels::{aes_ctr, aes_gcm};
-use case::Case;
-use opened::devices;
-use requests::{Host, content, memory};
 use std::sync::Arc;
 
 const SLOT_BYTES: u64 = 64 << 10;
 
 fn executor(device: &Device) -> Executor {
     let options = Options { slot_bytes: SLOT_BYTES, cpu_part_bytes: 32 << 10, calibrates: false, ..Options::default() };
-    Executor::new(device, Options { lanes: 2, cpu_threads: 2, ..options }).unwrap()
+    Executor::new(device, Options { pipelines: 2, cpu_threads: 2, ..options }).unwrap()
 }
 
 fn check(device: &Device, executor: &Executor, case: &Case) {
