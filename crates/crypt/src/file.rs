@@ -18,7 +18,9 @@ use crate::content::{ContentCipher, FileId, is_hole, new_header, parse_header, s
 use crate::error::{Error, ErrorKind, Result};
 use crate::holes::{self, Sought};
 use crate::sys;
+use bifolio_compute::ThreadPool;
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -30,8 +32,8 @@ const PLAIN: usize = PLAIN_BLOCK_BYTES as usize;
 const CIPHER: usize = CIPHER_BLOCK_BYTES as usize;
 /// Plain bytes that are read or written by one system call: few enough to stay in a processor's cache.
 const PIECE_BYTES: usize = 256 << 10;
-/// From here on a thread more pays for its start, which takes some ten microseconds.
-const THREAD_BYTES_MIN: usize = 1 << 20;
+/// From here on a thread more pays for being woken up.
+const THREAD_BYTES_MIN: u64 = 1 << 20;
 /// Plain bytes that are encrypted before they are written.
 const WRITE_BYTES_MAX: usize = 4 << 20;
 
@@ -121,19 +123,18 @@ impl CryptFile {
         let part_bytes = buffer.len().div_ceil(threads).next_multiple_of(PLAIN);
         let first = part_bytes - (offset % PLAIN_BLOCK_BYTES) as usize;
         let (head, rest) = buffer.split_at_mut(first);
-        let outcomes: Vec<_> = std::thread::scope(|scope| {
-            let starts = (offset + first as u64..).step_by(part_bytes);
-            let others: Vec<_> = (starts.zip(rest.chunks_mut(part_bytes)))
-                .map(|(at, part)| (part.len(), scope.spawn(move || self.read_part(part, at))))
-                .collect();
-            let own = (first, self.read_part(head, offset));
-            let joined = others
-                .into_iter()
-                .map(|(len, thread)| (len, thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))));
-            std::iter::once(own).chain(joined).collect()
+        let starts = (offset + first as u64..).step_by(part_bytes);
+        let others = starts.zip(rest.chunks_mut(part_bytes));
+        let parts: Vec<_> = std::iter::once((offset, head)).chain(others).collect();
+        let wanted: Vec<usize> = parts.iter().map(|(_, part)| part.len()).collect();
+        let mut outcomes: Vec<_> = parts.iter().map(|_| Ok(0)).collect();
+        let parts: Vec<_> = parts.into_iter().zip(&mut outcomes).collect();
+        let Ok(()) = ThreadPool::of_process().divide(threads, parts, |((at, part), outcome)| {
+            *outcome = self.read_part(part, at);
+            Ok::<(), Infallible>(())
         });
         let mut done = 0;
-        for (wanted, outcome) in outcomes {
+        for (wanted, outcome) in wanted.into_iter().zip(outcomes) {
             let read = outcome?;
             done += read;
             if read < wanted {
@@ -490,15 +491,10 @@ impl CryptFile {
         }
         let blocks = plain.len().div_ceil(threads).div_ceil(PLAIN);
         let parts = plain.chunks(blocks * PLAIN).zip(cipher.chunks_mut(blocks * CIPHER));
-        std::thread::scope(|scope| {
-            let mut parts = (first..).step_by(blocks).zip(parts);
-            let own = parts.next();
-            for (first, (plain, cipher)) in parts {
-                scope.spawn(move || self.content.seal(id, first, plain, cipher));
-            }
-            if let Some((first, (plain, cipher))) = own {
-                self.content.seal(id, first, plain, cipher);
-            }
+        let parts: Vec<_> = (first..).step_by(blocks).zip(parts).collect();
+        let Ok(()) = ThreadPool::of_process().divide(threads, parts, |(first, (plain, cipher))| {
+            self.content.seal(id, first, plain, cipher);
+            Ok::<(), Infallible>(())
         });
     }
 
@@ -627,11 +623,7 @@ fn id_of(backing: &mut Backing) -> &mut Option<FileId> {
 }
 
 fn threads_for(bytes: usize) -> usize {
-    if bytes < 2 * THREAD_BYTES_MIN {
-        return 1;
-    }
-    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    processors.min(bytes / THREAD_BYTES_MIN)
+    ThreadPool::of_process().width(bytes as u64, THREAD_BYTES_MIN)
 }
 
 fn reserve(file: &File, at: u64, len: u64) -> io::Result<()> {

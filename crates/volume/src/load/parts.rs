@@ -1,9 +1,8 @@
-//! Long ranges in parts, of which a few threads take one after the other.
+//! Long ranges in parts, of which a few of this process's threads take one after the other.
 
 use crate::Result;
+use bifolio_compute::ThreadPool;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// Bytes of a part: enough for the rate of the link, and little beside the volumes that are worth a GPU.
 const PART_BYTES: u64 = 128 << 20;
@@ -25,27 +24,7 @@ pub(crate) fn in_parts<E: Send>(
         return if range.is_empty() { Ok(()) } else { load(range.clone()) };
     }
     let (first, last) = (range.start / part_bytes, range.end.div_ceil(part_bytes));
-    let (next, is_stopped) = (AtomicU64::new(first), AtomicBool::new(false));
-    let failure = Mutex::new(None);
-    let work = || {
-        while !is_stopped.load(Ordering::Acquire) {
-            let part = next.fetch_add(1, Ordering::Relaxed);
-            if part >= last {
-                break;
-            }
-            let bytes = (part * part_bytes).max(range.start)..((part + 1) * part_bytes).min(range.end);
-            if let Err(error) = load(bytes) {
-                is_stopped.store(true, Ordering::Release);
-                failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..PARTS.min((last - first) as usize) {
-            // Without a thread more, this one does its parts.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
-        }
-        work();
-    });
-    failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    let bytes_of = |part: u64| (part * part_bytes).max(range.start)..((part + 1) * part_bytes).min(range.end);
+    let parts = (0..(last - first) as usize).map(|number| bytes_of(first + number as u64));
+    ThreadPool::of_process().divide(PARTS, parts, load)
 }

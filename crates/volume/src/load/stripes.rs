@@ -8,13 +8,13 @@ use super::device::Load;
 use super::loader::Loader;
 use super::parts::in_parts;
 use crate::{Error, ErrorKind, Result};
+use bifolio_compute::ThreadPool;
 use bifolio_compute::keyed::DeviceRaid6;
 use bifolio_device::DeviceSlice;
 use bifolio_io::ReadExtent;
 use bifolio_kernels::Addressing;
 use bifolio_kernels::raid6::{Geometry, Loss};
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
 /// The boundary that kernels want.
 const WORD_BYTES: u64 = 16;
@@ -258,7 +258,6 @@ impl Transfer<'_> {
         to_scratch: &[Vec<ReadExtent>],
         scratch: Option<DeviceSlice<'_>>,
     ) -> Result<(), Failed> {
-        let failure = Mutex::new(None);
         let one = |member: usize| {
             let read =
                 |extents: Option<&Vec<ReadExtent>>, to: DeviceSlice<'_>| match (extents, self.array.member(member)) {
@@ -267,27 +266,15 @@ impl Transfer<'_> {
                     }
                     _ => Ok(()),
                 };
-            let done = read(to_place.get(member), place)
-                .and_then(|()| scratch.map_or(Ok(()), |scratch| read(to_scratch.get(member), scratch)));
-            if let Err(error) = done {
-                let failed = Failed { member: Some(member), error };
-                failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failed);
-            }
+            read(to_place.get(member), place)
+                .and_then(|()| scratch.map_or(Ok(()), |scratch| read(to_scratch.get(member), scratch)))
+                .map_err(|error| Failed { member: Some(member), error })
         };
         let is_busy = |member: &usize| {
             [to_place, to_scratch].iter().any(|of| of.get(*member).is_some_and(|extents| !extents.is_empty()))
         };
         let busy: Vec<usize> = (0..self.geometry.members() as usize).filter(is_busy).collect();
-        std::thread::scope(|scope| {
-            let (last, others) = busy.split_last().map_or((None, &[][..]), |(last, others)| (Some(*last), others));
-            for &member in others {
-                if std::thread::Builder::new().spawn_scoped(scope, move || one(member)).is_err() {
-                    one(member);
-                }
-            }
-            last.into_iter().for_each(one);
-        });
-        failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+        ThreadPool::of_process().divide(busy.len(), busy, one)
     }
 
     fn nothing(&self) -> Vec<Vec<ReadExtent>> {

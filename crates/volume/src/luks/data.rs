@@ -6,13 +6,14 @@
 //!
 //! A request is worked through in chunks that stay in a core's cache between the copy and the cipher. Reads
 //! decrypt in the caller's memory; writes encrypt in a buffer from a pool, as the caller's memory is only
-//! lent for reading. Long requests are shared out over threads while others are idle.
+//! lent for reading. Long requests are shared out over this process's threads while others are idle.
 
 use super::info::{LuksInfo, Unlock};
 use super::segment::Segment;
 use crate::load::{Cipher, Load, Loader, load_encrypted};
 use bifolio_block::ranges::Ranges;
 use bifolio_block::{BlockDevice, Error, ErrorKind, Geometry, Result};
+use bifolio_compute::ThreadPool;
 use bifolio_compute::cpu::Xts;
 use bifolio_device::DeviceSlice;
 use bifolio_kernels::aes_xts::Sectors;
@@ -22,10 +23,8 @@ use zeroize::Zeroizing;
 
 /// Bytes between two looks at the cipher: what a core's second-level cache holds besides other things.
 const CHUNK_BYTES: u64 = 128 << 10;
-/// A thread takes longer to start than to decrypt less.
+/// A thread takes longer to wake up than to decrypt much less.
 const PART_BYTES_MIN: u64 = 1 << 20;
-/// Threads of one request at most.
-const PARTS_MAX: u64 = 8;
 /// Buffers that are kept for later writes.
 const BUFFERS_MAX: usize = 32;
 
@@ -40,7 +39,6 @@ pub struct Luks {
     ranges: Ranges,
     /// Of [`CHUNK_BYTES`] each; plaintext passes through them, so that they are cleared in the end.
     buffers: Mutex<Vec<Zeroizing<Vec<u8>>>>,
-    threads: u64,
 }
 
 impl std::fmt::Debug for Luks {
@@ -59,10 +57,9 @@ impl Luks {
     ) -> crate::Result<Self> {
         let xts = Xts::new(&key)
             .map_err(|error| crate::Error::new(crate::ErrorKind::Damaged, inner.name(), error.to_string()))?;
-        let threads = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
         let ranges = Ranges::default();
         let cipher = Cipher::new(key, segment.sectors);
-        Ok(Self { inner, info, segment, cipher, xts, unlock, ranges, buffers: Mutex::default(), threads })
+        Ok(Self { inner, info, segment, cipher, xts, unlock, ranges, buffers: Mutex::default() })
     }
 
     /// What its header says.
@@ -200,34 +197,9 @@ fn chunks(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     })
 }
 
-/// Bytes of each part of a request, but the last: one part for each thread that no other request uses.
-fn part_bytes(len: u64, threads: u64, requests: u64) -> u64 {
-    let parts = (threads / requests.max(1)).min(PARTS_MAX).min(len / PART_BYTES_MIN).max(1);
-    len.div_ceil(parts).next_multiple_of(CHUNK_BYTES)
-}
-
-/// Runs the parts of a request, on this thread and on as many others as the system gives. The first error counts.
-fn run_parts<P: Send>(parts: Vec<P>, run: impl Fn(P) -> Result<()> + Sync) -> Result<()> {
-    let others = parts.len().saturating_sub(1);
-    let parts = Mutex::new(parts.into_iter());
-    let work = || {
-        let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
-        while let Some(part) = next() {
-            run(part)?;
-        }
-        Ok(())
-    };
-    if others == 0 {
-        return work();
-    }
-    std::thread::scope(|scope| {
-        let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
-        let others: Vec<_> = (0..others).filter_map(spawn).collect();
-        let done = work();
-        others
-            .into_iter()
-            .fold(done, |done, other| done.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))))
-    })
+/// Bytes of each part of a request, but the last, for so many threads.
+fn part_bytes(len: u64, threads: usize) -> u64 {
+    len.div_ceil(threads.max(1) as u64).next_multiple_of(CHUNK_BYTES)
 }
 
 impl BlockDevice for Luks {
@@ -253,10 +225,12 @@ impl BlockDevice for Luks {
             return Ok(());
         }
         let _held = self.ranges.read(self.whole_sectors(offset, len));
-        let part = part_bytes(len, self.threads, self.ranges.in_use() as u64);
+        let pool = ThreadPool::of_process();
+        let width = pool.width(len, PART_BYTES_MIN);
+        let part = part_bytes(len, width);
         let parts =
             buffer.chunks_mut(part as usize).enumerate().map(|(i, part_of)| (offset + i as u64 * part, part_of));
-        run_parts(parts.collect(), |(offset, buffer)| self.read_part(offset, buffer))
+        pool.divide(width, parts, |(offset, buffer)| self.read_part(offset, buffer))
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
@@ -266,14 +240,19 @@ impl BlockDevice for Luks {
             return Ok(());
         }
         let _held = self.ranges.write(self.whole_sectors(offset, len));
-        let part = part_bytes(len, self.threads, self.ranges.in_use() as u64);
+        let pool = ThreadPool::of_process();
+        let width = pool.width(len, PART_BYTES_MIN);
+        if width == 1 {
+            return self.write_part(offset, data);
+        }
+        let part = part_bytes(len, width);
         let unit = self.sector_bytes();
         // Parts meet at sectors, of which each is written by one of them.
         let first = part - offset % unit;
         let (head, rest) = data.split_at(data.len().min(first as usize));
         let rest = rest.chunks(part as usize).enumerate().map(|(i, data)| (offset + first + i as u64 * part, data));
-        let parts = std::iter::once((offset, head)).chain(rest);
-        run_parts(parts.collect(), |(offset, data)| self.write_part(offset, data))
+        let parts: Vec<_> = std::iter::once((offset, head)).chain(rest).collect();
+        pool.divide(width, parts, |(offset, data)| self.write_part(offset, data))
     }
 
     fn flush(&self) -> Result<()> {
@@ -333,16 +312,13 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_shared_out_where_it_is_long_and_threads_are_idle() {
+    fn parts_of_a_request_are_whole_chunks() {
         let mib = 1 << 20;
-        assert!(part_bytes(mib, 8, 1) >= mib, "too short");
-        assert_eq!(part_bytes(8 * mib, 4, 1), 2 * mib);
-        assert_eq!(part_bytes(8 * mib, 4, 2), 4 * mib);
-        assert!(part_bytes(8 * mib, 4, 4) >= 8 * mib, "all threads are busy");
-        assert!(part_bytes(8 * mib, 1, 1) >= 8 * mib);
-        assert_eq!(part_bytes(1, 4, 0), CHUNK_BYTES, "never nothing");
+        assert_eq!(part_bytes(8 * mib, 4), 2 * mib);
+        assert!(part_bytes(8 * mib, 1) >= 8 * mib);
+        assert_eq!(part_bytes(1, 0), CHUNK_BYTES, "never nothing");
         for len in [1, 513, 3 * mib + 1, 100 * mib + 7] {
-            assert!(part_bytes(len, 16, 1).is_multiple_of(CHUNK_BYTES));
+            assert!(part_bytes(len, 3).is_multiple_of(CHUNK_BYTES));
         }
     }
 }

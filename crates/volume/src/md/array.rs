@@ -3,10 +3,10 @@
 use super::choose::{self, Choice, LeftOut};
 use super::layout::Layout;
 use super::log::{self, Entry, Log, Shape};
+use super::parts::{Shared, divide, each_stripe};
 use super::replayed::{self, Replay};
 use super::state::{self, Member};
 use super::superblock::{self, Refusal, Superblock};
-use super::threads::{Shared, divide, each_stripe};
 use crate::{Error, ErrorKind, Load, Loader, Result};
 use bifolio_block::ranges::{Held, Ranges};
 use bifolio_block::{BlockDevice, Geometry, Result as BlockResult};

@@ -17,7 +17,7 @@
 //! The log's mutex is the last that is taken.
 
 use super::layout::Layout;
-use super::threads::flush_all;
+use super::parts::flush_all;
 use crate::{BlockDevice, Error};
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -51,13 +51,13 @@ mod create;
 pub mod layout;
 mod load;
 mod log;
+mod parts;
 mod read;
 mod rebuild;
 mod replayed;
 mod scrub;
 mod state;
 pub mod superblock;
-mod threads;
 mod write;
 
 pub use array::{ArrayState, MemberInfo, Options, Raid6};

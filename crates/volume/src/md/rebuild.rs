@@ -6,10 +6,10 @@
 
 use super::array::{Raid6, random_uuid};
 use super::create::check_writable;
+use super::parts::each_stripe;
 use super::read::Failure;
 use super::state::{self, Member};
 use super::superblock::{self, Role, SECTOR, Superblock, Version};
-use super::threads::each_stripe;
 use crate::signatures::{self, DATA, Found};
 use crate::{Error, ErrorKind, Load, Overwrite, Result};
 use bifolio_block::BlockDevice;

@@ -1,9 +1,9 @@
 //! Checking that P and Q fit the data, and making them fit.
 
 use super::array::Raid6;
+use super::parts::each_stripe;
 use super::read::Failure;
 use super::state::State;
-use super::threads::each_stripe;
 use crate::{BlockDevice, Error, ErrorKind, Result};
 use bifolio_compute::cpu::pq;
 use bifolio_io::Cancel;

@@ -6,8 +6,8 @@
 
 use super::layout::Layout;
 use super::log::{Log, Session, Target};
+use super::parts::flush_all;
 use super::superblock::{Role, Superblock};
-use super::threads::flush_all;
 use crate::{Error, ErrorKind, Load, Result};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};

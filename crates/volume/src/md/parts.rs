@@ -1,15 +1,15 @@
-//! Long work divided among threads: members are read and written at the same time, and so are P and Q computed.
+//! Long work in parts, which the threads of this process share: members are read and written at the same time, and so
+//! are P and Q computed.
 
 use crate::{BlockDevice, Error, Result};
+use bifolio_compute::ThreadPool;
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::sync::OnceLock;
-use std::thread::ScopedJoinHandle;
 
-/// A thread has so many bytes of a request at least.
-const PART_BYTES: u64 = 1 << 20;
-const PARTS_MAX: u64 = 8;
-/// Stripes that are rebuilt, scrubbed or resynchronised at the same time.
+/// A part of a request has so many bytes at least.
+const PART_BYTES_MIN: u64 = 1 << 20;
+/// Stripes that are rebuilt, scrubbed or resynchronised at the same time: more than there may be processors, as each of
+/// them waits for its members in between.
 const STRIPES: usize = 4;
 
 /// Does work on parts of a range, given as offset and length, which end at stripes; by several threads if it is
@@ -20,68 +20,41 @@ pub(super) fn divide(
     len: u64,
     work: &(dyn Fn(u64, u64) -> Result<()> + Sync),
 ) -> Result<()> {
-    let parts = parts(stripe_bytes, offset, len);
-    if let [(at, len)] = parts[..] {
-        return work(at, len);
+    let pool = ThreadPool::of_process();
+    let width = pool.width(len, PART_BYTES_MIN);
+    if width == 1 {
+        return work(offset, len);
     }
-    std::thread::scope(|scope| {
-        let threads = parts.into_iter().map(|(at, len)| scope.spawn(move || work(at, len)));
-        join(threads.collect())
-    })
+    pool.divide(width, parts(stripe_bytes, offset, len, width as u64), |(at, len)| work(at, len))
 }
 
 /// Flushes devices, at the same time where they are disks, whose large requests are the cheapest. The number of
 /// one that failed, with its error.
 pub(super) fn flush_all(devices: &[(usize, &dyn BlockDevice)]) -> Result<(), (usize, Error)> {
     let is_disk = |device: &dyn BlockDevice| device.geometry().optimal_bytes >= 65536;
-    if devices.len() < 2 || !devices.iter().all(|(_, device)| is_disk(*device)) {
-        return devices.iter().try_for_each(|(number, device)| device.flush().map_err(|error| (*number, error.into())));
-    }
-    std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            devices.iter().map(|(number, device)| (*number, scope.spawn(|| device.flush()))).collect();
-        let ended: Vec<_> = threads.into_iter().map(|(number, thread)| (number, thread.join())).collect();
-        ended.into_iter().try_for_each(|(number, end)| {
-            end.unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map_err(|error| (number, error.into()))
-        })
-    })
+    let width = if devices.iter().all(|(_, device)| is_disk(*device)) { devices.len() } else { 1 };
+    let flush = |(number, device): &(usize, &dyn BlockDevice)| device.flush().map_err(|error| (*number, error.into()));
+    ThreadPool::of_process().divide(width, devices, flush)
 }
 
 /// Does work on stripes, several at a time.
 pub(super) fn each_stripe(stripes: Range<u64>, work: &(dyn Fn(u64) -> Result<()> + Sync)) -> Result<()> {
-    let end = stripes.end;
-    let one_in = |first: u64| (first..end).step_by(STRIPES).try_for_each(work);
-    std::thread::scope(|scope| {
-        let threads = stripes.take(STRIPES).map(|first| scope.spawn(move || one_in(first)));
-        join(threads.collect())
-    })
+    let (pool, count) = (ThreadPool::of_process(), stripes.end.saturating_sub(stripes.start) as usize);
+    let width = pool.width(u64::MAX, 1).max(STRIPES);
+    pool.divide(width, (0..count).map(|number| stripes.start + number as u64), work)
 }
 
-/// The first error of all threads, once they have ended.
-fn join(threads: Vec<ScopedJoinHandle<'_, Result<()>>>) -> Result<()> {
-    let ended: Vec<_> = threads.into_iter().map(ScopedJoinHandle::join).collect();
-    ended.into_iter().try_for_each(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-}
-
-fn parts(stripe_bytes: u64, offset: u64, len: u64) -> Vec<(u64, u64)> {
-    let count = (len / PART_BYTES).clamp(1, PARTS_MAX.min(processors()));
+/// A range in `count` parts, or one more, which end at stripes.
+fn parts(stripe_bytes: u64, offset: u64, len: u64, count: u64) -> Vec<(u64, u64)> {
     let part = len.div_ceil(count).next_multiple_of(stripe_bytes);
     let (mut at, end) = (offset, offset + len);
     let mut parts = vec![];
-    loop {
-        let next = if count == 1 { end } else { end.min(at / stripe_bytes * stripe_bytes + part) };
+    while at < end {
+        let next = end.min(at / stripe_bytes * stripe_bytes + part);
         parts.push((at, next - at));
         at = next;
-        if at == end {
-            return parts;
-        }
     }
-}
-
-/// Asked once, as the answer takes 40 us where there are control groups.
-fn processors() -> u64 {
-    static COUNT: OnceLock<u64> = OnceLock::new();
-    *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, |count| count.get() as u64))
+    parts
 }
 
 /// A buffer whose parts are filled by several threads.
@@ -117,10 +90,10 @@ mod tests {
     proptest! {
         #[test]
         fn parts_tile_the_range_and_end_at_stripes(
-            stripe in 1_u64..3 << 20, offset in 0_u64..1 << 30, len in 0_u64..64 << 20
+            stripe in 1_u64..3 << 20, offset in 0_u64..1 << 30, len in 0_u64..64 << 20, count in 1_u64..9
         ) {
-            let parts = parts(stripe, offset, len);
-            prop_assert!(parts.len() as u64 <= PARTS_MAX + 1);
+            let parts = parts(stripe, offset, len, count);
+            prop_assert!(parts.len() as u64 <= count + 1);
             let mut at = offset;
             for (i, (start, len)) in parts.iter().enumerate() {
                 prop_assert_eq!(*start, at);
