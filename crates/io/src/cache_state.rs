@@ -1,8 +1,9 @@
 //! Bringing ranges of a file into a known page-cache state, for calibration and benchmarks.
 
-use crate::residency::{Residency, Source};
+use crate::file::{OpenFile, PlainFile};
+use crate::residency::{self, Residency, Source};
 use crate::storage::OsStorage;
-use crate::{Error, ErrorKind, OpenFile, PlainFile, Result, residency};
+use crate::{Error, ErrorKind, Result};
 use std::io::Write;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
@@ -172,8 +173,7 @@ fn evict_plain(file: &PlainFile, range: Range<u64>) -> Result<()> {
 
 /// Registered pages and dirty pages cannot be dropped.
 fn prepare_to_drop(file: &PlainFile) -> Result<()> {
-    file.windows.clear();
-    file.readahead.clear();
+    file.release_pages();
     file.buffered().sync_all().map_err(|error| Error::system(file.path(), "writing it back", error))
 }
 

@@ -6,9 +6,13 @@
 
 use crate::cache_state::{evict, load, write_incompressible};
 use crate::cost::{Costs, Point, fit};
-use crate::job::{Placement, Together};
+use crate::file::OpenFile;
+use crate::kind::{EngineChoice, EngineKind};
+use crate::options::ReadOptions;
+use crate::plan::Segment;
 use crate::profile::{Curve, Profile, VERSION, file_system_of};
-use crate::{EngineChoice, EngineKind, Error, ErrorKind, OpenFile, ReadOptions, Result, Router, Segment};
+use crate::router::Router;
+use crate::{Error, ErrorKind, Result};
 use bifolio_device::DeviceSlice;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -172,14 +176,10 @@ fn measure_extents(router: &Router, file: &Arc<OpenFile>, memory: DeviceSlice<'_
         predicted_s: 0.0,
     };
     let many: Vec<_> = (0..EXTENTS).map(extent).collect();
-    let stamp = file.plain().stamp()?;
     let time = |segments: &[Segment]| {
         let run = |_| {
             let started = Instant::now();
-            let mut once = std::iter::once(Ok(segments.to_vec()));
-            let placement = Placement::Linear { base: 0 };
-            let job = router.job(file.plain(), stamp, placement, memory, &ReadOptions::default(), Together::new(1));
-            router.execute(&job, &mut once)?;
+            router.run_segments(file.plain(), segments.to_vec(), memory)?;
             Ok(started.elapsed().as_secs_f64())
         };
         (0..options.repetitions.max(1)).map(run).collect::<Result<Vec<_>>>().map(|mut times| median(&mut times))

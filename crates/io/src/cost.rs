@@ -4,7 +4,7 @@
 //! `T(s) = C if s < cutoff else C + (s - cutoff) / BW`: below the cutoff a transfer is one
 //! invocation, above it the path runs at its bandwidth.
 
-use crate::EngineKind;
+use crate::kind::EngineKind;
 use serde::{Deserialize, Serialize};
 
 /// The time of a transfer by one engine.

@@ -1,7 +1,7 @@
 //! What the fuzz targets need of this crate's inside. Built for them only (`--cfg fuzzing`).
 
-use crate::EngineKind;
-use crate::batch;
+use crate::engine::batch;
+use crate::kind::EngineKind;
 use crate::plan::Segment;
 
 /// The cutting of segments into batches of reads.

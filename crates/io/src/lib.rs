@@ -20,47 +20,42 @@
 //! are visible on every path (the kernel writes them back before an `O_DIRECT` read). Host memory
 //! is bounded by the pinned pool, whatever the file's size.
 
-mod batch;
 pub mod cache_state;
 pub mod calibrate;
 pub mod cost;
 mod engine;
 mod error;
-mod feed;
 mod file;
-mod fill;
-mod flight;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
-mod job;
+mod kind;
+mod options;
+mod pending;
 pub mod plan;
 mod planner;
 pub mod process;
 pub mod profile;
-mod ranges;
 mod readahead;
-mod request;
+mod report;
 pub mod residency;
 mod router;
 pub mod size;
 mod spread;
 pub mod storage;
-pub mod stripe;
 mod workers;
 
 pub use bifolio_device::{Buffer, Cancel};
 pub use cost::Costs;
 pub use engine::p2p::P2pDriver;
 pub use error::{Error, ErrorKind, Result};
-pub use file::{Observation, OpenFile, PlainFile};
-pub use plan::{EngineKind, Plan, Segment};
+pub use file::{Observation, OpenFile, PlainFile, stripe};
+pub use kind::{EngineChoice, EngineKind};
+pub use options::{Advice, After, OnArrival, ReadExtent, ReadOptions, WriteOptions};
+pub use pending::Pending;
+pub use plan::{Plan, Segment};
 pub use profile::Profile;
-pub use readahead::Advice;
-pub use request::Pending;
+pub use report::{BatchReport, ReadReport, ResidencyReport, SegmentReport, WriteReport};
 pub use residency::Residency;
-pub use router::{
-    After, BatchReport, EngineChoice, Follow, OrderedReader, PendingOnStream, READ_CACHED_BYTES_MAX, ReadExtent,
-    ReadOptions, ReadReport, ResidencyReport, Router, RouterOptions, SegmentReport, WriteOptions, WriteReport,
-};
+pub use router::{OrderedReader, PendingOnStream, READ_CACHED_BYTES_MAX, Router, RouterOptions};
 pub use spread::{Exchange, Spread, SpreadReport, part_of, read_spread};

@@ -4,11 +4,14 @@
 //! itself: 28 ms for a warm file of 8 GiB, a sixth of the time that reading it takes. So the first
 //! chunk is short, the next are longer, and all but the first are planned beside the copying.
 
-use crate::file::Stamp;
-use crate::plan::{Offer, Plan, plan, plan_with};
+use crate::Result;
+use crate::file::{PlainFile, Stamp};
+use crate::kind::{EngineChoice, EngineKind};
+use crate::options::ReadOptions;
+use crate::plan::{Offer, Plan, Segment, plan, plan_with};
+use crate::report::ResidencyReport;
 use crate::residency::{self, Residency, Source};
-use crate::router::{EngineChoice, ReadOptions, ResidencyReport, Router};
-use crate::{EngineKind, PlainFile, Result, Segment};
+use crate::router::Router;
 use std::ops::Range;
 use std::time::Instant;
 

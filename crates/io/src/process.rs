@@ -1,7 +1,9 @@
 //! The routers of a process: one for each device, for those who are handed memory and descriptors by a
 //! program that knows nothing of routers.
 
-use crate::{Error, Profile, Result, Router, RouterOptions};
+use crate::profile::Profile;
+use crate::router::{Router, RouterOptions};
+use crate::{Error, Result};
 use bifolio_device::fork::Birth;
 use bifolio_device::pointer::Located;
 use bifolio_device::{Device, DeviceChoice, DeviceId, open};

@@ -5,7 +5,9 @@
 //! be wrong without anybody noticing.
 
 use crate::cost::{Costs, Fit, Point};
-use crate::{EngineKind, Error, ErrorKind, OpenFile, Result};
+use crate::file::OpenFile;
+use crate::kind::EngineKind;
+use crate::{Error, ErrorKind, Result};
 use bifolio_device::Device;
 use serde::{Deserialize, Serialize};
 use std::os::fd::AsRawFd;

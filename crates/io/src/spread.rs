@@ -5,9 +5,12 @@
 //! while the next block is being read. Links between host and devices are the narrow ones, so the
 //! file crosses each of them once and not once for every device.
 
-use crate::router::clamp;
+use crate::file::OpenFile;
+use crate::options::{After, ReadOptions};
+use crate::report::ReadReport;
+use crate::router::{Router, clamp};
 use crate::workers;
-use crate::{After, Error, ErrorKind, OpenFile, ReadOptions, ReadReport, Result, Router};
+use crate::{Error, ErrorKind, Result};
 use bifolio_device::{Device, DeviceSlice, Stream};
 use serde::Serialize;
 use std::ops::Range;

@@ -4,7 +4,7 @@
 mod support;
 
 use bifolio_device::{Device, DeviceSlice, Event, HostOptions};
-use bifolio_io::{EngineChoice, EngineKind, ErrorKind, Follow, ReadOptions, Router, RouterOptions};
+use bifolio_io::{EngineChoice, EngineKind, ErrorKind, OnArrival, ReadOptions, Router, RouterOptions};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -36,7 +36,7 @@ struct Seen {
     panics: bool,
 }
 
-impl Follow for Witness {
+impl OnArrival for Witness {
     fn begin(&self) {
         let mut seen = self.seen.lock().unwrap();
         seen.begun += 1;
@@ -69,8 +69,8 @@ fn witness(destination: DeviceSlice<'_>, device: &Device) -> Arc<Witness> {
 }
 
 fn followed(engine: EngineKind, witness: &Arc<Witness>) -> ReadOptions {
-    let follow: Arc<dyn Follow> = Arc::clone(witness) as _;
-    ReadOptions { engine: EngineChoice::Only(engine), follow: Some(follow), ..ReadOptions::default() }
+    let follow: Arc<dyn OnArrival> = Arc::clone(witness) as _;
+    ReadOptions { engine: EngineChoice::Only(engine), on_arrival: Some(follow), ..ReadOptions::default() }
 }
 
 /// Pieces that cover a content exactly.

@@ -8,12 +8,15 @@
 //! that has filled a slot queues it; whoever finds nobody at the driver hands over all that is
 //! queued, and the others read on instead of waiting for a lock.
 
-use super::{Engine, LentStream, Streams, drain, enqueue_copies};
-use crate::batch::Piece;
-use crate::feed::{Feed, Pace};
-use crate::fill::Begin;
-use crate::job::Job;
-use crate::plan::{EngineKind, Segment};
+use super::Engine;
+use super::batch::Piece;
+use super::enqueue::{drain, enqueue_copies};
+use super::feed::{Feed, Pace};
+use super::fill::Begin;
+use super::job::Job;
+use super::streams::{LentStream, Streams};
+use crate::kind::EngineKind;
+use crate::plan::Segment;
 use crate::residency;
 use bifolio_device::Slot;
 use std::collections::VecDeque;

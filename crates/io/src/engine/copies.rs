@@ -2,8 +2,8 @@
 //! are one copy of rows. A command costs 2 to 3 us, and a copy of 512 KiB by itself reaches 80 %
 //! of the link's rate.
 
-use crate::batch::Piece;
-use crate::job::Job;
+use super::batch::Piece;
+use super::job::Job;
 use bifolio_device::{DeviceSlice, Result, Rows, Stream};
 
 /// Shorter rows stay copies of their own: the `scatter` kernel is better at many short places.

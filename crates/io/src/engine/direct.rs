@@ -8,23 +8,22 @@
 //! The engine keeps its slots for the whole request instead of returning them between batches:
 //! beside a page-cache engine that takes every slot it can get, the disk's queue would run dry.
 
-use super::{Engine, LentStream, Streams, drain, enqueue_copies};
-use crate::batch::Piece;
-use crate::feed::{Feed, Next, Pace};
-use crate::job::Job;
-use crate::plan::EngineKind;
+use super::Engine;
+use super::batch::Piece;
+use super::enqueue::{drain, enqueue_copies};
+use super::feed::{Feed, Next, Pace};
+use super::job::Job;
+use super::queues::{QUEUE_DEPTH, Queues, STALLED_MAX};
+use super::streams::{LentStream, Streams};
+use crate::kind::EngineKind;
 use crate::storage::{Direction, IoQueue, QueuedIo};
 use crate::{Error, ErrorKind};
 use bifolio_device::{Event, Slot};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
-
-/// Reads in flight: about 16 of 1 MiB saturate a fast disk; twice that leaves enough of them while
-/// a completed slot waits for its successor.
-pub(crate) const QUEUE_DEPTH: u32 = 32;
 
 /// One read: large enough for full bandwidth, small enough that one slot keeps several in flight.
 const READ_BYTES: u64 = 1 << 20;
@@ -36,26 +35,6 @@ const HELD_BYTES_MAX: usize = 24 << 20;
 /// matter of some 10 us, and found only when a read ends it would start that much later.
 const READS_AMPLE: usize = QUEUE_DEPTH as usize / 2;
 const PLANNER_TIME: Duration = Duration::from_micros(100);
-
-/// Transfers without a byte, in a row, after which a request is given up.
-pub(crate) const STALLED_MAX: u32 = 10_000;
-
-/// Queues kept between requests, with their registered slots.
-#[derive(Debug, Default)]
-pub(crate) struct Queues {
-    idle: Mutex<Vec<Box<dyn IoQueue>>>,
-}
-
-impl Queues {
-    pub(crate) fn take(&self, job: &Job) -> io::Result<Box<dyn IoQueue>> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        idle.map_or_else(|| job.storage.open_queue(QUEUE_DEPTH), Ok)
-    }
-
-    pub(crate) fn give_back(&self, queue: Box<dyn IoQueue>) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(queue);
-    }
-}
 
 /// The engine on one job.
 #[derive(Debug)]
@@ -85,7 +64,7 @@ impl Direct {
     }
 
     /// Everything that the reading thread needs, or an error.
-    fn begin(&self) -> crate::Result<Run<'_>> {
+    fn begin(&self) -> crate::Result<Transfer<'_>> {
         let job = &*self.job;
         let queue = self
             .queues
@@ -93,7 +72,7 @@ impl Direct {
             .map_err(|error| job.error(ErrorKind::Read, format!("no queue for reads: {error}")))?;
         let stream = self.streams.take().map_err(|error| job.device_error(error))?;
         let (fd, alignment, feed) = (self.fd, self.alignment, &self.feed);
-        Ok(Run {
+        Ok(Transfer {
             job,
             fd,
             alignment,
@@ -118,13 +97,13 @@ impl Engine for Direct {
     }
 
     fn work(&self) {
-        let mut run = match self.begin() {
-            Ok(run) => run,
+        let mut transfer = match self.begin() {
+            Ok(transfer) => transfer,
             Err(error) => return self.job.fail(error),
         };
-        run.work();
-        drain(&self.job, &run.stream);
-        let Run { queue, held, .. } = run;
+        transfer.work();
+        drain(&self.job, &transfer.stream);
+        let Transfer { queue, held, .. } = transfer;
         if self.job.is_stopped() {
             // Waits for reads that the kernel still does, before their slots go back to the pool.
             drop(queue);
@@ -139,7 +118,7 @@ impl Engine for Direct {
     }
 }
 
-struct Run<'a> {
+struct Transfer<'a> {
     job: &'a Job,
     fd: RawFd,
     alignment: u64,
@@ -175,7 +154,7 @@ fn token(held: usize, piece: usize) -> u64 {
     (held as u64) << 32 | piece as u64
 }
 
-impl Run<'_> {
+impl Transfer<'_> {
     fn work(&mut self) {
         let mut done = Vec::new();
         let mut sizes = ReadSizes::default();

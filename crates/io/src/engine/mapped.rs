@@ -14,15 +14,17 @@
 //! change are those it was made with. They are looked at again after the copies; if they changed
 //! meanwhile, the segments are read once more through the page cache.
 
+use super::Engine;
+use super::batch::{Numbered, Piece};
 use super::cached::{self, Cached};
 use super::copies::{Copies, Copy};
-use super::{Engine, LentStream, Streams, drain, enqueue_copies, tell_copied};
-use crate::batch::{Numbered, Piece};
-use crate::feed::{Feed, Pace};
-use crate::file::Stamp;
-use crate::job::Job;
-use crate::plan::EngineKind;
-use crate::{Error, ErrorKind, PlainFile};
+use super::enqueue::{drain, enqueue_copies, tell_copied};
+use super::feed::{Feed, Pace};
+use super::job::Job;
+use super::streams::{LentStream, Streams};
+use crate::file::{Attachment, Keeper, Kept, PlainFile, Stamp};
+use crate::kind::{EngineKind, MAPPED_BYTES_MIN};
+use crate::{Error, ErrorKind};
 use bifolio_device::{Device, DeviceId, HostRegistration};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -37,9 +39,6 @@ pub(crate) const WINDOW_BYTES: u64 = 256 << 20;
 
 /// One copy: large enough for full rate, small enough for progress and cancellation.
 const COPY_BYTES: u64 = 64 << 20;
-
-/// Shorter pieces go through a slot: the driver copies up to 64 KiB with the CPU.
-pub(crate) const COPY_BYTES_MIN: u64 = 128 << 10;
 
 /// Reads of a window, in multiples of its size, after which it is registered: by then the CPU
 /// time spent on slots exceeds what the registration costs.
@@ -87,11 +86,11 @@ impl Drop for Share {
 /// The windows of one open file.
 #[derive(Debug, Default)]
 pub(crate) struct Windows {
-    state: Mutex<State>,
+    state: Mutex<Registrations>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Registrations {
     /// In file order, disjoint, registered by one device each, all made of the same state of the file.
     kept: Vec<Arc<Window>>,
     /// That state.
@@ -131,8 +130,23 @@ impl Drop for Mapping {
     }
 }
 
+impl Attachment for Windows {
+    fn release_pages(&self) {
+        self.clear();
+    }
+}
+
+impl Kept for Windows {
+    const KEEPER: Keeper = Keeper::Mapped;
+}
+
 impl Windows {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    /// Those of a file.
+    pub(crate) fn of(file: &PlainFile) -> &Self {
+        file.kept()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Registrations> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -160,8 +174,8 @@ impl Windows {
     }
 
     /// Drops all windows.
-    pub(crate) fn clear(&self) {
-        *self.lock() = State::default();
+    fn clear(&self) {
+        *self.lock() = Registrations::default();
     }
 
     fn covering(&self, device: DeviceId, offset: u64) -> Option<Arc<Window>> {
@@ -208,7 +222,7 @@ impl Windows {
     }
 }
 
-impl State {
+impl Registrations {
     fn drop_stale(&mut self, now: &Stamp) {
         if self.stamp.as_ref().is_some_and(|stamp| stamp != now) {
             self.kept.clear();
@@ -287,7 +301,7 @@ pub(crate) struct Mapped {
 impl Mapped {
     pub(crate) fn new(job: &Arc<Job>, streams: &Arc<Streams>, budget: &Arc<Budget>) -> crate::Result<Self> {
         // Drops windows that were made of another state of the file.
-        job.file.windows.ready(job.device.id(), &job.stamp);
+        Windows::of(&job.file).ready(job.device.id(), &job.stamp);
         Ok(Self {
             job: Arc::clone(job),
             feed: Feed::new(job.slot_limits(), 1, Pace::Whole),
@@ -347,12 +361,12 @@ impl Engine for Mapped {
         if self.job.file.stamp().is_ok_and(|now| now == self.job.stamp) {
             return;
         }
-        self.job.file.windows.clear();
+        Windows::of(&self.job.file).clear();
         if self.job.is_stopped() {
             return;
         }
-        if self.job.follow.is_some() {
-            // What followed the bytes cannot be undone for some of them.
+        if self.job.on_arrival.is_some() {
+            // What was done on their arrival cannot be undone for some of the bytes.
             return self.job.fail(self.job.error(ErrorKind::Changed, "the file was changed while it was being read"));
         }
         self.read_again(segments);
@@ -370,19 +384,19 @@ fn enqueue_segment(
     let mut at = range.start;
     while at < range.end && !job.is_stopped() {
         let left = range.end - at;
-        if left < COPY_BYTES_MIN {
+        if left < MAPPED_BYTES_MIN {
             return copy_through_slot(job, stream, number, at, left);
         }
         let in_use = used.last().filter(|window| window.range.contains(&at)).cloned();
         let window = in_use.map_or_else(|| window_at(job, budget, at), Ok)?;
         let mut len = left.min(COPY_BYTES).min(window.range.end - at);
-        if window.range.end - at < COPY_BYTES_MIN {
+        if window.range.end - at < MAPPED_BYTES_MIN {
             copy_through_slot(job, stream, number, at, len)?;
             at += len;
             continue;
         }
         // No crumbs: what would be left over for a short copy is copied along.
-        if left - len < COPY_BYTES_MIN && left <= window.range.end - at {
+        if left - len < MAPPED_BYTES_MIN && left <= window.range.end - at {
             len = left;
         }
         // Before anything is enqueued: what is enqueued may be in flight however this ends.
@@ -393,7 +407,7 @@ fn enqueue_segment(
         copies.push_range(job, number, (at, at + len), at - window.range.start)?;
         for copy in copies.list {
             let (offset, bytes) = (window.range.start + copy.from, copy.bytes());
-            if bytes < COPY_BYTES_MIN {
+            if bytes < MAPPED_BYTES_MIN {
                 copy_through_slot(job, stream, number, offset, bytes)?;
                 continue;
             }
@@ -408,9 +422,9 @@ fn enqueue_segment(
     Ok(())
 }
 
-/// Tells whoever follows the job's bytes of a copy that was enqueued last.
+/// Tells whoever wants to know of a copy that was enqueued last.
 fn tell_landed(job: &Job, copy: &Copy<'_>, stream: &LentStream) -> bifolio_device::Result<()> {
-    if job.follow.is_none() {
+    if job.on_arrival.is_none() {
         return Ok(());
     }
     tell_copied(job, std::slice::from_ref(copy), &stream.record()?)
@@ -418,7 +432,7 @@ fn tell_landed(job: &Job, copy: &Copy<'_>, stream: &LentStream) -> bifolio_devic
 
 /// The kept window at an offset, or a new one; kept if the budget allows, else for this request.
 fn window_at(job: &Job, budget: &Arc<Budget>, offset: u64) -> crate::Result<Arc<Window>> {
-    let windows = &job.file.windows;
+    let windows = Windows::of(&job.file);
     if let Some(window) = windows.covering(job.device.id(), offset) {
         return Ok(window);
     }
@@ -494,17 +508,17 @@ mod tests {
         let device = Device::host(&bifolio_device::HostOptions::default());
         let (file, budget) = (PlainFile::open(&path).unwrap(), Budget::new(1 << 30));
         let made_of = file.stamp().unwrap();
-        file.windows.keep(&file, &device, &budget, 0);
-        assert!(file.windows.cover(device.id(), &made_of, &(0..4 << 20)));
+        Windows::of(&file).keep(&file, &device, &budget, 0);
+        assert!(Windows::of(&file).cover(device.id(), &made_of, &(0..4 << 20)));
         set_len(0);
         set_len(4 << 20);
         let now = file.stamp().unwrap();
         assert_eq!(now.size, made_of.size);
-        assert!(!file.windows.cover(device.id(), &now, &(0..4 << 20)));
-        assert!(file.windows.ready(device.id(), &now).is_empty());
+        assert!(!Windows::of(&file).cover(device.id(), &now, &(0..4 << 20)));
+        assert!(Windows::of(&file).ready(device.id(), &now).is_empty());
         // So young a state may be two: nothing of it is kept, and everything is returned.
-        file.windows.keep(&file, &device, &budget, 0);
-        assert!(file.windows.ready(device.id(), &now).is_empty());
+        Windows::of(&file).keep(&file, &device, &budget, 0);
+        assert!(Windows::of(&file).ready(device.id(), &now).is_empty());
         assert_eq!(budget.used.load(Ordering::Relaxed), 0);
     }
 
@@ -518,8 +532,8 @@ mod tests {
         std::thread::sleep(std::time::Duration::from_millis(30));
         let device = Device::host(&bifolio_device::HostOptions::default());
         let (file, budget) = (PlainFile::open(temporary.path()).unwrap(), Budget::new(1 << 30));
-        file.windows.keep(&file, &device, &budget, 0);
-        assert!(file.windows.ready(device.id(), &file.stamp().unwrap()).is_empty());
+        Windows::of(&file).keep(&file, &device, &budget, 0);
+        assert!(Windows::of(&file).ready(device.id(), &file.stamp().unwrap()).is_empty());
     }
 
     #[test]

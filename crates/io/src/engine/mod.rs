@@ -1,29 +1,41 @@
 //! The engines: each moves the segments of one job that were planned for it, as they are planned.
 //!
+//! ```text
+//!   flight                      the engines of one request, started, fed and waited for together
+//!     cached direct mapped p2p write_cached write_direct
+//!       enqueue                 from slots to the device and back
+//!         copies                places become commands
+//!           job                 what the engines of one request share
+//!       feed                    segments on their way from the planner
+//!         batch                 cut into reads that fit a slot
+//!       streams  queues         kept between requests
+//!   fill                        one piece on the calling thread, without any of this
+//! ```
+//!
 //! When [`Engine::finish`] returns, its copies have landed, or the job failed and nothing of it is
 //! in flight any more: no read into a slot, no copy out of one. Failures go to [`Job::fail`],
 //! which stops the other engines; the job is the only place where an error is kept.
 
+pub(crate) mod batch;
 pub(crate) mod cached;
 mod copies;
 pub(crate) mod direct;
+mod enqueue;
+pub(crate) mod feed;
+pub(crate) mod fill;
+pub(crate) mod flight;
+pub(crate) mod job;
 pub(crate) mod mapped;
 pub(crate) mod p2p;
+mod queues;
+pub(crate) mod streams;
 pub(crate) mod write_cached;
 pub(crate) mod write_direct;
 
-use crate::batch::Piece;
-use crate::feed::Feed;
-use crate::job::{Job, TABLE_ALIGNMENT};
-use bifolio_device::{Allocation, Device, DeviceSlice, Event, Result, Slot, Stream};
-use bifolio_kernels::Kernels;
-use bifolio_kernels::scatter::{EXTENT_BYTES, Extent};
-use copies::{Copy, copies_of};
+pub(crate) use queues::Queues;
+
+use feed::Feed;
 use std::fmt::Debug;
-use std::ops::Deref;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// An engine at work on one job.
 pub(crate) trait Engine: Send + Sync + Debug {
@@ -38,188 +50,4 @@ pub(crate) trait Engine: Send + Sync + Debug {
 
     /// Waits until everything has landed. Called once, after all calls of `work` have returned.
     fn finish(&self);
-}
-
-/// Streams kept between requests: creating one is slow, and requests must not share one.
-#[derive(Debug)]
-pub(crate) struct Streams {
-    device: Device,
-    idle: Mutex<Vec<Lane>>,
-}
-
-/// A stream, and the device memory through which slots are scattered on it: one buffer is enough,
-/// as the next copy into it waits for the scatter before.
-#[derive(Debug)]
-struct Lane {
-    stream: Stream,
-    staging: OnceLock<Allocation>,
-}
-
-impl Streams {
-    pub(crate) fn new(device: &Device) -> Arc<Self> {
-        Arc::new(Self { device: device.clone(), idle: Mutex::default() })
-    }
-
-    pub(crate) fn take(self: &Arc<Self>) -> Result<LentStream> {
-        let idle = self.lock().pop();
-        let create = || Ok(Lane { stream: self.device.create_stream()?, staging: OnceLock::new() });
-        let lane = idle.map_or_else(create, Ok)?;
-        Ok(LentStream { lane: Some(lane), home: Arc::clone(self), is_clean: AtomicBool::new(false) })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Lane>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A stream in use. Dropping it keeps the stream for the next request if it was declared clean;
-/// otherwise the stream goes too, because a failure stays on it.
-#[derive(Debug)]
-pub(crate) struct LentStream {
-    lane: Option<Lane>,
-    home: Arc<Streams>,
-    is_clean: AtomicBool,
-}
-
-impl LentStream {
-    /// Nothing is in flight, and nothing failed.
-    pub(crate) fn declare_clean(&self) {
-        self.is_clean.store(true, Ordering::Release);
-    }
-
-    /// Device memory of `len` bytes, the same for all users of one router, for work on this stream.
-    fn staging(&self, len: u64) -> Result<DeviceSlice<'_>> {
-        let Lane { stream, staging } = self.lane();
-        if let Some(memory) = staging.get() {
-            return memory.slice().part(0, len);
-        }
-        let memory = stream.device().alloc(len)?;
-        staging.get_or_init(|| memory).slice().part(0, len)
-    }
-
-    fn lane(&self) -> &Lane {
-        self.lane.as_ref().expect("a lent stream is there until it is dropped")
-    }
-}
-
-impl Deref for LentStream {
-    type Target = Stream;
-
-    fn deref(&self) -> &Stream {
-        &self.lane().stream
-    }
-}
-
-impl Drop for LentStream {
-    fn drop(&mut self) {
-        if let Some(lane) = self.lane.take().filter(|_| self.is_clean.load(Ordering::Acquire)) {
-            self.home.lock().push(lane);
-        }
-    }
-}
-
-/// Enqueues the copies of pieces that have been read into a slot, and an event behind them.
-///
-/// # Safety
-/// The slot's bytes stay unwritten until the event is done: the slot is retired with it.
-unsafe fn enqueue_copies(job: &Job, stream: &LentStream, slot: &mut Slot, pieces: &[Piece]) -> crate::Result<Event> {
-    let copies = copies_of(job, pieces)?;
-    let name = |error| job.device_error(error).at(pieces.first().map_or(0, |piece| piece.offset));
-    match &job.kernels {
-        // SAFETY: the copies lie inside the slot by the batch's construction; the caller keeps it.
-        Some(kernels) if is_scatter(job, &copies) => unsafe { scatter(job, kernels, stream, slot, &copies) },
-        // SAFETY: as above.
-        _ => copies.iter().try_for_each(|copy| unsafe { copy.to_device(stream, slot.buffer().as_ptr()) }),
-    }
-    .and_then(|()| stream.record())
-    .and_then(|event| tell_copied(job, &copies, &event).map(|()| event))
-    .map_err(name)
-}
-
-/// Tells whoever follows the job's bytes of copies, behind which the event is.
-fn tell_copied(job: &Job, copies: &[Copy<'_>], event: &Event) -> Result<()> {
-    let Some(follow) = &job.follow else { return Ok(()) };
-    // Rows span what others bring.
-    let mut whole = copies.iter().filter(|copy| copy.rows.count == 1);
-    // The copies are in flight: a panic must not take slots and streams away from them.
-    let tell = || whole.try_for_each(|copy| follow.copied(copy.place, event));
-    catch_unwind(AssertUnwindSafe(tell)).unwrap_or_else(|_| {
-        let detail = "what follows the bytes of a request panicked, which is a bug; please report it";
-        Err(bifolio_device::Error::new(bifolio_device::ErrorKind::Execution, detail))
-    })
-}
-
-/// Copies what pieces of a file are to become from device memory into a slot, or a part of one, that
-/// begins at `start`, and waits for it.
-///
-/// # Safety
-/// The part is as long as the batch of the pieces, and nobody else uses it.
-unsafe fn fetch(job: &Job, stream: &LentStream, start: *mut u8, pieces: &[Piece]) -> crate::Result<()> {
-    let copies = copies_of(job, pieces)?;
-    // SAFETY: the bytes lie inside the slot by the batch's construction; the caller vouches that it is
-    // ours, and the wait below ends before it is used again.
-    let copied = copies.iter().try_for_each(|copy| unsafe { copy.to_host(stream, start) });
-    let landed = copied.and_then(|()| stream.record()).and_then(|event| event.wait());
-    landed.map_err(|error| {
-        let _ = stream.synchronize();
-        job.device_error(error).at(pieces.first().map_or(0, |piece| piece.offset))
-    })
-}
-
-/// Above this many places, one copy to the device and a kernel that shares it out are quicker than
-/// a copy for each: a call to the driver takes 2 to 3 us, and so does its copy.
-const COPIES_MAX: usize = 8;
-
-/// Whether a scatter is the better way, and its table fits behind the bytes of the slot.
-fn is_scatter(job: &Job, copies: &[Copy<'_>]) -> bool {
-    copies.len() > COPIES_MAX
-        && copies.iter().all(|copy| copy.rows.count == 1)
-        && table_at(copies) + copies.len() as u64 * EXTENT_BYTES <= job.pool.slot_bytes() as u64
-}
-
-/// Where the table begins: at a boundary behind the last byte.
-fn table_at(copies: &[Copy<'_>]) -> u64 {
-    let used = copies.iter().map(|copy| copy.from + copy.bytes()).max().unwrap_or(0);
-    used.next_multiple_of(TABLE_ALIGNMENT)
-}
-
-/// One copy of the slot, table included, and one launch.
-///
-/// # Safety
-/// The copies lie inside the slot, which stays unwritten until the stream has done the work.
-unsafe fn scatter(
-    job: &Job,
-    kernels: &Kernels,
-    stream: &LentStream,
-    slot: &mut Slot,
-    copies: &[Copy<'_>],
-) -> Result<()> {
-    let table_at = table_at(copies);
-    let base = job.destination.ptr().0;
-    let extents: Vec<Extent> = copies
-        .iter()
-        .map(|copy| Extent { src: copy.from, dst: copy.place.ptr().0 - base, len: copy.place.len() })
-        .collect();
-    let room = (job.pool.slot_bytes() as u64 - table_at) / EXTENT_BYTES;
-    let table = bifolio_kernels::scatter::encode(&bifolio_kernels::scatter::shared_out(extents, room));
-    let end = table_at + table.len() as u64;
-    slot.buffer().bytes_mut()[table_at as usize..end as usize].copy_from_slice(&table);
-    let staging = stream.staging(job.pool.slot_bytes() as u64)?;
-    // SAFETY: the caller keeps the slot, the lane its staging memory.
-    unsafe { stream.copy_to_device(staging.part(0, end)?, slot.buffer().as_ptr()) }?;
-    let (data, table) = (staging.part(0, table_at)?, staging.part(table_at, end - table_at)?);
-    // SAFETY: the destination is borrowed for the job's life; every extent lies inside both, and a
-    // batch whose extents overlap in the destination was refused.
-    unsafe { kernels.scatter(stream, data, table, job.destination) }
-}
-
-/// Waits for everything on an engine's stream; the last thing that an engine does. Blocks on an
-/// event, which does not spin, where a stream's own synchronisation may.
-fn drain(job: &Job, stream: &LentStream) {
-    let landed = stream.record().and_then(|event| event.wait());
-    match landed.or_else(|first| stream.synchronize().and(Err(first))) {
-        Ok(()) if !job.is_stopped() => stream.declare_clean(),
-        Ok(()) => {}
-        Err(error) => job.fail(job.device_error(error)),
-    }
 }

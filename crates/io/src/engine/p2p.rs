@@ -4,14 +4,15 @@
 //! success but goes through host memory, so it is no direct path.
 
 use super::Engine;
-use crate::feed::{Feed, Pace};
-use crate::job::Job;
-use crate::plan::EngineKind;
-use crate::{ErrorKind, PlainFile};
+use super::feed::{Feed, Pace};
+use super::job::Job;
+use crate::ErrorKind;
+use crate::file::{Attachment, Keeper, Kept, PlainFile};
+use crate::kind::EngineKind;
 use bifolio_device::{Device, DeviceId, DeviceSlice, DirectFile, DirectStorage};
 use std::fmt::Debug;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// One call to the driver.
 const READ_BYTES: u64 = 16 << 20;
@@ -34,6 +35,16 @@ pub(crate) struct DevicePath {
     storage: DirectStorage,
 }
 
+/// A file as the driver of one device's direct path knows it, or why it does not; attached when first asked for.
+#[derive(Debug, Default)]
+struct DirectPath(OnceLock<Result<(DeviceId, DirectFile), String>>);
+
+impl Attachment for DirectPath {}
+
+impl Kept for DirectPath {
+    const KEEPER: Keeper = Keeper::P2p;
+}
+
 impl DevicePath {
     /// The driver of `device`, where it reports a direct path.
     pub(crate) fn of(device: &Device) -> Option<Self> {
@@ -47,7 +58,7 @@ impl DevicePath {
     }
 
     fn attached<'a>(&self, file: &'a PlainFile) -> Result<&'a DirectFile, String> {
-        let attached = file.direct_path.get_or_init(|| Ok((self.device, self.attach(file)?)));
+        let attached = file.kept::<DirectPath>().0.get_or_init(|| Ok((self.device, self.attach(file)?)));
         match attached {
             Ok((device, file)) if *device == self.device => Ok(file),
             Ok((device, _)) => Err(format!("the file is open on the direct path of {device}")),

@@ -3,11 +3,13 @@
 //! File systems let one thread at a time write to a file through the page cache, so that thread's
 //! rate is the bound. The others fetch the next slots meanwhile.
 
-use super::{Engine, LentStream, Streams, drain, fetch};
-use crate::batch::Piece;
-use crate::feed::{Feed, Pace};
-use crate::job::Job;
-use crate::plan::EngineKind;
+use super::Engine;
+use super::batch::Piece;
+use super::enqueue::{drain, fetch};
+use super::feed::{Feed, Pace};
+use super::job::Job;
+use super::streams::{LentStream, Streams};
+use crate::kind::EngineKind;
 use std::sync::Arc;
 
 /// One that writes, and two with the next slots.

@@ -6,12 +6,15 @@
 //! waits for it. Writes end in any order; if a slot were fetched as a whole, the slowest of its writes
 //! would keep the room of the others.
 
-use super::{Engine, LentStream, Streams, drain, fetch};
+use super::Engine;
+use super::batch::Piece;
+use super::enqueue::{drain, fetch};
+use super::feed::{Feed, Next, Pace};
+use super::job::Job;
+use super::queues::{QUEUE_DEPTH, Queues, STALLED_MAX};
+use super::streams::{LentStream, Streams};
 use crate::ErrorKind;
-use crate::engine::direct::{QUEUE_DEPTH, Queues, STALLED_MAX};
-use crate::feed::{Feed, Next, Pace};
-use crate::job::Job;
-use crate::plan::EngineKind;
+use crate::kind::EngineKind;
 use crate::storage::{Direction, IoQueue, QueuedIo};
 use bifolio_device::Slot;
 use std::collections::VecDeque;
@@ -55,7 +58,7 @@ impl WriteDirect {
 
     /// Writes everything; the queue comes back where nothing is left in it.
     fn run(&self, queue: Box<dyn IoQueue>, stream: &LentStream) -> crate::Result<Box<dyn IoQueue>> {
-        let mut run = Run {
+        let mut transfer = Transfer {
             engine: self,
             queue,
             slots: vec![],
@@ -65,8 +68,8 @@ impl WriteDirect {
             writes: vec![],
             stalled: 0,
         };
-        run.work(stream)?;
-        Ok(run.queue)
+        transfer.work(stream)?;
+        Ok(transfer.queue)
     }
 }
 
@@ -114,7 +117,7 @@ struct Cell {
     writes: usize,
 }
 
-struct Run<'a> {
+struct Transfer<'a> {
     engine: &'a WriteDirect,
     /// Dropped before the slots, also by a failure or a panic: that waits for what the kernel still
     /// writes out of them.
@@ -138,7 +141,7 @@ struct Write {
     io: QueuedIo,
 }
 
-impl Run<'_> {
+impl Transfer<'_> {
     fn work(&mut self, stream: &LentStream) -> crate::Result<()> {
         let mut done = Vec::new();
         let mut pieces = Vec::new();
@@ -166,7 +169,7 @@ impl Run<'_> {
     }
 
     /// Fetches a cell and queues its writes.
-    fn start_batch(&mut self, pieces: &[crate::batch::Piece], stream: &LentStream) -> crate::Result<()> {
+    fn start_batch(&mut self, pieces: &[Piece], stream: &LentStream) -> crate::Result<()> {
         let index = self.free_cell()?;
         let (engine, cell) = (self.engine, &mut self.cells[index]);
         // SAFETY: no write uses the cell; `fetch` waits for its copies.

@@ -1,75 +1,44 @@
 //! One open file as the engines see it: what it is, how large, and how it may be read unbuffered.
 
-use crate::readahead::{Advice, Readahead};
+use super::attachments::{Attachments, Kept};
+use super::descriptors::{Descriptors, Direct, beyond_standard_streams};
+use crate::options::Advice;
 use crate::{Error, ErrorKind, Result};
-use bifolio_device::{DeviceId, DirectFile};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use std::time::Duration;
-
-/// Kernels before 6.13 stamp changes with the time of the latest tick, 10 ms at the coarsest.
-const CHANGE_GRANULARITY: Duration = Duration::from_millis(20);
-
-/// The block layer gives a request up after this time, where nobody has set another.
-const WRITE_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// An open for writing is refused while somebody takes and gives back a read lease, as our own readahead
 /// does; that takes microseconds.
 const LEASES_MAX: u32 = 100;
 const LEASE_PAUSE: Duration = Duration::from_millis(1);
 
-/// `fcntl(2)`: which signal tells that a lease is to be given back (`asm-generic/fcntl.h`).
-const F_SETSIG: i32 = 10;
-
-/// Unbuffered reads when the kernel does not say (before 6.1): the page size suits every device.
-const ALIGNMENT_FALLBACK: u64 = 4096;
-
 /// The latest request counts for one part in so many of what is expected of the next.
 const LATEST_WEIGHT: i64 = 4;
 
 /// A file, or a block device, opened for reading. It may grow or shrink while it is open.
-#[allow(clippy::struct_excessive_bools, reason = "independent facts, each asked by its name")]
 #[derive(Debug)]
 pub struct PlainFile {
     path: PathBuf,
-    buffered: Arc<File>,
+    descriptors: Descriptors,
     is_block_device: bool,
     in_memory: bool,
-    direct: OnceLock<std::result::Result<Direct, String>>,
-    /// Set when a read was refused although the open succeeded.
-    direct_refused: Mutex<Option<String>>,
-    /// The file as the driver of one device's direct path knows it; attached when first asked for.
-    pub(crate) direct_path: OnceLock<std::result::Result<(DeviceId, DirectFile), String>>,
-    /// For asking whether single pages are cached; opened when first needed.
-    probe: OnceLock<Arc<File>>,
+    /// Device and inode.
+    identity: (u64, u64),
     /// Which part of the latest requests was cached, of `u32::MAX`, and whether the latest was.
     part_cached: AtomicU32,
     latest_cached: AtomicBool,
-    /// Ranges registered for copies straight out of the page cache.
-    pub(crate) windows: crate::engine::mapped::Windows,
-    /// Device and inode.
-    identity: (u64, u64),
-    /// Whether it is opened for a program that does not know of it.
-    is_guest: bool,
-    /// Whether it was opened for writing, and the first failed write after that.
-    writable: bool,
+    advice: AtomicU8,
+    /// The first failed write.
     latched: OnceLock<String>,
     /// Shared by writes while they run; a failed one that cuts the file back waits for the others.
     writing: RwLock<()>,
-    /// Its sequential readers.
-    pub(crate) readahead: Readahead,
-}
-
-/// Why there is no descriptor for unbuffered transfers.
-enum Refusal {
-    /// Descriptors have run out; later there may be some.
-    ForNow(String),
-    ForGood(String),
+    attachments: Attachments,
 }
 
 /// What a file is opened for.
@@ -83,50 +52,15 @@ pub(crate) enum Access {
     Create,
 }
 
-/// What tells that a file may have been cut and written anew: size, and times of the latest
-/// change of content and of the inode (always 0 for block devices, which cannot be cut).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stamp {
-    pub(crate) size: u64,
-    changed: [i64; 4],
-}
-
-impl Stamp {
-    /// Since the latest change.
-    fn age(&self) -> Duration {
-        let changed = Duration::new(self.changed[2].max(0) as u64, self.changed[3].max(0) as u32);
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        now.saturating_sub(changed)
-    }
-}
-
-/// What a file looked like at some moment.
-#[derive(Debug, Clone, Copy)]
-pub struct Observation {
-    stamp: Stamp,
-    /// Whether a later change would show.
-    is_sure: bool,
-}
-
-impl Observation {
-    /// Size in bytes.
-    pub fn size(&self) -> u64 {
-        self.stamp.size
-    }
-}
-
-/// A second descriptor for unbuffered reads.
-#[derive(Debug)]
-pub(crate) struct Direct {
-    pub(crate) file: File,
-    /// Offsets, lengths and addresses are multiples of this many bytes.
-    pub(crate) alignment: u64,
-}
-
 impl PlainFile {
     /// Opens a regular file or a block device.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(path.as_ref(), Access::Read)
+    }
+
+    /// Opens a regular file or a block device.
+    pub(crate) fn open_with(path: &Path, access: Access) -> Result<Self> {
+        Self::open_for(path, access, false)
     }
 
     /// The file behind a descriptor, opened anew.
@@ -138,15 +72,13 @@ impl PlainFile {
             return Err(Error::system(&link, "asking for its flags", io::Error::last_os_error()));
         }
         let access = if flags & libc::O_ACCMODE == libc::O_RDONLY { Access::Read } else { Access::Write };
-        let mut file = beyond_standard_streams(|| Self::open_with(&link, access))?;
-        file.is_guest = true;
+        let mut file = beyond_standard_streams(|| Self::open_for(&link, access, true))?;
         // For messages; what is opened later is opened through the descriptors at hand.
         file.path = std::fs::read_link(&link).unwrap_or(link);
         Ok(file)
     }
 
-    /// Opens a regular file or a block device.
-    pub(crate) fn open_with(path: &Path, access: Access) -> Result<Self> {
+    fn open_for(path: &Path, access: Access, is_guest: bool) -> Result<Self> {
         // Looked at before it is opened: opening a pipe would wait for its writer.
         match std::fs::metadata(path) {
             Ok(before) => refuse_others(path, before.file_type())?,
@@ -176,21 +108,15 @@ impl PlainFile {
             path: path.to_owned(),
             is_block_device: metadata.file_type().is_block_device(),
             identity: (metadata.dev(), metadata.ino()),
-            is_guest: false,
             // A device node lives on devtmpfs, its content does not.
             in_memory: !metadata.file_type().is_block_device() && lives_in_memory(&buffered),
-            buffered: Arc::new(buffered),
-            direct: OnceLock::new(),
-            direct_refused: Mutex::default(),
-            direct_path: OnceLock::new(),
-            probe: OnceLock::new(),
+            descriptors: Descriptors::new(buffered, access != Access::Read, is_guest),
             part_cached: AtomicU32::new(u32::MAX),
             latest_cached: AtomicBool::new(false),
-            windows: crate::engine::mapped::Windows::default(),
-            writable: access != Access::Read,
+            advice: AtomicU8::new(Advice::Normal as u8),
             latched: OnceLock::new(),
             writing: RwLock::default(),
-            readahead: Readahead::default(),
+            attachments: Attachments::default(),
         };
         file.refuse_sizeless(&metadata)?;
         Ok(file)
@@ -203,13 +129,47 @@ impl PlainFile {
 
     /// The descriptor for reads through the page cache.
     pub fn buffered(&self) -> &File {
-        &self.buffered
+        self.descriptors.buffered()
+    }
+
+    /// A descriptor for `RWF_NOWAIT` questions.
+    pub(crate) fn probe(&self) -> &File {
+        self.descriptors.probe()
+    }
+
+    /// The same descriptor, for owners of their own.
+    pub(crate) fn probe_shared(&self) -> Arc<File> {
+        self.descriptors.probe_shared()
+    }
+
+    /// The descriptor for unbuffered transfers, or why there is none.
+    pub(crate) fn direct(&self) -> std::result::Result<&Direct, String> {
+        if self.in_memory {
+            return Err("the file system keeps the file in memory; there is nothing below the page cache".to_owned());
+        }
+        self.descriptors.direct(&self.path)
+    }
+
+    /// Remembers that the file system refused an unbuffered transfer after all.
+    pub(crate) fn refuse_direct(&self, reason: String) {
+        self.descriptors.refuse_direct(reason);
+    }
+
+    /// What `T` keeps with this file, made when it is first asked for.
+    pub(crate) fn kept<T: Kept>(&self) -> &T {
+        self.attachments.get()
+    }
+
+    /// Whoever keeps pages of it, registered or copied, lets them go: they may show what was there before a write, and
+    /// would stay when the page cache is to drop them.
+    pub(crate) fn release_pages(&self) {
+        self.attachments.iter().for_each(|kept| kept.release_pages());
     }
 
     /// Its size, or none if its descriptor is not its own any more: a program that closes numbers that are not
     /// its may have put another file there.
     pub(crate) fn size_if_intact(&self) -> Option<u64> {
-        let metadata = self.buffered.metadata().ok()?;
+        let metadata = self.buffered().metadata().ok()?;
         let is_intact = (metadata.dev(), metadata.ino()) == self.identity;
         if is_intact && self.is_block_device { self.size().ok() } else { is_intact.then_some(metadata.len()) }
     }
@@ -217,8 +177,8 @@ impl PlainFile {
     /// Whether both are the same file, under whatever names.
     pub(crate) fn is_same_file(&self, other: &Self) -> bool {
         let identity = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino())).ok();
-        let mine = identity(&self.buffered);
-        mine.is_some() && mine == identity(&other.buffered)
+        let mine = identity(self.buffered());
+        mine.is_some() && mine == identity(other.buffered())
     }
 
     /// Whether it is a block device, which has a fixed size.
@@ -228,12 +188,12 @@ impl PlainFile {
 
     /// Whether it was opened for writing, too.
     pub(crate) fn is_writable(&self) -> bool {
-        self.writable
+        self.descriptors.is_writable()
     }
 
     /// Refuses writes to a file that was opened for reading, or where one has failed.
     pub(crate) fn check_writable(&self) -> Result<()> {
-        if !self.writable {
+        if !self.is_writable() {
             let detail = "it was opened for reading only; open it for writing";
             return Err(Error::new(ErrorKind::ReadOnly, &self.path, detail));
         }
@@ -274,7 +234,7 @@ impl PlainFile {
         let _alone = self.writing.write().unwrap_or_else(PoisonError::into_inner);
         if !self.is_block_device && self.size().is_ok_and(|now| now > size && now <= end) {
             // A failure leaves allocated zeroes behind, which the error of the write covers.
-            let _ = self.buffered.set_len(size);
+            let _ = self.buffered().set_len(size);
         }
     }
 
@@ -286,40 +246,29 @@ impl PlainFile {
             Advice::Random => libc::POSIX_FADV_RANDOM,
         };
         // SAFETY: advice on an open descriptor; a file system that does not take it does without.
-        unsafe { libc::posix_fadvise(self.buffered.as_raw_fd(), 0, 0, to_kernel) };
-        self.readahead.advise(advice);
+        unsafe { libc::posix_fadvise(self.buffered().as_raw_fd(), 0, 0, to_kernel) };
+        self.advice.store(advice as u8, Ordering::Relaxed);
+        self.attachments.iter().for_each(|kept| kept.advised(advice));
+    }
+
+    /// What was said last.
+    pub(crate) fn advice(&self) -> Advice {
+        match self.advice.load(Ordering::Relaxed) {
+            advice if advice == Advice::Sequential as u8 => Advice::Sequential,
+            advice if advice == Advice::Random as u8 => Advice::Random,
+            _ => Advice::Normal,
+        }
     }
 
     /// Size in bytes at this moment.
     pub fn size(&self) -> Result<u64> {
         let size = if self.is_block_device {
-            let mut end = &*self.buffered;
+            let mut end = self.buffered();
             io::Seek::seek(&mut end, io::SeekFrom::End(0))
         } else {
-            self.buffered.metadata().map(|metadata| metadata.len())
+            self.buffered().metadata().map(|metadata| metadata.len())
         };
         size.map_err(|error| Error::system(&self.path, "asking for its size", error))
-    }
-
-    /// Size and times of change at this moment.
-    pub(crate) fn stamp(&self) -> Result<Stamp> {
-        if self.is_block_device {
-            return Ok(Stamp { size: self.size()?, changed: [0; 4] });
-        }
-        let metadata = self.buffered.metadata();
-        let metadata = metadata.map_err(|error| Error::system(&self.path, "asking for its size", error))?;
-        let changed = [metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec()];
-        Ok(Stamp { size: metadata.len(), changed })
-    }
-
-    /// Whether registrations of it may be kept. A block device has no times that tell of a write
-    /// past the page cache by somebody else, which replaces its pages. Times of change have the
-    /// granularity of a clock tick, so a state that is younger may be two; and such a write moves them
-    /// when it begins, and the pages when it ends. So either nobody has the file open for writing,
-    /// or its latest write began so long ago that a disk has done it or given up.
-    pub(crate) fn may_keep_registrations(&self, stamp: &Stamp) -> bool {
-        let age = stamp.age();
-        !self.is_block_device && (age > WRITE_TIME_MAX || age > CHANGE_GRANULARITY && self.has_no_writers())
     }
 
     /// Whether the file lives in the page cache only (tmpfs, ramfs).
@@ -348,119 +297,10 @@ impl PlainFile {
         self.part_cached.store((i64::from(before) + step) as u32, Ordering::Relaxed);
     }
 
-    /// A descriptor for `RWF_NOWAIT` questions. A "no" starts readahead in current kernels; advice
-    /// of random access, which is kept apart from the readers' descriptor, limits it to the page.
-    pub(crate) fn probe(&self) -> &File {
-        if self.probe.get().is_none()
-            && let Ok(file) = self.again(|link| File::open(link))
-        {
-            // SAFETY: advice on an open descriptor.
-            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
-            let _ = self.probe.set(Arc::new(file));
-        }
-        self.probe.get().unwrap_or(&self.buffered)
-    }
-
-    /// Whether nobody can change the file without its stamp telling: it is not open for writing
-    /// anywhere, and `stamp` is older than a clock tick. A store into a mapping moves the times of
-    /// change when it first touches a page, so only mappings that exist already would escape.
-    pub(crate) fn is_unchanging(&self, stamp: &Stamp) -> bool {
-        !self.is_block_device && stamp.age() > CHANGE_GRANULARITY && !self.in_memory && self.has_no_writers()
-    }
-
-    /// What it looks like now, to be asked later whether it has changed.
-    pub(crate) fn observe(&self) -> Result<Observation> {
-        let stamp = self.stamp()?;
-        let age = stamp.age();
-        let is_settled = age > CHANGE_GRANULARITY || has_fine_times() && !self.in_memory;
-        Ok(Observation {
-            stamp,
-            is_sure: is_settled && !self.is_block_device && !self.in_memory && self.has_no_writers(),
-        })
-    }
-
-    /// Whether it is certain that nobody has changed it since: size and times are the same, and nobody had it
-    /// open for writing, mapped included, then or has now. Times move with every write, and with the first
-    /// store to a page through a mapping, for which it must have been open; not so in memory (tmpfs).
-    pub(crate) fn is_unchanged_since(&self, then: &Observation) -> Result<bool> {
-        Ok(then.is_sure && self.stamp()? == then.stamp && self.has_no_writers())
-    }
-
-    /// Asks by taking a read lease, which the kernel grants only on files that nobody has open for
-    /// writing, and giving it back. False also where it may not be asked: the lease of a file of
-    /// somebody else, file systems without leases.
-    fn has_no_writers(&self) -> bool {
-        let fd = self.probe().as_raw_fd();
-        // SAFETY: requests on an open descriptor of ours. If somebody opens the file for writing in
-        // between, the kernel tells by a signal; SIGURG is one that is ignored by default, where
-        // its usual SIGIO would end the process.
-        unsafe {
-            libc::fcntl(fd, F_SETSIG, libc::SIGURG) == 0
-                && libc::fcntl(fd, libc::F_SETLEASE, libc::F_RDLCK) == 0
-                && libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK) == 0
-        }
-    }
-
-    /// The same descriptor, for owners of their own.
-    pub(crate) fn probe_shared(&self) -> Arc<File> {
-        self.probe();
-        Arc::clone(self.probe.get().unwrap_or(&self.buffered))
-    }
-
-    /// The descriptor for unbuffered reads, or why there is none.
-    pub(crate) fn direct(&self) -> std::result::Result<&Direct, String> {
-        if let Some(reason) = self.direct_refused.lock().unwrap_or_else(PoisonError::into_inner).clone() {
-            return Err(reason);
-        }
-        if let Some(known) = self.direct.get() {
-            return known.as_ref().map_err(Clone::clone);
-        }
-        match self.open_direct() {
-            Err(Refusal::ForNow(reason)) => Err(reason),
-            Err(Refusal::ForGood(reason)) => self.direct.get_or_init(|| Err(reason)).as_ref().map_err(Clone::clone),
-            Ok(direct) => self.direct.get_or_init(|| Ok(direct)).as_ref().map_err(Clone::clone),
-        }
-    }
-
-    /// Remembers that the file system refused an unbuffered read after all.
-    pub(crate) fn refuse_direct(&self, reason: String) {
-        *self.direct_refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
-    }
-
-    /// Opens the same inode once more, whatever its path names by now.
-    fn again<T>(&self, open: impl FnOnce(&Path) -> T) -> T {
-        let link = PathBuf::from(format!("/proc/self/fd/{}", self.buffered.as_raw_fd()));
-        if self.is_guest { beyond_standard_streams(|| open(&link)) } else { open(&link) }
-    }
-
-    fn open_direct(&self) -> std::result::Result<Direct, Refusal> {
-        let for_good = |reason: String| Err(Refusal::ForGood(reason));
-        if self.in_memory {
-            let reason = "the file system keeps the file in memory; there is nothing below the page cache";
-            return for_good(reason.to_owned());
-        }
-        let alignment = direct_alignment(&self.buffered).map_err(Refusal::ForGood)?;
-        // Through /proc the second descriptor is the same inode, whatever the path names by now.
-        let open =
-            |path: &Path| File::options().read(true).write(self.writable).custom_flags(libc::O_DIRECT).open(path);
-        let file = match self.again(open).or_else(|_| open(&self.path)) {
-            Ok(file) => file,
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
-                return Err(Refusal::ForNow(format!("a second descriptor for O_DIRECT cannot be opened: {error}")));
-            }
-            Err(error) => return for_good(format!("the file system refuses O_DIRECT: {error}")),
-        };
-        let same = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino())).ok();
-        if same(&file) != same(&self.buffered) {
-            return for_good("the path names another file by now".to_owned());
-        }
-        Ok(Direct { file, alignment })
-    }
-
     /// Files of /proc report no size but have content, and those of /sys report a page; neither can
     /// be planned for.
     fn refuse_sizeless(&self, metadata: &std::fs::Metadata) -> Result<()> {
-        if file_system_type(&self.buffered) == Some(libc::SYSFS_MAGIC as u32) {
+        if file_system_type(self.buffered()) == Some(libc::SYSFS_MAGIC as u32) {
             let detail = "files of /sys do not report their size; copy it to a regular file first";
             return Err(Error::new(ErrorKind::NotAFile, &self.path, detail));
         }
@@ -468,7 +308,7 @@ impl PlainFile {
             return Ok(());
         }
         let mut byte = [0];
-        let read = std::os::unix::fs::FileExt::read_at(&*self.buffered, &mut byte, 0);
+        let read = std::os::unix::fs::FileExt::read_at(self.buffered(), &mut byte, 0);
         if matches!(read, Ok(1)) && self.size()? == 0 {
             let detail = "the file reports no size although it has content, as files of /proc do; copy it to a regular file first";
             return Err(Error::new(ErrorKind::NotAFile, &self.path, detail));
@@ -482,27 +322,6 @@ fn open_error(path: &Path, error: io::Error) -> Error {
         io::ErrorKind::NotFound => Error::new(ErrorKind::NotFound, path, "there is no such file").with_source(error),
         _ => Error::system(path, "opening it", error),
     }
-}
-
-/// Opens something with the numbers of standard streams taken: where a program has closed those, the lowest
-/// free number is where others write what is meant for them. (Moving a descriptor afterwards would close the first,
-/// and with it the program's record locks on the file.)
-fn beyond_standard_streams<T>(open: impl FnOnce() -> T) -> T {
-    // SAFETY: a question about a number.
-    let is_closed = |number: &i32| unsafe { libc::fcntl(*number, libc::F_GETFD) } < 0;
-    let _taken: Vec<_> = (0..3).filter(is_closed).map(|_| File::open("/dev/null")).collect();
-    open()
-}
-
-/// Whether the kernel gives a change that follows a look at the times a time of its own (multigrain
-/// timestamps, since Linux 6.13).
-fn has_fine_times() -> bool {
-    static FINE: OnceLock<bool> = OnceLock::new();
-    *FINE.get_or_init(|| {
-        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|digits| digits.parse::<u32>().unwrap_or(0));
-        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 13)
-    })
 }
 
 fn refuse_others(path: &Path, kind: std::fs::FileType) -> Result<()> {
@@ -535,22 +354,6 @@ fn file_system_type(file: &File) -> Option<u32> {
     // SAFETY: the descriptor is open and `stat` is writable.
     let known = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut stat) } == 0;
     known.then_some(stat.f_type as u32)
-}
-
-/// What unbuffered reads must be aligned to (`statx`, `STATX_DIOALIGN`, since Linux 6.1).
-fn direct_alignment(file: &File) -> std::result::Result<u64, String> {
-    // SAFETY: `statx` is plain old data, for which zeroes are a valid value.
-    let mut stat: libc::statx = unsafe { std::mem::zeroed() };
-    let (fd, flags, mask) = (file.as_raw_fd(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN);
-    // SAFETY: the path is an empty C string, `stat` is writable.
-    let known = unsafe { libc::statx(fd, c"".as_ptr(), flags, mask, &raw mut stat) } == 0;
-    if !known || stat.stx_mask & mask == 0 {
-        return Ok(ALIGNMENT_FALLBACK);
-    }
-    match (stat.stx_dio_offset_align, stat.stx_dio_mem_align) {
-        (0, _) => Err("the file system does not offer unbuffered reads of this file".to_owned()),
-        (offset, memory) => Ok(u64::from(offset.max(memory))),
-    }
 }
 
 #[cfg(test)]

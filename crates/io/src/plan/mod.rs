@@ -36,55 +36,10 @@ pub use optimum::optimum_s;
 pub use overlapped::Overlapped;
 
 use crate::cost::{Costs, EngineCost};
+use crate::kind::EngineKind;
 use crate::residency::Residency;
-use serde::{Deserialize, Serialize};
-use std::fmt;
+use serde::Serialize;
 use std::ops::Range;
-use std::str::FromStr;
-
-/// The ways in which bytes travel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum EngineKind {
-    /// Page cache, pinned slots, device.
-    Cached,
-    /// DMA straight out of registered page-cache pages.
-    Mapped,
-    /// Unbuffered reads, pinned slots, device.
-    Direct,
-    /// Storage to device without host memory.
-    P2p,
-}
-
-impl EngineKind {
-    /// All engines.
-    pub const ALL: [Self; 4] = [Self::Cached, Self::Mapped, Self::Direct, Self::P2p];
-
-    /// The name used on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Cached => "cached",
-            Self::Mapped => "mapped",
-            Self::Direct => "direct",
-            Self::P2p => "p2p",
-        }
-    }
-}
-
-impl fmt::Display for EngineKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for EngineKind {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let known = Self::ALL.into_iter().find(|engine| engine.name() == text);
-        known.ok_or_else(|| format!("\"{text}\" is not an engine: use cached, mapped, direct or p2p"))
-    }
-}
 
 /// Bytes of the file that one engine moves.
 #[derive(Debug, Clone, PartialEq, Serialize)]

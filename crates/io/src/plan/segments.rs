@@ -6,14 +6,12 @@
 
 use super::{EngineKind, Offer, Segment};
 use crate::cost::Costs;
+use crate::kind::MAPPED_BYTES_MIN;
 use crate::residency::Residency;
 use std::ops::Range;
 
 /// Below this a direct path is not worth an extent of its own.
 const P2P_BYTES_MIN: u64 = 1 << 20;
-
-/// Below this a registered range is not: its engine would go through a slot as well.
-const MAPPED_BYTES_MIN: u64 = crate::engine::mapped::COPY_BYTES_MIN;
 
 /// The segments of a request whose cached runs come from the page cache where `from_cache` says so,
 /// asked once for every run in file order. Without a storage path everything goes through the cache.

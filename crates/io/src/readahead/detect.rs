@@ -1,5 +1,6 @@
 //! Which requests of a file follow each other, and what to read ahead for them. Pure.
 
+use crate::options::Advice;
 use std::ops::Range;
 
 /// Sequential readers of one file that are followed at a time.
@@ -12,19 +13,6 @@ const RUN_MIN: u32 = 2;
 /// The first window, in requests, and its least size. Windows double from there.
 const FIRST_WINDOW_REQUESTS: u64 = 4;
 const FIRST_WINDOW_BYTES_MIN: u64 = 128 << 10;
-
-/// What the program said about its accesses, as with `posix_fadvise(2)`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[repr(u8)]
-pub enum Advice {
-    /// Nothing: sequences are detected.
-    #[default]
-    Normal,
-    /// Requests follow each other: reading ahead begins with the first.
-    Sequential,
-    /// They do not: nothing is read ahead.
-    Random,
-}
 
 /// A sequence of requests, each beginning where the one before ended.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -20,13 +20,13 @@
 mod detect;
 mod window;
 
-pub use detect::Advice;
 pub(crate) use detect::{Sequence, Sequences};
 pub(crate) use window::{Content, Window};
 
 use crate::cost::Costs;
-use crate::file::{PlainFile, Stamp};
-use crate::fill::{self, Begin};
+use crate::engine::fill::{self, Begin};
+use crate::file::{Attachment, Keeper, Kept, PlainFile, Stamp};
+use crate::options::Advice;
 use crate::residency;
 use crate::storage::Storage;
 use crate::workers::Workers;
@@ -34,7 +34,7 @@ use bifolio_device::{Device, PinnedPool, PoolStats, Slot};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use window::{Outcome, Partition};
 
@@ -69,31 +69,31 @@ pub(crate) type Windows = VecDeque<Arc<Window>>;
 
 /// What one open file knows about its readers.
 #[derive(Debug, Default)]
-pub(crate) struct Readahead {
-    advice: AtomicU8,
+struct Readahead {
     /// The router that the windows belong to, 0 for none yet.
     owner: AtomicU64,
     sequences: Mutex<Sequences<Windows>>,
 }
 
-impl Readahead {
-    pub(crate) fn advice(&self) -> Advice {
-        match self.advice.load(Ordering::Relaxed) {
-            advice if advice == Advice::Sequential as u8 => Advice::Sequential,
-            advice if advice == Advice::Random as u8 => Advice::Random,
-            _ => Advice::Normal,
-        }
+impl Attachment for Readahead {
+    fn release_pages(&self) {
+        self.clear();
     }
 
-    pub(crate) fn advise(&self, advice: Advice) {
-        self.advice.store(advice as u8, Ordering::Relaxed);
+    fn advised(&self, advice: Advice) {
         if advice == Advice::Random {
             self.clear();
         }
     }
+}
 
+impl Kept for Readahead {
+    const KEEPER: Keeper = Keeper::Readahead;
+}
+
+impl Readahead {
     /// Drops all windows.
-    pub(crate) fn clear(&self) {
+    fn clear(&self) {
         self.lock().clear();
     }
 
@@ -124,8 +124,11 @@ impl Prefetcher {
 
     /// Notes a request, and finds the window that has all of its bytes.
     pub(crate) fn note(&self, file: &Arc<PlainFile>, stamp: &Stamp, request: &Range<u64>) -> Option<Arc<Window>> {
-        let readahead = &file.readahead;
-        if readahead.advice() == Advice::Random || !self.owns(readahead) {
+        if file.advice() == Advice::Random {
+            return None;
+        }
+        let readahead = file.kept::<Readahead>();
+        if !self.owns(readahead) {
             return None;
         }
         let mut sequences = readahead.lock();
@@ -140,13 +143,13 @@ impl Prefetcher {
     /// Reads ahead of a request that was just served, if it is one of a sequence. `costs` are those
     /// of now.
     pub(crate) fn read_ahead(&self, file: &Arc<PlainFile>, stamp: &Stamp, request: &Range<u64>, costs: &Costs) {
-        if !self.owns(&file.readahead) || file.is_in_memory() {
+        let readahead = file.kept::<Readahead>();
+        if !self.owns(readahead) || file.is_in_memory() {
             return;
         }
-        let advice = file.readahead.advice();
-        let mut sequences = file.readahead.lock();
+        let mut sequences = readahead.lock();
         let Some((sequence, windows)) = sequences.ending_at(request.end) else { return };
-        let started = self.top_up(file, stamp, advice, sequence, windows, costs);
+        let started = self.top_up(file, stamp, sequence, windows, costs);
         if !started.is_empty() {
             let mut filled = lock(&self.filled);
             filled.retain(|window| window.strong_count() > 0);
@@ -159,7 +162,6 @@ impl Prefetcher {
         &self,
         file: &Arc<PlainFile>,
         stamp: &Stamp,
-        advice: Advice,
         sequence: &mut Sequence,
         windows: &mut Windows,
         costs: &Costs,
@@ -168,7 +170,7 @@ impl Prefetcher {
         while windows.len() < WINDOWS_MAX {
             // A window that begins between boundaries needs room around it.
             let room = SLOT_BYTES as u64 - 2 * fill::BOUNDARY_BYTES;
-            let Some(range) = sequence.next_window(advice, stamp.size, room) else { break };
+            let Some(range) = sequence.next_window(file.advice(), stamp.size, room) else { break };
             let Some(window) = self.start(file, stamp, range.clone(), costs) else {
                 sequence.give_back(&range);
                 break;

@@ -1,85 +1,53 @@
 //! Short requests of sequential readers: served from what was read ahead.
 
+use super::Router;
+use super::request::{Part, Parts, ReadRequest};
 use super::short::copy;
-use super::{ReadOptions, ReadReport, ResidencyReport, Router, SegmentReport};
-use crate::file::{PlainFile, Stamp};
-use crate::fill;
+use crate::Result;
+use crate::engine::fill;
+use crate::kind::EngineKind;
+use crate::report::{ReadReport, ResidencyReport, SegmentReport};
 use crate::residency::Source;
-use crate::{EngineKind, Result};
-use bifolio_device::DeviceSlice;
-use std::ops::Range;
-use std::sync::Arc;
-use std::time::Instant;
 
 impl Router {
     /// A request that may be read ahead: out of a window where there is one, else by itself; then
     /// windows are read ahead of it. Where everything is cached nothing is: a window would save one system call and
     /// cost a copy.
-    pub(super) fn read_ahead_or_alone(
-        &self,
-        file: &Arc<PlainFile>,
-        stamp: &Stamp,
-        range: &Range<u64>,
-        destination: DeviceSlice<'_>,
-        options: &ReadOptions,
-        started: Instant,
-    ) -> Result<ReadReport> {
-        let Some(prefetcher) = self.prefetcher.as_ref().filter(|_| !file.is_in_memory()) else {
-            return self.read_alone(file, stamp, range, destination, options, started);
-        };
-        let window = prefetcher.note(file, stamp, range);
+    pub(super) fn read_with_windows(&self, request: &ReadRequest<'_>, part: &Part<'_>) -> Result<ReadReport> {
+        let prefetcher = self.prefetcher.as_ref().filter(|_| !part.file.is_in_memory());
+        let window = prefetcher.and_then(|prefetcher| prefetcher.note(part.file, &part.stamp, &part.range));
         // Before the window is held: the wait may be long, and other readers want it.
         let way = match &window {
-            Some(_) => Some(self.way_for(file.path(), &options.after, &options.cancel, destination)?),
+            Some(_) => {
+                let (after, cancel) = (&request.options.after, &request.options.cancel);
+                Some(self.way_for(part.file.path(), after, cancel, request.destination)?)
+            }
             None => None,
         };
         let served = window.as_ref().zip(way).and_then(|(window, way)| {
             window.with_content(|content| {
-                let first = fill::first_of(&window.range) + (range.start - window.range.start) as usize;
-                let bytes = &content.slot.buffer().bytes()[first..];
-                copy(file, range, bytes, destination, way, options)
+                let first = fill::first_of(&window.range) + (part.range.start - window.range.start) as usize;
+                copy(request, part, &content.slot.buffer().bytes()[first..], way)
             })
         });
-        let (report, goes_on) = match (served, window) {
-            (Some(outcome), Some(window)) => {
-                outcome?;
-                (self.report_ahead(range, started), !window.was_cached())
-            }
-            (_, window) => {
-                let report = self.read_alone(file, stamp, range, destination, options, started)?;
-                let missed = report.residency.is_some_and(|seen| seen.cached_bytes < seen.total_bytes);
-                // Pages that a window has brought into the page cache are no reason to stop.
-                (report, missed || window.is_some_and(|window| !window.was_cached()))
-            }
+        let was_ahead = served.is_some();
+        let report = match served {
+            Some(outcome) => outcome.map(|()| self.report_ahead(request, part))?,
+            None if self.is_short(part) => self.read_short(request, part)?,
+            None => self.read_planned(request, Parts::One([part.clone()]))?,
         };
-        if goes_on {
-            prefetcher.read_ahead(file, stamp, range, &self.costs());
+        let missed = !was_ahead && report.residency.is_some_and(|seen| seen.cached_bytes < seen.total_bytes);
+        // Pages that a window has brought into the page cache are no reason to stop.
+        let goes_on = missed || window.is_some_and(|window| !window.was_cached());
+        if let Some(prefetcher) = prefetcher.filter(|_| goes_on) {
+            prefetcher.read_ahead(part.file, &part.stamp, &part.range, &self.costs());
         }
         Ok(report)
     }
 
-    fn read_alone(
-        &self,
-        file: &Arc<PlainFile>,
-        stamp: &Stamp,
-        range: &Range<u64>,
-        destination: DeviceSlice<'_>,
-        options: &ReadOptions,
-        started: Instant,
-    ) -> Result<ReadReport> {
-        if !self.is_short(range) {
-            return self.read_by_plan(file, *stamp, range, destination, options, started);
-        }
-        let watch = self.crowd.watch();
-        let report = self.read_short(file, range, destination, options, started)?;
-        self.learn(file, &report, stamp.size, watch);
-        Ok(report)
-    }
-
-    fn report_ahead(&self, range: &Range<u64>, started: Instant) -> ReadReport {
-        let (length, seconds) = (range.end - range.start, started.elapsed().as_secs_f64());
+    fn report_ahead(&self, request: &ReadRequest<'_>, part: &Part<'_>) -> ReadReport {
+        let (length, seconds) = (part.length(), request.started.elapsed().as_secs_f64());
         let predicted_s = self.costs().cached.seconds(length);
-        let engine = EngineKind::Direct;
         ReadReport {
             bytes: length,
             seconds,
@@ -89,12 +57,12 @@ impl Router {
             reason: "sequential, and read ahead".to_owned(),
             residency: Some(ResidencyReport { source: Source::ReadAhead, cached_bytes: 0, total_bytes: length }),
             plan: vec![SegmentReport {
-                engine,
-                offset: range.start,
+                engine: EngineKind::Direct,
+                offset: part.range.start,
                 length,
                 predicted_s,
                 actual_s: seconds,
-                member: None,
+                member: part.member,
             }],
         }
     }

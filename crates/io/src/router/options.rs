@@ -1,13 +1,10 @@
-//! What callers choose.
+//! What callers choose for a router.
 
-use super::After;
+use crate::cost::Costs;
+use crate::engine::p2p::P2pDriver;
 use crate::storage::{OsStorage, Storage};
-use crate::{Costs, EngineKind, P2pDriver};
 use bifolio_device::Cancel;
-use bifolio_device::{DeviceSlice, Event};
-use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 /// Choices for a router.
 #[derive(Debug, Clone)]
@@ -55,68 +52,4 @@ fn physical_memory() -> u64 {
     // SAFETY: plain questions to the C library.
     let (pages, page) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
     u64::try_from(pages).unwrap_or(0) * u64::try_from(page).unwrap_or(0)
-}
-
-/// Who chooses the engine of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum EngineChoice {
-    /// The planner.
-    #[default]
-    Auto,
-    /// The caller: all bytes by this engine, or an error.
-    Only(EngineKind),
-}
-
-impl FromStr for EngineChoice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "auto" {
-            return Ok(Self::Auto);
-        }
-        text.parse()
-            .map(Self::Only)
-            .map_err(|_| format!("\"{text}\" is not an engine: use auto, cached, mapped, direct or p2p"))
-    }
-}
-
-impl std::fmt::Display for EngineChoice {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Auto => f.write_str("auto"),
-            Self::Only(engine) => engine.fmt(f),
-        }
-    }
-}
-
-/// Choices for one request.
-#[derive(Debug, Clone, Default)]
-pub struct ReadOptions {
-    /// Who chooses the engine.
-    pub engine: EngineChoice,
-    /// Look at the residency even where the plan does not need it (an engine was chosen).
-    pub report_residency: bool,
-    /// Stops the request.
-    pub cancel: Cancel,
-    /// Counts bytes on their way to the device while the request runs.
-    pub progress: Arc<AtomicU64>,
-    /// What work of the program's on the destination comes first.
-    pub after: After,
-    /// Works on bytes as they land: of one request, of one range of a plain file to one place. Others are not followed.
-    pub follow: Option<Arc<dyn Follow>>,
-}
-
-/// Work that follows the bytes of a request to a device, while others are still on their way.
-pub trait Follow: Send + Sync + std::fmt::Debug {
-    /// A run of the request by engines begins; short requests have none. It is a second one where the first could not go
-    /// on, and brings all bytes again: what was done with those of the first must be over when this returns.
-    fn begin(&self);
-
-    /// The bytes of `place`, a part of the destination, will be there when `event` is done. Any thread calls this, once
-    /// for each byte of a run at most: some bytes come by ways that have no events, and are there when the request
-    /// ends.
-    ///
-    /// # Errors
-    /// They end the request.
-    fn copied(&self, place: DeviceSlice<'_>, event: &Event) -> bifolio_device::Result<()>;
 }

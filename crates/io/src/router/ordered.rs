@@ -5,12 +5,11 @@
 //! bytes were read ahead.
 
 use super::Router;
-use super::read::clamp;
-use crate::file::{PlainFile, Stamp};
-use crate::fill::{self, Filled};
-use crate::ranges::Mode;
+use super::request::clamp;
+use crate::engine::fill::{self, Filled};
+use crate::file::{Mode, OpenFile, PlainFile, Stamp};
 use crate::readahead::{Sequence, Windows};
-use crate::{Error, ErrorKind, OpenFile, Result};
+use crate::{Error, ErrorKind, Result};
 use bifolio_device::{DeviceSlice, Stream};
 use std::ops::Range;
 use std::sync::Arc;
@@ -110,7 +109,6 @@ impl MemberReader<'_> {
         if range.is_empty() {
             return Ok(0);
         }
-        let advice = self.file.readahead.advice();
         self.follow(&stamp, &range)?;
         let place = destination.part(0, range.end - range.start).map_err(|error| self.device_error(error, &range))?;
         // SAFETY: the caller's promise.
@@ -121,7 +119,7 @@ impl MemberReader<'_> {
             None => unsafe { self.read_alone(&range, place) }?,
         }
         if let (Some(prefetcher), Some(sequence)) = (&self.router.prefetcher, &mut self.sequence) {
-            prefetcher.top_up(&self.file, &stamp, advice, sequence, &mut self.windows, &self.router.costs());
+            prefetcher.top_up(&self.file, &stamp, sequence, &mut self.windows, &self.router.costs());
         }
         Ok(range.end - range.start)
     }
@@ -182,7 +180,7 @@ impl MemberReader<'_> {
             let mut slot = router.pool.acquire().map_err(failed)?;
             let memory = slot.buffer().bytes_mut();
             let Filled { residency, .. } = fill::fill(file, &*router.storage, &costs, begin, part.clone(), memory)?;
-            file.note_cached(residency.cached_bytes as f64 / residency.total_bytes as f64);
+            file.note_cached(residency.part_cached());
             let place = destination.part(at - range.start, part.end - part.start).map_err(failed)?;
             // SAFETY: the slot is retired with an event behind the copy, or the stream has run dry;
             // the caller vouches for the destination.

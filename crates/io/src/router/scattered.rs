@@ -5,46 +5,35 @@
 //! beside them. Nobody looks at the whole batch first: asking about an extent costs as much as
 //! reading it.
 
-use super::read::clamp;
-use super::{EngineChoice, ReadOptions, ReadReport, Router};
+use super::Router;
+use super::request::{Part, Parts, ReadRequest, clamp};
 use crate::engine::Engine;
 use crate::engine::cached::{Cached, Misses};
 use crate::engine::direct::Direct;
-use crate::file::{PlainFile, Stamp};
-use crate::fill::{self, Begin};
-use crate::flight::work;
-use crate::job::{Job, Landing, Placement, Together};
-use crate::ranges::{Mode, Ticket};
+use crate::engine::fill::{self, Begin};
+use crate::engine::flight::work;
+use crate::engine::job::{Job, Landing, Placement, Together};
+use crate::file::{Mode, OpenFile, PlainFile, Ticket};
+use crate::kind::{EngineChoice, EngineKind};
+use crate::options::{After, ReadExtent, ReadOptions};
+use crate::plan::Segment;
+use crate::report::{BatchReport, ReadReport};
 use crate::workers::Group;
-use crate::{EngineKind, Error, ErrorKind, OpenFile, Result, Segment};
+use crate::{Error, ErrorKind, Result};
 use bifolio_device::DeviceSlice;
-use serde::Serialize;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// One extent of a batch: bytes of the file, and where they go in the destination.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReadExtent {
-    /// First byte, in the file.
-    pub offset: u64,
-    /// Bytes; what lies beyond the end of the file is not read.
-    pub length: u64,
-    /// First byte, in the destination.
-    pub place: u64,
-}
-
-/// What a batch did.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct BatchReport {
-    /// Bytes now in device memory.
-    pub bytes: u64,
-    /// Seconds from the call to the last byte in place.
-    pub seconds: f64,
-    /// Bytes that came from the page cache; the others came from storage.
-    pub cached_bytes: u64,
-    /// Extents that the end of the file cut short: their numbers, and how many bytes they got.
-    pub short: Vec<(usize, u64)>,
+/// Extents of one file, and where they go.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BatchRequest<'a> {
+    pub(super) file: &'a OpenFile,
+    pub(super) extents: &'a [ReadExtent],
+    pub(super) destination: DeviceSlice<'a>,
+    pub(super) options: &'a ReadOptions,
+    /// Its place in the order of reads and writes; none where nobody writes.
+    pub(super) turn: Option<&'a Ticket>,
 }
 
 impl Router {
@@ -70,34 +59,24 @@ impl Router {
             .and_then(|()| self.settle(file.path(), &options.after, &options.cancel, destination))
             .map_err(|error| error.into_device(self.device.id()))?;
         let turn = file.ticket(Mode::Read, 0, None);
-        self.read_batch_in_turn(file, extents, settled, options, turn.as_ref())
+        self.serve_batch(&BatchRequest { file, extents, destination: settled, options, turn: turn.as_ref() })
+            .map_err(|error| error.into_device(self.device.id()))
     }
 
-    /// The same for a request whose place in the order of reads and writes was taken before.
-    pub(super) fn read_batch_in_turn(
-        &self,
-        file: &OpenFile,
-        extents: &[ReadExtent],
-        destination: DeviceSlice<'_>,
-        options: &ReadOptions,
-        turn: Option<&Ticket>,
-    ) -> Result<BatchReport> {
+    /// Serves a batch in its turn.
+    pub(super) fn serve_batch(&self, request: &BatchRequest<'_>) -> Result<BatchReport> {
         let started = Instant::now();
-        self.begin(file, &options.cancel)
-            .and_then(|()| check(file.path(), extents, destination.len()))
-            .and_then(|()| {
-                let destination = self.settle(file.path(), &options.after, &options.cancel, destination)?;
-                turn.inspect(|turn| turn.wait());
-                if let Some(layout) = file.layout() {
-                    let mut report = self.read_batch_striped(file, *layout, extents, destination, options)?;
-                    report.seconds = started.elapsed().as_secs_f64();
-                    return Ok(report);
-                }
-                let mut report = self.read_batch_plain(file.plain(), extents, destination, options)?;
-                report.seconds = started.elapsed().as_secs_f64();
-                Ok(report)
-            })
-            .map_err(|error| error.into_device(self.device.id()))
+        let BatchRequest { file, extents, destination, options, turn } = *request;
+        self.begin(file, &options.cancel)?;
+        check(file.path(), extents, destination.len())?;
+        let destination = self.settle(file.path(), &options.after, &options.cancel, destination)?;
+        turn.inspect(|turn| turn.wait());
+        let mut report = match file.layout() {
+            None => self.read_batch_plain(file.plain(), extents, destination, options)?,
+            Some(layout) => self.read_batch_striped(file, *layout, extents, destination, options)?,
+        };
+        report.seconds = started.elapsed().as_secs_f64();
+        Ok(report)
     }
 
     /// A batch on one plain file.
@@ -108,18 +87,19 @@ impl Router {
         destination: DeviceSlice<'_>,
         options: &ReadOptions,
     ) -> Result<BatchReport> {
-        let started = Instant::now();
         let stamp = file.stamp()?;
         let (batch, short) = Batch::new(extents, stamp.size, destination);
-        let cached_bytes = match self.run_batch(file, stamp, &batch, destination, options) {
+        let placement = Placement::Extents(batch.landings.clone().into());
+        let part = Part { file, member: None, stamp, range: 0..stamp.size, placement };
+        let cached_bytes = match self.run_batch(&part, &batch, destination, options) {
             Err(error) if error.kind() == ErrorKind::DirectRefused && options.engine == EngineChoice::Auto => {
                 // The open promised unbuffered reads and the read broke the promise.
                 file.refuse_direct(error.to_string());
-                self.run_batch(file, stamp, &batch, destination, options)?
+                self.run_batch(&part, &batch, destination, options)?
             }
             outcome => outcome?,
         };
-        Ok(BatchReport { bytes: batch.bytes, seconds: started.elapsed().as_secs_f64(), cached_bytes, short })
+        Ok(BatchReport { bytes: batch.bytes, seconds: 0.0, cached_bytes, short })
     }
 
     /// Reads one range of a file into several places, one after the other, as `preadv` does.
@@ -135,50 +115,58 @@ impl Router {
     ) -> Result<ReadReport> {
         let started = Instant::now();
         let room = places.iter().try_fold(0_u64, |sum, place| sum.checked_add(place.len())).unwrap_or(u64::MAX);
-        self.begin(file, &options.cancel)
-            .and_then(|()| {
-                let settled =
-                    |place: &DeviceSlice<'static>| self.settle(file.path(), &options.after, &options.cancel, *place);
-                // The default streams are asked once for all places.
-                let foreign = places.iter().find(|place| place.is_foreign() && !place.is_empty());
-                if let Some(place) = foreign.or(places.first()) {
-                    settled(&forever(*place))?;
-                }
-                let places: Vec<_> = places.iter().map(|place| place.ordered()).collect();
-                let places = &places[..];
-                let turn = file.ticket(Mode::Read, offset, Some(room));
-                turn.as_ref().inspect(|turn| turn.wait());
-                if file.layout().is_some() {
-                    return self.read_vectored_striped(file, offset, places, options, started);
-                }
-                let file = file.plain();
-                let stamp = file.stamp()?;
-                let range = clamp(file.path(), stamp.size, offset, Some(room), room)?;
-                let placement = || {
-                    let mut at = range.start;
-                    let landing = |place: &DeviceSlice<'_>| {
-                        let landing = Landing { offset: at, place: forever(*place) };
-                        at += place.len();
-                        landing
-                    };
-                    let filled = places.iter().filter(|place| !place.is_empty());
-                    Placement::Vectored(filled.map(landing).collect())
-                };
-                match places.first() {
-                    Some(first) if !range.is_empty() => {
-                        self.read_placed(file, stamp, &range, &placement, *first, options, started)
-                    }
-                    _ => Ok(ReadReport::empty(started)),
-                }
-            })
-            .map_err(|error| error.into_device(self.device.id()))
+        let read = || {
+            self.begin(file, &options.cancel)?;
+            // The default streams are asked once for all places.
+            let foreign = places.iter().find(|place| place.is_foreign() && !place.is_empty());
+            if let Some(place) = foreign.or(places.first()) {
+                self.settle(file.path(), &options.after, &options.cancel, *place)?;
+            }
+            let places: Vec<_> = places.iter().map(|place| place.ordered()).filter(|place| !place.is_empty()).collect();
+            let options = &ReadOptions { after: After::Nothing, ..options.clone() };
+            let turn = file.ticket(Mode::Read, offset, Some(room));
+            turn.as_ref().inspect(|turn| turn.wait());
+            let length = Some(room);
+            let Some(destination) = places.first().copied() else {
+                return clamp(file.path(), file.size()?, offset, length, room).map(|_| ReadReport::empty(started));
+            };
+            let request = ReadRequest { file, offset, length, destination, options, turn: None, started };
+            if file.layout().is_some() {
+                self.read_vectored_striped(&request, &places)
+            } else {
+                self.read_vectored_plain(&request, &places, room)
+            }
+        };
+        read().map_err(|error| error.into_device(self.device.id()))
+    }
+
+    /// The same of a plain file, all places by one set of engines.
+    fn read_vectored_plain(
+        &self,
+        request: &ReadRequest<'_>,
+        places: &[DeviceSlice<'_>],
+        room: u64,
+    ) -> Result<ReadReport> {
+        let file = request.file.plain();
+        let stamp = file.stamp()?;
+        let range = clamp(file.path(), stamp.size, request.offset, Some(room), room)?;
+        if range.is_empty() {
+            return Ok(ReadReport::empty(request.started));
+        }
+        let mut at = range.start;
+        let landing = |place: &DeviceSlice<'_>| {
+            let landing = Landing { offset: at, place: forever(*place) };
+            at += place.len();
+            landing
+        };
+        let placement = Placement::Vectored(places.iter().map(landing).collect());
+        self.read_planned(request, Parts::One([Part { file, member: None, stamp, range, placement }]))
     }
 
     /// Runs the engines of a batch; the bytes that were cached.
     fn run_batch(
         &self,
-        file: &Arc<PlainFile>,
-        stamp: Stamp,
+        part: &Part<'_>,
         batch: &Batch,
         destination: DeviceSlice<'_>,
         options: &ReadOptions,
@@ -186,11 +174,11 @@ impl Router {
         if batch.bytes == 0 {
             return Ok(0);
         }
-        let job =
-            self.job(file, stamp, Placement::Extents(batch.landings.clone()), destination, options, Together::new(1));
+        let file = part.file;
+        let job = self.job(part, destination, options, &Together::new(1));
         let cached_bytes = match options.engine {
             EngineChoice::Only(kind @ (EngineKind::Cached | EngineKind::Direct)) => {
-                self.require(file, kind, &(0..stamp.size))?;
+                self.require(file, kind, &part.range)?;
                 let engine = self.start_engine(kind, &job)?;
                 self.run_alone(&engine, &job, batch.segments(kind), batch.bytes);
                 if kind == EngineKind::Cached { batch.bytes } else { 0 }

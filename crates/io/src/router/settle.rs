@@ -11,27 +11,16 @@
 //! Where a stream holds work for long, the wait looks at the request's cancellation now and then; that of a short read
 //! on the default stream does not.
 
-use super::{ReadOptions, Router, WriteOptions};
-use crate::engine::LentStream;
-use crate::{Error, ErrorKind, OpenFile, Result};
+use super::Router;
+use crate::engine::streams::LentStream;
+use crate::options::After;
+use crate::{Error, ErrorKind, Result};
 use bifolio_device::Cancel;
 use bifolio_device::{DeviceSlice, Event, Stream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-
-/// What a request begins after.
-#[derive(Debug, Clone, Default)]
-pub enum After {
-    /// What the default streams hold when the request is made, if its memory is foreign.
-    #[default]
-    DefaultStreams,
-    /// This event, which the caller has recorded on a stream of its own.
-    Event(Arc<Event>),
-    /// Nothing: the caller has waited for whatever used the memory.
-    Nothing,
-}
 
 /// How a short read gets into device memory: on the default stream, behind whatever it holds, where nobody else is
 /// about to copy there, as each would wait for the others' copies; else on a stream of the router's.
@@ -115,7 +104,7 @@ impl Router {
     }
 
     /// What comes before a request with `memory` that is made now and carried out later.
-    fn remembered(&self, path: &Path, after: &After, memory: DeviceSlice<'_>) -> Result<After> {
+    pub(super) fn remembered(&self, path: &Path, after: &After, memory: DeviceSlice<'_>) -> Result<After> {
         let After::DefaultStreams = after else { return Ok(after.clone()) };
         // A child of the process must not ask the driver, and its request is refused anyway.
         if self.birth.was_elsewhere() {
@@ -123,26 +112,6 @@ impl Router {
         }
         let work = self.device.work_on(memory).map_err(|error| Error::device(path, error))?;
         Ok(work.map_or(After::Nothing, |work| After::Event(Arc::new(work))))
-    }
-
-    /// The options of a read that is made now and carried out later.
-    pub(super) fn read_later(
-        &self,
-        file: &OpenFile,
-        memory: DeviceSlice<'_>,
-        options: &ReadOptions,
-    ) -> Result<ReadOptions> {
-        Ok(ReadOptions { after: self.remembered(file.path(), &options.after, memory)?, ..options.clone() })
-    }
-
-    /// The options of a write that is made now and carried out later.
-    pub(super) fn write_later(
-        &self,
-        file: &OpenFile,
-        memory: DeviceSlice<'_>,
-        options: &WriteOptions,
-    ) -> Result<WriteOptions> {
-        Ok(WriteOptions { after: self.remembered(file.path(), &options.after, memory)?, ..options.clone() })
     }
 
     /// The way into `memory` for the one copy of a short read. It may wait, so whoever holds a slot or a window that
@@ -174,7 +143,7 @@ impl Router {
                 return Ok(());
             }
             if self.cancel.is_cancelled() || cancel.is_cancelled() {
-                let detail = "the request was cancelled before the stream reached it; no byte has moved";
+                let detail = "cancelled before the stream reached the request; no byte has moved";
                 return Err(Error::new(ErrorKind::Cancelled, path, detail));
             }
             match started.elapsed() {

@@ -1,18 +1,19 @@
 //! Short requests: one piece of the file through one slot, on the calling thread. Starting engines
 //! would cost more than they could gain.
 
+use super::Router;
+use super::request::{Part, ReadRequest};
 use super::settle::Way;
-use super::{After, ReadOptions, ReadReport, ResidencyReport, Router, SegmentReport};
-use crate::file::PlainFile;
-use crate::fill::{self, Filled};
-use crate::{EngineKind, Error, Result, storage};
+use crate::cost::Costs;
+use crate::engine::fill::{self, Filled};
+use crate::kind::EngineKind;
+use crate::options::After;
+use crate::report::{ReadReport, SegmentReport};
+use crate::{Error, Result, storage};
 use bifolio_device::DeviceSlice;
-use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 /// Longer requests are worth a look at what is cached, and more than one thread.
 const SHORT_BYTES_MAX: u64 = 256 << 10;
@@ -21,30 +22,27 @@ const SHORT_BYTES_MAX: u64 = 256 << 10;
 pub const READ_CACHED_BYTES_MAX: u64 = SHORT_BYTES_MAX;
 
 impl Router {
-    /// Whether a request is read as one piece.
-    pub(super) fn is_short(&self, range: &Range<u64>) -> bool {
-        range.end - range.start <= SHORT_BYTES_MAX && fill::memory_for(range) <= self.pool.slot_bytes() as u64
+    /// Whether a part is read as one piece.
+    pub(super) fn is_short(&self, part: &Part<'_>) -> bool {
+        part.length() <= SHORT_BYTES_MAX && fill::memory_for(&part.range) <= self.pool.slot_bytes() as u64
     }
 
-    /// Reads a short range to the start of `destination`.
-    pub(super) fn read_short(
-        &self,
-        file: &Arc<PlainFile>,
-        range: &Range<u64>,
-        destination: DeviceSlice<'_>,
-        options: &ReadOptions,
-        started: Instant,
-    ) -> Result<ReadReport> {
-        let length = range.end - range.start;
+    /// Reads a short part to the start of the destination.
+    pub(super) fn read_short(&self, request: &ReadRequest<'_>, part: &Part<'_>) -> Result<ReadReport> {
+        let (file, range, length) = (part.file, &part.range, part.length());
+        let watch = self.crowd.watch();
         let costs = self.costs();
         let begin = fill::begin(file.part_cached(), length, &costs);
-        let way = self.way_for(file.path(), &options.after, &options.cancel, destination)?;
+        let way = self.way_for(file.path(), &request.options.after, &request.options.cancel, request.destination)?;
         let mut slot = self.pool.acquire().map_err(|error| Error::device(file.path(), error).at(range.start))?;
         let memory = slot.buffer().bytes_mut();
-        let Filled { engine, residency } = fill::fill(file, &*self.storage, &costs, begin, range.clone(), memory)?;
-        file.note_cached(residency.cached_bytes as f64 / length as f64);
-        copy(file, range, &slot.buffer().bytes()[fill::first_of(range)..], destination, way, options)?;
-        Ok(report(range, engine, residency, &costs, started.elapsed().as_secs_f64()))
+        let filled = fill::fill(file, &*self.storage, &costs, begin, range.clone(), memory)?;
+        file.note_cached(filled.residency.part_cached());
+        copy(request, part, &slot.buffer().bytes()[fill::first_of(range)..], way)?;
+        let report = report(part, filled, &costs, request.started.elapsed().as_secs_f64());
+        self.learn(&report, watch);
+        self.heat(file, &report.plan, part.stamp.size);
+        Ok(report)
     }
 
     /// Reads what the page cache has at `offset` of a descriptor of the program's: `destination.len()` bytes, or fewer
@@ -77,31 +75,18 @@ impl Router {
     }
 }
 
-/// Copies the bytes of a short range, the first of `bytes`, and waits until they are in place.
-pub(super) fn copy(
-    file: &PlainFile,
-    range: &Range<u64>,
-    bytes: &[u8],
-    destination: DeviceSlice<'_>,
-    way: Way<'_>,
-    options: &ReadOptions,
-) -> Result<()> {
-    let length = range.end - range.start;
-    let device_error = |error| Error::device(file.path(), error).at(range.start);
-    let place = destination.part(0, length).map_err(device_error)?;
+/// Copies the bytes of a short part, the first of `bytes`, and waits until they are in place.
+pub(super) fn copy(request: &ReadRequest<'_>, part: &Part<'_>, bytes: &[u8], way: Way<'_>) -> Result<()> {
+    let length = part.length();
+    let device_error = |error| Error::device(part.file.path(), error).at(part.range.start);
+    let place = request.destination.part(0, length).map_err(device_error)?;
     way.copy(place, &bytes[..length as usize]).map_err(device_error)?;
-    options.progress.fetch_add(length, Ordering::Relaxed);
+    request.options.progress.fetch_add(length, Ordering::Relaxed);
     Ok(())
 }
 
-fn report(
-    range: &Range<u64>,
-    engine: EngineKind,
-    residency: ResidencyReport,
-    costs: &crate::Costs,
-    seconds: f64,
-) -> ReadReport {
-    let length = range.end - range.start;
+fn report(part: &Part<'_>, filled: Filled, costs: &Costs, seconds: f64) -> ReadReport {
+    let (length, Filled { engine, residency }) = (part.length(), filled);
     let (predicted_s, reason) = match (engine, residency.cached_bytes) {
         (EngineKind::Cached, cached) if cached == length => (costs.cached.seconds(length), "short, and cached"),
         (EngineKind::Cached, _) => (costs.buffered.seconds(length), "short; the page cache alone is quickest"),
@@ -116,6 +101,13 @@ fn report(
         predicted_s,
         reason: reason.to_owned(),
         residency: Some(residency),
-        plan: vec![SegmentReport { engine, offset: range.start, length, predicted_s, actual_s: seconds, member: None }],
+        plan: vec![SegmentReport {
+            engine,
+            offset: part.range.start,
+            length,
+            predicted_s,
+            actual_s: seconds,
+            member: part.member,
+        }],
     }
 }

@@ -7,19 +7,25 @@
 //! gate is always opened, and slots behind gates always come back. For the same reason a fill owns no
 //! device memory: freeing that may wait for the device.
 
-use super::read::clamp;
-use super::{After, BatchReport, ReadExtent, ReadOptions, ReadReport, Router, WriteOptions, WriteReport};
-use crate::file::PlainFile;
-use crate::fill::{self, BOUNDARY_BYTES};
-use crate::ranges::{Mode, Ticket};
-use crate::request::{Pending, Promise, promise};
+use super::Router;
+use super::request::{ReadRequest, WriteRequest, clamp};
+use super::scattered::BatchRequest;
+use super::write::ordered_range;
+use crate::cost::Costs;
+use crate::engine::fill::{self, BOUNDARY_BYTES};
+use crate::file::{Mode, OpenFile, PlainFile, Ticket};
+use crate::options::{After, ReadExtent, ReadOptions, WriteOptions};
+use crate::pending::{Pending, Promise, promise};
+use crate::report::{BatchReport, ReadReport, WriteReport};
+use crate::storage::Storage;
 use crate::workers::Workers;
-use crate::{Error, ErrorKind, OpenFile, Result};
+use crate::{Error, ErrorKind, Result};
 use bifolio_device::{Buffer, Cancel, Event, Gate, Stream};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Instant;
 
 /// Requests that run at a time; more wait their turn.
 const REQUESTS_MAX: usize = 16;
@@ -41,15 +47,17 @@ impl Router {
         destination: &Buffer,
         options: &ReadOptions,
     ) -> Pending<ReadReport> {
-        let options = match self.read_later(file, destination.slice(), options) {
-            Ok(options) => options,
+        let after = match self.remembered(file.path(), &options.after, destination.slice()) {
+            Ok(after) => after,
             Err(error) => return refused(file, &options.cancel, error.into_device(self.device.id())),
         };
-        let destination = destination.clone();
+        let (options, destination) = (ReadOptions { after: after.clone(), ..options.clone() }, destination.clone());
         let _line = file.line_up();
         let turn = file.ticket(Mode::Read, offset, length);
-        self.submit(file, &options.cancel.clone(), options.after.clone(), move |router, file| {
-            router.read_in_turn(file, offset, length, destination.slice(), &options, turn.as_ref())
+        self.submit(file, &options.cancel.clone(), after, move |router, file| {
+            let (destination, turn, started) = (destination.slice(), turn.as_ref(), Instant::now());
+            let request = ReadRequest { file, offset, length, destination, options: &options, turn, started };
+            router.serve(&request).map_err(|error| error.into_device(router.device.id()))
         })
     }
 
@@ -61,15 +69,17 @@ impl Router {
         destination: &Buffer,
         options: &ReadOptions,
     ) -> Pending<BatchReport> {
-        let options = match self.read_later(file, destination.slice(), options) {
-            Ok(options) => options,
+        let after = match self.remembered(file.path(), &options.after, destination.slice()) {
+            Ok(after) => after,
             Err(error) => return refused(file, &options.cancel, error.into_device(self.device.id())),
         };
-        let destination = destination.clone();
+        let (options, destination) = (ReadOptions { after: after.clone(), ..options.clone() }, destination.clone());
         let _line = file.line_up();
         let turn = file.ticket(Mode::Read, 0, None);
-        self.submit(file, &options.cancel.clone(), options.after.clone(), move |router, file| {
-            router.read_batch_in_turn(file, &extents, destination.slice(), &options, turn.as_ref())
+        self.submit(file, &options.cancel.clone(), after, move |router, file| {
+            let (extents, destination, turn) = (&extents[..], destination.slice(), turn.as_ref());
+            let request = BatchRequest { file, extents, destination, options: &options, turn };
+            router.serve_batch(&request).map_err(|error| error.into_device(router.device.id()))
         })
     }
 
@@ -82,15 +92,17 @@ impl Router {
         source: &Buffer,
         options: &WriteOptions,
     ) -> Pending<WriteReport> {
-        let options = match self.write_later(file, source.slice(), options) {
-            Ok(options) => options,
+        let after = match self.remembered(file.path(), &options.after, source.slice()) {
+            Ok(after) => after,
             Err(error) => return refused(file, &options.cancel, error.from_device(self.device.id())),
         };
-        let source = source.clone();
+        let (options, source) = (WriteOptions { after: after.clone(), ..options.clone() }, source.clone());
         let _line = file.line_up();
-        let turn = file.ticket_to_write(offset, source.len(), options.engine);
-        self.submit(file, &options.cancel.clone(), options.after.clone(), move |router, file| {
-            router.write_in_turn(file, offset, source.slice(), &options, turn.as_ref())
+        let turn = file.ticket_of(Mode::Write, ordered_range(file, offset, source.len(), options.engine));
+        self.submit(file, &options.cancel.clone(), after, move |router, file| {
+            let (source, turn, started) = (source.slice(), turn.as_ref(), Instant::now());
+            let request = WriteRequest { file, offset, source, options: &options, turn, started };
+            router.serve_write(&request).map_err(|error| error.from_device(router.device.id()))
         })
     }
 
@@ -197,7 +209,7 @@ impl Router {
     fn enqueue_part(
         &self,
         stream: &Stream,
-        part: Part,
+        part: Piece,
         destination: &Buffer,
         request: &Arc<Gated>,
     ) -> bifolio_device::Result<()> {
@@ -235,19 +247,19 @@ fn refused<T>(file: &OpenFile, cancel: &Cancel, error: Error) -> Pending<T> {
 
 /// A piece of a read that fits into a slot: of which plain file, and where it goes.
 #[derive(Debug)]
-struct Part {
+struct Piece {
     file: Arc<PlainFile>,
     range: Range<u64>,
     place: u64,
 }
 
 /// The pieces of a range, of at most `step` bytes.
-fn parts_of(file: &OpenFile, range: &Range<u64>, step: u64) -> Vec<Part> {
+fn parts_of(file: &OpenFile, range: &Range<u64>, step: u64) -> Vec<Piece> {
     let (mut parts, mut at) = (vec![], range.start);
     while at < range.end {
         let (member, start, run) = file.locate(at);
         let length = run.min(step).min(range.end - at);
-        parts.push(Part { file: Arc::clone(member), range: start..start + length, place: at - range.start });
+        parts.push(Piece { file: Arc::clone(member), range: start..start + length, place: at - range.start });
         at += length;
     }
     parts
@@ -323,8 +335,8 @@ impl Drop for PendingOnStream {
 /// What fills need of a router.
 #[derive(Debug)]
 struct Fills {
-    storage: Arc<dyn crate::storage::Storage>,
-    costs: crate::Costs,
+    storage: Arc<dyn Storage>,
+    costs: Costs,
 }
 
 /// A read on a stream, shared by its fills.
@@ -342,11 +354,11 @@ struct Gated {
 
 impl Gated {
     /// Fills a part and opens its gate, whatever happens.
-    fn fill(&self, part: Part, memory: &mut [u8], gate: Gate) {
-        let Part { file, range, .. } = part;
+    fn fill(&self, part: Piece, memory: &mut [u8], gate: Gate) {
+        let Piece { file, range, .. } = part;
         let length = range.end - range.start;
         let filled = if self.options.cancel.is_cancelled() {
-            let detail = "the read was cancelled; the device memory holds parts of it";
+            let detail = "cancelled; the device memory holds parts of what was to be read";
             Err(Error::new(ErrorKind::Cancelled, file.path(), detail))
         } else {
             let begin = fill::begin(file.part_cached(), length, &self.router.costs);

@@ -12,64 +12,49 @@
 //! through this handle: the kernel drops dirty pages that it could not write, so a later `fdatasync`
 //! may succeed although data are lost.
 
-use super::{After, EngineChoice, Router, SegmentReport};
+use super::Router;
+use super::request::{Part, WriteRequest, parts};
 use crate::engine::Engine;
+use crate::engine::flight::{self, Planned};
+use crate::engine::job::{Job, Order, Together};
 use crate::engine::write_cached::WriteCached;
 use crate::engine::write_direct::WriteDirect;
-use crate::file::{PlainFile, Stamp};
-use crate::job::{Job, Order, Placement, Together};
-use crate::ranges::Ticket;
+use crate::file::{Mode, OpenFile, PlainFile};
+use crate::kind::{EngineChoice, EngineKind};
+use crate::options::WriteOptions;
+use crate::plan::Segment;
+use crate::report::{SegmentReport, WriteReport};
 use crate::residency;
-use crate::{EngineKind, Error, ErrorKind, OpenFile, Result, Segment};
-use bifolio_device::Cancel;
+use crate::{Error, ErrorKind, Result};
 use bifolio_device::DeviceSlice;
-use serde::Serialize;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 /// Shorter writes go through the page cache: a write past it is a trip to the disk each.
-pub(crate) const DIRECT_BYTES_MIN: u64 = 1 << 20;
+const DIRECT_BYTES_MIN: u64 = 1 << 20;
 
-/// Choices for one write.
-#[derive(Debug, Clone)]
-pub struct WriteOptions {
-    /// Who chooses the engine: `cached` and `direct` write.
-    pub engine: EngineChoice,
-    /// Return only when the data would survive a loss of power (`fdatasync(2)`).
-    pub durable: bool,
-    /// Allocate what lies beyond the end of the file before anything is written.
-    pub preallocate: bool,
-    /// Stops the request.
-    pub cancel: Cancel,
-    /// Counts bytes that were handed to the kernel while the request runs.
-    pub progress: Arc<AtomicU64>,
-    /// What work of the program's on the source comes first.
-    pub after: After,
-}
+/// The largest folio of the page cache on x86. A write past the page cache drops the folios that it
+/// touches; one that another write has made dirty at its edge, meanwhile, cannot be dropped, and the
+/// kernel reports the first as failed. So long writes are ordered with all of the folios they touch.
+const FOLIO_BYTES: u64 = 2 << 20;
 
-impl Default for WriteOptions {
-    fn default() -> Self {
-        let (cancel, progress) = (Cancel::default(), Arc::default());
-        let after = After::default();
-        Self { engine: EngineChoice::Auto, durable: false, preallocate: true, cancel, progress, after }
+/// The bytes whose order a write settles. One that may go past the page cache is ordered with all of the
+/// folios that it touches.
+pub(super) fn ordered_range(file: &OpenFile, offset: u64, length: u64, engine: EngineChoice) -> Range<u64> {
+    let end = offset.saturating_add(length);
+    let may_be_direct = match engine {
+        EngineChoice::Auto => length >= DIRECT_BYTES_MIN,
+        EngineChoice::Only(engine) => engine == EngineKind::Direct,
+    };
+    if !may_be_direct {
+        return offset..end;
     }
-}
-
-/// What a write did.
-#[derive(Debug, Clone, Serialize)]
-pub struct WriteReport {
-    /// Bytes written: all that were asked for.
-    pub bytes: u64,
-    /// Seconds from the call to its end.
-    pub seconds: f64,
-    /// Whether the data were made durable.
-    pub durable: bool,
-    /// Why these engines, as a phrase.
-    pub reason: &'static str,
-    /// Every segment.
-    pub plan: Vec<SegmentReport>,
+    // A folio of a member is so many bytes of a set, and may reach into the rows around it.
+    let around = file.layout().map_or(FOLIO_BYTES, |layout| {
+        (FOLIO_BYTES.saturating_add(layout.chunk_bytes())).saturating_mul(layout.members() as u64)
+    });
+    offset.saturating_sub(around)..end.saturating_add(around)
 }
 
 /// Whether a write that failed is done again through the page cache.
@@ -105,6 +90,18 @@ fn choose(bytes: u64, cached: u64, durable: bool, direct: bool) -> (EngineKind, 
     }
 }
 
+/// The range that a request writes, which a striped set must have already.
+fn range_of(request: &WriteRequest<'_>) -> Result<Range<u64>> {
+    let WriteRequest { file, offset, source, .. } = *request;
+    let bad = |detail: String| Error::new(ErrorKind::BadRange, file.path(), detail).at(offset);
+    let end = offset.checked_add(source.len()).filter(|end| i64::try_from(*end).is_ok());
+    let end = end.ok_or_else(|| bad(format!("a length of {} bytes at this offset overflows", source.len())))?;
+    if file.layout().is_some() && end > file.size()? {
+        return Err(bad(format!("a striped set has a fixed size, here {} bytes", file.size()?)));
+    }
+    Ok(offset..end)
+}
+
 impl Router {
     /// Writes all of `source` at `offset`, growing the file where it ends before. Returns when the
     /// kernel has the bytes, or, for durable writes, when they are on the disk. Reads through the
@@ -128,27 +125,36 @@ impl Router {
             .begin(file, &options.cancel)
             .and_then(|()| self.settle(file.path(), &options.after, &options.cancel, source))
             .map_err(|error| error.from_device(self.device.id()))?;
-        let turn = file.ticket_to_write(offset, source.len(), options.engine);
-        self.write_in_turn(file, offset, settled, options, turn.as_ref())
+        let turn = file.ticket_of(Mode::Write, ordered_range(file, offset, source.len(), options.engine));
+        let (source, turn, started) = (settled, turn.as_ref(), Instant::now());
+        self.serve_write(&WriteRequest { file, offset, source, options, turn, started })
+            .map_err(|error| error.from_device(self.device.id()))
     }
 
-    /// The same for a request whose place in the order of reads and writes was taken before.
-    pub(super) fn write_in_turn(
-        &self,
-        file: &OpenFile,
-        offset: u64,
-        source: DeviceSlice<'_>,
-        options: &WriteOptions,
-        turn: Option<&Ticket>,
-    ) -> Result<WriteReport> {
-        let started = Instant::now();
-        self.begin(file, &options.cancel)
-            .and_then(|()| {
-                let source = self.settle(file.path(), &options.after, &options.cancel, source)?;
-                turn.inspect(|turn| turn.wait());
-                self.write_in_parts(file, offset, source, options, started)
-            })
-            .map_err(|error| error.from_device(self.device.id()))
+    /// Serves a request in its turn; once more, through the page cache, where the file system refuses unbuffered writes.
+    pub(super) fn serve_write(&self, request: &WriteRequest<'_>) -> Result<WriteReport> {
+        let WriteRequest { file, options, turn, .. } = *request;
+        self.begin(file, &options.cancel)?;
+        let source = self.settle(file.path(), &options.after, &options.cancel, request.source)?;
+        let request = &WriteRequest { source, ..*request };
+        turn.inspect(|turn| turn.wait());
+        file.members().iter().try_for_each(|member| member.check_writable())?;
+        let range = range_of(request)?;
+        let write = || match &*parts(file, &range)? {
+            [] => Ok((vec![], "nothing to write")),
+            [part] => self.write_part(request, part, &Together::new(1)),
+            parts => self.write_members(request, parts),
+        };
+        let (plan, reason) = match write() {
+            Err(error) if is_for_the_page_cache(&error, options) => {
+                // Of a set, one member's refusal has stopped all of them: everything is written again.
+                file.members().iter().for_each(|member| member.refuse_direct(error.to_string()));
+                write()?
+            }
+            outcome => outcome?,
+        };
+        let seconds = request.started.elapsed().as_secs_f64();
+        Ok(WriteReport { bytes: source.len(), seconds, durable: options.durable, reason, plan })
     }
 
     /// Makes everything written to a file so far durable (`fdatasync(2)`).
@@ -172,85 +178,38 @@ impl Router {
         })
     }
 
-    fn write_in_parts(
+    /// Writes a part whose order is settled.
+    pub(super) fn write_part(
         &self,
-        file: &OpenFile,
-        offset: u64,
-        source: DeviceSlice<'_>,
-        options: &WriteOptions,
-        started: Instant,
-    ) -> Result<WriteReport> {
-        let bad = |detail: String| Error::new(ErrorKind::BadRange, file.path(), detail).at(offset);
-        let end = offset.checked_add(source.len()).filter(|end| i64::try_from(*end).is_ok());
-        let end = end.ok_or_else(|| bad(format!("a length of {} bytes from there overflows", source.len())))?;
-        file.members().iter().try_for_each(|member| member.check_writable())?;
-        let range = offset..end;
-        if file.layout().is_some() && end > file.size()? {
-            return Err(bad(format!("a striped set has a fixed size, here {} bytes", file.size()?)));
-        }
-        let write = || match file.layout() {
-            None => {
-                let placement = || Placement::Linear { base: offset };
-                self.write_range(file.plain(), &range, &placement, source, options, &Together::new(1))
-            }
-            Some(layout) => self.write_striped(file, *layout, &range, source, options),
-        };
-        let (plan, reason) = match write() {
-            Err(error) if is_for_the_page_cache(&error, options) => {
-                // Of a set, one member's refusal has stopped all of them: everything is written again.
-                file.members().iter().for_each(|member| member.refuse_direct(error.to_string()));
-                write()?
-            }
-            outcome => outcome?,
-        };
-        let (bytes, seconds) = (source.len(), started.elapsed().as_secs_f64());
-        Ok(WriteReport { bytes, seconds, durable: options.durable, reason, plan })
-    }
-
-    /// Writes a range of one plain file whose order is settled.
-    pub(super) fn write_range(
-        &self,
-        file: &Arc<PlainFile>,
-        range: &Range<u64>,
-        placement: &dyn Fn() -> Placement,
-        source: DeviceSlice<'_>,
-        options: &WriteOptions,
+        request: &WriteRequest<'_>,
+        part: &Part<'_>,
         together: &Together,
     ) -> Result<(Vec<SegmentReport>, &'static str)> {
-        let stamp = file.stamp()?;
-        let (engine, reason) = self.engine_for(file, range, stamp.size, options)?;
-        if range.is_empty() {
-            return Ok((vec![], "nothing to write"));
-        }
+        let Part { file, range, stamp, .. } = part;
+        let (engine, reason) = self.engine_for(part, request.options)?;
         let writing = file.writing();
-        let outcome = self.allocate(file, range, stamp.size, options).and_then(|()| {
-            let plan = self.run_write(file, stamp, range, engine, placement, source, options, together)?;
-            if options.durable {
+        let outcome = self.allocate(part, request.options).and_then(|()| {
+            let plan = self.write_segments(request, part, engine, together)?;
+            if request.options.durable {
                 self.sync_plain(file)?;
             }
             Ok(plan)
         });
-        // Pages that were registered or read ahead may show what was there before.
-        file.windows.clear();
-        file.readahead.clear();
+        // What shows what was there before.
+        file.release_pages();
         outcome.map(|plan| (plan, reason)).inspect_err(|error| {
             // What lies before the range is another write's, which may have succeeded meanwhile.
             drop(writing);
             file.cut_back(stamp.size.max(range.start), range.end);
             // Who cancels knows that the range is half written; a refused range is written again.
-            if error.kind() != ErrorKind::Cancelled && !is_for_the_page_cache(error, options) {
+            if error.kind() != ErrorKind::Cancelled && !is_for_the_page_cache(error, request.options) {
                 file.latch(error);
             }
         })
     }
 
-    fn engine_for(
-        &self,
-        file: &PlainFile,
-        range: &Range<u64>,
-        size: u64,
-        options: &WriteOptions,
-    ) -> Result<(EngineKind, &'static str)> {
+    fn engine_for(&self, part: &Part<'_>, options: &WriteOptions) -> Result<(EngineKind, &'static str)> {
+        let Part { file, range, stamp, .. } = part;
         match options.engine {
             EngineChoice::Only(kind @ (EngineKind::Cached | EngineKind::Direct)) => {
                 self.require(file, kind, range)?;
@@ -263,7 +222,7 @@ impl Router {
             EngineChoice::Auto => {
                 let bytes = range.end - range.start;
                 let direct = bytes >= DIRECT_BYTES_MIN && file.direct().is_ok();
-                let there = range.start.min(size)..range.end.min(size);
+                let there = range.start.min(stamp.size)..range.end.min(stamp.size);
                 let asks = direct && !options.durable;
                 let cached = if asks { residency::query(file, &*self.storage, there)?.cached_bytes() } else { 0 };
                 Ok(choose(bytes, cached, options.durable, direct))
@@ -272,8 +231,9 @@ impl Router {
     }
 
     /// Blocks for what lies beyond the end of the file.
-    fn allocate(&self, file: &PlainFile, range: &Range<u64>, size: u64, options: &WriteOptions) -> Result<()> {
-        let start = range.start.max(size);
+    fn allocate(&self, part: &Part<'_>, options: &WriteOptions) -> Result<()> {
+        let Part { file, range, stamp, .. } = part;
+        let start = range.start.max(stamp.size);
         if !options.preallocate || start >= range.end || file.is_block_device() {
             return Ok(());
         }
@@ -287,18 +247,15 @@ impl Router {
         }
     }
 
-    #[allow(clippy::too_many_arguments, reason = "one caller; each argument once")]
-    fn run_write(
+    /// Divides a part between the engines, and runs them.
+    fn write_segments(
         &self,
-        file: &Arc<PlainFile>,
-        stamp: Stamp,
-        range: &Range<u64>,
+        request: &WriteRequest<'_>,
+        part: &Part<'_>,
         engine: EngineKind,
-        placement: &dyn Fn() -> Placement,
-        source: DeviceSlice<'_>,
-        options: &WriteOptions,
         together: &Together,
     ) -> Result<Vec<SegmentReport>> {
+        let (Part { file, range, stamp, .. }, options) = (part, request.options);
         let alignment = match engine {
             // Another write may have found out since this one was planned that it is refused.
             EngineKind::Direct => {
@@ -325,20 +282,24 @@ impl Router {
         };
         let mut reports = vec![];
         for segments in [body, edges].into_iter().filter(|segments| !segments.is_empty()) {
-            let (cancel, progress) = (options.cancel.clone(), Arc::clone(&options.progress));
             let order = Order {
-                stamp,
-                placement: placement(),
-                destination: source,
+                stamp: *stamp,
+                placement: part.placement.clone(),
+                destination: request.source,
                 kernels: None,
-                cancel,
-                progress,
-                follow: None,
+                cancel: options.cancel.clone(),
+                progress: Arc::clone(&options.progress),
+                on_arrival: None,
                 together: together.clone(),
             };
             let job = Arc::new(Job::new(file, &self.pool, &self.storage, &self.device, order));
-            reports.extend(self.execute_with(&job, &mut std::iter::once(Ok(segments)), &start)?.0);
+            let mut chunks = std::iter::once(Ok(segments));
+            let planned: Planned<'_> = (Arc::clone(&job), &mut chunks);
+            let _counted = self.crowd.join();
+            flight::run(&self.workers, &start, &mut [planned])?;
+            reports.extend(job.segments(&costs).0);
         }
+        reports.iter_mut().for_each(|segment| segment.member = part.member);
         reports.sort_by_key(|segment| segment.offset);
         Ok(reports)
     }

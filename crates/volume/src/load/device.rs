@@ -5,7 +5,7 @@ use crate::Result;
 use bifolio_block::BlockDevice;
 use bifolio_block::faults::FaultyDevice;
 use bifolio_device::{DeviceSlice, PinnedBuffer};
-use bifolio_io::{Follow, ReadExtent};
+use bifolio_io::{OnArrival, ReadExtent};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -37,7 +37,7 @@ pub trait Load: BlockDevice {
         loader: &Loader,
         offset: u64,
         destination: DeviceSlice<'_>,
-        follow: &Arc<dyn Follow>,
+        follow: &Arc<dyn OnArrival>,
     ) -> Result<bool> {
         let _ = (loader, offset, destination, follow);
         Ok(false)

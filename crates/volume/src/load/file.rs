@@ -5,7 +5,7 @@ use super::loader::Loader;
 use crate::{Error, ErrorKind, Result};
 use bifolio_block::{BlockDevice, FileDevice, Geometry, Result as BlockResult};
 use bifolio_device::DeviceSlice;
-use bifolio_io::{Follow, OpenFile, ReadExtent, ReadOptions};
+use bifolio_io::{OnArrival, OpenFile, ReadExtent, ReadOptions};
 use std::ops::Deref;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -119,9 +119,9 @@ impl Load for RoutedFile {
         loader: &Loader,
         offset: u64,
         destination: DeviceSlice<'_>,
-        follow: &Arc<dyn Follow>,
+        follow: &Arc<dyn OnArrival>,
     ) -> Result<bool> {
-        let options = ReadOptions { follow: Some(Arc::clone(follow)), ..loader.options().clone() };
+        let options = ReadOptions { on_arrival: Some(Arc::clone(follow)), ..loader.options().clone() };
         self.load_with(loader, offset, destination, &options).map(|()| true)
     }
 

@@ -16,7 +16,7 @@ use super::loader::Loader;
 use crate::Result;
 use bifolio_compute::keyed::Workspace;
 use bifolio_device::{DeviceSlice, Event, Result as DeviceResult};
-use bifolio_io::Follow;
+use bifolio_io::OnArrival;
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -63,7 +63,7 @@ pub(super) unsafe fn load_followed(
     let arrivals = Mutex::new(Arrivals { workspace: Some(workspace), told: vec![0; units] });
     let (start, len) = (destination.ptr().0, destination.len());
     let transfer = Transfer { behind: Arc::new(Behind { transform, start, len, unit_bytes, arrivals }), loader };
-    let follow: Arc<dyn Follow> = Arc::clone(&transfer.behind) as _;
+    let follow: Arc<dyn OnArrival> = Arc::clone(&transfer.behind) as _;
     if !device.load_followed(loader, offset, destination, &follow)? {
         return Ok(None);
     }
@@ -142,7 +142,7 @@ impl Behind {
     }
 }
 
-impl Follow for Behind {
+impl OnArrival for Behind {
     fn begin(&self) {
         let mut arrivals = self.lock();
         if let Some(workspace) = &arrivals.workspace {

@@ -18,7 +18,7 @@ pub struct Loader {
 impl Loader {
     /// One for the router's device; `options` hold for every request to the router, but that each has its own follower.
     pub fn new(router: Arc<Router>, options: ReadOptions) -> Self {
-        let options = ReadOptions { follow: None, ..options };
+        let options = ReadOptions { on_arrival: None, ..options };
         Self { router, options, workspaces: Mutex::default(), scratch: Mutex::default() }
     }
 

@@ -11,7 +11,7 @@ use crate::Result;
 use crate::load::{Load, Loader, through_host};
 use bifolio_block::{BlockDevice, Error, ErrorKind, Geometry, Result as BlockResult};
 use bifolio_device::DeviceSlice;
-use bifolio_io::{Follow, ReadExtent};
+use bifolio_io::{OnArrival, ReadExtent};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -163,7 +163,7 @@ impl Load for Replayed {
         loader: &Loader,
         offset: u64,
         destination: DeviceSlice<'_>,
-        follow: &Arc<dyn Follow>,
+        follow: &Arc<dyn OnArrival>,
     ) -> Result<bool> {
         if self.patches.touch(offset, destination.len()) {
             return Ok(false);

@@ -104,7 +104,7 @@ impl Batches {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::EngineKind;
+    use crate::kind::EngineKind;
     use proptest::prelude::*;
 
     proptest! {

@@ -1,7 +1,7 @@
 //! What requests report.
 
+use crate::kind::EngineKind;
 use crate::residency::{Residency, Source};
-use crate::{EngineKind, Segment};
 use serde::Serialize;
 use std::time::Instant;
 
@@ -24,6 +24,34 @@ pub struct ReadReport {
     pub residency: Option<ResidencyReport>,
     /// Every segment.
     pub plan: Vec<SegmentReport>,
+}
+
+/// What a write did.
+#[derive(Debug, Clone, Serialize)]
+pub struct WriteReport {
+    /// Bytes written: all that were asked for.
+    pub bytes: u64,
+    /// Seconds from the call to its end.
+    pub seconds: f64,
+    /// Whether the data were made durable.
+    pub durable: bool,
+    /// Why these engines, as a phrase.
+    pub reason: &'static str,
+    /// Every segment.
+    pub plan: Vec<SegmentReport>,
+}
+
+/// What a batch did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BatchReport {
+    /// Bytes now in device memory.
+    pub bytes: u64,
+    /// Seconds from the call to the last byte in place.
+    pub seconds: f64,
+    /// Bytes that came from the page cache; the others came from storage.
+    pub cached_bytes: u64,
+    /// Extents that the end of the file cut short: their numbers, and how many bytes they got.
+    pub short: Vec<(usize, u64)>,
 }
 
 /// What of a request was cached when it was planned.
@@ -56,7 +84,7 @@ pub struct SegmentReport {
 }
 
 impl ReadReport {
-    pub(super) fn empty(started: Instant) -> Self {
+    pub(crate) fn empty(started: Instant) -> Self {
         Self {
             bytes: 0,
             seconds: started.elapsed().as_secs_f64(),
@@ -70,16 +98,27 @@ impl ReadReport {
     }
 }
 
-impl SegmentReport {
-    pub(super) fn planned(&self) -> Segment {
-        let Self { engine, offset, length, predicted_s, .. } = *self;
-        Segment { engine, offset, length, predicted_s }
-    }
-}
-
 impl ResidencyReport {
     pub(crate) fn of(residency: &Residency) -> Self {
         let range = residency.range();
         Self { source: residency.source, cached_bytes: residency.cached_bytes(), total_bytes: range.end - range.start }
+    }
+
+    /// The part of the bytes that was cached, 0 to 1.
+    pub(crate) fn part_cached(&self) -> f64 {
+        self.cached_bytes as f64 / self.total_bytes.max(1) as f64
+    }
+
+    /// What is known of two parts of a request together.
+    pub(crate) fn joined(one: Option<Self>, two: Option<Self>) -> Option<Self> {
+        match (one, two) {
+            (Some(one), Some(two)) => Some(Self {
+                // The most indirect source is the one to know about.
+                source: one.source.max(two.source),
+                cached_bytes: one.cached_bytes + two.cached_bytes,
+                total_bytes: one.total_bytes + two.total_bytes,
+            }),
+            (one, two) => one.or(two),
+        }
     }
 }

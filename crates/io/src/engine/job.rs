@@ -1,13 +1,15 @@
 //! One request while it runs: what the engines share, and how the first failure stops them all.
 
-use crate::batch::Numbered;
-use crate::batch::Piece;
+use super::batch::{Numbered, Piece};
 use crate::cost::Costs;
-use crate::file::Stamp;
-use crate::plan::Segment;
+use crate::file::stripe::Layout;
+use crate::file::{PlainFile, Stamp};
+use crate::kind::EngineKind;
+use crate::options::OnArrival;
+use crate::plan::{Plan, Segment};
+use crate::report::SegmentReport;
 use crate::storage::Storage;
-use crate::stripe::Layout;
-use crate::{EngineKind, Error, ErrorKind, Follow, PlainFile, SegmentReport};
+use crate::{Error, ErrorKind};
 use bifolio_device::Cancel;
 use bifolio_device::{Device, DeviceSlice, PinnedPool};
 use bifolio_kernels::Kernels;
@@ -41,25 +43,25 @@ pub(crate) struct Job {
     pub(crate) kernels: Option<Arc<Kernels>>,
     cancel: Cancel,
     progress: Arc<AtomicU64>,
-    /// Works on bytes as they land.
-    pub(crate) follow: Option<Arc<dyn Follow>>,
+    /// Is told of bytes as they arrive.
+    pub(crate) on_arrival: Option<Arc<dyn OnArrival>>,
     together: Together,
     failure: Mutex<Option<Error>>,
     started: Instant,
     entries: Mutex<Vec<Entry>>,
 }
 
-/// Where the bytes of a request land in its destination.
-#[derive(Debug)]
+/// Where the bytes of a request land in its destination. Copies of one share its list.
+#[derive(Debug, Clone)]
 pub(crate) enum Placement {
     /// One after the other; the file's byte `base` is the first.
     Linear { base: u64 },
     /// Chunks of one member of a striped set, where the set's byte `base` is the first.
     Striped { layout: Layout, member: usize, base: u64 },
     /// In several places, one after the other in file order.
-    Vectored(Vec<Landing>),
+    Vectored(Arc<[Landing]>),
     /// Each segment at a place of its own, by its number.
-    Extents(Vec<Landing>),
+    Extents(Arc<[Landing]>),
 }
 
 impl Placement {
@@ -95,7 +97,7 @@ pub(crate) struct Order<'a> {
     pub(crate) kernels: Option<Arc<Kernels>>,
     pub(crate) cancel: Cancel,
     pub(crate) progress: Arc<AtomicU64>,
-    pub(crate) follow: Option<Arc<dyn Follow>>,
+    pub(crate) on_arrival: Option<Arc<dyn OnArrival>>,
     /// The jobs of one request stop together.
     pub(crate) together: Together,
 }
@@ -129,9 +131,9 @@ impl Job {
         device: &Device,
         order: Order<'_>,
     ) -> Self {
-        let Order { stamp, placement, destination, kernels, cancel, progress, follow, together } = order;
-        if let Some(follow) = &follow {
-            follow.begin();
+        let Order { stamp, placement, destination, kernels, cancel, progress, on_arrival, together } = order;
+        if let Some(on_arrival) = &on_arrival {
+            on_arrival.begin();
         }
         Self {
             file: Arc::clone(file),
@@ -147,7 +149,7 @@ impl Job {
             destination: unsafe { destination.lasting() },
             cancel,
             progress,
-            follow,
+            on_arrival,
             together,
             failure: Mutex::default(),
             started: Instant::now(),
@@ -224,7 +226,7 @@ impl Job {
     /// Whether engines should stop handing out work: a failure, or the caller's wish.
     pub(crate) fn is_stopped(&self) -> bool {
         if self.cancel.is_cancelled() && !self.together.stopped.load(Ordering::Relaxed) {
-            self.fail(self.error(ErrorKind::Cancelled, "the request was cancelled; parts of it are done"));
+            self.fail(self.error(ErrorKind::Cancelled, "cancelled; parts of the request are done"));
         }
         self.together.stopped.load(Ordering::Relaxed)
     }
@@ -279,9 +281,9 @@ impl Job {
         }
     }
 
-    /// The segments as they ran. Neighbours of one engine, which only the planner's chunks had
-    /// separated, are one.
-    pub(crate) fn segments(&self, costs: &Costs) -> Vec<SegmentReport> {
+    /// The segments as they ran, and the seconds that the model predicts for all of them. Neighbours of one engine,
+    /// which only the planner's chunks had separated, are one.
+    pub(crate) fn segments(&self, costs: &Costs) -> (Vec<SegmentReport>, f64) {
         let mut merged: Vec<(Segment, f64, f64)> = Vec::new();
         for Entry { segment, first, last } in &*self.lock_entries() {
             match merged.last_mut() {
@@ -292,23 +294,17 @@ impl Job {
                 _ => merged.push((segment.clone(), *first, *last)),
             }
         }
-        let report = |(segment, first, last): (Segment, f64, f64)| SegmentReport {
+        let report = |(segment, first, last): &(Segment, f64, f64)| SegmentReport {
             engine: segment.engine,
             offset: segment.offset,
             length: segment.length,
             predicted_s: segment.predicted_s,
             actual_s: (last - first).max(0.0),
-            member: self.member(),
+            member: None,
         };
-        merged.into_iter().map(report).collect()
-    }
-
-    /// The member of a striped set that this job is for.
-    fn member(&self) -> Option<usize> {
-        match self.placement {
-            Placement::Striped { member, .. } => Some(member),
-            _ => None,
-        }
+        let reports = merged.iter().map(report).collect();
+        let segments = merged.into_iter().map(|(segment, ..)| segment).collect();
+        (reports, Plan::merged(segments, "", costs).predicted_s)
     }
 
     fn lock_entries(&self) -> MutexGuard<'_, Vec<Entry>> {

@@ -4,19 +4,53 @@
 //! The calling thread plans. When everything is planned it joins the work where a thread is
 //! wanted: at an engine that has none yet, or at the page-cache engine.
 
-use crate::engine::Engine;
-use crate::job::Job;
+use super::Engine;
+use super::job::Job;
+use crate::kind::EngineKind;
 use crate::plan::Segment;
 use crate::workers::{Group, Workers};
-use crate::{EngineKind, ErrorKind, Result};
+use crate::{ErrorKind, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Makes an engine for a job.
 pub(crate) type StartEngine<'a> = dyn Fn(EngineKind, &Arc<Job>) -> Result<Arc<dyn Engine>> + 'a;
 
+/// A job, and its segments as they are planned.
+pub(crate) type Planned<'a> = (Arc<Job>, &'a mut dyn Iterator<Item = Result<Vec<Segment>>>);
+
+/// Runs the engines of the jobs of one request, each with its segments, while these are planned, and waits until nothing
+/// is in flight.
+pub(crate) fn run(workers: &Workers, start: &StartEngine<'_>, jobs: &mut [Planned<'_>]) -> Result<()> {
+    let mut flight = Flight::new(workers, start);
+    let mut more = true;
+    while more && !jobs.iter().any(|(job, _)| job.is_stopped()) {
+        more = false;
+        for (job, chunks) in &mut *jobs {
+            let Some(chunk) = chunks.next() else { continue };
+            if let Err(error) = chunk.and_then(|segments| flight.add(job, segments)) {
+                job.fail(error);
+            }
+            more |= chunks.size_hint().1 != Some(0);
+        }
+        // The last chunk is shared out below, which keeps a part for this thread.
+        if more {
+            flight.launch();
+        }
+    }
+    if let Some(mine) = flight.share_out() {
+        work(&*mine.engine, &mine.job);
+    }
+    flight.land();
+    let failure = jobs.iter().find_map(|(job, _)| job.take_failure());
+    // A job that others have stopped has no failure of its own, and is not done either.
+    let stopped = jobs.iter().find(|(job, _)| job.was_stopped());
+    let stopped = || stopped.map(|(job, _)| job.error(ErrorKind::Cancelled, "another member of the set failed"));
+    failure.or_else(stopped).map_or(Ok(()), Err)
+}
+
 /// The engines at work on the jobs of one request.
-pub(crate) struct Flight<'a> {
+struct Flight<'a> {
     workers: &'a Workers,
     start: &'a StartEngine<'a>,
     group: Group,
@@ -34,12 +68,12 @@ struct Active {
 
 impl<'a> Flight<'a> {
     /// A flight with no engine yet; `start` makes them.
-    pub(crate) fn new(workers: &'a Workers, start: &'a StartEngine<'a>) -> Self {
+    fn new(workers: &'a Workers, start: &'a StartEngine<'a>) -> Self {
         Self { workers, start, group: Group::default(), active: vec![] }
     }
 
     /// Gives planned segments of a job to its engines, in file order.
-    pub(crate) fn add(&mut self, job: &Arc<Job>, segments: Vec<Segment>) -> Result<()> {
+    fn add(&mut self, job: &Arc<Job>, segments: Vec<Segment>) -> Result<()> {
         for segment in segments {
             let is_for = |active: &Active| active.kind == segment.engine && Arc::ptr_eq(&active.job, job);
             let at = match self.active.iter().position(is_for) {
@@ -55,7 +89,7 @@ impl<'a> Flight<'a> {
 
     /// Lets threads begin with what was added, while the caller plans on. What one thread is to copy out of the
     /// page cache is the caller's: handing it over would take longer than planning.
-    pub(crate) fn launch(&mut self) {
+    fn launch(&mut self) {
         for at in self.storage_first() {
             let active = &self.active[at];
             if active.kind != EngineKind::Cached || active.engine.threads(u64::MAX) > 1 {
@@ -72,8 +106,9 @@ impl<'a> Flight<'a> {
         [storage, cached].concat()
     }
 
-    /// Says that everything is planned, joins the work, and waits for all of it.
-    pub(crate) fn finish(mut self) {
+    /// Says that everything is planned, and gives threads to all that wants some, but for one thread's share, which is
+    /// left to the caller.
+    fn share_out(&mut self) -> Option<&Active> {
         self.close();
         let idle = self.active.iter().position(|active| active.threads == 0);
         let wants_more = |active: &Active| active.threads < active.engine.threads(active.bytes);
@@ -81,9 +116,11 @@ impl<'a> Flight<'a> {
         for at in self.storage_first() {
             self.give_threads(at, usize::from(mine == Some(at)));
         }
-        if let Some(at) = mine {
-            work(&*self.active[at].engine, &self.active[at].job);
-        }
+        mine.map(|at| &self.active[at])
+    }
+
+    /// Waits until the engines have done everything, and all of it has landed.
+    fn land(self) {
         self.workers.wait(&self.group);
         for active in &self.active {
             active.engine.finish();

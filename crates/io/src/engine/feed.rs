@@ -4,20 +4,20 @@
 //! from a feed: it waits when it has caught up with the planner, and ends when the feed is closed
 //! and empty.
 
-use crate::batch::{Batches, Numbered, Piece};
+use super::batch::{Batches, Numbered, Piece};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A queue of segments, handed out as batches.
 #[derive(Debug)]
 pub(crate) struct Feed {
-    state: Mutex<State>,
+    state: Mutex<Queue>,
     changed: Condvar,
     pace: Pace,
 }
 
 #[derive(Debug)]
-struct State {
+struct Queue {
     batches: Batches,
     closed: bool,
     /// Batches handed out, and bytes that are left to hand out.
@@ -49,7 +49,7 @@ pub(crate) enum Next {
 impl Feed {
     /// A feed of batches within `limits`: bytes of a slot, and pieces.
     pub(crate) fn new(limits: (u64, usize), alignment: u64, pace: Pace) -> Self {
-        let state = State { batches: Batches::new(limits, alignment), closed: false, handed: 0, left: 0 };
+        let state = Queue { batches: Batches::new(limits, alignment), closed: false, handed: 0, left: 0 };
         Self { state: Mutex::new(state), changed: Condvar::new(), pace }
     }
 
@@ -97,7 +97,7 @@ impl Feed {
 
     /// Waits for the planner, but not for long: whether there is a batch now, or never will be.
     pub(crate) fn wait_briefly(&self, time: Duration) -> bool {
-        let is_waiting = |state: &mut State| state.batches.is_empty() && !state.closed;
+        let is_waiting = |state: &mut Queue| state.batches.is_empty() && !state.closed;
         let waited = self.changed.wait_timeout_while(self.lock(), time, is_waiting);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
@@ -131,7 +131,7 @@ impl Feed {
         }
     }
 
-    fn take(&self, state: &mut State, pieces: &mut Vec<Piece>) -> Next {
+    fn take(&self, state: &mut Queue, pieces: &mut Vec<Piece>) -> Next {
         let limit = match self.pace {
             Pace::Whole => u64::MAX,
             Pace::Ramp { smallest, threads } => {
@@ -150,7 +150,7 @@ impl Feed {
         if state.closed { Next::End } else { Next::Later }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -158,7 +158,8 @@ impl Feed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{EngineKind, Segment};
+    use crate::kind::EngineKind;
+    use crate::plan::Segment;
 
     fn segment(number: u64) -> Numbered {
         (

@@ -12,7 +12,7 @@ mod layout;
 pub use descriptor::{Description, Name, PREFIX, parse_descriptor, parse_name};
 pub use layout::Layout;
 
-use crate::file::{Access, PlainFile};
+use super::plain::{Access, PlainFile};
 use crate::{Error, ErrorKind, Result};
 use std::fs::File;
 use std::io::Read;

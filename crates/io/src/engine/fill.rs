@@ -6,11 +6,12 @@
 
 use crate::cost::Costs;
 use crate::file::PlainFile;
+use crate::kind::EngineKind;
 use crate::plan::POLLUTION_FACTOR;
+use crate::report::ResidencyReport;
 use crate::residency::{self, Source};
-use crate::router::ResidencyReport;
 use crate::storage::Storage;
-use crate::{EngineKind, Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 use std::ops::Range;
 
 /// Asking whether a short range is cached takes about this long (`cachestat(2)`).

@@ -1,0 +1,123 @@
+//! Whether a file has changed: what tells, and when that can be relied on.
+
+use super::plain::PlainFile;
+use crate::{Error, Result};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// Kernels before 6.13 stamp changes with the time of the latest tick, 10 ms at the coarsest.
+const CHANGE_GRANULARITY: Duration = Duration::from_millis(20);
+
+/// The block layer gives a request up after this time, where nobody has set another.
+const WRITE_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// `fcntl(2)`: which signal tells that a lease is to be given back (`asm-generic/fcntl.h`).
+const F_SETSIG: i32 = 10;
+
+/// What tells that a file may have been cut and written anew: size, and times of the latest
+/// change of content and of the inode (always 0 for block devices, which cannot be cut).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    pub(crate) size: u64,
+    changed: [i64; 4],
+}
+
+impl Stamp {
+    /// Since the latest change.
+    fn age(&self) -> Duration {
+        let changed = Duration::new(self.changed[2].max(0) as u64, self.changed[3].max(0) as u32);
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        now.saturating_sub(changed)
+    }
+}
+
+/// What a file looked like at some moment.
+#[derive(Debug, Clone, Copy)]
+pub struct Observation {
+    stamp: Stamp,
+    /// Whether a later change would show.
+    is_sure: bool,
+}
+
+impl Observation {
+    /// Size in bytes.
+    pub fn size(&self) -> u64 {
+        self.stamp.size
+    }
+}
+
+impl PlainFile {
+    /// Size and times of change at this moment.
+    pub(crate) fn stamp(&self) -> Result<Stamp> {
+        if self.is_block_device() {
+            return Ok(Stamp { size: self.size()?, changed: [0; 4] });
+        }
+        let metadata = self.buffered().metadata();
+        let metadata = metadata.map_err(|error| Error::system(self.path(), "asking for its size", error))?;
+        let changed = [metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec()];
+        Ok(Stamp { size: metadata.len(), changed })
+    }
+
+    /// Whether registrations of it may be kept. A block device has no times that tell of a write
+    /// past the page cache by somebody else, which replaces its pages. Times of change have the
+    /// granularity of a clock tick, so a state that is younger may be two; and such a write moves them
+    /// when it begins, and the pages when it ends. So either nobody has the file open for writing,
+    /// or its latest write began so long ago that a disk has done it or given up.
+    pub(crate) fn may_keep_registrations(&self, stamp: &Stamp) -> bool {
+        let age = stamp.age();
+        !self.is_block_device() && (age > WRITE_TIME_MAX || age > CHANGE_GRANULARITY && self.has_no_writers())
+    }
+
+    /// Whether nobody can change the file without its stamp telling: it is not open for writing
+    /// anywhere, and `stamp` is older than a clock tick. A store into a mapping moves the times of
+    /// change when it first touches a page, so only mappings that exist already would escape.
+    pub(crate) fn is_unchanging(&self, stamp: &Stamp) -> bool {
+        !self.is_block_device() && stamp.age() > CHANGE_GRANULARITY && !self.is_in_memory() && self.has_no_writers()
+    }
+
+    /// What it looks like now, to be asked later whether it has changed.
+    pub(crate) fn observe(&self) -> Result<Observation> {
+        let stamp = self.stamp()?;
+        let age = stamp.age();
+        let is_settled = age > CHANGE_GRANULARITY || has_fine_times() && !self.is_in_memory();
+        Ok(Observation {
+            stamp,
+            is_sure: is_settled && !self.is_block_device() && !self.is_in_memory() && self.has_no_writers(),
+        })
+    }
+
+    /// Whether it is certain that nobody has changed it since: size and times are the same, and nobody had it
+    /// open for writing, mapped included, then or has now. Times move with every write, and with the first
+    /// store to a page through a mapping, for which it must have been open; not so in memory (tmpfs).
+    pub(crate) fn is_unchanged_since(&self, then: &Observation) -> Result<bool> {
+        Ok(then.is_sure && self.stamp()? == then.stamp && self.has_no_writers())
+    }
+
+    /// Asks by taking a read lease, which the kernel grants only on files that nobody has open for
+    /// writing, and giving it back. False also where it may not be asked: the lease of a file of
+    /// somebody else, file systems without leases.
+    fn has_no_writers(&self) -> bool {
+        let fd = self.probe().as_raw_fd();
+        // SAFETY: requests on an open descriptor of ours. If somebody opens the file for writing in
+        // between, the kernel tells by a signal; SIGURG is one that is ignored by default, where
+        // its usual SIGIO would end the process.
+        unsafe {
+            libc::fcntl(fd, F_SETSIG, libc::SIGURG) == 0
+                && libc::fcntl(fd, libc::F_SETLEASE, libc::F_RDLCK) == 0
+                && libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK) == 0
+        }
+    }
+}
+
+/// Whether the kernel gives a change that follows a look at the times a time of its own (multigrain
+/// timestamps, since Linux 6.13).
+fn has_fine_times() -> bool {
+    static FINE: OnceLock<bool> = OnceLock::new();
+    *FINE.get_or_init(|| {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|digits| digits.parse::<u32>().unwrap_or(0));
+        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 13)
+    })
+}
