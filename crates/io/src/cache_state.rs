@@ -163,9 +163,8 @@ fn evict_plain(file: &PlainFile, range: Range<u64>) -> Result<()> {
         }
     }
     if left > tolerated {
-        let detail = format!(
-            "{left} bytes of it stay in the page cache although they were dropped: is it in use, or in memory?"
-        );
+        let detail =
+            format!("{left} bytes remain in the page cache after they were dropped: is the file in use, or in memory?");
         return Err(Error::new(ErrorKind::Calibration, file.path(), detail).at(range.start));
     }
     Ok(())
@@ -174,7 +173,7 @@ fn evict_plain(file: &PlainFile, range: Range<u64>) -> Result<()> {
 /// Registered pages and dirty pages cannot be dropped.
 fn prepare_to_drop(file: &PlainFile) -> Result<()> {
     file.release_pages();
-    file.buffered().sync_all().map_err(|error| Error::system(file.path(), "writing it back", error))
+    file.buffered().sync_all().map_err(|error| Error::system(file.path(), "sync", error))
 }
 
 fn drop_pages(file: &PlainFile, range: &Range<u64>) {
@@ -204,7 +203,7 @@ fn load_plain(file: &PlainFile, range: Range<u64>) -> Result<()> {
         match file.buffered().read_at(part, at) {
             Ok(0) => break,
             Ok(read) => at += read as u64,
-            Err(error) => outcome = Err(Error::system(file.path(), "reading it into the page cache", error).at(at)),
+            Err(error) => outcome = Err(Error::system(file.path(), "reading into the page cache", error).at(at)),
         }
     }
     advise(libc::POSIX_FADV_NORMAL);
@@ -221,28 +220,18 @@ pub fn write_incompressible(
     progress: &mut dyn FnMut(u64),
 ) -> Result<()> {
     let fail = |error| Error::system(path, "writing test data", error);
-    let mut state = seed;
+    let mut random = fastrand::Rng::with_seed(seed);
     let mut buffer = vec![0_u8; STEP as usize];
     let mut written = 0;
     let mut file = file;
     while written < bytes {
         let part = &mut buffer[..STEP.min(bytes - written) as usize];
-        fill(part, &mut state);
+        random.fill(part);
         file.write_all(part).map_err(fail)?;
         written += part.len() as u64;
         progress(written);
     }
     file.sync_all().map_err(fail)
-}
-
-/// Pseudo-random bytes (splitmix64).
-fn fill(buffer: &mut [u8], state: &mut u64) {
-    for chunk in buffer.chunks_mut(8) {
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        chunk.copy_from_slice(&(mixed ^ (mixed >> 31)).to_le_bytes()[..chunk.len()]);
-    }
 }
 
 #[cfg(test)]
@@ -273,27 +262,22 @@ mod tests {
 
     #[test]
     fn any_state_is_reached_from_any_other() {
-        let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let file = tempfile::NamedTempFile::new_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap();
         std::fs::write(file.path(), vec![7; (PAGES * 4096) as usize]).unwrap();
         let open = OpenFile::open(file.path()).unwrap();
         let range = 0..PAGES * 4096;
         if open.is_in_memory() || look(&open, range.clone()).unwrap().source > Source::Mincore {
-            println!("skipped: nobody can tell here what of a file is cached");
-            return;
+            return bifolio_testing::skip("nobody can tell here what of a file is cached");
         }
-        let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
-        println!("seed {seed}");
-        let mut state = seed;
+        let mut random = fastrand::Rng::with_seed(bifolio_testing::seed());
         // Written by large folios at first, which straddle what is wanted.
         for cell_pages in [1, 16, 64, 1024, 3, 256] {
-            let mut random = [0; PAGES as usize];
-            fill(&mut random, &mut state);
-            let cells: Vec<bool> = random.iter().map(|byte| byte % 3 == 0).collect();
+            let cells: Vec<bool> = (0..PAGES).map(|_| random.u8(..3) == 0).collect();
             let pages: Vec<bool> = (0..PAGES as usize).map(|page| cells[page / cell_pages]).collect();
             let wanted = runs_of(&pages);
             arrange(&open, range.clone(), &wanted).unwrap();
             let differs = bytes_that_differ(look(&open, range.clone()).unwrap().cached(), &wanted);
-            assert!(differs <= 5 * 4096, "seed {seed}, cells of {cell_pages} pages: {differs} bytes differ");
+            assert!(differs <= 5 * 4096, "cells of {cell_pages} pages: {differs} bytes differ");
         }
     }
 }

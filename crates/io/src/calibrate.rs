@@ -64,7 +64,7 @@ pub fn calibrate(
     let scratch = Scratch::create(near, options, progress)?;
     let file = router.open(&scratch.path)?;
     let memory = router.device().alloc(largest(options)).map_err(|error| Error::device(near, error))?;
-    let mut random = options.seed;
+    let mut random = fastrand::Rng::with_seed(options.seed);
     let mut curves = Vec::new();
     for (number, &(name, engine, warm)) in PATHS.iter().enumerate() {
         progress(name, (number + 1) as f64 / (PATHS.len() + 2) as f64);
@@ -126,7 +126,7 @@ fn measure_path(
     memory: DeviceSlice<'_>,
     (engine, warm): (EngineKind, bool),
     options: &Options,
-    random: &mut u64,
+    random: &mut fastrand::Rng,
 ) -> Result<Vec<Point>> {
     if warm {
         load(file, 0..options.bytes.max(BYTES_MIN))?;
@@ -154,10 +154,9 @@ fn measure_path(
 }
 
 /// A random place for a read, aligned to its size or to 4 KiB.
-fn place(bytes: u64, options: &Options, random: &mut u64) -> Range<u64> {
-    *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+fn place(bytes: u64, options: &Options, random: &mut fastrand::Rng) -> Range<u64> {
     let places = (options.bytes.max(BYTES_MIN) / bytes).max(1);
-    let start = (*random >> 20) % places * bytes;
+    let start = random.u64(..places) * bytes;
     start..start + bytes
 }
 

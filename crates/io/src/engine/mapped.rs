@@ -257,12 +257,12 @@ fn register(
         |detail: String| Error::new(ErrorKind::NoEngine, file.path(), detail).at(range.start).into_device(device.id());
     let len = range.end.saturating_sub(range.start);
     if len == 0 {
-        return Err(no_engine("it has no bytes to map".to_owned()));
+        return Err(no_engine("there is nothing to map".to_owned()));
     }
     let may_keep = file.may_keep_registrations(stamp);
     let share = if may_keep { budget.take(len) } else { None };
     if kept && !may_keep {
-        return Err(no_engine("it changed a moment ago".to_owned()));
+        return Err(no_engine("it changed too recently to be registered".to_owned()));
     }
     if kept && share.is_none() {
         return Err(no_engine(format!(
@@ -277,7 +277,7 @@ fn register(
     let start =
         unsafe { libc::mmap(std::ptr::null_mut(), len as usize, libc::PROT_READ, flags, fd, range.start as i64) };
     if start == libc::MAP_FAILED {
-        return Err(Error::system(file.path(), "mapping it", std::io::Error::last_os_error()).at(range.start));
+        return Err(Error::system(file.path(), "mmap", std::io::Error::last_os_error()).at(range.start));
     }
     let mapping = Mapping { start, len: len as usize };
     // SAFETY: the mapping outlives the registration (field order of `Window`).
@@ -367,7 +367,7 @@ impl Engine for Mapped {
         }
         if self.job.on_arrival.is_some() {
             // What was done on their arrival cannot be undone for some of the bytes.
-            return self.job.fail(self.job.error(ErrorKind::Changed, "the file was changed while it was being read"));
+            return self.job.fail(self.job.error(ErrorKind::Changed, "the file was changed during the read"));
         }
         self.read_again(segments);
     }
@@ -471,12 +471,13 @@ fn copy_through_slot(job: &Job, stream: &LentStream, segment: usize, offset: u64
 }
 
 fn truncated(job: &Job, size: u64) -> Error {
-    job.error(ErrorKind::Truncated, format!("the file was truncated while it was being read: it ends at {size}"))
+    job.error(ErrorKind::Truncated, format!("the file was truncated during the read: it ends at {size}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bifolio_testing::until;
 
     #[test]
     fn a_window_becomes_hot_by_being_read_twice_and_is_offered_once() {
@@ -504,9 +505,9 @@ mod tests {
         let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
         let set_len = |len| std::fs::File::options().write(true).open(&path).unwrap().set_len(len).unwrap();
         set_len(4 << 20);
-        std::thread::sleep(std::time::Duration::from_millis(30));
         let device = Device::host(&bifolio_device::HostOptions::default());
         let (file, budget) = (PlainFile::open(&path).unwrap(), Budget::new(1 << 30));
+        until("a clock tick has passed", || file.stamp().unwrap().is_settled());
         let made_of = file.stamp().unwrap();
         Windows::of(&file).keep(&file, &device, &budget, 0);
         assert!(Windows::of(&file).cover(device.id(), &made_of, &(0..4 << 20)));
@@ -529,9 +530,9 @@ mod tests {
     fn nothing_is_kept_of_a_file_that_somebody_has_open_for_writing() {
         let temporary = tempfile::NamedTempFile::new().unwrap();
         temporary.as_file().set_len(4 << 20).unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(30));
         let device = Device::host(&bifolio_device::HostOptions::default());
         let (file, budget) = (PlainFile::open(temporary.path()).unwrap(), Budget::new(1 << 30));
+        until("a clock tick has passed", || file.stamp().unwrap().is_settled());
         Windows::of(&file).keep(&file, &device, &budget, 0);
         assert!(Windows::of(&file).ready(device.id(), &file.stamp().unwrap()).is_empty());
     }

@@ -25,6 +25,11 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
+    /// Whether it is older than the coarsest clock tick, so that a later change has another stamp.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.age() > CHANGE_GRANULARITY
+    }
+
     /// Since the latest change.
     fn age(&self) -> Duration {
         let changed = Duration::new(self.changed[2].max(0) as u64, self.changed[3].max(0) as u32);
@@ -55,7 +60,7 @@ impl PlainFile {
             return Ok(Stamp { size: self.size()?, changed: [0; 4] });
         }
         let metadata = self.buffered().metadata();
-        let metadata = metadata.map_err(|error| Error::system(self.path(), "asking for its size", error))?;
+        let metadata = metadata.map_err(|error| Error::system(self.path(), "reading its size", error))?;
         let changed = [metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec()];
         Ok(Stamp { size: metadata.len(), changed })
     }
@@ -66,22 +71,20 @@ impl PlainFile {
     /// when it begins, and the pages when it ends. So either nobody has the file open for writing,
     /// or its latest write began so long ago that a disk has done it or given up.
     pub(crate) fn may_keep_registrations(&self, stamp: &Stamp) -> bool {
-        let age = stamp.age();
-        !self.is_block_device() && (age > WRITE_TIME_MAX || age > CHANGE_GRANULARITY && self.has_no_writers())
+        !self.is_block_device() && (stamp.age() > WRITE_TIME_MAX || stamp.is_settled() && self.has_no_writers())
     }
 
     /// Whether nobody can change the file without its stamp telling: it is not open for writing
     /// anywhere, and `stamp` is older than a clock tick. A store into a mapping moves the times of
     /// change when it first touches a page, so only mappings that exist already would escape.
     pub(crate) fn is_unchanging(&self, stamp: &Stamp) -> bool {
-        !self.is_block_device() && stamp.age() > CHANGE_GRANULARITY && !self.is_in_memory() && self.has_no_writers()
+        !self.is_block_device() && stamp.is_settled() && !self.is_in_memory() && self.has_no_writers()
     }
 
     /// What it looks like now, to be asked later whether it has changed.
     pub(crate) fn observe(&self) -> Result<Observation> {
         let stamp = self.stamp()?;
-        let age = stamp.age();
-        let is_settled = age > CHANGE_GRANULARITY || has_fine_times() && !self.is_in_memory();
+        let is_settled = stamp.is_settled() || has_fine_times() && !self.is_in_memory();
         Ok(Observation {
             stamp,
             is_sure: is_settled && !self.is_block_device() && !self.is_in_memory() && self.has_no_writers(),

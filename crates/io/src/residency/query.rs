@@ -243,6 +243,11 @@ mod tests {
         }
     }
 
+    /// A file beside the program, which lies on a disk even where /tmp is in memory.
+    fn on_disk() -> tempfile::NamedTempFile {
+        tempfile::NamedTempFile::new_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap()
+    }
+
     fn map_of(text: &str) -> Vec<Range<u64>> {
         runs_of_pages(text.bytes().map(|b| b - b'0').collect::<Vec<_>>().as_slice(), 0)
     }
@@ -267,14 +272,13 @@ mod tests {
 
     #[test]
     fn a_real_file_is_seen_warm_cold_and_half() {
-        let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let file = on_disk();
         let len = 4_u64 << 20;
         file.as_file().write_all_at(&vec![7; len as usize], 0).unwrap();
         file.as_file().sync_all().unwrap();
         let open = PlainFile::open(file.path()).unwrap();
         if open.is_in_memory() {
-            println!("skipped: the build folder is in memory, so nothing is ever cold");
-            return;
+            return bifolio_testing::skip("the build folder is in memory, so nothing is ever cold");
         }
         let see = || query(&open, &OsStorage, 0..len).unwrap();
         assert_eq!(see().cached_bytes(), len);
@@ -293,14 +297,13 @@ mod tests {
 
     #[test]
     fn halving_finds_the_runs_that_the_map_shows() {
-        let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let file = on_disk();
         let len = 40_u64 << 20;
         file.as_file().write_all_at(&vec![7; len as usize], 0).unwrap();
         file.as_file().sync_all().unwrap();
         let open = PlainFile::open(file.path()).unwrap();
         if open.is_in_memory() {
-            println!("skipped: the build folder is in memory, so nothing is ever cold");
-            return;
+            return bifolio_testing::skip("the build folder is in memory, so nothing is ever cold");
         }
         for (start, drop_len) in [(0, 1 << 20), (5 << 20, 3 << 20), (9_000_000, 12_345_678), (39 << 20, 1 << 20)] {
             // SAFETY: advice on an open descriptor.

@@ -195,7 +195,7 @@ mod tests {
     fn io_uring_reads_like_pread() {
         match UringQueue::new(8) {
             Ok(mut queue) => reads_like_pread(&mut queue),
-            Err(error) => println!("skipped: io_uring is refused here: {error}"),
+            Err(error) => bifolio_testing::skip(format_args!("io_uring is refused here: {error}")),
         }
     }
 

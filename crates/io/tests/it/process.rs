@@ -1,14 +1,12 @@
 //! Routers of a process, files behind descriptors, and children that were forked too late.
 
-mod support;
-
+use crate::support::{content_of, file_of, folder, host, poisoned, ran_in_its_own_process, random, small_options};
 use bifolio_device::pointer::locate;
 use bifolio_device::{DeviceChoice, DeviceId, DeviceSlice, FencedMemory};
 use bifolio_io::{Buffer, ErrorKind, OpenFile, ReadOptions, Router, WriteOptions, process};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use support::{file_of, folder, host, poisoned, random, small_options};
 
 #[test]
 fn memory_behind_a_fence_is_read_into_by_the_router_of_its_device() {
@@ -38,7 +36,7 @@ fn a_file_behind_a_descriptor_is_the_same_whatever_its_name_is_by_now() {
     let file = OpenFile::of_descriptor(theirs.as_fd()).unwrap();
     let memory = poisoned(router.device(), 100_000);
     router.read(&file, 0, None, memory.slice(), &ReadOptions::default()).unwrap();
-    assert!(support::content_of(&memory) == content);
+    assert!(content_of(&memory) == content);
     router.write(&file, 100_000, memory.slice(), &WriteOptions::default()).unwrap();
     assert_eq!(theirs.metadata().unwrap().len(), 200_000);
     // Reading goes on from where their descriptor was, and one for reading does not write.
@@ -54,6 +52,9 @@ fn a_file_behind_a_descriptor_is_the_same_whatever_its_name_is_by_now() {
 /// Symptom: a child of `fork` hung. Cause: it waited for threads that only its parent has.
 #[test]
 fn a_child_is_refused_with_a_sentence_and_comes_to_its_end() {
+    if ran_in_its_own_process("process::a_child_is_refused_with_a_sentence_and_comes_to_its_end") {
+        return;
+    }
     let folder = folder();
     let path = file_of(folder.path(), "data", &random().bytes(3_000_000));
     let router = Arc::new(Router::new(&host(), small_options()));

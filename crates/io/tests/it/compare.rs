@@ -1,5 +1,6 @@
 //! The scripts of `bench/compare` work: their own tests run, on the embedded device and with small files.
 
+use bifolio_testing::{require, skip};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -11,14 +12,11 @@ fn target_folder() -> PathBuf {
 
 #[test]
 fn the_comparison_scripts_measure_and_check() {
-    let required = std::env::var_os("BIFOLIO_TEST_REQUIRE_ALL").is_some_and(|value| value == "1");
     let python = std::env::var_os("BIFOLIO_PYTHON").unwrap_or_else(|| "python3".into());
     let version = "import sys; sys.exit(sys.version_info < (3, 10))";
     let usable = Command::new(&python).args(["-c", version]).status().is_ok_and(|status| status.success());
     if !usable {
-        assert!(!required, "{} is not there, or older than Python 3.10", python.display());
-        println!("skipped: {} is not there, or older than Python 3.10", python.display());
-        return;
+        return require(format_args!("{} is missing, or older than Python 3.10", python.display()));
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/compare/test_compare.py");
     let output = Command::new(python)
@@ -28,6 +26,8 @@ fn the_comparison_scripts_measure_and_check() {
         .output()
         .unwrap();
     // What was skipped there is said here, too.
-    print!("{}", String::from_utf8_lossy(&output.stdout));
+    let said = String::from_utf8_lossy(&output.stdout);
+    said.lines().filter_map(|line| line.strip_prefix("skipped: ")).for_each(skip);
+    print!("{said}");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -1,15 +1,14 @@
 //! Thousands of open files, no descriptors left, files that are replaced, and batches that are
 //! cancelled.
 
-mod support;
-
+use crate::support::{
+    choices, content_of, file_of, folder, host, only, poisoned, ran_in_its_own_process, random, small_options,
+};
 use bifolio_io::cache_state::evict;
 use bifolio_io::{Buffer, Cancel, EngineChoice, EngineKind, ErrorKind, ReadExtent, ReadOptions, Router};
-use std::sync::{Arc, Mutex, PoisonError};
-use support::{choices, content_of, file_of, folder, host, only, poisoned, random, small_options};
-
-/// Held by tests that count or limit the descriptors of this process, and by those that need some.
-static DESCRIPTORS: Mutex<()> = Mutex::new(());
+use bifolio_testing::until;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
@@ -41,7 +40,9 @@ impl Drop for Limit {
 #[test]
 fn thousands_of_files_are_open_at_once_and_their_descriptors_come_back() {
     const LEN: u64 = 9000;
-    let _turn = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
+    if ran_in_its_own_process("many::thousands_of_files_are_open_at_once_and_their_descriptors_come_back") {
+        return;
+    }
     // Up to three descriptors a file.
     let limit = Limit::set(2000 * 3 + 200);
     let files_max = ((limit.0.rlim_max.min(6200) - 200) / 3) as usize;
@@ -83,7 +84,9 @@ fn thousands_of_files_are_open_at_once_and_their_descriptors_come_back() {
 #[test]
 fn without_descriptors_requests_are_right_or_say_what_to_do() {
     const LEN: u64 = 3_000_001;
-    let _turn = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
+    if ran_in_its_own_process("many::without_descriptors_requests_are_right_or_say_what_to_do") {
+        return;
+    }
     let (folder, mut random) = (folder(), random());
     let content = random.bytes(LEN);
     let path = file_of(folder.path(), "data", &content);
@@ -131,7 +134,6 @@ fn without_descriptors_requests_are_right_or_say_what_to_do() {
 #[test]
 fn a_file_that_is_replaced_is_read_to_its_end() {
     const LEN: u64 = 5_000_001;
-    let _turn = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
     let (folder, mut random) = (folder(), random());
     let (old, new) = (random.bytes(LEN), random.bytes(LEN));
     let path = file_of(folder.path(), "data", &old);
@@ -161,7 +163,6 @@ fn a_file_that_is_replaced_is_read_to_its_end() {
 #[test]
 fn batches_can_be_cancelled_at_any_moment() {
     const LEN: u64 = 8 << 20;
-    let _turn = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
     let (folder, mut random) = (folder(), random());
     let content = random.bytes(LEN);
     let path = file_of(folder.path(), "data", &content);
@@ -178,7 +179,8 @@ fn batches_can_be_cancelled_at_any_moment() {
         let memory = Arc::new(poisoned(router.device(), 1500 * 4096));
         let options = ReadOptions { cancel: Cancel::default(), ..ReadOptions::default() };
         let pending = router.submit_batch(&file, extents.clone(), &Buffer::new(&memory), &options);
-        std::thread::sleep(std::time::Duration::from_micros(random.below(3000)));
+        let moved = random.below(1500 * 4096 / 2);
+        until("some of it has moved", || options.progress.load(Ordering::Relaxed) >= moved || pending.is_done());
         if round % 4 == 3 {
             // Gives the handle up instead of asking.
             drop(pending);
@@ -194,11 +196,11 @@ fn batches_can_be_cancelled_at_any_moment() {
         }
         // Nothing lands once the request is over.
         let before = content_of(&memory);
-        std::thread::sleep(std::time::Duration::from_millis(2));
+        let again = poisoned(router.device(), 1500 * 4096);
+        let whole = router.read_batch(&file, &extents, again.slice(), &ReadOptions::default()).unwrap();
         assert!(content_of(&memory) == before, "a batch wrote after its end");
-        let whole = router.read_batch(&file, &extents, memory.slice(), &ReadOptions::default()).unwrap();
         assert_eq!(whole.bytes, 1500 * 4096);
-        let seen = content_of(&memory);
+        let seen = content_of(&again);
         for extent in &extents {
             let (at, from) = (extent.place as usize, extent.offset as usize);
             assert!(seen[at..at + 4096] == content[from..from + 4096]);

@@ -1,19 +1,19 @@
 //! Requests that run while the caller goes on: awaited, polled, cancelled, abandoned, and ordered
 //! on a stream.
 
-mod support;
-
-use bifolio_device::{Device, HostOptions};
-use bifolio_io::cache_state::evict;
-use bifolio_io::{Buffer, Cancel, EngineKind, ErrorKind, OpenFile, ReadExtent, ReadOptions, Router, RouterOptions};
-use std::future::Future;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
-use support::{
+use crate::support::{
     Fault, FaultStorage, Faulty, content_of, devices_besides_host, file_of, folder, host, only, poisoned, random,
     small_options,
 };
+use bifolio_device::{Device, HostOptions};
+use bifolio_io::cache_state::evict;
+use bifolio_io::{Buffer, EngineKind, ErrorKind, OpenFile, ReadExtent, ReadOptions, Router, RouterOptions};
+use bifolio_testing::until;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 const SIZE: u64 = 6_000_001;
 
@@ -64,12 +64,14 @@ fn many_requests_in_flight_bring_what_pread_would() {
         let report = match number % 3 {
             0 => pending.wait(),
             1 => block_on(pending),
-            _ => loop {
-                if let Some(outcome) = pending.try_take() {
-                    break outcome;
-                }
-                std::thread::sleep(Duration::from_millis(1));
-            },
+            _ => {
+                let mut outcome = None;
+                until("the request is over", || {
+                    outcome = pending.try_take();
+                    outcome.is_some()
+                });
+                outcome.unwrap()
+            }
         };
         let got = length.min(SIZE - offset);
         assert_eq!(report.unwrap().bytes, got);
@@ -93,9 +95,10 @@ fn an_abandoned_request_keeps_its_memory_until_it_is_over() {
     for round in 0..20 {
         let memory = Arc::new(poisoned(router.device(), SIZE));
         let buffer = Buffer::new(&memory);
-        let options = ReadOptions { cancel: Cancel::default(), ..only(EngineKind::Cached) };
+        let options = only(EngineKind::Cached);
         let pending = router.submit_read(&file, 0, None, &buffer, &options);
-        std::thread::sleep(Duration::from_micros(random.below(3000)));
+        let moved = random.below(SIZE / 4);
+        until("some of it has moved", || options.progress.load(Ordering::Relaxed) >= moved);
         if round % 2 == 0 {
             pending.cancel();
             assert_eq!(pending.wait().unwrap_err().kind(), ErrorKind::Cancelled);
@@ -216,11 +219,7 @@ fn a_destination_that_is_given_up_outlives_the_copies_on_its_stream() {
         .collect();
     stream.synchronize().unwrap();
     // And it is given up when the copies have landed.
-    let started = std::time::Instant::now();
-    while shares.iter().any(|share| share.strong_count() > 0) {
-        assert!(started.elapsed() < Duration::from_secs(20), "a destination is kept for good");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    until("no destination is kept", || shares.iter().all(|share| share.strong_count() == 0));
 }
 
 #[test]

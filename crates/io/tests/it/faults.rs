@@ -1,17 +1,17 @@
 //! What goes wrong half-way: each failure is an error with file, offset and device, never a
 //! success, and leaves no slot and no pinned buffer behind.
 
-mod support;
-
+use crate::support::{
+    Fault, FaultStorage, Faulty, check_read, choices, content_of, file_of, folder, host, only, poisoned, random,
+    small_options,
+};
 use bifolio_device::backend::fault::{FaultBackend, Faults};
 use bifolio_device::{Device, DeviceChoice, HostOptions, discover};
 use bifolio_io::cache_state::evict;
 use bifolio_io::{Cancel, EngineChoice, EngineKind, ErrorKind, ReadOptions, Router, RouterOptions};
+use bifolio_testing::until;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use support::{
-    Fault, FaultStorage, Faulty, check_read, choices, file_of, folder, host, only, poisoned, random, small_options,
-};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const SIZE: u64 = 2 << 20;
 
@@ -78,7 +78,7 @@ fn a_file_truncated_during_the_read_is_an_error_under_each_engine() {
             // The last bytes may have been read before the cut: then the read is whole.
             match outcome {
                 Err(error) => assert_eq!(error.kind(), ErrorKind::Truncated, "{engine} {reads} {size}: {error}"),
-                Ok(report) => assert!(support::content_of(&memory) == content, "{engine} {reads} {size}: {report:?}"),
+                Ok(report) => assert!(content_of(&memory) == content, "{engine} {reads} {size}: {report:?}"),
             }
             no_slot_is_lost(&router);
         }
@@ -96,12 +96,15 @@ fn a_file_truncated_under_a_registration_is_an_error_and_no_signal() {
         let router = Router::new(&Device::host(&options), small_options());
         let file = router.open(&path).unwrap();
         let memory = router.device().alloc(SIZE).unwrap();
+        let path = &path;
         let outcome = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                std::thread::sleep(std::time::Duration::from_millis(20));
-                std::fs::File::options().write(true).open(&path).unwrap().set_len(size).unwrap();
+            let options = only(EngineKind::Mapped);
+            let progress = Arc::clone(&options.progress);
+            scope.spawn(move || {
+                until("the copy is on its way", || progress.load(Ordering::SeqCst) > 0);
+                std::fs::File::options().write(true).open(path).unwrap().set_len(size).unwrap();
             });
-            router.read(&file, 0, None, memory.slice(), &only(EngineKind::Mapped))
+            router.read(&file, 0, None, memory.slice(), &options)
         });
         let error = outcome.unwrap_err();
         assert!(
@@ -129,21 +132,26 @@ fn a_truncation_at_any_moment_under_any_engine_on_any_device_is_an_error_or_too_
             let path = file_of(folder.path(), "data", &content);
             let file = router.open(&path).unwrap();
             let memory = poisoned(&device, size);
-            let (cut, delay) = (random.below(size), random.below(1500));
+            let (cut, moved, is_over) = (random.below(size), random.below(size), &AtomicBool::new(false));
             let outcome = std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    std::thread::sleep(std::time::Duration::from_micros(delay));
-                    std::fs::File::options().write(true).open(&path).unwrap().set_len(cut).unwrap();
-                });
                 let options = ReadOptions { engine: choice, ..ReadOptions::default() };
-                router.read(&file, 0, None, memory.slice(), &options)
+                let (path, progress) = (&path, Arc::clone(&options.progress));
+                scope.spawn(move || {
+                    while progress.load(Ordering::SeqCst) < moved && !is_over.load(Ordering::SeqCst) {
+                        std::hint::spin_loop();
+                    }
+                    std::fs::File::options().write(true).open(path).unwrap().set_len(cut).unwrap();
+                });
+                let outcome = router.read(&file, 0, None, memory.slice(), &options);
+                is_over.store(true, Ordering::SeqCst);
+                outcome
             });
             match outcome {
                 // Whole, or what was left when the request began.
                 Ok(report) => {
                     let bytes = report.bytes as usize;
                     assert!(report.bytes == size || report.bytes == cut, "{choice}: {report:?}");
-                    let seen = support::content_of(&memory);
+                    let seen = content_of(&memory);
                     // A `pread` that found the old size may still see the zeroes with which the kernel fills
                     // the rest of the last page, or folio, while it cuts the file.
                     let differs =
@@ -297,7 +305,7 @@ fn ranges_that_make_no_sense_are_refused_with_the_file_and_the_offset() {
         let refuse = |offset, length| router.read(&file, offset, length, memory.slice(), &options).unwrap_err();
         let beyond = refuse(11, None);
         assert_eq!(beyond.kind(), ErrorKind::BadRange);
-        assert!(beyond.to_string().contains("data, offset 11, into host:0: the offset is beyond the end"), "{beyond}");
+        assert!(beyond.to_string().contains("data, offset 11, into host:0: offset is beyond the end"), "{beyond}");
         assert_eq!(refuse(1, Some(u64::MAX)).kind(), ErrorKind::BadRange);
         assert_eq!(refuse(0, Some(i64::MAX as u64 + 1)).kind(), ErrorKind::BadRange);
         assert_eq!(refuse(0, Some(10)).kind(), ErrorKind::BadDestination);

@@ -1,22 +1,21 @@
 //! Writes from device memory against an oracle in host memory, and what happens when they fail.
 
-mod support;
-
+use crate::support::{
+    Fault, FaultStorage, Faulty, check_read, choices, content_of, devices_besides_host, file_of, folder, host,
+    poisoned, random, small_options, stays_in_memory,
+};
 use bifolio_device::backend::fault::{FaultBackend, Faults};
 use bifolio_device::{Allocation, Device, HostOptions};
 use bifolio_io::cache_state::{evict, load};
 use bifolio_io::{
     Buffer, EngineChoice, EngineKind, ErrorKind, OpenFile, ReadOptions, Router, RouterOptions, WriteOptions,
 };
+use bifolio_testing::{skip, until};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{
-    Fault, FaultStorage, Faulty, check_read, choices, devices_besides_host, file_of, folder, host, random,
-    small_options,
-};
 
 fn memory_of(device: &Device, bytes: &[u8]) -> Allocation {
     let memory = device.alloc(bytes.len() as u64).unwrap();
@@ -102,8 +101,7 @@ fn other_writers_bytes_in_the_blocks_at_the_edges_are_not_lost() {
     let path = file_of(folder.path(), "data", &content);
     let router = Router::new(&host(), RouterOptions::default());
     let file = router.open_for_writing(&path, false).unwrap();
-    if file.is_in_memory() {
-        println!("skipped: the file system keeps files in memory");
+    if stays_in_memory(&file) {
         return;
     }
     let other = File::options().write(true).open(&path).unwrap();
@@ -150,14 +148,14 @@ fn a_failed_write_is_not_reported_written_is_latched_and_grows_nothing() {
             let router = Router::new(&host(), RouterOptions { storage, ..small_options() });
             let file = router.open_for_writing(&path, false).unwrap();
             if file.is_in_memory() && engine == EngineKind::Direct {
-                println!("skipped: the file system keeps files in memory");
+                skip("the file system keeps files in memory");
                 continue;
             }
             let memory = memory_of(router.device(), &random.bytes(3 << 20));
             let error = router.write(&file, 50_000, memory.slice(), &options(EngineChoice::Only(engine))).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Write, "{engine}: {error}");
             let text = error.to_string();
-            assert!(text.contains("data, offset") && text.contains("writing it failed"), "{text}");
+            assert!(text.contains("data, offset") && text.contains("write failed"), "{text}");
             assert_eq!(std::fs::metadata(&path).unwrap().len(), 100_000, "{engine}: a failed write grew the file");
             let again = router.write(&file, 0, memory.slice(), &WriteOptions::default()).unwrap_err();
             assert_eq!(again.kind(), ErrorKind::Latched, "{again}");
@@ -198,8 +196,7 @@ fn a_refused_unbuffered_write_goes_through_the_page_cache() {
         let storage = Arc::new(Faulty(FaultStorage::new(transfers, Fault::Unbuffered(code))));
         let router = Router::new(&host(), RouterOptions { storage, ..small_options() });
         let file = router.open_for_writing(&path, true).unwrap();
-        if file.is_in_memory() {
-            println!("skipped: the folder is in memory, where nothing is written unbuffered");
+        if stays_in_memory(&file) {
             return;
         }
         let bytes = random.bytes(3_000_001);
@@ -253,8 +250,7 @@ fn a_write_that_makes_no_progress_ends() {
     let storage = Arc::new(Faulty(FaultStorage::new(0, Fault::Short(100))));
     let router = Router::new(&host(), RouterOptions { storage, ..small_options() });
     let file = router.open_for_writing(folder.path().join("data"), true).unwrap();
-    if file.is_in_memory() {
-        println!("skipped: the folder is in memory, where nothing is written unbuffered");
+    if stays_in_memory(&file) {
         return;
     }
     let memory = memory_of(router.device(), &random.bytes(400_000));
@@ -269,8 +265,10 @@ fn a_write_that_makes_no_progress_ends() {
 fn a_write_that_ends_early_leaves_what_others_have_written() {
     let (folder, mut random) = (folder(), random());
     let slow = HostOptions { latency: Some(std::time::Duration::from_millis(3)), ..HostOptions::default() };
-    let router = Arc::new(Router::new(&Device::host(&slow), small_options()));
-    let (first, second) = (random.bytes(60_000), random.bytes(6 << 20));
+    // Slots for both: the long one takes one after the other.
+    let many = RouterOptions { pool_bytes: 16 << 20, ..small_options() };
+    let router = Arc::new(Router::new(&Device::host(&slow), many));
+    let (first, second) = (random.bytes(60_000), random.bytes(24 << 20));
     let [first_memory, second_memory] = [&first, &second].map(|bytes| Arc::new(memory_of(router.device(), bytes)));
     let path = folder.path().join("data");
     for engine in [EngineKind::Cached, EngineKind::Direct] {
@@ -278,10 +276,10 @@ fn a_write_that_ends_early_leaves_what_others_have_written() {
         if file.is_in_memory() && engine == EngineKind::Direct {
             continue;
         }
-        let second =
-            router.submit_write(&file, 4 << 20, &Buffer::new(&second_memory), &options(EngineChoice::Only(engine)));
-        // The long one has begun by then, as the file was empty.
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        let write = options(EngineChoice::Only(engine));
+        let second = router.submit_write(&file, 4 << 20, &Buffer::new(&second_memory), &write);
+        // As the file was still empty.
+        until("the long one has begun", || std::fs::metadata(&path).unwrap().len() > 0);
         router.submit_write(&file, 0, &Buffer::new(&first_memory), &options(EngineChoice::Auto)).wait().unwrap();
         second.cancel();
         assert_eq!(second.wait().unwrap_err().kind(), ErrorKind::Cancelled);
@@ -334,8 +332,7 @@ impl Drop for SmallDisk {
 #[test]
 fn a_full_disk_is_found_before_anything_is_written_or_said() {
     let Some(disk) = SmallDisk::mount() else {
-        println!("skipped: no small file system can be mounted here (that takes root)");
-        return;
+        return skip("no small file system can be mounted here (that takes root)");
     };
     let router = Router::new(&host(), small_options());
     let memory = memory_of(router.device(), &random().bytes(20 << 20));
@@ -396,10 +393,10 @@ fn a_cancelled_write_ends_and_may_be_made_again() {
     let file = router.open_for_writing(&path, true).unwrap();
     for engine in writers(&file) {
         let write = options(engine);
-        let cancel = write.cancel.clone();
+        let (cancel, progress) = (write.cancel.clone(), Arc::clone(&write.progress));
         std::thread::scope(|scope| {
-            scope.spawn(|| {
-                std::thread::sleep(std::time::Duration::from_millis(10));
+            scope.spawn(move || {
+                until("some of it is written", || progress.load(Ordering::Relaxed) > 0);
                 cancel.cancel();
             });
             let error = router.write(&file, 0, memory.slice(), &write).unwrap_err();
@@ -422,7 +419,7 @@ fn reads_and_writes_of_the_same_bytes_come_in_the_order_of_their_submission() {
     let mut reads = vec![];
     for (value, source) in (1..40_u8).zip(&sources) {
         writes.push(router.submit_write(&file, 0, &Buffer::new(source), &options(EngineChoice::Auto)));
-        let memory = Arc::new(support::poisoned(router.device(), 1 + random.below(600_000)));
+        let memory = Arc::new(poisoned(router.device(), 1 + random.below(600_000)));
         let pending = router.submit_read(&file, 0, Some(memory.len()), &Buffer::new(&memory), &ReadOptions::default());
         reads.push((value, memory, pending));
     }
@@ -432,7 +429,7 @@ fn reads_and_writes_of_the_same_bytes_come_in_the_order_of_their_submission() {
     for (value, memory, pending) in reads {
         pending.wait().unwrap();
         assert!(
-            support::content_of(&memory).iter().all(|byte| *byte == value),
+            content_of(&memory).iter().all(|byte| *byte == value),
             "a read saw another write than the one before it"
         );
     }

@@ -1,28 +1,47 @@
 //! What the tests of the engines share: files in known states, a poisoned destination, a storage
 //! that fails on purpose.
 
-#![allow(dead_code, reason = "each test file uses its part")]
-
-use bifolio_device::conformance::{Random, fresh_seed};
 use bifolio_device::{Allocation, Device, DeviceChoice, HostOptions, discover};
 use bifolio_io::storage::{IoQueue, OsStorage, QueuedIo, Storage};
 use bifolio_io::{EngineChoice, EngineKind, OpenFile, ReadOptions, Router, RouterOptions};
+use bifolio_testing::{noise, seed, skip, until};
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, SystemTime};
 
 /// A folder below the build folder, which lies on a disk even where /tmp is in memory.
 pub(crate) fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
+/// Numbers and bytes drawn from a seed.
+pub(crate) struct Random(fastrand::Rng);
+
+impl Random {
+    /// Those of a seed.
+    pub(crate) fn of(seed: u64) -> Self {
+        Self(fastrand::Rng::with_seed(seed))
+    }
+
+    /// A number below `bound`.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0.u64(..bound)
+    }
+
+    pub(crate) fn bytes(&mut self, len: u64) -> Vec<u8> {
+        noise(len as usize, self.0.u64(..))
+    }
+}
+
 /// A generator whose seed is printed, so that a failure can be repeated with `BIFOLIO_TEST_SEED`.
+#[track_caller]
 pub(crate) fn random() -> Random {
-    let seed = std::env::var("BIFOLIO_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(fresh_seed);
-    println!("BIFOLIO_TEST_SEED={seed}");
-    Random(seed)
+    Random::of(seed())
 }
 
 /// A written-back file of random bytes.
@@ -30,9 +49,45 @@ pub(crate) fn file_of(folder: &Path, name: &str, content: &[u8]) -> PathBuf {
     let path = folder.join(name);
     std::fs::write(&path, content).unwrap();
     File::open(&path).unwrap().sync_all().unwrap();
-    // Registrations of a file that changed a moment ago are not kept.
-    std::thread::sleep(std::time::Duration::from_millis(25));
+    settle(&path);
     path
+}
+
+/// Waits until the latest change of a file is older than the coarsest clock tick: of a younger state nothing is kept.
+pub(crate) fn settle(path: &Path) {
+    until("the file is older than a clock tick", || is_settled(path));
+}
+
+/// Whether it is.
+pub(crate) fn is_settled(path: &Path) -> bool {
+    let metadata = std::fs::metadata(path).unwrap();
+    let changed = Duration::new(metadata.ctime() as u64, metadata.ctime_nsec() as u32);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    now.saturating_sub(changed) > Duration::from_millis(20)
+}
+
+/// Whether a file is never cold and never read unbuffered, which leaves out the rest of the test.
+#[track_caller]
+pub(crate) fn stays_in_memory(file: &OpenFile) -> bool {
+    if file.is_in_memory() {
+        skip(format_args!("{} is in memory, where nothing is cold or unbuffered", file.path().display()));
+    }
+    file.is_in_memory()
+}
+
+/// Runs the test called `name` in a process of its own, for what concerns all of a process: false there, where the test
+/// goes on, and true here, where it is over.
+pub(crate) fn ran_in_its_own_process(name: &str) -> bool {
+    const ALONE: &str = "BIFOLIO_IO_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return false;
+    }
+    let program = std::env::current_exe().unwrap();
+    let output = Command::new(program).args(["--exact", name, "--nocapture"]).env(ALONE, "1").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("1 passed"), "there is no test {name}: {text}");
+    true
 }
 
 /// Small slots and few of them, so that every path wraps around.
@@ -45,12 +100,13 @@ pub(crate) fn host() -> Device {
 }
 
 /// Every device of OpenCL and CUDA; says so where there is none.
+#[track_caller]
 pub(crate) fn devices_besides_host() -> Vec<Device> {
     let infos = discover().into_iter().flat_map(|report| report.devices);
     let infos = infos.filter(|info| info.id.backend.name() != "host");
     let devices: Vec<_> = infos.map(|info| bifolio_device::open(DeviceChoice::Exactly(info.id)).unwrap()).collect();
     if devices.is_empty() {
-        println!("skipped: this machine has no device besides host memory");
+        skip("this machine has no device besides host memory");
     }
     devices
 }

@@ -1,8 +1,10 @@
 //! Sequential short reads: what is read ahead is what `pread` would return, stays out of the page
 //! cache or leaves it again, and is never in the way.
 
-mod support;
-
+use crate::support::{
+    Fault, FaultStorage, Faulty, content_of, devices_besides_host, file_of, folder, host, poisoned, random, settle,
+    small_options, stays_in_memory,
+};
 use bifolio_device::{Device, HostOptions};
 use bifolio_io::cache_state::{evict, load};
 use bifolio_io::{Advice, EngineChoice, OpenFile, ReadOptions, ReadReport, Router, RouterOptions};
@@ -10,10 +12,6 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
-use support::{
-    Fault, FaultStorage, Faulty, content_of, devices_besides_host, file_of, folder, host, poisoned, random,
-    small_options,
-};
 
 const SIZE: u64 = 5_000_003;
 
@@ -49,8 +47,7 @@ fn a_cold_file_read_in_small_steps_is_read_ahead_and_stays_out_of_the_page_cache
     for step in [512, 4096, 5000, 100_000, 262_144] {
         let router = Router::new(&host(), RouterOptions::default());
         let file = router.open(&path).unwrap();
-        if file.is_in_memory() {
-            println!("skipped: the file system keeps files in memory");
+        if stays_in_memory(&file) {
             return;
         }
         evict(&file, 0..SIZE).unwrap();
@@ -125,7 +122,7 @@ fn what_was_written_after_it_was_read_ahead_is_seen() {
                 if random.below(50) == 0 {
                     // Nobody writes for a while: windows may be private again.
                     late = None;
-                    std::thread::sleep(Duration::from_millis(25));
+                    settle(&path);
                 }
             }
         }
@@ -180,8 +177,7 @@ fn pages_that_a_shared_window_brought_leave_with_it_and_others_stay() {
     let path = file_of(folder.path(), "data", &content);
     let router = Router::new(&host(), RouterOptions::default());
     let file = router.open(&path).unwrap();
-    if file.is_in_memory() {
-        println!("skipped: the file system keeps files in memory");
+    if stays_in_memory(&file) {
         return;
     }
     // Somebody may write at any time: nothing may be kept in slots.
@@ -309,7 +305,7 @@ fn stores_into_pages_that_are_dirty_already_are_seen_in_stream_order() {
     for at in (0..SIZE).step_by(4096) {
         writer.write(&content[at as usize..=at as usize], at);
     }
-    std::thread::sleep(Duration::from_millis(30));
+    settle(&path);
     let stream = router.device().create_stream().unwrap();
     let memory = poisoned(router.device(), 4096);
     let mut reader = router.ordered(&file, &stream).unwrap();

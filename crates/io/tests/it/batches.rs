@@ -1,16 +1,13 @@
 //! Batches and vectored reads against `pread`, in any cache state, on every device here.
 
-mod support;
-
+use crate::support::{
+    Fault, FaultStorage, Faulty, Random, content_of, devices_besides_host, file_of, folder, host, only, poisoned,
+    random, small_options,
+};
 use bifolio_device::Device;
-use bifolio_device::conformance::Random;
 use bifolio_io::cache_state::{evict, load};
 use bifolio_io::{EngineChoice, EngineKind, ErrorKind, OpenFile, ReadExtent, ReadOptions, Router, RouterOptions};
 use std::sync::Arc;
-use support::{
-    Fault, FaultStorage, Faulty, content_of, devices_besides_host, file_of, folder, host, only, poisoned, random,
-    small_options,
-};
 
 const SIZE: u64 = 3_000_001;
 

@@ -9,25 +9,22 @@
 //! On ext4, xfs, btrfs and tmpfs, through loop devices where this machine may mount them, and on the
 //! file system of the build folder in any case.
 
-mod support;
-
-use bifolio_device::conformance::Random;
+use crate::support::{Random, choices, content_of, folder, host, is_settled, poisoned, random};
 use bifolio_io::{EngineChoice, EngineKind, OpenFile, ReadExtent, ReadOptions, Router, RouterOptions};
+use bifolio_testing::{command, has, skip};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
-use support::{choices, content_of, folder, host, poisoned, random};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 512;
 const SIZE: u64 = BLOCK * BLOCKS;
 
-/// How long each pair of writer and readers runs.
-const A_WHILE: Duration = Duration::from_millis(350);
+/// What each reader of a pair does beside the writer.
+const READS: u64 = 60;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Writes {
@@ -37,8 +34,9 @@ enum Writes {
     Direct,
 }
 
-/// The state that writer and readers share: for each block, the generation begun and the one done.
+/// What writer and readers share: for each block, the generation begun and the one done; and the reads so far.
 struct Ledger {
+    reads: AtomicU64,
     begun: Vec<AtomicU32>,
     done: Vec<AtomicU32>,
 }
@@ -46,7 +44,7 @@ struct Ledger {
 impl Ledger {
     fn new() -> Self {
         let zeroes = || (0..BLOCKS).map(|_| AtomicU32::new(0)).collect();
-        Self { begun: zeroes(), done: zeroes() }
+        Self { reads: AtomicU64::new(0), begun: zeroes(), done: zeroes() }
     }
 }
 
@@ -154,28 +152,25 @@ fn check(bytes: &[u8], offset: u64, done_before: &[u32], begun_after: &[u32], ho
     }
 }
 
-/// Reads at random and in sequence by every engine until the time is over.
-fn read_for_a_while(path: &Path, ledger: &Ledger, mut random: Random, how: &str) -> u64 {
+/// Reads at random and in sequence by every engine.
+fn read_many_times(path: &Path, ledger: &Ledger, mut random: Random, how: &str) {
     let router = Router::new(&host(), RouterOptions::default());
     let file = router.open(path).unwrap();
     let choices: Vec<_> = choices()
         .into_iter()
         .filter(|choice| *choice != EngineChoice::Only(EngineKind::Direct) || can_read_unbuffered(&router, &file))
         .collect();
-    let (started, mut reads, mut sequential) = (Instant::now(), 0, 0);
-    while started.elapsed() < A_WHILE {
+    let mut sequential = 0;
+    for _ in 0..READS {
         let engine = choices[random.below(choices.len() as u64) as usize];
         let options = ReadOptions { engine, ..ReadOptions::default() };
         match random.below(4) {
             0 => {
-                // A sequence of short reads, which is read ahead; now and then it waits for the writer.
+                // A sequence of short reads, which is read ahead.
                 for _ in 0..random.below(30) {
                     let length = 4096.min(SIZE - sequential);
                     read_and_check(&router, &file, sequential, length, &ReadOptions::default(), ledger, how);
                     sequential = (sequential + length) % SIZE;
-                    if random.below(10) == 0 {
-                        std::thread::sleep(Duration::from_millis(1 + random.below(25)));
-                    }
                 }
             }
             1 => {
@@ -186,9 +181,8 @@ fn read_for_a_while(path: &Path, ledger: &Ledger, mut random: Random, how: &str)
             2 => read_and_check(&router, &file, 0, SIZE, &options, ledger, how),
             _ => read_batch_and_check(&router, &file, &mut random, engine, ledger, how),
         }
-        reads += 1;
+        ledger.reads.fetch_add(1, Ordering::SeqCst);
     }
-    reads
 }
 
 fn can_read_unbuffered(router: &Router, file: &OpenFile) -> bool {
@@ -237,6 +231,19 @@ fn read_batch_and_check(
     }
 }
 
+/// Nobody writes until the readers have read some more of a file that is older than a clock tick: of such a file they
+/// keep what they have read ahead.
+fn pause(path: &Path, ledger: &Ledger, stop: &AtomicBool) {
+    let mut read = None;
+    while !stop.load(Ordering::SeqCst) {
+        let reads = ledger.reads.load(Ordering::SeqCst);
+        if is_settled(path) && reads > *read.get_or_insert(reads) + 3 {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
 fn check_folder(folder: &Path, file_system: &str) {
     let mut random = random();
     for writes in [Writes::Pwrite, Writes::Stores, Writes::StoresAndSync, Writes::Direct] {
@@ -247,13 +254,13 @@ fn check_folder(folder: &Path, file_system: &str) {
         let ledger = Ledger::new();
         let how = format!("{file_system}, {writes:?}");
         let Some(writer) = Writer::new(&path, &ledger, writes) else {
-            println!("skipped: {file_system} has no unbuffered writes");
+            skip(format_args!("{file_system} has no unbuffered writes"));
             continue;
         };
         drop(writer);
-        let (stop, mut places) = (AtomicBool::new(false), Random(random.below(u64::MAX)));
-        let seeds = [Random(random.below(u64::MAX)), Random(random.below(u64::MAX))];
-        let reads: u64 = std::thread::scope(|scope| {
+        let (stop, mut places) = (AtomicBool::new(false), Random::of(random.below(u64::MAX)));
+        let seeds = [(); 2].map(|()| Random::of(random.below(u64::MAX)));
+        std::thread::scope(|scope| {
             let (stop, ledger, path, how) = (&stop, &ledger, &path, &how);
             let writing = scope.spawn(move || {
                 let mut steps = 0;
@@ -265,20 +272,20 @@ fn check_folder(folder: &Path, file_system: &str) {
                         steps += 1;
                     }
                     drop(writer);
-                    std::thread::sleep(Duration::from_millis(places.below(2) * 30));
+                    if places.below(2) == 0 {
+                        pause(path, ledger, stop);
+                    }
                 }
                 steps
             });
-            let readers = seeds.map(|seed| scope.spawn(move || read_for_a_while(path, ledger, seed, how)));
+            let readers = seeds.map(|seed| scope.spawn(move || read_many_times(path, ledger, seed, how)));
             let reads = readers.map(std::thread::ScopedJoinHandle::join);
             // Also when a reader has failed: the writer must end.
             stop.store(true, Ordering::SeqCst);
             let steps: u64 = writing.join().unwrap();
             assert!(steps > 0);
-            reads.into_iter().map(|reads| reads.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).sum()
+            reads.into_iter().for_each(|reads| reads.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         });
-        assert!(reads > 0);
-        println!("{how}: {reads} reads");
     }
 }
 
@@ -291,7 +298,7 @@ struct Mounted {
 impl Mounted {
     /// None, with a printed reason, where this machine cannot.
     fn new(file_system: &str) -> Option<Self> {
-        let skip = |why: &str| println!("skipped: {file_system} is not tested: {why}");
+        let skip = |why: &str| skip(format_args!("{file_system} is not tested: {why}"));
         // SAFETY: a question to the C library.
         if unsafe { libc::geteuid() } != 0 {
             skip("mounting takes root");
@@ -300,27 +307,24 @@ impl Mounted {
         let folder = folder();
         let place = folder.path().join("mounted");
         std::fs::create_dir(&place).unwrap();
-        let mut mount = Command::new("mount");
+        let mut mount = command("mount");
         if file_system == "tmpfs" {
             mount.args(["-t", "tmpfs", "-o", "size=64m", "tmpfs"]).arg(&place);
         } else {
             let image = folder.path().join("image");
             File::create(&image).unwrap().set_len(400 << 20).unwrap();
-            let make = Command::new(format!("mkfs.{file_system}")).arg("-q").arg(&image).stdout(Stdio::null()).status();
+            let make = format!("mkfs.{file_system}");
+            if !has(&make) {
+                return None;
+            }
+            let make = command(&make).arg("-q").arg(&image).stdout(Stdio::null()).status();
             match make {
                 Ok(status) if status.success() => {}
                 Ok(status) => {
                     skip(&format!("mkfs.{file_system} ended with {status}"));
                     return None;
                 }
-                Err(error) => {
-                    assert!(
-                        std::env::var_os("BIFOLIO_TEST_REQUIRE_ALL").is_none(),
-                        "mkfs.{file_system} is missing, which set-up installs: {error}"
-                    );
-                    skip(&format!("mkfs.{file_system} is missing"));
-                    return None;
-                }
+                Err(_) => return None,
             }
             mount.args(["-t", file_system, "-o", "loop"]).arg(&image).arg(&place);
         }
@@ -336,10 +340,10 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let unmounted = Command::new("umount").arg(&self.place).stderr(Stdio::null()).status();
+        let unmounted = command("umount").arg(&self.place).stderr(Stdio::null()).status();
         if !unmounted.is_ok_and(|status| status.success()) {
             // Somebody still has a file open, as after a failed test.
-            let _ = Command::new("umount").arg("-l").arg(&self.place).status();
+            let _ = command("umount").arg("-l").arg(&self.place).status();
         }
         debug_assert!(self.folder.path().exists());
     }

@@ -1,21 +1,21 @@
 //! Every engine against `pread`: any offset, any length, any cache state, files of every kind.
 
-mod support;
-
+use crate::support::{
+    Random, check_read, choices, content_of, devices_besides_host, file_of, folder, host, only, poisoned, random,
+    small_options, stays_in_memory,
+};
 use bifolio_device::{DeviceChoice, discover};
 use bifolio_io::cache_state::{evict, load};
 use bifolio_io::storage::{OsStorage, Storage};
 use bifolio_io::{
     Costs, EngineChoice, EngineKind, ErrorKind, OpenFile, P2pDriver, PlainFile, ReadOptions, Router, RouterOptions,
 };
+use bifolio_testing::skip;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{
-    check_read, choices, content_of, devices_besides_host, file_of, folder, host, only, poisoned, random, small_options,
-};
 
 #[test]
 fn every_engine_reads_any_range_in_any_cache_state() {
@@ -28,7 +28,7 @@ fn every_engine_reads_any_range_in_any_cache_state() {
     let edges = [0, 1, 511, 512, 513, 4095, 4096, 4097, 65_535, 65_536, 65_537, 131_072];
     for round in 0..60 {
         set_random_state(&file, size, &mut random);
-        let edge = |random: &mut bifolio_device::conformance::Random| edges[random.below(edges.len() as u64) as usize];
+        let edge = |random: &mut Random| edges[random.below(edges.len() as u64) as usize];
         let (offset, length) = match round % 3 {
             0 => (edge(&mut random), edge(&mut random)),
             1 => (size - edge(&mut random), edge(&mut random) * 2),
@@ -43,7 +43,7 @@ fn every_engine_reads_any_range_in_any_cache_state() {
 }
 
 /// Warm, cold, or random pages of both kinds.
-fn set_random_state(file: &OpenFile, size: u64, random: &mut bifolio_device::conformance::Random) {
+fn set_random_state(file: &OpenFile, size: u64, random: &mut Random) {
     if file.is_in_memory() {
         return;
     }
@@ -88,8 +88,7 @@ fn a_half_cached_file_is_read_by_two_engines() {
     let path = file_of(folder.path(), "data", &content);
     let router = Router::new(&host(), RouterOptions::default());
     let file = router.open(&path).unwrap();
-    if file.is_in_memory() {
-        println!("skipped: the build folder is in memory, so nothing is ever cold");
+    if stays_in_memory(&file) {
         return;
     }
     evict(&file, 0..32 << 20).unwrap();
@@ -128,7 +127,7 @@ fn a_file_in_memory_is_read_and_refuses_unbuffered_reads_with_a_sentence() {
     let path = Path::new("/dev/shm").join(format!("bifolio-engines-{}", std::process::id()));
     let content = random().bytes(700_001);
     if std::fs::write(&path, &content).is_err() {
-        println!("skipped: /dev/shm is not writable here");
+        skip("/dev/shm is not writable here");
         return;
     }
     let router = Router::new(&host(), small_options());
@@ -152,9 +151,9 @@ fn a_block_device_is_read_like_a_file() {
     let node = match output {
         Ok(output) if output.status.success() => String::from_utf8(output.stdout).unwrap().trim().to_owned(),
         Ok(output) => {
-            return println!("skipped: no loop devices here: {}", String::from_utf8_lossy(&output.stderr).trim());
+            return skip(format_args!("no loop devices here: {}", String::from_utf8_lossy(&output.stderr).trim()));
         }
-        Err(error) => return println!("skipped: losetup does not run here: {error}"),
+        Err(error) => return skip(format_args!("losetup does not run here: {error}")),
     };
     let outcome = std::panic::catch_unwind(|| {
         let router = Router::new(&host(), small_options());
@@ -220,12 +219,12 @@ fn many_requests_at_once_share_one_router() {
     let path = file_of(folder.path(), "data", &content);
     let router = Router::new(&host(), small_options());
     let file = router.open(&path).unwrap();
-    let seeds: Vec<_> = (0..6).map(|_| random.word()).collect();
+    let seeds: Vec<_> = (0..6).map(|_| random.below(u64::MAX)).collect();
     std::thread::scope(|scope| {
         for (seed, choice) in seeds.into_iter().zip(choices().into_iter().cycle()) {
             let (router, file, content) = (&router, &file, &content);
             scope.spawn(move || {
-                let mut random = bifolio_device::conformance::Random(seed);
+                let mut random = Random::of(seed);
                 for _ in 0..20 {
                     let offset = random.below(2 << 20);
                     let length = random.below((2 << 20) - offset + 1);
@@ -339,8 +338,7 @@ fn the_direct_path_is_taken_only_where_the_driver_says_it_is_real() {
         costs.p2p.bytes_per_s = 100e9;
         let router = Router::new(&device, RouterOptions { p2p: Some(p2p), costs: Some(costs), ..small_options() });
         let file = router.open(&path).unwrap();
-        if file.is_in_memory() {
-            println!("skipped: the build folder is in memory, so nothing is ever cold");
+        if stays_in_memory(&file) {
             return;
         }
         evict(&file, 0..8 << 20).unwrap();

@@ -1,12 +1,11 @@
 //! One file into several devices.
 
-mod support;
-
+use crate::support::{Fault, FaultStorage, Faulty, content_of, file_of, folder, poisoned, random, small_options};
 use bifolio_device::{Device, DeviceChoice, DeviceSlice, HostOptions, discover};
 use bifolio_io::cache_state::{evict, load};
 use bifolio_io::{ErrorKind, Exchange, ReadOptions, Router, RouterOptions, Spread, part_of, read_spread};
+use bifolio_testing::skip;
 use std::sync::Arc;
-use support::{Fault, FaultStorage, Faulty, content_of, file_of, folder, poisoned, random, small_options};
 
 const SIZE: u64 = 9_000_001;
 
@@ -66,7 +65,7 @@ fn gpus_of_this_machine_get_their_parts_or_all_of_it() {
         .map(|info| bifolio_device::open(DeviceChoice::Exactly(info.id)).unwrap())
         .collect();
     if devices.is_empty() {
-        return println!("skipped: this machine has no CUDA device");
+        return skip("this machine has no CUDA device");
     }
     check(&devices);
 }
@@ -95,7 +94,7 @@ fn the_first_failure_is_the_one_reported() {
 fn where_devices_cannot_exchange_each_reads_everything() {
     let opencl =
         discover().into_iter().flat_map(|report| report.devices).find(|info| info.id.backend.name() == "opencl");
-    let Some(info) = opencl else { return println!("skipped: this machine has no OpenCL device") };
+    let Some(info) = opencl else { return skip("this machine has no OpenCL device") };
     let device = bifolio_device::open(DeviceChoice::Exactly(info.id)).unwrap();
     let folder = folder();
     let content = random().bytes(SIZE);
