@@ -85,6 +85,9 @@ impl Error {
             if let Some(code) = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error) {
                 return Some(code);
             }
+            if let Some(error) = error.downcast_ref::<bifolio_io::Error>() {
+                return error.os_code();
+            }
             cause = error.source();
         }
         None

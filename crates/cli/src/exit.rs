@@ -104,8 +104,7 @@ fn end_at_once(code: Code) -> ! {
 impl From<bifolio_io::Error> for Failure {
     fn from(error: bifolio_io::Error) -> Self {
         use bifolio_io::ErrorKind;
-        let source =
-            std::error::Error::source(&error).and_then(|source| source.downcast_ref::<bifolio_device::Error>());
+        let source = error.cause().and_then(|cause| cause.downcast_ref::<bifolio_device::Error>());
         let code = match error.kind() {
             ErrorKind::NoEngine => Code::Unavailable,
             ErrorKind::Cancelled => Code::Interrupted,
@@ -121,8 +120,7 @@ impl From<bifolio_io::Error> for Failure {
 }
 
 fn of_system(error: &bifolio_io::Error) -> Option<std::io::ErrorKind> {
-    let source = std::error::Error::source(error)?.downcast_ref::<std::io::Error>()?;
-    Some(source.kind())
+    Some(error.cause()?.downcast_ref::<std::io::Error>()?.kind())
 }
 
 impl From<bifolio_block::Error> for Failure {

@@ -76,7 +76,7 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let text = error.to_string();
-        let system = |otherwise| Self::system(errno_of(&error).unwrap_or(otherwise), &text);
+        let system = |otherwise| Self::system(error.os_code().unwrap_or(otherwise), &text);
         match error.kind() {
             ErrorKind::NotAFile => Self::new(CU_FILE_INVALID_FILE_TYPE, &text),
             ErrorKind::Permission => Self::new(CU_FILE_PERMISSION_DENIED, &text),
@@ -97,12 +97,6 @@ impl From<bifolio_device::Error> for Failure {
     fn from(error: bifolio_device::Error) -> Self {
         Self::new(CU_FILE_CUDA_DRIVER_ERROR, error.to_string())
     }
-}
-
-/// The number of the operating system's error behind an error.
-fn errno_of(error: &(dyn std::error::Error + 'static)) -> Option<c_int> {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.filter_map(|cause| cause.downcast_ref::<io::Error>()).find_map(io::Error::raw_os_error)
 }
 
 thread_local! {

@@ -61,7 +61,7 @@ pub struct Error {
     /// Bytes went from the device to the file.
     is_write: bool,
     detail: String,
-    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    cause: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
 /// The result of a request.
@@ -77,46 +77,43 @@ impl Error {
             device: None,
             is_write: false,
             detail: detail.into(),
-            source: None,
+            cause: None,
         }
     }
 
     /// An operating-system error while `doing` something with `path`.
-    pub fn system(path: &Path, doing: impl fmt::Display, source: io::Error) -> Self {
-        let (kind, advice) = match source.kind() {
+    pub fn system(path: &Path, doing: impl fmt::Display, cause: io::Error) -> Self {
+        let (kind, advice) = match cause.kind() {
             io::ErrorKind::NotFound => (ErrorKind::NotFound, ""),
             io::ErrorKind::PermissionDenied => (ErrorKind::Permission, " (check its permissions and owner)"),
-            _ => (ErrorKind::Read, advice_on_descriptors(&source)),
+            _ => (ErrorKind::Read, advice_on_descriptors(&cause)),
         };
-        Self::new(kind, path, format!("{doing} failed: {source}{advice}")).with_source(source)
+        Self::new(kind, path, format!("{doing} failed: {cause}{advice}")).with_cause(cause)
     }
 
     /// An operating-system error while writing to `path`.
-    pub fn writing(path: &Path, source: io::Error) -> Self {
-        let advice = match source.raw_os_error() {
+    pub fn writing(path: &Path, cause: io::Error) -> Self {
+        let advice = match cause.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT) => " (make room, or choose another file system)",
-            Some(libc::EFBIG) => " (the file system's or the process's limit on file sizes is reached)",
+            Some(libc::EFBIG) => " (a limit of the file system or of the process)",
             _ => "",
         };
-        Self::new(ErrorKind::Write, path, format!("writing it failed: {source}{advice}")).with_source(source)
+        Self::new(ErrorKind::Write, path, format!("write failed: {cause}{advice}")).with_cause(cause)
     }
 
     /// A device's error while working on `path`.
-    pub fn device(path: &Path, source: bifolio_device::Error) -> Self {
-        let device = source.device();
-        // The device's own message leads with its name, which this error writes already.
-        let text = source.to_string();
-        let detail = device.and_then(|id| text.strip_prefix(&format!("{id}: ")).map(str::to_owned)).unwrap_or(text);
-        let mut error = Self::new(ErrorKind::Device, path, detail).with_source(source);
+    pub fn device(path: &Path, cause: bifolio_device::Error) -> Self {
+        let device = cause.device();
+        // The sentence names the device itself.
+        let mut error = Self::new(ErrorKind::Device, path, cause.detail()).with_cause(cause);
         error.device = device;
         error
     }
 
     /// A request in a child of the process that opened the device.
     pub(crate) fn forked(path: &Path) -> Self {
-        let detail = "this process was forked from one that had opened the device, and neither its threads nor its \
-                      driver came along; fork before the first use, or start the child by exec (in Python, \
-                      multiprocessing's \"spawn\")";
+        let detail = "the process was forked after the device was opened, without its threads and its driver; fork before \
+                      the first use, or start the child by exec (in Python, multiprocessing's \"spawn\")";
         Self::new(ErrorKind::Forked, path, detail)
     }
 
@@ -140,10 +137,10 @@ impl Error {
         Self { is_write: true, ..self.into_device(device) }
     }
 
-    /// Keeps the cause for `std::error::Error::source`.
+    /// Keeps the cause, whose words the detail has already.
     #[must_use]
-    pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
-        self.source = Some(Box::new(source));
+    pub fn with_cause(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.cause = Some(Box::new(cause));
         self
     }
 
@@ -152,28 +149,40 @@ impl Error {
         self.kind
     }
 
-    /// The operating system's number (`errno`) behind it, where there is one.
-    pub fn os_code(&self) -> Option<i32> {
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            if let Some(code) = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
-                return Some(code);
-            }
-            cause = error.source();
-        }
-        None
+    /// The file that it is about.
+    pub fn subject(&self) -> &Path {
+        &self.path
     }
 
     /// Where in the file, where that is known.
     pub fn offset(&self) -> Option<u64> {
         self.offset
     }
+
+    /// The sentence without file, offset and device.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// What caused it: an [`io::Error`] or a [`bifolio_device::Error`].
+    pub fn cause(&self) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
+        self.cause.as_deref()
+    }
+
+    /// The operating system's number (`errno`) behind it, where there is one.
+    pub fn os_code(&self) -> Option<i32> {
+        let cause = self.cause()?;
+        match cause.downcast_ref::<bifolio_device::Error>() {
+            Some(error) => error.os_code(),
+            None => cause.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error),
+        }
+    }
 }
 
 fn advice_on_descriptors(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
-        Some(libc::EMFILE) => " (this process has as many files open as it may: close some, or raise `ulimit -n`)",
-        Some(libc::ENFILE) => " (the system has as many files open as it may)",
+        Some(libc::EMFILE) => " (close some, or raise `ulimit -n`)",
+        Some(libc::ENFILE) => " (the limit of the whole system is reached)",
         _ => "",
     }
 }
@@ -192,7 +201,27 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {
+    /// What is behind the cause, whose own words are in the sentence already: a printer of chains would repeat them.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_deref().map(|source| source as _)
+        self.cause().and_then(|cause| cause.source())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_has_file_offset_device_detail_and_the_words_of_the_cause_once() {
+        let refused = io::Error::from_raw_os_error(libc::EIO);
+        let words = refused.to_string();
+        let device = bifolio_device::Error::system("mapping a frame", refused).on(DeviceId::HOST);
+        let error = Error::device(Path::new("data"), device).at(5).into_device(DeviceId::HOST);
+        assert_eq!((error.kind(), error.subject(), error.offset()), (ErrorKind::Device, Path::new("data"), Some(5)));
+        assert_eq!(error.detail(), format!("mapping a frame failed: {words}"));
+        assert_eq!(error.to_string(), format!("data, offset 5, into host:0: {}", error.detail()));
+        assert_eq!(error.os_code(), Some(libc::EIO));
+        assert!(error.cause().is_some_and(|cause| cause.is::<bifolio_device::Error>()));
+        assert!(std::error::Error::source(&error).is_none());
     }
 }

@@ -16,6 +16,22 @@
 //!   ReadReport            the engine of every byte, predicted and actual time
 //! ```
 //!
+//! Layers, each of which knows only those below it:
+//!
+//! ```text
+//!   calibrate  spread  process     measuring a router, several at once, one for each device of the process
+//!   router     planner             requests as values, their way to the engines, what is learnt from them
+//!   readahead                      windows of sequential readers
+//!   engine                         one file an engine; what they share of one request
+//!   plan       cost   profile      pure decisions, and what they are made from
+//!   residency                      what of a file is cached
+//!   file       storage             open files and striped sets; the system calls behind them
+//!   kind  options  report  error   vocabulary
+//! ```
+//!
+//! A file knows nothing of engines: what an engine keeps with it, such as registrations, it keeps as an attachment of a
+//! type of its own.
+//!
 //! A read returns what `read(2)` would have returned at some moment during the call: dirty pages
 //! are visible on every path (the kernel writes them back before an `O_DIRECT` read). Host memory
 //! is bounded by the pinned pool, whatever the file's size.

@@ -154,6 +154,6 @@ pub fn file_system_of(file: &OpenFile) -> String {
 fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|error| {
         let detail = format!("the calibration profile cannot be read: {error}");
-        Error::new(ErrorKind::Profile, path, detail).with_source(error)
+        Error::new(ErrorKind::Profile, path, detail).with_cause(error)
     })
 }

@@ -130,7 +130,8 @@ pub fn read_spread(
         }
         outcome.map(|report| (part, report))
     };
-    let panicked = || Error::new(ErrorKind::Panicked, file.path(), "a reader panicked; please report it");
+    let panicked =
+        || Error::new(ErrorKind::Panicked, file.path(), "a reader panicked, which is a bug; please report it");
     let outcomes = workers::at_once(routers.len(), read_one);
     let outcomes = outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Err(panicked())));
     // A device that was stopped for another's failure is not the one to blame.
@@ -200,13 +201,13 @@ impl Task<'_> {
     fn read_block(&self, router: &Router, range: Range<u64>) -> Result<ReadReport> {
         let length = range.end - range.start;
         if self.stop.load(Ordering::Relaxed) {
-            let detail = "the read was stopped because another device's failed";
+            let detail = "stopped because the read into another device failed";
             return Err(Error::new(ErrorKind::Cancelled, self.file.path(), detail).into_device(router.device().id()));
         }
         let place = self.place(self.number, &range)?;
         let report = router.read(self.file, range.start, Some(length), place, self.options)?;
         if report.bytes < length {
-            let detail = "the file was truncated while it was being read";
+            let detail = "the file was truncated during the read";
             let error = Error::new(ErrorKind::Truncated, self.file.path(), detail).at(range.start + report.bytes);
             return Err(error.into_device(router.device().id()));
         }
@@ -237,7 +238,7 @@ impl Task<'_> {
     fn place(&self, number: usize, range: &Range<u64>) -> Result<DeviceSlice<'_>> {
         let place = self.destinations[number].part(range.start - self.lands_at, range.end - range.start);
         place.map_err(|error| {
-            Error::new(ErrorKind::BadDestination, self.file.path(), error.to_string())
+            Error::new(ErrorKind::BadDestination, self.file.path(), error.detail())
                 .at(range.start)
                 .into_device(self.routers[number].device().id())
         })

@@ -52,7 +52,7 @@ impl Direct {
         let direct = job
             .file
             .direct()
-            .map_err(|reason| job.error(ErrorKind::NoEngine, format!("it cannot be read unbuffered: {reason}")))?;
+            .map_err(|reason| job.error(ErrorKind::NoEngine, format!("cannot be read with O_DIRECT: {reason}")))?;
         Ok(Self {
             job: Arc::clone(job),
             feed: Feed::new(job.slot_limits(), direct.alignment, Pace::Whole),
@@ -69,7 +69,7 @@ impl Direct {
         let queue = self
             .queues
             .take(job)
-            .map_err(|error| job.error(ErrorKind::Read, format!("no queue for reads: {error}")))?;
+            .map_err(|error| job.error(ErrorKind::Read, format!("opening a read queue failed: {error}")))?;
         let stream = self.streams.take().map_err(|error| job.device_error(error))?;
         let (fd, alignment, feed) = (self.fd, self.alignment, &self.feed);
         Ok(Transfer {
@@ -194,7 +194,7 @@ impl Transfer<'_> {
             };
             if let Err(error) = reaped {
                 // The queue itself failed; dropping it waits for what the kernel still does.
-                return self.job.fail(self.job.error(ErrorKind::Read, format!("the queue for reads failed: {error}")));
+                return self.job.fail(self.job.error(ErrorKind::Read, format!("the read queue failed: {error}")));
             }
             for (token, outcome) in done.drain(..) {
                 self.in_flight -= 1;
@@ -318,15 +318,15 @@ impl Transfer<'_> {
     fn again(&mut self, read: &QueuedIo, got: usize) -> crate::Result<Option<QueuedIo>> {
         self.stalled = if got == 0 { self.stalled + 1 } else { 0 };
         if self.stalled > STALLED_MAX {
-            let detail = "the file system delivers nothing, although the file goes on";
+            let detail = "read returned 0 bytes before the end of the file";
             return Err(self.job.error(ErrorKind::Read, detail).at(read.offset));
         }
         Ok(Some(rest(read, got)))
     }
 
     fn refused(&self, error: io::Error, offset: u64) -> Error {
-        let detail = format!("the file system refuses an unbuffered read aligned to {} bytes: {error}", self.alignment);
-        self.job.error(ErrorKind::DirectRefused, detail).at(offset).with_source(error)
+        let detail = format!("the file system refused an O_DIRECT read aligned to {} bytes: {error}", self.alignment);
+        self.job.error(ErrorKind::DirectRefused, detail).at(offset).with_cause(error)
     }
 
     fn copy_slot(&mut self, index: usize) {

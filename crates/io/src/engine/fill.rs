@@ -114,7 +114,7 @@ fn read_through_cache(
         match storage.read_at(file.probe(), &mut wanted[got..], at) {
             Ok(0) => return Err(truncated(file, at, range)),
             Ok(read) => got += read,
-            Err(error) => return Err(Error::system(file.path(), "reading it", error).at(at)),
+            Err(error) => return Err(Error::system(file.path(), "read", error).at(at)),
         }
     }
     Ok(())
@@ -138,11 +138,11 @@ fn read_past_cache(file: &PlainFile, storage: &dyn Storage, range: &Range<u64>, 
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
                 // In the middle it only says that the read before stopped within a block.
                 if got == 0 {
-                    file.refuse_direct(format!("the file system refuses an unbuffered read: {error}"));
+                    file.refuse_direct(format!("the file system refused an O_DIRECT read: {error}"));
                 }
                 return Ok(false);
             }
-            Err(error) => return Err(Error::system(file.path(), "reading it", error).at(at.max(range.start))),
+            Err(error) => return Err(Error::system(file.path(), "read", error).at(at.max(range.start))),
         }
     }
     Ok(true)
@@ -151,9 +151,7 @@ fn read_past_cache(file: &PlainFile, storage: &dyn Storage, range: &Range<u64>, 
 /// The file ends at `end`, inside the range.
 fn truncated(file: &PlainFile, end: u64, range: &Range<u64>) -> Error {
     let missing = range.end - end.min(range.end);
-    let detail = format!(
-        "the file was truncated while it was being read: it ends at {end}, where {missing} bytes more were expected"
-    );
+    let detail = format!("the file was truncated during the read: it ends at {end}, {missing} bytes short");
     Error::new(ErrorKind::Truncated, file.path(), detail).at(end.max(range.start))
 }
 

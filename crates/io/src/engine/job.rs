@@ -320,7 +320,7 @@ impl Job {
     }
 
     pub(crate) fn read_error(&self, error: std::io::Error, offset: u64) -> Error {
-        Error::system(self.file.path(), "reading it", error).at(offset).into_device(self.device.id())
+        Error::system(self.file.path(), "read", error).at(offset).into_device(self.device.id())
     }
 
     pub(crate) fn write_error(&self, error: std::io::Error, offset: u64) -> Error {
@@ -331,7 +331,7 @@ impl Job {
     pub(crate) fn truncated(&self, piece: &Piece, got: u64) -> Error {
         let end = piece.read_offset + got;
         let detail = format!(
-            "the file was truncated while it was being read: it ends at {end}, where {} bytes more were expected",
+            "the file was truncated during the read: it ends at {end}, {} bytes short",
             piece.offset + piece.len - end.min(piece.offset + piece.len)
         );
         self.error(ErrorKind::Truncated, detail).at(end.max(piece.offset))

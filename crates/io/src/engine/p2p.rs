@@ -89,7 +89,7 @@ pub(crate) struct P2p {
 
 impl P2p {
     pub(crate) fn new(job: &Arc<Job>, driver: Option<&Arc<dyn P2pDriver>>) -> crate::Result<Self> {
-        let missing = || job.error(ErrorKind::NoEngine, "no driver here reports a direct path");
+        let missing = || job.error(ErrorKind::NoEngine, "no driver reports a direct path");
         let driver = Arc::clone(driver.ok_or_else(missing)?);
         let feed = Feed::new(job.slot_limits(), 1, Pace::Whole);
         Ok(Self { job: Arc::clone(job), feed, driver })
@@ -100,7 +100,7 @@ impl P2p {
         let read = self.driver.read(&self.job.file, offset, place);
         let read = read.map_err(|error| self.job.read_error(error, offset))?;
         if read == 0 {
-            let error = self.job.error(ErrorKind::Truncated, "the file was truncated while it was being read");
+            let error = self.job.error(ErrorKind::Truncated, "the file was truncated during the read");
             return Err(error.at(offset));
         }
         self.job.end_piece(number, read);

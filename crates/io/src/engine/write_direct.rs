@@ -44,7 +44,7 @@ pub(crate) struct WriteDirect {
 
 impl WriteDirect {
     pub(crate) fn new(job: &Arc<Job>, streams: &Arc<Streams>, queues: &Arc<Queues>) -> crate::Result<Self> {
-        let missing = |reason| job.error(ErrorKind::NoEngine, format!("it cannot be written unbuffered: {reason}"));
+        let missing = |reason| job.error(ErrorKind::NoEngine, format!("cannot be written with O_DIRECT: {reason}"));
         let direct = job.file.direct().map_err(missing)?;
         Ok(Self {
             job: Arc::clone(job),
@@ -85,7 +85,8 @@ impl Engine for WriteDirect {
     fn work(&self) {
         let job = &*self.job;
         let queue = self.queues.take(job);
-        let queue = queue.map_err(|error| job.error(ErrorKind::Write, format!("no queue for writes: {error}")));
+        let queue =
+            queue.map_err(|error| job.error(ErrorKind::Write, format!("opening a write queue failed: {error}")));
         let stream = self.streams.take().map_err(|error| job.device_error(error));
         match (queue, stream) {
             (Ok(queue), Ok(stream)) => {
@@ -238,7 +239,7 @@ impl Transfer<'_> {
             self.in_flight += 1;
         }
         // The next cell is fetched before anybody waits.
-        let failed = |error| self.engine.job.error(ErrorKind::Write, format!("the queue for writes failed: {error}"));
+        let failed = |error| self.engine.job.error(ErrorKind::Write, format!("the write queue failed: {error}"));
         self.queue.flush().map_err(failed)
     }
 
@@ -247,7 +248,7 @@ impl Transfer<'_> {
         let job = &*self.engine.job;
         self.queue
             .wait(done)
-            .map_err(|error| job.error(ErrorKind::Write, format!("the queue for writes failed: {error}")))?;
+            .map_err(|error| job.error(ErrorKind::Write, format!("the write queue failed: {error}")))?;
         let mut failure = None;
         for (token, outcome) in done.drain(..) {
             self.in_flight -= 1;
@@ -273,10 +274,10 @@ impl Transfer<'_> {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => 0,
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
                 let detail = format!(
-                    "the file system refuses an unbuffered write aligned to {} bytes: {error}",
+                    "the file system refused an O_DIRECT write aligned to {} bytes: {error}",
                     self.engine.alignment
                 );
-                return Err(job.error(ErrorKind::DirectRefused, detail).at(write.io.offset).with_source(error));
+                return Err(job.error(ErrorKind::DirectRefused, detail).at(write.io.offset).with_cause(error));
             }
             Err(error) => return Err(job.write_error(error, write.io.offset)),
         };
@@ -290,7 +291,7 @@ impl Transfer<'_> {
         job.end_piece(write.segment, kept as u64);
         self.stalled = if kept == 0 { self.stalled + 1 } else { 0 };
         if self.stalled > STALLED_MAX {
-            let detail = "the file system takes nothing, although it reports no error";
+            let detail = "write returned 0 bytes without an error";
             return Err(job.error(ErrorKind::Write, detail).at(write.io.offset));
         }
         let io = QueuedIo {

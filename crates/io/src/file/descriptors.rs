@@ -122,7 +122,7 @@ impl Descriptors {
         };
         let same = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino())).ok();
         if same(&file) != same(&self.buffered) {
-            return for_good("the path names another file by now".to_owned());
+            return for_good("the path now names another file".to_owned());
         }
         Ok(Direct { file, alignment })
     }
@@ -149,7 +149,7 @@ fn direct_alignment(file: &File) -> Result<u64, String> {
         return Ok(ALIGNMENT_FALLBACK);
     }
     match (stat.stx_dio_offset_align, stat.stx_dio_mem_align) {
-        (0, _) => Err("the file system does not offer unbuffered reads of this file".to_owned()),
+        (0, _) => Err("the file system does not offer O_DIRECT for this file".to_owned()),
         (offset, memory) => Ok(u64::from(offset.max(memory))),
     }
 }

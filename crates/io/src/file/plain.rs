@@ -69,7 +69,7 @@ impl PlainFile {
         // SAFETY: asks for the flags of an open descriptor.
         let flags = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_GETFL) };
         if flags < 0 {
-            return Err(Error::system(&link, "asking for its flags", io::Error::last_os_error()));
+            return Err(Error::system(&link, "reading its flags", io::Error::last_os_error()));
         }
         let access = if flags & libc::O_ACCMODE == libc::O_RDONLY { Access::Read } else { Access::Write };
         let mut file = beyond_standard_streams(|| Self::open_for(&link, access, true))?;
@@ -97,8 +97,7 @@ impl PlainFile {
         }
         let buffered = opened.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound if access == Access::Create => {
-                Error::new(ErrorKind::NotFound, path, "the folder that it should be in does not exist")
-                    .with_source(error)
+                Error::new(ErrorKind::NotFound, path, "its directory does not exist").with_cause(error)
             }
             _ => open_error(path, error),
         })?;
@@ -163,7 +162,9 @@ impl PlainFile {
     /// Whoever keeps pages of it, registered or copied, lets them go: they may show what was there before a write, and
     /// would stay when the page cache is to drop them.
     pub(crate) fn release_pages(&self) {
-        self.attachments.iter().for_each(|kept| kept.release_pages());
+        for kept in self.attachments.iter() {
+            kept.release_pages();
+        }
     }
 
     /// Its size, or none if its descriptor is not its own any more: a program that closes numbers that are not
@@ -194,15 +195,14 @@ impl PlainFile {
     /// Refuses writes to a file that was opened for reading, or where one has failed.
     pub(crate) fn check_writable(&self) -> Result<()> {
         if !self.is_writable() {
-            let detail = "it was opened for reading only; open it for writing";
+            let detail = "opened for reading only; open it for writing";
             return Err(Error::new(ErrorKind::ReadOnly, &self.path, detail));
         }
         match self.latched.get() {
             None => Ok(()),
             Some(first) => {
-                let detail = format!(
-                    "an earlier write failed ({first}), so later ones are refused; check the file, and open it again"
-                );
+                let detail =
+                    format!("an earlier write failed ({first}); writes are refused until the file is opened again");
                 Err(Error::new(ErrorKind::Latched, &self.path, detail))
             }
         }
@@ -210,7 +210,7 @@ impl PlainFile {
 
     /// Remembers that a write has failed; the first failure counts.
     pub(crate) fn latch(&self, error: &Error) {
-        let _ = self.latched.set(error.to_string());
+        let _ = self.latched.set(error.detail().to_owned());
     }
 
     /// Held by a write while it runs.
@@ -248,7 +248,9 @@ impl PlainFile {
         // SAFETY: advice on an open descriptor; a file system that does not take it does without.
         unsafe { libc::posix_fadvise(self.buffered().as_raw_fd(), 0, 0, to_kernel) };
         self.advice.store(advice as u8, Ordering::Relaxed);
-        self.attachments.iter().for_each(|kept| kept.advised(advice));
+        for kept in self.attachments.iter() {
+            kept.advised(advice);
+        }
     }
 
     /// What was said last.
@@ -268,7 +270,7 @@ impl PlainFile {
         } else {
             self.buffered().metadata().map(|metadata| metadata.len())
         };
-        size.map_err(|error| Error::system(&self.path, "asking for its size", error))
+        size.map_err(|error| Error::system(&self.path, "reading its size", error))
     }
 
     /// Whether the file lives in the page cache only (tmpfs, ramfs).
@@ -301,7 +303,7 @@ impl PlainFile {
     /// be planned for.
     fn refuse_sizeless(&self, metadata: &std::fs::Metadata) -> Result<()> {
         if file_system_type(self.buffered()) == Some(libc::SYSFS_MAGIC as u32) {
-            let detail = "files of /sys do not report their size; copy it to a regular file first";
+            let detail = "files in /sys do not report their size; copy it to a regular file first";
             return Err(Error::new(ErrorKind::NotAFile, &self.path, detail));
         }
         if self.is_block_device || metadata.len() > 0 {
@@ -310,7 +312,8 @@ impl PlainFile {
         let mut byte = [0];
         let read = std::os::unix::fs::FileExt::read_at(self.buffered(), &mut byte, 0);
         if matches!(read, Ok(1)) && self.size()? == 0 {
-            let detail = "the file reports no size although it has content, as files of /proc do; copy it to a regular file first";
+            let detail =
+                "the file reports size 0 but has content, like those in /proc; copy it to a regular file first";
             return Err(Error::new(ErrorKind::NotAFile, &self.path, detail));
         }
         Ok(())
@@ -319,8 +322,8 @@ impl PlainFile {
 
 fn open_error(path: &Path, error: io::Error) -> Error {
     match error.kind() {
-        io::ErrorKind::NotFound => Error::new(ErrorKind::NotFound, path, "there is no such file").with_source(error),
-        _ => Error::system(path, "opening it", error),
+        io::ErrorKind::NotFound => Error::new(ErrorKind::NotFound, path, "no such file").with_cause(error),
+        _ => Error::system(path, "open", error),
     }
 }
 
@@ -374,19 +377,18 @@ mod tests {
         assert!(refusal(&fifo).contains("is a pipe"));
         assert!(refusal(dir.path()).contains("is a directory"));
         assert!(refusal(Path::new("/dev/null")).contains("character device"));
-        assert!(refusal(Path::new("/proc/self/status")).contains("reports no size"));
+        assert!(refusal(Path::new("/proc/self/status")).contains("reports size 0"));
         if Path::new("/sys/kernel/mm/transparent_hugepage/enabled").exists() {
-            assert!(refusal(Path::new("/sys/kernel/mm/transparent_hugepage/enabled")).contains("files of /sys"));
+            assert!(refusal(Path::new("/sys/kernel/mm/transparent_hugepage/enabled")).contains("files in /sys"));
         }
-        assert!(refusal(&dir.path().join("absent")).contains("there is no such file"));
+        assert!(refusal(&dir.path().join("absent")).contains("no such file"));
     }
 
     #[test]
     fn a_file_in_memory_has_no_unbuffered_reads() {
         let path = Path::new("/dev/shm").join(format!("bifolio-{}", std::process::id()));
         if std::fs::write(&path, b"x").is_err() {
-            println!("skipped: /dev/shm is not writable here");
-            return;
+            return bifolio_testing::skip("/dev/shm is not writable here");
         }
         let file = PlainFile::open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();

@@ -73,12 +73,12 @@ impl Router {
             EngineKind::Direct => file.direct().err(),
             EngineKind::Mapped => self.device.capabilities().host_register_read_only.reason().map(str::to_owned),
             EngineKind::P2p => match &self.p2p {
-                None => Some("no driver here reports a direct path between storage and device".to_owned()),
+                None => Some("no driver reports a direct path between storage and the device".to_owned()),
                 Some(driver) => match driver.path_to(file) {
                     Err(reason) => Some(reason),
                     Ok(alignment) if !range.start.is_multiple_of(alignment) || !range.end.is_multiple_of(alignment) => {
                         Some(format!(
-                            "the direct path moves multiples of {alignment} bytes; auto serves the edges by other engines"
+                            "the direct path only moves multiples of {alignment} bytes; use auto, which reads the edges by other engines"
                         ))
                     }
                     Ok(_) => None,
@@ -88,7 +88,7 @@ impl Router {
         match problem {
             None => Ok(()),
             Some(reason) => {
-                let detail = format!("the engine {engine} cannot be used: {reason}");
+                let detail = format!("engine {engine} cannot be used: {reason}");
                 Err(Error::new(ErrorKind::NoEngine, file.path(), detail).at(range.start))
             }
         }

@@ -177,7 +177,7 @@ impl Router {
             match self.storage.read_at(member.buffered(), &mut buffer[got..end], place) {
                 Ok(0) => break,
                 Ok(read) => got += read,
-                Err(error) => return Err(Error::system(member.path(), "reading it", error).at(place)),
+                Err(error) => return Err(Error::system(member.path(), "read", error).at(place)),
             }
         }
         Ok(got)

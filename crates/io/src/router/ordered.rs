@@ -89,7 +89,7 @@ impl OrderedReader<'_> {
             // SAFETY: the caller's promise.
             let got = unsafe { self.members[member].enqueue(place, length, part) }?;
             if got < length {
-                let detail = "a member of the set was truncated while it was being read";
+                let detail = "a member of the set was truncated during the read";
                 return Err(Error::new(ErrorKind::Truncated, self.handle.path(), detail).at(at + got));
             }
             at += length;

@@ -88,7 +88,10 @@ impl Router {
                 flight::run(&self.workers, &|kind, job| self.start_engine(kind, job), &mut planned)
             };
             match ran {
-                Ok(()) => return Ok(self.conclude(request, &parts, &jobs, &planners, watch)),
+                Ok(()) => {
+                    let request = &ReadRequest { options: &options, ..*request };
+                    return Ok(self.conclude(request, &parts, &jobs, &planners, watch));
+                }
                 Err(error) if is_first => options.to_mut().engine = mended(error, &options, &mut parts)?,
                 Err(error) => return Err(error),
             }
@@ -124,7 +127,9 @@ impl Router {
         planners.first().map_or("", |planner| planner.reason()).clone_into(&mut report.reason);
         for ((part, job), planner) in parts.iter().zip(jobs).zip(planners) {
             let (mut segments, predicted_s) = job.segments(&costs);
-            segments.iter_mut().for_each(|segment| segment.member = part.member);
+            for segment in &mut segments {
+                segment.member = part.member;
+            }
             // Members work at the same time.
             report.predicted_s = report.predicted_s.max(predicted_s);
             report.bytes += segments.iter().map(|segment| segment.length).sum::<u64>();
@@ -154,7 +159,9 @@ fn mended(error: Error, options: &ReadOptions, parts: &mut [Part<'_>]) -> Result
         // The open promised unbuffered reads and the read broke the promise: once more, without them. Which member of a
         // set it was does not matter: they are of one kind.
         ErrorKind::DirectRefused if options.engine == EngineChoice::Auto => {
-            parts.iter().for_each(|part| part.file.refuse_direct(error.to_string()));
+            for part in parts {
+                part.file.refuse_direct(error.detail().to_owned());
+            }
             Ok(options.engine)
         }
         // Registrations are gone. What changed comes through the page cache, which shows every change at once.
@@ -162,7 +169,7 @@ fn mended(error: Error, options: &ReadOptions, parts: &mut [Part<'_>]) -> Result
             for part in parts {
                 part.stamp = part.file.stamp()?;
                 if part.stamp.size < part.range.end {
-                    let detail = "the file was truncated while it was being read";
+                    let detail = "the file was truncated during the read";
                     return Err(Error::new(ErrorKind::Truncated, part.file.path(), detail).at(part.stamp.size));
                 }
             }

@@ -123,7 +123,7 @@ pub(super) fn parts<'a>(file: &'a OpenFile, range: &Range<u64>) -> Result<Parts<
         };
         if stamp.size < part.end {
             let detail = format!(
-                "the file was truncated: as member {member} of {} it ends at {}, where more was expected",
+                "the file was truncated: member {member} of {} ends at {}, which is too short",
                 file.path().display(),
                 stamp.size
             );

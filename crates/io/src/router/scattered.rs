@@ -94,7 +94,7 @@ impl Router {
         let cached_bytes = match self.run_batch(&part, &batch, destination, options) {
             Err(error) if error.kind() == ErrorKind::DirectRefused && options.engine == EngineChoice::Auto => {
                 // The open promised unbuffered reads and the read broke the promise.
-                file.refuse_direct(error.to_string());
+                file.refuse_direct(error.detail().to_owned());
                 self.run_batch(&part, &batch, destination, options)?
             }
             outcome => outcome?,
@@ -184,7 +184,7 @@ impl Router {
                 if kind == EngineKind::Cached { batch.bytes } else { 0 }
             }
             EngineChoice::Only(other) => {
-                let detail = format!("the engine {other} does not read batches: use auto, cached or direct");
+                let detail = format!("engine {other} cannot read batches; use auto, cached or direct");
                 return Err(Error::new(ErrorKind::NoEngine, file.path(), detail));
             }
             EngineChoice::Auto => self.run_both(file, &job, batch)?,
@@ -298,7 +298,7 @@ fn check(path: &Path, extents: &[ReadExtent], room: u64) -> Result<()> {
     for extent in extents {
         let ReadExtent { offset, length, place } = *extent;
         if offset.checked_add(length).is_none_or(|end| i64::try_from(end).is_err()) {
-            let detail = format!("an extent of {length} bytes from there overflows");
+            let detail = format!("an extent of {length} bytes at this offset overflows");
             return Err(Error::new(ErrorKind::BadRange, path, detail).at(offset));
         }
         let end = place.checked_add(length).filter(|end| *end <= room).ok_or_else(|| {

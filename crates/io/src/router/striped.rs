@@ -48,7 +48,7 @@ impl Router {
             report.bytes += outcome.bytes;
             report.cached_bytes += outcome.cached_bytes;
             if !outcome.short.is_empty() {
-                let detail = "a member of the set was truncated while it was being read";
+                let detail = "a member of the set was truncated during the read";
                 return Err(Error::new(ErrorKind::Truncated, file.path(), detail));
             }
         }
@@ -100,7 +100,8 @@ impl Router {
 
 /// Does something for several members at the same time; the first failure.
 fn at_once<T: Send>(members: &[usize], work: impl Fn(usize) -> Result<T> + Sync, file: &OpenFile) -> Result<Vec<T>> {
-    let panicked = || Error::new(ErrorKind::Panicked, file.path(), "a thread panicked; please report it");
+    let panicked =
+        || Error::new(ErrorKind::Panicked, file.path(), "a thread panicked, which is a bug; please report it");
     let outcomes = workers::at_once(members.len(), |number| work(members[number]));
     let mut outcomes: Vec<_> = outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Err(panicked()))).collect();
     // The failure that has stopped the others, and not theirs of being stopped.

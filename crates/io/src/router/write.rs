@@ -97,7 +97,7 @@ fn range_of(request: &WriteRequest<'_>) -> Result<Range<u64>> {
     let end = offset.checked_add(source.len()).filter(|end| i64::try_from(*end).is_ok());
     let end = end.ok_or_else(|| bad(format!("a length of {} bytes at this offset overflows", source.len())))?;
     if file.layout().is_some() && end > file.size()? {
-        return Err(bad(format!("a striped set has a fixed size, here {} bytes", file.size()?)));
+        return Err(bad(format!("a striped set cannot grow beyond its {} bytes", file.size()?)));
     }
     Ok(offset..end)
 }
@@ -148,7 +148,9 @@ impl Router {
         let (plan, reason) = match write() {
             Err(error) if is_for_the_page_cache(&error, options) => {
                 // Of a set, one member's refusal has stopped all of them: everything is written again.
-                file.members().iter().for_each(|member| member.refuse_direct(error.to_string()));
+                for member in file.members() {
+                    member.refuse_direct(error.detail().to_owned());
+                }
                 write()?
             }
             outcome => outcome?,
@@ -173,8 +175,8 @@ impl Router {
         let synced = self.storage.sync_data(file.buffered());
         synced.map_err(|error| {
             let detail =
-                format!("making it durable failed: {error}; what was written since the last success may be lost");
-            Error::new(ErrorKind::Write, file.path(), detail).with_source(error)
+                format!("fdatasync failed: {error}; what was written since the last successful one may be lost");
+            Error::new(ErrorKind::Write, file.path(), detail).with_cause(error)
         })
     }
 
@@ -216,7 +218,7 @@ impl Router {
                 Ok((kind, "the engine was chosen by the caller"))
             }
             EngineChoice::Only(other) => {
-                let detail = format!("the engine {other} does not write: use auto, cached or direct");
+                let detail = format!("engine {other} cannot write; use auto, cached or direct");
                 Err(Error::new(ErrorKind::NoEngine, file.path(), detail))
             }
             EngineChoice::Auto => {
@@ -299,7 +301,9 @@ impl Router {
             flight::run(&self.workers, &start, &mut [planned])?;
             reports.extend(job.segments(&costs).0);
         }
-        reports.iter_mut().for_each(|segment| segment.member = part.member);
+        for segment in &mut reports {
+            segment.member = part.member;
+        }
         reports.sort_by_key(|segment| segment.offset);
         Ok(reports)
     }

@@ -88,7 +88,7 @@ pub fn parse_descriptor(text: &str, folder: &Path) -> Result<Description, String
         format!("line {}: {}", place.max(1), error.message())
     })?;
     if stored.version != VERSION {
-        return Err(format!("its version is {}, and this program knows version {VERSION}", stored.version));
+        return Err(format!("version {} is not supported; this program knows version {VERSION}", stored.version));
     }
     let members = stored.members.iter().map(|member| folder.join(member)).collect();
     check(Description { chunk_bytes: stored.chunk.get()?, size: Some(stored.size.get()?), members })
@@ -113,20 +113,22 @@ pub(super) fn write_descriptor(description: &Description, size: u64, folder: &Pa
 pub(super) fn check(description: Description) -> Result<Description, String> {
     let Description { chunk_bytes, members, size } = &description;
     if *chunk_bytes == 0 || !chunk_bytes.is_multiple_of(CHUNK_MULTIPLE) || *chunk_bytes > 1 << 40 {
-        return Err(format!("its chunk is {chunk_bytes} bytes; use a multiple of {CHUNK_MULTIPLE} up to 1 TiB"));
+        return Err(format!(
+            "a chunk of {chunk_bytes} bytes is not possible; use a multiple of {CHUNK_MULTIPLE} up to 1 TiB"
+        ));
     }
     if size.is_some_and(|size| i64::try_from(size).is_err()) {
-        return Err("its size is larger than any file can be".to_owned());
+        return Err("the size is larger than any file can be".to_owned());
     }
     if members.len() > 1024 {
-        return Err(format!("it has {} members; 1024 are possible", members.len()));
+        return Err(format!("{} members are too many; up to 1024 are possible", members.len()));
     }
     if let Some(number) = members.iter().position(|member| member.as_os_str().is_empty()) {
-        return Err(format!("its member {number} has no name"));
+        return Err(format!("member {number} has no name"));
     }
     let twice = members.iter().enumerate().find(|(number, member)| members[..*number].contains(member));
     match twice {
-        _ if members.is_empty() => Err("it has no members".to_owned()),
+        _ if members.is_empty() => Err("there are no members".to_owned()),
         Some((_, member)) => Err(format!("{} is a member twice", member.display())),
         None => Ok(description),
     }
@@ -179,7 +181,7 @@ mod tests {
         assert!(parse_descriptor(good, Path::new("/d")).is_ok());
         assert!(refused(&good.replace("chunk = 4096", "chunk = []")).starts_with("line 2"));
         assert!(refused(&good.replace("chunk = 4096", "chunk = \"4Q\"")).contains("not a size"));
-        assert!(refused(&good.replace("version = 1", "version = 2")).contains("version is 2"));
+        assert!(refused(&good.replace("version = 1", "version = 2")).contains("version 2"));
         assert!(refused(&format!("{good}more = 1\n")).contains("unknown field"));
         assert!(refused(&good.replace("\"a\", \"b\"", "")).contains("no members"));
         assert!(refused("").contains("missing field"));

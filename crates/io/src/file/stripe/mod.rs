@@ -53,7 +53,7 @@ pub(crate) fn open(name: &Path, parsed: Result<Name, String>, access: Access) ->
         let wanted = layout.member_bytes(size, number);
         if *found != wanted {
             let detail = format!(
-                "as member {number} of the set {} it must have {wanted} bytes, and has {found}",
+                "member {number} of the set {} must have {wanted} bytes, but this file has {found}",
                 name.display()
             );
             return Err(refuse(file.path(), detail));
@@ -61,7 +61,7 @@ pub(crate) fn open(name: &Path, parsed: Result<Name, String>, access: Access) ->
     }
     for (number, file) in files.iter().enumerate() {
         if let Some(twin) = files[..number].iter().find(|other| other.is_same_file(file)) {
-            let detail = format!("it is the same file as {}, another member of the set", twin.path().display());
+            let detail = format!("the same file as {}, another member of the set", twin.path().display());
             return Err(refuse(file.path(), detail));
         }
     }
@@ -74,7 +74,7 @@ fn read_descriptor(path: &Path) -> Result<Description> {
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;
     if !metadata.is_file() || metadata.len() > DESCRIPTOR_BYTES_MAX {
-        let detail = format!("this is no descriptor: those are regular files of at most {DESCRIPTOR_BYTES_MAX} bytes");
+        let detail = format!("not a descriptor: those are regular files of at most {DESCRIPTOR_BYTES_MAX} bytes");
         return Err(refuse(path, detail));
     }
     let mut text = String::new();
@@ -91,14 +91,14 @@ fn size_of(name: &Path, layout: &Layout, files: &[Arc<PlainFile>], sizes: &[u64]
     let odd = sizes.iter().position(|size| *size != sizes[0] || !size.is_multiple_of(layout.chunk_bytes()));
     if let Some(number) = odd {
         let detail = format!(
-            "it has {} bytes; without a descriptor all members of {} have one size, a multiple of the chunk of {} bytes",
+            "the size is {} bytes; without a descriptor all members of {} must have the same size, a multiple of the chunk ({} bytes)",
             sizes[number],
             name.display(),
             layout.chunk_bytes()
         );
         return Err(refuse(files[number].path(), detail));
     }
-    sizes[0].checked_mul(sizes.len() as u64).ok_or_else(|| refuse(name, "its members are too long together"))
+    sizes[0].checked_mul(sizes.len() as u64).ok_or_else(|| refuse(name, "the members are too large together"))
 }
 
 /// Creates a set of `size` bytes: members that do not exist yet, with all of their blocks, and a
@@ -132,7 +132,7 @@ struct Created(Vec<PathBuf>);
 impl Created {
     fn create(&mut self, path: &Path) -> Result<File> {
         let created = File::options().write(true).create_new(true).open(path);
-        let file = created.map_err(|error| Error::system(path, "creating it", error))?;
+        let file = created.map_err(|error| Error::system(path, "creating the file", error))?;
         self.0.push(path.to_owned());
         Ok(file)
     }
