@@ -80,6 +80,22 @@ impl Costs {
         }
     }
 
+    /// The same where the device's copies are the processor's: no path is quicker than it copies, and through a slot
+    /// every byte is copied twice, at best by two cores at the same time.
+    pub(crate) fn bounded_by_processor(mut self, copy_bytes_per_s: f64, cpus: usize) -> Self {
+        let twice = copy_bytes_per_s * (cpus as f64 / 2.0).min(1.0);
+        for (cost, bound) in [
+            (&mut self.cached, twice),
+            (&mut self.buffered, twice),
+            (&mut self.direct, copy_bytes_per_s),
+            (&mut self.mapped, copy_bytes_per_s),
+            (&mut self.p2p, copy_bytes_per_s),
+        ] {
+            cost.bytes_per_s = cost.bytes_per_s.min(bound);
+        }
+        self
+    }
+
     /// Whether all numbers are possible; a profile from a file may hold anything.
     pub fn are_sane(&self) -> bool {
         let engines = [&self.cached, &self.buffered, &self.direct, &self.mapped, &self.p2p];
@@ -223,6 +239,14 @@ mod tests {
             costs.observe(EngineKind::Cached, false, 65_536, 300e-6);
         }
         assert!(costs.buffered.seconds(65_536) > 250e-6 && costs.cached == Costs::default().cached);
+    }
+
+    #[test]
+    fn where_the_processor_copies_no_path_is_quicker_than_it() {
+        let (costs, bounded) = (Costs::default(), Costs::default().bounded_by_processor(2e9, 1));
+        assert_eq!((bounded.cached.bytes_per_s, bounded.mapped.bytes_per_s), (1e9, 2e9));
+        assert_eq!(bounded.direct.overhead_s, costs.direct.overhead_s);
+        assert_eq!(costs.bounded_by_processor(1e12, 64), costs);
     }
 
     #[test]

@@ -51,6 +51,8 @@ const STORAGE_THREADS: usize = 8;
 pub struct Router {
     device: Device,
     costs: Mutex<Costs>,
+    /// Set where costs were given, are an accelerator's, or hold what this machine's processor can do.
+    gauged: OnceLock<()>,
     threads: usize,
     /// Requests whose engines run, which share the threads.
     crowd: Crowd,
@@ -81,8 +83,10 @@ impl Router {
         let slot_bytes = options.slot_bytes.clamp(64 << 10, 1 << 30).next_power_of_two();
         let slots = (options.pool_bytes / slot_bytes).max(2);
         let threads = options.threads.max(1);
+        let is_known = options.costs.is_some() || device.info().is_accelerator;
         Self {
             device: device.clone(),
+            gauged: if is_known { OnceLock::from(()) } else { OnceLock::new() },
             costs: Mutex::new(options.costs.unwrap_or_default()),
             threads,
             crowd: Crowd::default(),

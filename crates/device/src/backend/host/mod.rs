@@ -38,7 +38,7 @@ use crate::{
 use frame::HostFrame;
 use link::Link;
 use lock::lock;
-use memory::{MemoryAccount, map_anonymous, map_fixed, memory_by_default, unmap};
+use memory::{MemoryAccount, map_anonymous, map_fixed, memory_by_default, populate, unmap};
 use module::HostModule;
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -142,6 +142,7 @@ impl Backend for HostBackend {
         self.memory.take(len)?;
         let mapped =
             map_anonymous(len as usize, libc::PROT_READ | libc::PROT_WRITE).inspect_err(|_| self.memory.give(len))?;
+        populate(mapped, len as usize);
         let address = mapped.as_ptr() as u64;
         lock(&self.allocations).insert(address, len);
         Ok(DevicePtr(address))
