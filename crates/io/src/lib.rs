@@ -75,3 +75,4 @@ pub use report::{BatchReport, ReadReport, ResidencyReport, SegmentReport, WriteR
 pub use residency::Residency;
 pub use router::{OrderedReader, PendingOnStream, READ_CACHED_BYTES_MAX, Router, RouterOptions};
 pub use spread::{Exchange, Spread, SpreadReport, part_of, read_spread};
+pub use workers::Workers;

@@ -21,7 +21,7 @@ const STAND_INS_MAX: usize = 256;
 
 /// A fixed set of threads with one queue. Tasks do not wait for other tasks of the same queue.
 #[derive(Debug)]
-pub(crate) struct Workers {
+pub struct Workers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     birth: Birth,
@@ -103,7 +103,7 @@ impl std::fmt::Debug for Shared {
 impl Workers {
     /// Starts `count` threads, or as many as the system allows. With none, tasks are done by those
     /// who wait for them.
-    pub(crate) fn start(count: usize) -> Self {
+    pub fn start(count: usize) -> Self {
         let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let spin = if cpus >= SPIN_CPUS_MIN { SPIN } else { Duration::ZERO };
         let (queue, changed, queued) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));
@@ -130,7 +130,7 @@ impl Workers {
 
     /// Runs `work`, for which nobody waits, on some thread soon; at once and here where there is no thread,
     /// as the system gave none or this process was forked.
-    pub(crate) fn run_alone(&self, work: impl FnOnce() + Send + 'static) {
+    pub fn run_alone(&self, work: impl FnOnce() + Send + 'static) {
         if self.threads.is_empty() || self.birth.was_elsewhere() {
             return work();
         }
