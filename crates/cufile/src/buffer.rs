@@ -5,7 +5,8 @@ use crate::abi::CUfileOpError::{
     CU_FILE_CUDA_POINTER_RANGE_ERROR, CU_FILE_INVALID_MAPPING_RANGE, CU_FILE_MEMORY_ALREADY_REGISTERED,
 };
 use crate::abi::{CUfileError_t, REGISTER_FLAGS};
-use crate::driver;
+use crate::range::MemoryRange;
+use crate::session;
 use crate::stats::{self, Call, Watch};
 use crate::status::{Failure, Outcome, status};
 use bifolio_device::pointer::{Located, locate};
@@ -46,16 +47,6 @@ pub(crate) struct Memory {
     beyond: crate::abi::CUfileOpError,
 }
 
-/// A range of memory.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Place {
-    Device(Located, DeviceSlice<'static>),
-    Host(*mut u8, usize),
-}
-
-// SAFETY: an address; whoever uses it is allowed to by the request that it belongs to.
-unsafe impl Send for Place {}
-
 impl Memory {
     pub(crate) fn at(base: *const c_void) -> Outcome<Self> {
         let address = base.addr() as u64;
@@ -71,23 +62,27 @@ impl Memory {
     }
 
     /// A range of it.
-    pub(crate) fn range(&self, offset: i64, size: usize) -> Outcome<Place> {
+    pub(crate) fn range(&self, offset: i64, size: usize) -> Outcome<MemoryRange> {
         let Ok(offset) = u64::try_from(offset) else {
             return Err(Failure::argument(format!("the offset in memory is negative ({offset})")));
         };
         let end = offset.checked_add(size as u64).filter(|end| self.base.checked_add(*end).is_some());
         let Some(end) = end.filter(|_| isize::try_from(size).is_ok()) else {
-            return Err(Failure::argument(format!("{size} bytes at {offset} end beyond all addresses")));
+            return Err(Failure::argument(format!(
+                "{size} bytes at offset {offset} of the memory end beyond the address space"
+            )));
         };
         if end > self.len {
-            let text =
-                format!("{size} bytes at {offset} do not fit into {} bytes of memory at {:#x}", self.len, self.base);
+            let text = format!(
+                "{size} bytes at offset {offset} do not fit into the {} bytes of memory at {:#x}",
+                self.len, self.base
+            );
             return Err(Failure::new(self.beyond, text));
         }
-        let Some(located) = self.located else { return Ok(Place::Host((self.base + offset) as *mut u8, size)) };
+        let Some(located) = self.located else { return Ok(MemoryRange::Host((self.base + offset) as *mut u8, size)) };
         // SAFETY: the range lies inside the allocation, which the caller of the library keeps.
         let memory = unsafe { DeviceSlice::from_raw_ordered(located.address.offset_by(offset), size as u64) };
-        Ok(Place::Device(located, memory))
+        Ok(MemoryRange::Device(located, memory))
     }
 
     /// All of a device's memory from the base on.
@@ -116,10 +111,10 @@ pub extern "C" fn cuFileBufRegister(buf_ptr_base: *const c_void, length: usize, 
 fn register(buf_ptr_base: *const c_void, length: usize, flags: c_int) -> Outcome<()> {
     let start = buf_ptr_base.addr();
     if start == 0 || length == 0 || start.checked_add(length).is_none() {
-        return Err(Failure::argument(format!("there are no {length} bytes of memory at {start:#x}")));
+        return Err(Failure::argument(format!("{length} bytes at {start:#x} are not a range of memory")));
     }
     if flags & !REGISTER_FLAGS != 0 {
-        return Err(Failure::argument(format!("there are no flags {flags:#x} for registering memory")));
+        return Err(Failure::argument(format!("the flags {flags:#x} for registering memory are not defined")));
     }
     let (located, watch) = (locate(start as u64), Watch::by_gpu());
     let done = keep(start, length, located);
@@ -135,12 +130,12 @@ fn keep(start: usize, length: usize, located: Option<Located>) -> Outcome<()> {
         return Err(Failure::new(CU_FILE_CUDA_POINTER_RANGE_ERROR, text));
     }
     if located.is_none() && !is_mapped(start, length) {
-        return Err(Failure::argument(format!("nobody has {length} bytes of memory at {start:#x}")));
+        return Err(Failure::argument(format!("{length} bytes at {start:#x} are not mapped")));
     }
-    driver::open_if_closed();
+    session::open_if_closed();
     let mut buffers = writing();
     if buffers.contains_key(&start) {
-        let text = format!("memory at {start:#x} is registered already");
+        let text = format!("the memory at {start:#x} is already registered");
         return Err(Failure::new(CU_FILE_MEMORY_ALREADY_REGISTERED, text));
     }
     buffers.insert(start, Registered { len: length as u64, located });
@@ -152,7 +147,7 @@ fn keep(start: usize, length: usize, located: Option<Located>) -> Outcome<()> {
 pub extern "C" fn cuFileBufDeregister(buf_ptr_base: *const c_void) -> CUfileError_t {
     let deregister = || {
         let removed = writing().remove(&buf_ptr_base.addr());
-        let unknown = || Failure::argument(format!("no memory at {buf_ptr_base:?} is registered"));
+        let unknown = || Failure::argument(format!("the memory at {buf_ptr_base:?} is not registered"));
         removed.map(|memory| stats::deregistered(memory.located.as_ref())).ok_or_else(unknown)
     };
     status("cuFileBufDeregister", || stats::counted(Call::BufDeregister, deregister))

@@ -1,89 +1,36 @@
-//! The driver session: how often it is open, what it can do, and what it is doing.
+//! The driver as programs see it: opening and closing its session, and what it can do.
 //!
 //! There is no kernel module behind it, and its properties say so: version 0, and compatibility mode
 //! allowed. Whoever insists on a direct path is told by that.
 
-use crate::abi::CUfileOpError::{
-    CU_FILE_DRIVER_CLOSING, CU_FILE_DRIVER_NOT_INITIALIZED, CU_FILE_INTERNAL_ERROR, CU_FILE_PLATFORM_NOT_SUPPORTED,
-};
+use crate::abi::CUfileOpError::{CU_FILE_INTERNAL_ERROR, CU_FILE_PLATFORM_NOT_SUPPORTED};
 use crate::abi::{
     CONTROL_ALLOW_COMPAT_MODE, CONTROL_USE_POLL_MODE, CUfileDrvProps_t, CUfileError_t, FEATURES, NvfsProps,
 };
 use crate::parameters::{self, SizeT};
-use crate::status::{Failure, Outcome, status, store};
-use crate::{batch, buffer, caller, handle, lane, stats, stream};
+use crate::status::{Failure, Outcome, is_forked, status, store};
+use crate::{batch, buffer, caller, handle, session, stats, stream};
 use std::ffi::{c_char, c_int, c_long, c_uint};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Kinds of file system and drive in `CUfileDriverStatusFlags_t`.
 const TARGETS: c_int = 15;
 
-/// How often the session is open.
-static USERS: Mutex<c_long> = Mutex::new(0);
-/// Requests under way.
-static ACTIVE: AtomicUsize = AtomicUsize::new(0);
-
-fn users() -> MutexGuard<'static, c_long> {
-    USERS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Opens the session where nobody has: what registers files and memory does it by itself.
-pub(crate) fn open_if_closed() {
-    let mut users = users();
-    *users = (*users).max(1);
-}
-
-/// Whether the session is open.
-pub(crate) fn is_open() -> bool {
-    *users() > 0
-}
-
-/// A request under way; the session does not close meanwhile.
-#[derive(Debug)]
-pub(crate) struct Active(());
-
-impl Active {
-    pub(crate) fn begin() -> Self {
-        ACTIVE.fetch_add(1, Ordering::AcqRel);
-        Self(())
-    }
-}
-
-impl Drop for Active {
-    fn drop(&mut self) {
-        ACTIVE.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
+/// Closes the session. The last close ends requests' results first, then what they referred to.
 fn close() -> Outcome<()> {
-    let mut users = users();
-    match *users {
-        0 => return Err(Failure::new(CU_FILE_DRIVER_NOT_INITIALIZED, "the driver session is not open")),
-        1 => {
-            let active = ACTIVE.load(Ordering::Acquire);
-            if active > 0 {
-                let text = format!("{active} requests are under way; wait for them before closing");
-                return Err(Failure::new(CU_FILE_DRIVER_CLOSING, text));
-            }
-            batch::forget_all();
-            handle::forget_all();
-            buffer::forget_all();
-            lane::forget_all();
-            stream::forget_all();
-            stats::forget();
-        }
-        _ => {}
-    }
-    *users -= 1;
-    Ok(())
+    session::close(|| {
+        batch::forget_all();
+        handle::forget_all();
+        buffer::forget_all();
+        stream::forget_all();
+        stats::forget();
+    })
 }
 
 /// Opens the driver session; each open wants a close.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileDriverOpen() -> CUfileError_t {
     status("cuFileDriverOpen", || {
-        *users() += 1;
+        session::open();
         Ok(())
     })
 }
@@ -104,7 +51,7 @@ pub extern "C" fn cuFileDriverClose() -> CUfileError_t {
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileUseCount() -> c_long {
     // A child of `fork` has none; its parent's lock may be held for ever.
-    if crate::status::is_forked() { 0 } else { *users() }
+    if is_forked() { 0 } else { session::use_count() }
 }
 
 fn properties() -> CUfileDrvProps_t {
@@ -143,7 +90,7 @@ fn set(parameter: SizeT, kib: usize, is_allowed: bool, rule: &str) -> Outcome<()
     if !is_allowed {
         return Err(Failure::argument(format!("{kib} KiB is not allowed: {rule}")));
     }
-    if !is_open() {
+    if !session::is_open() {
         parameters::set_size(parameter, kib);
     }
     Ok(())
@@ -155,7 +102,7 @@ pub extern "C" fn cuFileDriverSetPollMode(poll: u8, poll_threshold_size: usize) 
     status("cuFileDriverSetPollMode", || {
         let pages = poll_threshold_size > 0 && poll_threshold_size.is_multiple_of(4);
         set(SizeT::PollThreshold, poll_threshold_size, pages, "use a multiple of 4")?;
-        if !is_open() {
+        if !session::is_open() {
             parameters::set_poll_mode(poll != 0);
         }
         Ok(())
@@ -201,8 +148,8 @@ pub unsafe extern "C" fn cuFileGetVersion(version: *mut c_int) -> CUfileError_t 
     status("cuFileGetVersion", || unsafe { store(version, caller::version()) })
 }
 
-fn not_here(what: &str) -> Failure {
-    Failure::new(CU_FILE_PLATFORM_NOT_SUPPORTED, format!("{what}: Bifolio's library has no such thing"))
+fn not_supported(what: &str) -> Failure {
+    Failure::new(CU_FILE_PLATFORM_NOT_SUPPORTED, format!("{what} is not supported by Bifolio's cuFile library"))
 }
 
 /// The direct paths of a kind of drive: none.
@@ -223,7 +170,7 @@ pub unsafe extern "C" fn cuFileDriverGetP2PFlags(status_flag: c_int, p2p_flags: 
 pub extern "C" fn cuFileDriverSetP2PFlags(status_flag: c_int, _p2p_flags: c_uint) -> CUfileError_t {
     status("cuFileDriverSetP2PFlags", || {
         refuse_unknown_target(status_flag)?;
-        Err(not_here("choosing direct paths"))
+        Err(not_supported("choosing direct paths"))
     })
 }
 
@@ -231,7 +178,7 @@ fn refuse_unknown_target(status_flag: c_int) -> Outcome<()> {
     if (0..TARGETS).contains(&status_flag) {
         return Ok(());
     }
-    Err(Failure::argument(format!("there is no kind of drive {status_flag}")))
+    Err(Failure::argument(format!("{status_flag} is not a kind of file system or drive")))
 }
 
 /// The topology is not available.
@@ -242,8 +189,8 @@ fn refuse_unknown_target(status_flag: c_int) -> Outcome<()> {
 pub unsafe extern "C" fn cuFileExportPCIeTopology(filename: *const c_char) -> CUfileError_t {
     status("cuFileExportPCIeTopology", || {
         if filename.is_null() {
-            return Err(Failure::argument("the name of the file is NULL"));
+            return Err(Failure::argument("the file name is NULL"));
         }
-        Err(Failure::new(CU_FILE_INTERNAL_ERROR, "Bifolio's library does not look at the PCIe topology"))
+        Err(Failure::new(CU_FILE_INTERNAL_ERROR, "Bifolio's cuFile library does not inspect the PCIe topology"))
     })
 }

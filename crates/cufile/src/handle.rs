@@ -14,17 +14,17 @@ use crate::abi::{
     CU_FILE_HANDLE_TYPE_OPAQUE_FD, CU_FILE_HANDLE_TYPE_OPAQUE_WIN32, CU_FILE_HANDLE_TYPE_USERSPACE_FS, CUfileDescr_t,
     CUfileError_t, CUfileHandle_t,
 };
-use crate::driver;
+use crate::numbered::Numbered;
+use crate::range::Direction;
+use crate::session;
 use crate::stats::{self, Call};
 use crate::status::{Failure, Outcome, nothing, status, store};
 use bifolio_io::OpenFile;
-use std::collections::HashMap;
 use std::ffi::c_int;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::ptr::without_provenance_mut;
-use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// A file as it was opened by us.
 #[derive(Debug)]
@@ -38,49 +38,48 @@ pub(crate) struct Opened {
 #[derive(Debug)]
 pub(crate) struct Registered {
     opened: RwLock<Arc<Opened>>,
-    pub(crate) is_readable: bool,
-    pub(crate) is_writable: bool,
+    is_readable: bool,
+    is_writable: bool,
     descriptor: c_int,
     /// Device and inode.
     identity: (u64, u64),
 }
 
-#[derive(Debug, Default)]
-struct Files {
-    by_number: HashMap<usize, Arc<Registered>>,
-    /// Numbers are not used again, so that one that is given up stays wrong.
-    latest: usize,
-}
-
-static FILES: LazyLock<RwLock<Files>> = LazyLock::new(RwLock::default);
-
-fn reading() -> RwLockReadGuard<'static, Files> {
-    FILES.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn writing() -> RwLockWriteGuard<'static, Files> {
-    FILES.write().unwrap_or_else(PoisonError::into_inner)
-}
+static FILES: Numbered<Registered> = Numbered::new();
 
 /// The file behind a handle. The original sets `errno` to `EINVAL` for one that it does not know.
-pub(crate) fn find(handle: CUfileHandle_t) -> Outcome<Arc<Registered>> {
+fn find(handle: CUfileHandle_t) -> Outcome<Arc<Registered>> {
     let unknown = || {
-        let text = format!("the handle {handle:?} is not registered (cuFileHandleRegister), or not any more");
+        let text = format!("the handle {handle:?} is not registered (cuFileHandleRegister)");
         Failure::system(libc::EINVAL, text)
     };
-    reading().by_number.get(&handle.addr()).cloned().ok_or_else(unknown)
+    FILES.get(handle).ok_or_else(unknown)
+}
+
+/// The file behind a handle, which its descriptor has to allow to be read or written.
+pub(crate) fn find_for(handle: CUfileHandle_t, direction: Direction) -> Outcome<Arc<Registered>> {
+    let file = find(handle)?;
+    let (is_allowed, access) = match direction {
+        Direction::Read => (file.is_readable, "reading"),
+        Direction::Write => (file.is_writable, "writing"),
+    };
+    if is_allowed {
+        return Ok(file);
+    }
+    let text = format!("{}: the descriptor was not opened for {access}", file.path().display());
+    Err(Failure::system(libc::EBADF, text))
 }
 
 /// Forgets every file.
 pub(crate) fn forget_all() {
-    writing().by_number.clear();
+    FILES.clear();
 }
 
 impl Registered {
     /// Opens the file behind a descriptor anew.
     pub(crate) fn open(descriptor: c_int) -> Outcome<Self> {
         if descriptor < 0 {
-            return Err(Failure::argument(format!("{descriptor} is not a descriptor")));
+            return Err(Failure::argument(format!("{descriptor} is not a file descriptor")));
         }
         // SAFETY: asks for the flags of a number that may or may not be open.
         let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
@@ -90,7 +89,7 @@ impl Registered {
         }
         if flags & (libc::O_PATH | libc::O_APPEND) != 0 {
             let text = format!(
-                "the descriptor {descriptor} was opened with O_APPEND or O_PATH, and could not be written at offsets"
+                "the descriptor {descriptor} was opened with O_APPEND or O_PATH and cannot be written at offsets"
             );
             return Err(Failure::new(CU_FILE_INVALID_FILE_OPEN_FLAG, text));
         }
@@ -163,33 +162,29 @@ pub unsafe extern "C" fn cuFileHandleRegister(fh: *mut CUfileHandle_t, descr: *m
 unsafe fn register(fh: *mut CUfileHandle_t, descr: *mut CUfileDescr_t) -> Outcome<()> {
     // SAFETY: the caller's promise.
     let Some(description) = (unsafe { descr.as_ref() }).filter(|_| !fh.is_null()) else {
-        return Err(Failure::argument("the handle or the description is NULL"));
+        return Err(Failure::argument("the handle or the descriptor struct is NULL"));
     };
     match description.kind {
         CU_FILE_HANDLE_TYPE_OPAQUE_FD => {}
         CU_FILE_HANDLE_TYPE_OPAQUE_WIN32 => {
-            return Err(Failure::new(CU_FILE_PLATFORM_NOT_SUPPORTED, "handles of Windows are not supported"));
+            return Err(Failure::new(CU_FILE_PLATFORM_NOT_SUPPORTED, "Windows handles are not supported"));
         }
         CU_FILE_HANDLE_TYPE_USERSPACE_FS => {
-            let text = "file systems in user space are not supported: register a descriptor";
+            let text = "user-space file systems are not supported: register a file descriptor";
             return Err(Failure::new(CU_FILE_IO_NOT_SUPPORTED, text));
         }
-        kind => return Err(Failure::argument(format!("there is no kind of handle {kind}"))),
+        kind => return Err(Failure::argument(format!("{kind} is not a kind of handle"))),
     }
     // SAFETY: the kind says which member it is; all of its bytes are a number.
     let registered = Registered::open(unsafe { description.handle.fd })?;
-    driver::open_if_closed();
-    let mut files = writing();
+    session::open_if_closed();
     // The same number may be another file by now, whose predecessor was never deregistered.
-    if files.by_number.values().any(|other| other.is_same(&registered)) {
-        let text = format!("{}: the descriptor is registered already", registered.path().display());
-        return Err(Failure::new(CU_FILE_HANDLE_ALREADY_REGISTERED, text));
-    }
-    files.latest += 1;
-    let number = files.latest;
-    files.by_number.insert(number, Arc::new(registered));
+    let handle = FILES.insert_unless(registered, Registered::is_same).map_err(|registered| {
+        let text = format!("{}: the descriptor is already registered", registered.path().display());
+        Failure::new(CU_FILE_HANDLE_ALREADY_REGISTERED, text)
+    })?;
     // SAFETY: as above.
-    unsafe { store(fh, without_provenance_mut(number)) }
+    unsafe { store(fh, handle) }
 }
 
 /// Gives a file up; requests under way go on to their end. A descriptor of it is closed, which ends the process's
@@ -197,7 +192,7 @@ unsafe fn register(fh: *mut CUfileHandle_t, descr: *mut CUfileDescr_t) -> Outcom
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileHandleDeregister(fh: CUfileHandle_t) {
     let deregister = || {
-        let removed = writing().by_number.remove(&fh.addr());
+        let removed = FILES.remove(fh);
         removed.map(drop).ok_or_else(|| Failure::argument(format!("the handle {fh:?} is not registered")))
     };
     nothing("cuFileHandleDeregister", || stats::counted(Call::HandleDeregister, deregister));

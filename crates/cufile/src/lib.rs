@@ -1,15 +1,18 @@
 //! A library that programs built for NVIDIA's cuFile (`libcufile.so.0`) run on, by Bifolio's router.
 //!
 //! ```text
-//!   driver      open, close, properties          parameters  settings, kept and without effect
-//!   handle      registered files                 buffer      registered memory
-//!   transfer    reads and writes that wait       batch       many of them, while the caller goes on
-//!   stream      reads and writes in the order of a CUDA stream, on lanes (lane) with threads for host
-//!               work (threads)
-//!   stats       what was done, as numbers            caller      which version a program was built for
-//!   gpus        which there are, and their BARs
+//!   driver      open, close, properties: the last close forgets what the modules below keep
+//!   batch       many reads and writes, while the caller goes on
+//!   stream      reads and writes in the order of a CUDA stream
+//!   blocking    reads and writes that wait
+//!   transfer    moves the bytes of one range
+//!   handle      registered files             buffer      registered memory
+//!   stats       what was done, as numbers    parameters  settings, kept and without effect
+//!   gpus        which there are, and their BARs          foreign  symbols that are there and do nothing
+//!   session     how often the driver is open, and requests under way
+//!   range       a request's direction and memory         numbered   what programs hold handles of
 //!   status      error codes, the sentence behind the latest, the boundary that every call crosses
-//!   abi         types and numbers of the interface   foreign   symbols that are there and do nothing
+//!   caller      which version a program was built for    abi        types and numbers of the interface
 //! ```
 //!
 //! The interface is that of version 1.20 of the original, without symbol versions, as that has none; structs that
@@ -24,23 +27,26 @@
 
 pub mod abi;
 mod batch;
+mod blocking;
 mod buffer;
 mod caller;
 mod driver;
 mod foreign;
 mod gpus;
 mod handle;
-mod lane;
+mod numbered;
 mod parameters;
+mod range;
+mod session;
 mod stats;
 mod status;
 mod stream;
-mod threads;
 mod transfer;
 
 pub use batch::{
     cuFileBatchIOCancel, cuFileBatchIODestroy, cuFileBatchIOGetStatus, cuFileBatchIOSetUp, cuFileBatchIOSubmit,
 };
+pub use blocking::{cuFileRead, cuFileReadv, cuFileWrite, cuFileWritev};
 pub use buffer::{cuFileBufDeregister, cuFileBufRegister};
 pub use driver::{
     cuFileDriverClose, cuFileDriverClose_v2, cuFileDriverGetP2PFlags, cuFileDriverGetProperties, cuFileDriverOpen,
@@ -66,4 +72,3 @@ pub use stats::{
 };
 pub use status::bifolio_cufile_last_error;
 pub use stream::{cuFileReadAsync, cuFileStreamDeregister, cuFileStreamRegister, cuFileWriteAsync};
-pub use transfer::{cuFileRead, cuFileReadv, cuFileWrite, cuFileWritev};

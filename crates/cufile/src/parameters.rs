@@ -3,7 +3,7 @@
 
 use crate::abi::CUfileError_t;
 use crate::abi::CUfileOpError::CU_FILE_DRIVER_ALREADY_OPEN;
-use crate::driver;
+use crate::session;
 use crate::status::{Failure, Outcome, status, store};
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -82,16 +82,16 @@ pub(crate) fn set_poll_mode(value: bool) {
     settings().bools[USE_POLL_MODE] = value;
 }
 
-/// The place of a setting among those of its kind.
-fn place(parameter: c_int, count: usize) -> Outcome<usize> {
-    let place = usize::try_from(parameter).ok().filter(|place| *place < count);
-    place.ok_or_else(|| Failure::argument(format!("there is no setting {parameter} of this kind")))
+/// The index of a setting among those of its type.
+fn index_of(parameter: c_int, count: usize) -> Outcome<usize> {
+    let index = usize::try_from(parameter).ok().filter(|index| *index < count);
+    index.ok_or_else(|| Failure::argument(format!("{parameter} is not a setting of this type")))
 }
 
 fn refuse_if_open() -> Outcome<()> {
-    if driver::is_open() {
-        let text =
-            "settings are made before the driver session is opened (cuFileDriverOpen, or the first registration)";
+    if session::is_open() {
+        let text = "settings cannot be changed while the driver session is open: set them before cuFileDriverOpen and the first \
+             registration";
         return Err(Failure::new(CU_FILE_DRIVER_ALREADY_OPEN, text));
     }
     Ok(())
@@ -104,7 +104,7 @@ fn refuse_if_open() -> Outcome<()> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFileGetParameterSizeT(param: c_int, value: *mut usize) -> CUfileError_t {
     status("cuFileGetParameterSizeT", || {
-        let current = settings().sizes[place(param, SIZES)?];
+        let current = settings().sizes[index_of(param, SIZES)?];
         // SAFETY: the caller's promise.
         unsafe { store(value, current) }
     })
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn cuFileGetParameterSizeT(param: c_int, value: *mut usize
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFileGetParameterBool(param: c_int, value: *mut bool) -> CUfileError_t {
     status("cuFileGetParameterBool", || {
-        let current = settings().bools[place(param, BOOLS)?];
+        let current = settings().bools[index_of(param, BOOLS)?];
         // SAFETY: the caller's promise.
         unsafe { store(value, current) }
     })
@@ -130,10 +130,13 @@ pub unsafe extern "C" fn cuFileGetParameterBool(param: c_int, value: *mut bool) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFileGetParameterString(param: c_int, desc_str: *mut c_char, len: c_int) -> CUfileError_t {
     status("cuFileGetParameterString", || {
-        let text = settings().strings[place(param, STRINGS)?].clone().unwrap_or_default();
+        let text = settings().strings[index_of(param, STRINGS)?].clone().unwrap_or_default();
         let bytes = text.as_bytes_with_nul();
         if desc_str.is_null() || usize::try_from(len).map_or(true, |len| len < bytes.len()) {
-            return Err(Failure::argument(format!("the text and its end need {} bytes, not {len}", bytes.len())));
+            return Err(Failure::argument(format!(
+                "the text needs a buffer of {} bytes, and this one has {len}",
+                bytes.len()
+            )));
         }
         // SAFETY: the caller's promise, and the text fits.
         unsafe { desc_str.copy_from_nonoverlapping(bytes.as_ptr().cast(), bytes.len()) };
@@ -152,10 +155,10 @@ pub unsafe extern "C" fn cuFileGetParameterMinMaxValue(
     max_value: *mut usize,
 ) -> CUfileError_t {
     status("cuFileGetParameterMinMaxValue", || {
-        let range = RANGES[place(param, SIZES)?];
+        let range = RANGES[index_of(param, SIZES)?];
         let (min, max) = range.ok_or_else(|| Failure::argument("this setting has no limits"))?;
         if max_value.is_null() {
-            return Err(Failure::argument("the place for the result is NULL"));
+            return Err(Failure::argument("the pointer for the result is NULL"));
         }
         // SAFETY: the caller's promise.
         unsafe { store(min_value, min).and_then(|()| store(max_value, max)) }
@@ -166,9 +169,9 @@ pub unsafe extern "C" fn cuFileGetParameterMinMaxValue(
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileSetParameterSizeT(param: c_int, value: usize) -> CUfileError_t {
     status("cuFileSetParameterSizeT", || {
-        let place = place(param, SIZES)?;
+        let index = index_of(param, SIZES)?;
         refuse_if_open()?;
-        settings().sizes[place] = value;
+        settings().sizes[index] = value;
         Ok(())
     })
 }
@@ -177,9 +180,9 @@ pub extern "C" fn cuFileSetParameterSizeT(param: c_int, value: usize) -> CUfileE
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileSetParameterBool(param: c_int, value: u8) -> CUfileError_t {
     status("cuFileSetParameterBool", || {
-        let place = place(param, BOOLS)?;
+        let index = index_of(param, BOOLS)?;
         refuse_if_open()?;
-        settings().bools[place] = value != 0;
+        settings().bools[index] = value != 0;
         Ok(())
     })
 }
@@ -191,14 +194,14 @@ pub extern "C" fn cuFileSetParameterBool(param: c_int, value: u8) -> CUfileError
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFileSetParameterString(param: c_int, desc_str: *const c_char) -> CUfileError_t {
     status("cuFileSetParameterString", || {
-        let place = place(param, STRINGS)?;
+        let index = index_of(param, STRINGS)?;
         if desc_str.is_null() {
             return Err(Failure::argument("the text is NULL"));
         }
         refuse_if_open()?;
         // SAFETY: the caller's promise.
         let text = unsafe { CStr::from_ptr(desc_str) }.to_owned();
-        settings().strings[place] = Some(text);
+        settings().strings[index] = Some(text);
         Ok(())
     })
 }
@@ -209,7 +212,7 @@ const OF_DEVICE: usize = 1;
 unsafe fn set_slabs(kind: usize, sizes: *const usize, counts: *const usize, len: c_int) -> Outcome<()> {
     let len = usize::try_from(len).unwrap_or(0);
     if sizes.is_null() || counts.is_null() || len == 0 {
-        return Err(Failure::argument("sizes and counts are arrays of the same length, which is not 0"));
+        return Err(Failure::argument("the array of sizes or of counts is NULL, or their length is 0"));
     }
     refuse_if_open()?;
     // SAFETY: the caller's promise.
@@ -221,12 +224,13 @@ unsafe fn set_slabs(kind: usize, sizes: *const usize, counts: *const usize, len:
 unsafe fn get_slabs(kind: usize, sizes: *mut usize, counts: *mut usize, len: c_int) -> Outcome<()> {
     let slabs = settings().slabs[kind].clone().unwrap_or_default();
     if sizes.is_null() || counts.is_null() || slabs.is_empty() || usize::try_from(len) != Ok(slabs.len()) {
-        let text = format!("there are {} sizes and counts, and room for {len} was given", slabs.len());
+        let text =
+            format!("there are {} sizes and counts, and the arrays are NULL or have room for {len}", slabs.len());
         return Err(Failure::argument(text));
     }
-    for (place, (size, count)) in slabs.into_iter().enumerate() {
+    for (index, (size, count)) in slabs.into_iter().enumerate() {
         // SAFETY: the caller's promise.
-        unsafe { (sizes.add(place).write(size), counts.add(place).write(count)) };
+        unsafe { (sizes.add(index).write(size), counts.add(index).write(count)) };
     }
     Ok(())
 }

@@ -14,10 +14,10 @@ pub(crate) use counts::{Call, Flow, Way};
 
 use crate::abi::CUfileError_t;
 use crate::abi::CUfileOpError::{CU_FILE_DRIVER_NOT_INITIALIZED, CU_FILE_INTERNAL_ERROR};
-use crate::buffer::Place;
+use crate::range::{Direction, MemoryRange};
+use crate::session;
 use crate::status::{Failure, Outcome, status, store};
-use crate::transfer::Direction;
-use crate::{caller, driver, gpus};
+use crate::{caller, gpus};
 use bifolio_device::pointer::Located;
 use counts::{Counts, bucket, image};
 use std::ffi::c_int;
@@ -131,8 +131,8 @@ impl Watch {
     }
 
     /// A request has moved bytes of a device in some way, or failed. Memory of the CPU is not counted.
-    pub(crate) fn end_on_gpu(self, direction: Direction, offset: u64, place: &Place, moved: Option<(u64, Way)>) {
-        self.shared_by(1).end_on_gpu(direction, offset, place, moved);
+    pub(crate) fn end_on_gpu(self, direction: Direction, offset: u64, memory: &MemoryRange, moved: Option<(u64, Way)>) {
+        self.shared_by(1).end_on_gpu(direction, offset, memory, moved);
     }
 
     /// For as many requests that were carried out together, each of which has its share of the time.
@@ -147,8 +147,8 @@ impl Watch {
 pub(crate) struct Share(Option<Duration>);
 
 impl Share {
-    pub(crate) fn end_on_gpu(self, direction: Direction, offset: u64, place: &Place, moved: Option<(u64, Way)>) {
-        let (Some(time), Place::Device(located, memory)) = (self.0, place) else { return };
+    pub(crate) fn end_on_gpu(self, direction: Direction, offset: u64, memory: &MemoryRange, moved: Option<(u64, Way)>) {
+        let (Some(time), MemoryRange::Device(located, memory)) = (self.0, memory) else { return };
         let Some(gpu) = COUNTS.gpu(located) else { return };
         gpu.of(direction).add(time, offset | memory.ptr().0 | memory.len(), moved);
     }
@@ -200,10 +200,10 @@ pub(crate) fn forget() {
 }
 
 fn refuse_if_closed() -> Outcome<()> {
-    if driver::is_open() {
+    if session::is_open() {
         return Ok(());
     }
-    let text = "statistics are those of a driver session, which is not open (cuFileDriverOpen)";
+    let text = "the driver session, whose statistics these are, is not open (cuFileDriverOpen)";
     Err(Failure::new(CU_FILE_DRIVER_NOT_INITIALIZED, text))
 }
 
@@ -212,7 +212,7 @@ fn refuse_if_closed() -> Outcome<()> {
 pub extern "C" fn cuFileSetStatsLevel(level: c_int) -> CUfileError_t {
     status("cuFileSetStatsLevel", || {
         if !(0..=LEVEL_MAX).contains(&level) {
-            return Err(Failure::argument(format!("there is no level {level} of statistics: use 0 to {LEVEL_MAX}")));
+            return Err(Failure::argument(format!("{level} is not a level of statistics: use 0 to {LEVEL_MAX}")));
         }
         let mut control = control();
         (control.level, control.is_stopped) = (level, false);
@@ -238,7 +238,7 @@ pub extern "C" fn cuFileStatsStart() -> CUfileError_t {
         refuse_if_closed()?;
         let mut control = control();
         if control.level == 0 {
-            let text = "the level of statistics is 0, at which nothing is counted: call cuFileSetStatsLevel before";
+            let text = "the level of statistics is 0, at which nothing is counted: call cuFileSetStatsLevel first";
             return Err(Failure::new(CU_FILE_INTERNAL_ERROR, text));
         }
         control.is_stopped = false;
@@ -272,7 +272,7 @@ pub extern "C" fn cuFileStatsReset() -> CUfileError_t {
 
 unsafe fn fetch(level: c_int, stats: *mut u8) -> Outcome<()> {
     if stats.is_null() {
-        return Err(Failure::argument("the place for the statistics is NULL"));
+        return Err(Failure::argument("the pointer for the statistics is NULL"));
     }
     refuse_if_closed()?;
     let (chosen, time) = {
@@ -280,7 +280,10 @@ unsafe fn fetch(level: c_int, stats: *mut u8) -> Outcome<()> {
         (control.level, control.counting_time())
     };
     if chosen < level {
-        let text = format!("statistics of level {level} are not counted at level {chosen}: call cuFileSetStatsLevel");
+        let text = format!(
+            "the level of statistics is {chosen}, at which those of level {level} are not counted: call \
+             cuFileSetStatsLevel first"
+        );
         return Err(Failure::argument(text));
     }
     let gpus = if level >= 3 { gpus::uuids() } else { &[] };

@@ -3,7 +3,7 @@
 
 use crate::abi::{CUfileOpCounter_t, CUfilePerGpuStats_t, CUfileStatsLevel1_t, GPUS_MAX, SIZE_BUCKETS};
 use crate::caller::Layout;
-use crate::transfer::Direction;
+use crate::range::Direction;
 use bifolio_device::BackendKind;
 use bifolio_device::pointer::Located;
 use std::ffi::c_int;

@@ -1,5 +1,12 @@
 //! Reads and writes in the order of a stream.
 //!
+//! ```text
+//!   mod        entry points, flags            queues     the queues of all streams
+//!   queue      enqueues requests on a stream: gates, a thread, and threads for host work
+//!   request    a request under way            staging    device memory and kernel; its slots (ring)
+//!   late       parameters, known late         chunk      how a request is cut          traffic   closed gates
+//! ```
+//!
 //! What a request's pointers point to is read when the stream comes to the request, as far as the flags of
 //! the stream do not say that it is final at once; the file is read and written then, too, so that what
 //! comes before on the stream has its effect. The number of bytes is stored before the stream goes on.
@@ -9,15 +16,27 @@
 //! these, and the caller waits for the stream from the 25th on. So a program that holds a stream up until it has
 //! submitted everything must not submit more than that: 96 MiB of reads, or 24 short ones.
 
+mod chunk;
+mod late;
+mod queue;
+mod queues;
+mod request;
+mod ring;
+mod staging;
+#[cfg(test)]
+mod tests;
+mod traffic;
+
 use crate::abi::{
     CU_FILE_STREAM_FIXED_BUF_OFFSET, CU_FILE_STREAM_FIXED_FILE_OFFSET, CU_FILE_STREAM_FIXED_FILE_SIZE,
     CU_FILE_STREAM_PAGE_ALIGNED_INPUTS, CUfileError_t, CUfileHandle_t, CUstream,
 };
 use crate::buffer::Memory;
-use crate::lane::{self, Late, Pointers};
+use crate::handle;
+use crate::range::Direction;
 use crate::stats::{Flow, Watch};
 use crate::status::{Failure, Outcome, status};
-use crate::transfer::{Direction, file_for};
+use late::{Late, Pointers};
 use std::collections::HashMap;
 use std::ffi::{c_uint, c_void};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -39,15 +58,16 @@ fn streams() -> MutexGuard<'static, HashMap<usize, c_uint>> {
 pub extern "C" fn cuFileStreamRegister(stream: CUstream, flags: c_uint) -> CUfileError_t {
     status("cuFileStreamRegister", || {
         if flags & !FLAGS != 0 {
-            return Err(Failure::argument(format!("there are no flags {flags:#x} for streams")));
+            return Err(Failure::argument(format!("the flags {flags:#x} for streams are not defined")));
         }
         streams().insert(stream.addr(), flags);
         Ok(())
     })
 }
 
-/// Forgets the flags of all streams.
+/// Gives up all streams, on which nothing is under way, and forgets their flags.
 pub(crate) fn forget_all() {
+    queues::forget_all();
     streams().clear();
 }
 
@@ -56,7 +76,7 @@ pub(crate) fn forget_all() {
 pub extern "C" fn cuFileStreamDeregister(stream: CUstream) -> CUfileError_t {
     status("cuFileStreamDeregister", || {
         streams().remove(&stream.addr());
-        lane::forget(stream.addr());
+        queues::forget(stream.addr());
         Ok(())
     })
 }
@@ -73,7 +93,7 @@ unsafe fn submit(
     let late = unsafe { late(direction, fh, base, pointers, stream) };
     // Others are counted when they are over.
     let late = late.inspect_err(|failure| watch.end(Flow::of(direction), 0, &Err(failure.clone())))?;
-    lane::enqueue(late, stream.expose_provenance())
+    queues::enqueue(late, stream.expose_provenance())
 }
 
 unsafe fn late(
@@ -84,9 +104,9 @@ unsafe fn late(
     stream: CUstream,
 ) -> Outcome<Late> {
     if !pointers.are_there() {
-        return Err(Failure::argument("a pointer to a size, an offset or the result is NULL"));
+        return Err(Failure::argument("a pointer to a size, to an offset or for the result is NULL"));
     }
-    let file = file_for(fh, direction)?;
+    let file = handle::find_for(fh, direction)?;
     let memory = Memory::at(base)?;
     let flags = streams().get(&stream.addr()).copied().unwrap_or(0);
     // SAFETY: the caller's promise.
@@ -111,7 +131,8 @@ pub unsafe extern "C" fn cuFileReadAsync(
     stream: CUstream,
 ) -> CUfileError_t {
     status("cuFileReadAsync", || {
-        let pointers = Pointers { size: size_p, offset: file_offset_p, place: buf_ptr_offset_p, done: bytes_read_p };
+        let pointers =
+            Pointers { size: size_p, offset: file_offset_p, buffer_offset: buf_ptr_offset_p, done: bytes_read_p };
         // SAFETY: the caller's promise.
         unsafe { submit(Direction::Read, fh, buf_ptr_base, pointers, stream) }
     })
@@ -132,7 +153,8 @@ pub unsafe extern "C" fn cuFileWriteAsync(
     stream: CUstream,
 ) -> CUfileError_t {
     status("cuFileWriteAsync", || {
-        let pointers = Pointers { size: size_p, offset: file_offset_p, place: buf_ptr_offset_p, done: bytes_written_p };
+        let pointers =
+            Pointers { size: size_p, offset: file_offset_p, buffer_offset: buf_ptr_offset_p, done: bytes_written_p };
         // SAFETY: the caller's promise.
         unsafe { submit(Direction::Write, fh, buf_ptr_base, pointers, stream) }
     })

@@ -1,4 +1,4 @@
-//! Lanes: what a stream needs so that requests happen in its order, with parameters that are known late.
+//! The queue of a stream: what it needs so that requests happen in its order, with parameters that are known late.
 //!
 //! ```text
 //!   stream   ... | reached | gate | slot -> staging | scatter | ... | gate | slot -> staging | scatter | ...
@@ -16,196 +16,60 @@
 //! the parameters are known, and stay so after a failure. The last gate of a read opens when all of its chunks
 //! are read and the result is stored; a write has a gate of its own for that.
 //!
-//! Invariants: a lane's thread waits for points of its own stream only, each before every gate that is
+//! That is why this is not `Router::submit_read_on` of `bifolio-io`, which has gates, slots and fills, too: it wants the
+//! range when it is called, copies slots to where they belong without a kernel, and ends a request when its copies have
+//! landed, where a program of this interface finds the result in memory before its stream goes on.
+//!
+//! Invariants: a queue's thread waits for points of its own stream only, each before every gate that is
 //! closed then, so whatever streams share a queue of the driver, the gate that is first in it is opened.
 //! Fills never wait for a device. What opens a gate is on its way before anything is enqueued behind the gate, as
 //! a driver may wait for each launch (`CUDA_LAUNCH_BLOCKING`). A gate is opened whatever happens. Staging
 //! memory is one buffer for each stream, which its commands use one after the other.
 //!
 //! A request waits while it is being submitted only where its stream has as many closed gates as drivers take
-//! ([`traffic`]), never for another stream.
+//! ([`traffic`](super::traffic)), never for another stream.
 
-mod request;
-mod ring;
-mod traffic;
-
-pub(crate) use request::{Late, Pointers};
-
-use crate::abi::CUfileOpError::{CU_FILE_ASYNC_NOT_SUPPORTED, CU_FILE_INTERNAL_ERROR};
+use super::chunk::{Chunk, chunks};
+use super::late::{Late, Resolved};
+use super::request::Running;
+use super::ring::InUse;
+use super::staging::{Areas, Staging, missing};
+use super::traffic::{Closed, Traffic};
+use crate::abi::CUfileOpError::CU_FILE_ASYNC_NOT_SUPPORTED;
 use crate::buffer::Memory;
-use crate::driver::Active;
+use crate::range::Direction;
+use crate::session::Active;
 use crate::stats::{self, Flow};
 use crate::status::{Failure, Outcome};
-use crate::threads::FILLS;
-use crate::transfer::{self, Direction};
-use bifolio_device::pointer::locate_stream;
-use bifolio_device::{Allocation, BackendKind, DeviceChoice, DeviceId, DeviceSlice, Event, Stream, without_signals};
-use bifolio_io::{Cancel, Router, process};
-use bifolio_kernels::Kernels;
-use bifolio_kernels::scatter::{EXTENT_BYTES, Scatter};
-use request::{Resolved, Running};
-use ring::{InUse, Ring};
-use std::collections::HashMap;
+use crate::transfer;
+use bifolio_device::{BackendKind, DeviceId, Stream, without_signals};
+use bifolio_io::{Cancel, Router, Workers};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
-use std::thread::{JoinHandle, ThreadId};
-use traffic::{Closed, Traffic};
+use std::sync::{Arc, LazyLock};
+use std::thread::JoinHandle;
 
-/// Data of a slot.
-const CHUNK_BYTES: usize = 4 << 20;
-/// One extent of the table: short enough that a long chunk keeps the whole device busy.
-const PIECE_BYTES: usize = 32 << 10;
-/// The table lies before the data, which so begin at a page.
-const TABLE_BYTES: usize = 4096;
-/// Lanes at most, unless more are in use: programs may make streams without end and register none.
-const LANES_MAX: usize = 16;
-/// `CU_STREAM_PER_THREAD`: one handle for a stream of each thread.
-const STREAM_PER_THREAD: usize = 2;
+/// Do host work only, which a closed gate of some stream may wait for: they never wait for a device, a slot, or another
+/// fill, so there is always one that goes on.
+static FILLS: LazyLock<Workers> = LazyLock::new(|| Workers::start(8));
 
-const _: () = assert!(CHUNK_BYTES.div_ceil(PIECE_BYTES) * EXTENT_BYTES as usize <= TABLE_BYTES);
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What the lanes of a device share.
+/// The queue of one stream.
 #[derive(Debug)]
-struct Supplies {
-    /// None where `scatter` does not run on the device: its host path would wait for closed gates.
-    kernels: Option<Kernels>,
-    /// Slots of all lanes.
-    slots: AtomicUsize,
-    router: Arc<Router>,
-}
-
-impl Drop for Supplies {
-    fn drop(&mut self) {
-        if !self.router.device().is_alive() {
-            // The program has reset the device, and the module went with it.
-            std::mem::forget(self.kernels.take());
-        }
-    }
-}
-
-/// What a lane needs to move bytes of a device.
-#[derive(Debug)]
-struct Staging {
-    memory: Allocation,
-    ring: Ring,
-    supplies: Arc<Supplies>,
-}
-
-/// One lane.
-#[derive(Debug)]
-struct Lane {
+pub(super) struct StreamQueue {
     // First, as work on it uses the staging memory.
-    stream: Stream,
+    pub(super) stream: Stream,
     router: Arc<Router>,
-    staging: Option<Staging>,
-    traffic: Arc<Traffic>,
+    pub(super) staging: Option<Staging>,
+    pub(super) traffic: Arc<Traffic>,
     thread: Option<(Sender<Step>, JoinHandle<()>)>,
 }
 
-/// What a lane's thread does, one after the other.
+/// What a queue's thread does, one after the other.
 type Step = Box<dyn FnOnce() + Send>;
 
-/// A part of a request that fits into a slot.
-#[derive(Debug, Clone, Copy)]
-struct Chunk {
-    number: usize,
-    start: usize,
-    len: usize,
-}
-
-/// The chunks of a request of at most so many bytes.
-fn chunks(most: usize) -> impl DoubleEndedIterator<Item = Chunk> + ExactSizeIterator {
-    let chunk = move |number| {
-        let start = number * CHUNK_BYTES;
-        Chunk { number, start, len: CHUNK_BYTES.min(most - start) }
-    };
-    (0..most.div_ceil(CHUNK_BYTES)).map(chunk)
-}
-
-/// A stream: its device, the address of the router of its context, its handle, and the thread where that is a
-/// part of it. Whoever has such a key keeps the router.
-type Key = (DeviceId, usize, u64, Option<ThreadId>);
-
-type Lanes = HashMap<Key, Arc<Mutex<Lane>>>;
-
-/// By the address of the router, which they keep.
-type AllSupplies = HashMap<usize, Arc<Supplies>>;
-
-static LANES: LazyLock<Mutex<Lanes>> = LazyLock::new(Mutex::default);
-static SUPPLIES: LazyLock<Mutex<AllSupplies>> = LazyLock::new(Mutex::default);
-
-/// The device of a request's stream: that of its memory, else that of the stream, else the embedded one, for
-/// programs without a driver.
-fn home_of(memory: &Memory, stream: usize) -> Outcome<(Key, Arc<Router>)> {
-    let located = memory.located.or_else(|| locate_stream(stream as u64));
-    let thread = (stream == STREAM_PER_THREAD).then(|| std::thread::current().id());
-    let router = match located {
-        Some(located) => process::router_of(&located)?,
-        None => process::router(DeviceChoice::Exactly(DeviceId::HOST))?,
-    };
-    Ok(((router.device().id(), Arc::as_ptr(&router).addr(), stream as u64, thread), router))
-}
-
-/// Enqueues a request on a stream.
-pub(crate) fn enqueue(late: Late, stream: usize) -> Outcome<()> {
-    let (key, router) = home_of(&late.memory, stream)?;
-    let lane = lane_of(key, router)?;
-    let mut lane = lock(&lane);
-    if lane.stream.is_capturing()? {
-        let text = "the stream is being captured into a graph, which cannot wait for a file: submit the request \
-                    outside of the capture";
-        return Err(Failure::new(CU_FILE_ASYNC_NOT_SUPPORTED, text));
-    }
-    if late.memory.located.is_none() {
-        return lane.enqueue_on_host(late);
-    }
-    lane.stage(chunks(late.most).len())?;
-    if lane.staging.as_ref().is_some_and(|staging| staging.supplies.kernels.is_none()) {
-        return lane.wait_and_run(&late);
-    }
-    lane.enqueue_on_device(late)
-}
-
-fn lane_of(key: Key, router: Arc<Router>) -> Outcome<Arc<Mutex<Lane>>> {
-    let mut lanes = lock(&LANES);
-    if let Some(lane) = lanes.get(&key) {
-        return Ok(Arc::clone(lane));
-    }
-    let mut given_up = vec![];
-    if lanes.len() >= LANES_MAX {
-        let idle = |lane: &Arc<Mutex<Lane>>| Arc::strong_count(lane) == 1 && lock(lane).traffic.is_idle();
-        given_up = lanes.extract_if(|_, lane| idle(lane)).collect();
-    }
-    let lane = Arc::new(Mutex::new(Lane::open(key, router)?));
-    lanes.insert(key, Arc::clone(&lane));
-    drop(lanes);
-    // Freeing their memory may wait for the device, and others are waiting for the list.
-    drop(given_up);
-    Ok(lane)
-}
-
-/// Gives up the lanes of a stream, once their requests are over.
-pub(crate) fn forget(stream: usize) {
-    let given_up: Vec<_> = lock(&LANES).extract_if(|key, _| key.2 == stream as u64).collect();
-    drop(given_up);
-}
-
-/// Gives up all lanes, on which nothing is under way, and what they shared.
-pub(crate) fn forget_all() {
-    let given_up = std::mem::take(&mut *lock(&LANES));
-    drop(given_up);
-    let unused: Vec<_> = lock(&SUPPLIES).extract_if(|_, supplies| Arc::strong_count(supplies) == 1).collect();
-    drop(unused);
-}
-
-impl Lane {
-    fn open((device, _, stream, _): Key, router: Arc<Router>) -> Outcome<Self> {
+impl StreamQueue {
+    /// A queue of the stream of a device with this handle.
+    pub(super) fn open(device: DeviceId, stream: u64, router: Arc<Router>) -> Outcome<Self> {
         let stream = match device.backend {
             // Programs without a driver have no streams; their handles are names of ours.
             BackendKind::Host => router.device().create_stream()?,
@@ -214,27 +78,48 @@ impl Lane {
         };
         let (sender, steps) = channel::<Step>();
         let work = move || steps.into_iter().for_each(|step| _ = catch_unwind(AssertUnwindSafe(step)));
-        let thread = std::thread::Builder::new().name("bifolio-cufile-lane".to_owned());
+        let thread = std::thread::Builder::new().name("bifolio-cufile-stream".to_owned());
         let thread = without_signals(|| thread.spawn(work)).map_err(|error| {
-            Failure::new(CU_FILE_ASYNC_NOT_SUPPORTED, format!("no thread for requests on a stream: {error}"))
+            Failure::new(
+                CU_FILE_ASYNC_NOT_SUPPORTED,
+                format!("cannot start a thread for requests on a stream: {error}"),
+            )
         })?;
         Ok(Self { stream, router, staging: None, traffic: Arc::default(), thread: Some((sender, thread)) })
     }
 
-    /// Allocates what moving so many chunks of a device needs. Allocating, and loading kernels, waits for
-    /// closed gates; no thread that opens one does it.
-    fn stage(&mut self, chunks: usize) -> Outcome<()> {
-        let device = self.router.device();
-        let staging = match self.staging.take() {
-            Some(staging) => staging,
-            None => Staging {
-                memory: device.alloc((TABLE_BYTES + CHUNK_BYTES) as u64)?,
-                ring: Ring::default(),
-                supplies: supplies_of(&self.router),
-            },
-        };
-        let staging = self.staging.insert(staging);
-        staging.ring.grow(device, chunks, &staging.supplies.slots)
+    pub(super) fn is_idle(&self) -> bool {
+        self.traffic.is_idle()
+    }
+
+    /// Enqueues a request.
+    pub(super) fn enqueue(&mut self, late: Late) -> Outcome<()> {
+        if self.stream.is_capturing()? {
+            let text = "the stream is being captured into a graph, which cannot wait for a file: submit the request \
+                        outside of the capture";
+            return Err(Failure::new(CU_FILE_ASYNC_NOT_SUPPORTED, text));
+        }
+        if late.memory.located.is_none() {
+            return self.enqueue_on_host(late);
+        }
+        if self.stage(chunks(late.most).len())?.supplies.kernels.is_none() {
+            return self.wait_and_run(&late);
+        }
+        self.enqueue_on_device(late)
+    }
+
+    /// Makes ready what moving so many chunks of a device needs.
+    fn stage(&mut self, chunks: usize) -> Outcome<&Staging> {
+        if self.staging.is_none() {
+            self.staging = Some(Staging::new(&self.router)?);
+        }
+        let staging = self.staging_mut()?;
+        staging.grow(chunks)?;
+        Ok(staging)
+    }
+
+    fn staging_mut(&mut self) -> Outcome<&mut Staging> {
+        self.staging.as_mut().ok_or_else(missing)
     }
 
     fn step(&self, step: impl FnOnce() + Send + 'static) {
@@ -274,7 +159,7 @@ impl Lane {
     fn enqueue_on_host(&self, late: Late) -> Outcome<()> {
         let running = self.begin(late)?;
         let share = Arc::clone(&running);
-        self.step(move || FILLS.run(move || share.on_host()));
+        self.step(move || FILLS.run_alone(move || share.on_host()));
         self.end(running)
     }
 
@@ -303,26 +188,9 @@ impl Lane {
         })
     }
 
-    /// The staging memory: the table of a chunk, its data, and the program's memory beyond the base.
+    /// The memory of a chunk's commands.
     fn areas(&self, memory: &Memory, len: usize) -> Outcome<Areas<'_>> {
-        let staging = self.staging.as_ref().ok_or_else(missing)?;
-        let kernels = staging.supplies.kernels.as_ref().ok_or_else(missing)?;
-        let (base, rest) = memory.rest().ok_or_else(missing)?;
-        let table_bytes = len.div_ceil(PIECE_BYTES) as u64 * EXTENT_BYTES;
-        let all = staging.memory.slice();
-        Ok(Areas {
-            stream: &self.stream,
-            kernels,
-            all: all.part(0, (TABLE_BYTES + len) as u64)?,
-            table: all.part(0, table_bytes)?,
-            data: all.part(TABLE_BYTES as u64, len as u64)?,
-            // SAFETY: the program keeps its memory until the stream is past the request.
-            program: unsafe { DeviceSlice::from_raw_ordered(base, rest) },
-        })
-    }
-
-    fn ring(&mut self) -> Outcome<&mut Ring> {
-        self.staging.as_mut().map(|staging| &mut staging.ring).ok_or_else(missing)
+        self.staging.as_ref().ok_or_else(missing)?.areas(&self.stream, memory, len)
     }
 
     /// Enqueues a chunk of a read. The share of the request is given to its fill: a driver that waits for each
@@ -330,7 +198,7 @@ impl Lane {
     fn enqueue_read(&mut self, running: Arc<Running>, chunk: Chunk, is_last: bool) -> Outcome<()> {
         let memory = running.late().memory;
         let mut gate = Some(self.gate().inspect_err(|failure| running.fail(failure.clone()))?);
-        let (mut slot, before) = self.ring()?.take(chunk.number).ok_or_else(missing)?;
+        let (mut slot, before) = self.staging_mut()?.ring.take(chunk.number).ok_or_else(missing)?;
         let (address, (threads, is_filled)) = (slot.address(), channel());
         if is_last {
             gate.take().into_iter().for_each(|gate| running.ends_at(gate));
@@ -339,7 +207,7 @@ impl Lane {
             before.into_iter().for_each(InUse::wait);
             // SAFETY: the slot is nobody else's until the copy behind the gate is done.
             unsafe { slot.bytes() }.0.fill(0);
-            FILLS.run(move || {
+            FILLS.run_alone(move || {
                 // SAFETY: as above.
                 running.fill(chunk.start, unsafe { slot.bytes() });
                 drop((threads, gate));
@@ -350,7 +218,7 @@ impl Lane {
         let landed = self.areas(&memory, chunk.len).and_then(|to| unsafe { to.bring(address) });
         match landed {
             Ok(landed) => {
-                self.ring()?.keep(chunk.number, InUse { threads: is_filled, stream: Some(landed) });
+                self.staging_mut()?.ring.keep(chunk.number, InUse { threads: is_filled, stream: Some(landed) });
                 Ok(())
             }
             Err(failure) => Err(self.keep_after_failure(chunk, is_filled, failure)),
@@ -360,7 +228,7 @@ impl Lane {
     fn enqueue_write(&mut self, running: &Arc<Running>, chunk: Chunk) -> Outcome<()> {
         let memory = running.late().memory;
         let gate = self.gate()?;
-        let (mut slot, before) = self.ring()?.take(chunk.number).ok_or_else(missing)?;
+        let (mut slot, before) = self.staging_mut()?.ring.take(chunk.number).ok_or_else(missing)?;
         let (address, (threads, is_written)) = (slot.address(), channel());
         let (share, (table, sent)) = (Arc::clone(running), channel());
         self.step(move || {
@@ -380,12 +248,12 @@ impl Lane {
             Ok(fetched) => fetched,
             Err(failure) => return Err(self.keep_after_failure(chunk, is_written, failure)),
         };
-        self.ring()?.keep(chunk.number, InUse { threads: is_written, stream: None });
+        self.staging_mut()?.ring.keep(chunk.number, InUse { threads: is_written, stream: None });
         let running = Arc::clone(running);
         self.step(move || {
             let Ok((slot, threads)) = sent.recv() else { return };
             match fetched.wait() {
-                Ok(()) => FILLS.run(move || {
+                Ok(()) => FILLS.run_alone(move || {
                     running.write(chunk.start, &slot);
                     drop(threads);
                 }),
@@ -407,19 +275,19 @@ impl Lane {
     fn wait_and_run(&self, late: &Late) -> Outcome<()> {
         let _active = Active::begin();
         self.stream.record()?.wait()?;
-        let run = |Resolved { offset, place, .. }: Resolved| {
-            transfer::run(&late.file, late.direction, offset, place, &Cancel::default())
+        let run = |Resolved { offset, memory, .. }: Resolved| {
+            transfer::run(&late.file, late.direction, offset, memory, &Cancel::default())
         };
         let flow = Flow::of(late.direction);
         let outcome = stats::counted_request(flow, late.most, || late.resolve().and_then(run));
         let result = outcome.as_ref().map_or_else(Failure::in_memory, |moved| *moved as isize);
-        // SAFETY: the stream is here, and the program keeps the place until it is past.
+        // SAFETY: the stream is here, and the program keeps what it points to until it is past.
         unsafe { late.pointers.done.write_volatile(result) };
         outcome.map(drop)
     }
 }
 
-impl Drop for Lane {
+impl Drop for StreamQueue {
     /// Waits until requests are over and their commands done, as the memory of both is freed then.
     fn drop(&mut self) {
         if let Some((sender, thread)) = self.thread.take() {
@@ -427,78 +295,6 @@ impl Drop for Lane {
             let _ = thread.join();
         }
         self.traffic.wait_for_end();
-        let Some(mut staging) = self.staging.take() else { return };
-        let slots = staging.ring.wait();
-        staging.supplies.slots.fetch_sub(slots, Ordering::Relaxed);
-        if !self.router.device().is_alive() {
-            // The program has reset the device, and the memory went with it.
-            std::mem::forget((staging.memory, staging.ring));
-        }
+        self.staging.take().into_iter().for_each(Staging::give_up);
     }
 }
-
-fn missing() -> Failure {
-    Failure::new(CU_FILE_INTERNAL_ERROR, "a bug in Bifolio, please report it: a lane without its staging memory")
-}
-
-/// What the lanes of a router share, made for the first of them.
-fn supplies_of(router: &Arc<Router>) -> Arc<Supplies> {
-    let mut all = lock(&SUPPLIES);
-    let is_over = |supplies: &Arc<Supplies>| Arc::strong_count(supplies) == 1 && !supplies.router.device().is_alive();
-    let over: Vec<_> = all.extract_if(|_, supplies| is_over(supplies)).collect();
-    let supplies = all.entry(Arc::as_ptr(router).addr()).or_insert_with(|| {
-        let device = router.device();
-        let kernels = Kernels::load(device, &[&Scatter]).ok();
-        let on_host = device.id().backend == BackendKind::Host;
-        let runs = |kernels: &Kernels| on_host || kernels.runs_on_device(&Scatter);
-        let (kernels, router) = (kernels.filter(runs), Arc::clone(router));
-        Arc::new(Supplies { kernels, slots: AtomicUsize::new(0), router })
-    });
-    let supplies = Arc::clone(supplies);
-    drop(all);
-    drop(over);
-    supplies
-}
-
-/// Memory that the commands of one chunk use, and their stream.
-struct Areas<'a> {
-    stream: &'a Stream,
-    kernels: &'a Kernels,
-    all: DeviceSlice<'a>,
-    table: DeviceSlice<'a>,
-    data: DeviceSlice<'a>,
-    program: DeviceSlice<'a>,
-}
-
-impl Areas<'_> {
-    /// Enqueues what brings a slot to the program's memory: the event behind it.
-    ///
-    /// # Safety
-    /// The slot, staging and the program's memory stay until then, and the table that is in the slot when its
-    /// turn comes names bytes inside the latter two.
-    unsafe fn bring(&self, slot: *const u8) -> Outcome<Event> {
-        // SAFETY: the caller's promise.
-        unsafe {
-            self.stream.copy_to_device(self.all, slot)?;
-            self.kernels.scatter(self.stream, self.data, self.table, self.program)?;
-        }
-        Ok(self.stream.record()?)
-    }
-
-    /// Enqueues what fetches the program's memory to a slot: the event behind it.
-    ///
-    /// # Safety
-    /// As for `bring`.
-    unsafe fn fetch(&self, slot: *mut u8) -> Outcome<Event> {
-        // SAFETY: the caller's promise.
-        unsafe {
-            self.stream.copy_to_device(self.table, slot)?;
-            self.kernels.scatter(self.stream, self.program, self.table, self.data)?;
-            self.stream.copy_to_host(slot.wrapping_add(TABLE_BYTES), self.data)?;
-        }
-        Ok(self.stream.record()?)
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,128 +1,23 @@
-//! A request on a stream: parameters that are known late, its chunks, and its result.
+//! A request on a stream, while it is under way: its chunks, and its result.
 
+use super::chunk::{CHUNK_BYTES, TABLE_BYTES, write_table};
+use super::late::{Late, Resolved};
 use super::ring::SlotMemory;
-use super::traffic::{Closed, OnLane};
-use super::{CHUNK_BYTES, PIECE_BYTES, TABLE_BYTES};
+use super::traffic::{Closed, Counted};
 use crate::abi::CUfileOpError::CU_FILE_INTERNAL_ERROR;
-use crate::abi::{CU_FILE_STREAM_FIXED_BUF_OFFSET, CU_FILE_STREAM_FIXED_FILE_OFFSET, CU_FILE_STREAM_FIXED_FILE_SIZE};
-use crate::buffer::{Memory, Place};
-use crate::driver::Active;
-use crate::handle::{Opened, Registered};
+use crate::range::{Direction, MemoryRange};
+use crate::session::Active;
 use crate::stats::{Flow, Watch, Way};
 use crate::status::{Failure, Outcome, note};
-use crate::threads::ENDINGS;
-use crate::transfer::{self, Direction, offset_of};
-use bifolio_io::Router;
-use bifolio_kernels::scatter::{EXTENT_BYTES, Extent};
+use crate::transfer;
+use bifolio_io::{Router, Workers};
+use bifolio_kernels::scatter::Extent;
 use std::collections::BTreeMap;
-use std::ffi::c_uint;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Where the parameters of a request are, and where its result goes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Pointers {
-    pub(crate) size: *const usize,
-    pub(crate) offset: *const i64,
-    pub(crate) place: *const i64,
-    pub(crate) done: *mut isize,
-}
-
-// SAFETY: the program keeps what they point to until the stream is past the request.
-unsafe impl Send for Pointers {}
-// SAFETY: as above.
-unsafe impl Sync for Pointers {}
-
-impl Pointers {
-    pub(crate) fn are_there(&self) -> bool {
-        !(self.size.is_null() || self.offset.is_null() || self.place.is_null() || self.done.is_null())
-    }
-}
-
-/// Parameters that were final when the request was submitted.
-#[derive(Debug, Clone, Copy, Default)]
-struct Fixed {
-    size: Option<usize>,
-    offset: Option<i64>,
-    place: Option<i64>,
-}
-
-/// A request whose parameters are known when its stream is there.
-#[derive(Debug)]
-pub(crate) struct Late {
-    pub(super) file: Arc<Registered>,
-    /// What the file was opened as when the request was submitted.
-    opened: Arc<Opened>,
-    pub(super) direction: Direction,
-    pub(super) memory: Memory,
-    pub(super) pointers: Pointers,
-    fixed: Fixed,
-    /// Bytes at most.
-    pub(super) most: usize,
-}
-
-impl Late {
-    /// # Safety
-    /// The pointers may be read.
-    pub(crate) unsafe fn new(
-        file: Arc<Registered>,
-        direction: Direction,
-        memory: Memory,
-        pointers: Pointers,
-        flags: c_uint,
-    ) -> Outcome<Self> {
-        // SAFETY: the caller's promise.
-        let (size, offset, place) = unsafe { (*pointers.size, *pointers.offset, *pointers.place) };
-        let is_fixed = |flag| flags & flag != 0;
-        let fixed = Fixed {
-            size: is_fixed(CU_FILE_STREAM_FIXED_FILE_SIZE).then_some(size),
-            offset: is_fixed(CU_FILE_STREAM_FIXED_FILE_OFFSET).then_some(offset),
-            place: is_fixed(CU_FILE_STREAM_FIXED_BUF_OFFSET).then_some(place),
-        };
-        // What is final can be refused at once; the rest has its turn when the stream is there.
-        fixed.offset.map(offset_of).transpose()?;
-        memory.range(fixed.place.unwrap_or(0), size)?;
-        let opened = file.opened();
-        Ok(Self { file, opened, direction, memory, pointers, fixed, most: size })
-    }
-
-    /// The parameters, now.
-    pub(super) fn resolve(&self) -> Outcome<Resolved> {
-        // SAFETY: the program keeps them until the stream is past the request, which waits for this.
-        let (size, offset, place) = unsafe {
-            (
-                self.fixed.size.unwrap_or_else(|| self.pointers.size.read_volatile()),
-                self.fixed.offset.unwrap_or_else(|| self.pointers.offset.read_volatile()),
-                self.fixed.place.unwrap_or_else(|| self.pointers.place.read_volatile()),
-            )
-        };
-        if size > self.most {
-            let text = format!("{size} bytes are more than the {} that the request was submitted with", self.most);
-            return Err(Failure::argument(text));
-        }
-        let (offset, at) = (offset_of(offset)?, place as u64);
-        let place = self.memory.range(place, size)?;
-        let bytes = match place {
-            Place::Device(..) => transfer::in_offsets(self.direction, offset, size as u64)? as usize,
-            // System calls answer for it.
-            Place::Host(..) => size,
-        };
-        Ok(Resolved { offset, at, place, bytes })
-    }
-}
-
-/// Known parameters.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Resolved {
-    pub(super) offset: u64,
-    /// Offset in memory.
-    at: u64,
-    pub(super) place: Place,
-    bytes: usize,
-}
-
-// SAFETY: places are addresses.
-unsafe impl Sync for Resolved {}
+/// Ends what may wait for a device, such as the registrations of a file.
+static ENDINGS: LazyLock<Workers> = LazyLock::new(|| Workers::start(1));
 
 /// How much of a chunk was wanted, and what came of it.
 type Done = (usize, Outcome<u64>);
@@ -143,7 +38,7 @@ pub(super) struct Running {
     failure: Mutex<Option<Failure>>,
     gate: Mutex<Option<Closed>>,
     active: Option<Active>,
-    on_lane: Option<OnLane>,
+    counted: Option<Counted>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -151,7 +46,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Running {
-    pub(super) fn new(late: Late, router: &Arc<Router>, on_lane: OnLane) -> Arc<Self> {
+    pub(super) fn new(late: Late, router: &Arc<Router>, counted: Counted) -> Arc<Self> {
         Arc::new(Self {
             late: Some(late),
             router: Some(Arc::clone(router)),
@@ -161,7 +56,7 @@ impl Running {
             failure: Mutex::default(),
             gate: Mutex::default(),
             active: Some(Active::begin()),
-            on_lane: Some(on_lane),
+            counted: Some(counted),
         })
     }
 
@@ -231,7 +126,8 @@ impl Running {
 
     /// Moves all of it at once, from or to memory of the CPU.
     pub(super) fn on_host(&self) {
-        let (late, Some(Resolved { offset, place: Place::Host(memory, len), .. })) = (self.late(), self.known()) else {
+        let (late, Some(Resolved { offset, memory: MemoryRange::Host(memory, len), .. })) = (self.late(), self.known())
+        else {
             return;
         };
         let _writing = (late.direction == Direction::Write).then(|| late.opened.file.try_writing());
@@ -252,9 +148,9 @@ impl Running {
     fn count(&self, outcome: &Outcome<u64>) {
         let watch = self.watch.get().copied().unwrap_or_else(Watch::begin);
         let (direction, known) = (self.late().direction, self.known());
-        if let Some(Resolved { offset, place, .. }) = known {
+        if let Some(Resolved { offset, memory, .. }) = known {
             let moved = outcome.as_ref().ok().map(|bytes| (*bytes, Way::Posix));
-            watch.end_on_gpu(direction, *offset, place, moved);
+            watch.end_on_gpu(direction, *offset, memory, moved);
         }
         watch.end(Flow::of(direction), known.map_or(0, |known| known.bytes), outcome);
     }
@@ -294,7 +190,7 @@ impl Drop for Running {
         }));
         let result = result.unwrap_or(-(CU_FILE_INTERNAL_ERROR as isize));
         let Some(Late { file, opened, pointers, .. }) = self.late.take() else { return };
-        // SAFETY: the program keeps the place until the stream is past the gate that is opened below.
+        // SAFETY: the program keeps what it points to until the stream is past the gate that is opened below.
         unsafe { pointers.done.write_volatile(result) };
         // The program may close the session as soon as the stream goes on.
         drop(self.active.take());
@@ -303,20 +199,11 @@ impl Drop for Running {
         // threads that give up a share cannot both find that it is not the last.
         let last = (Arc::into_inner(file), Arc::into_inner(opened));
         if last.0.is_some() || last.1.is_some() {
-            ENDINGS.run(move || drop(last));
+            ENDINGS.run_alone(move || drop(last));
         }
-        // The lane keeps a share of the router until it has no request.
+        // The queue keeps a share of the router until it has no request.
         drop(self.router.take());
-        drop(self.on_lane.take());
-    }
-}
-
-/// Writes `bytes` in pieces to a table; `extent` makes one, but for its length.
-fn write_table(table: &mut [u8], bytes: usize, extent: impl Fn(u64) -> Extent) {
-    for (number, start) in (0..bytes).step_by(PIECE_BYTES).enumerate() {
-        let extent = Extent { len: PIECE_BYTES.min(bytes - start) as u64, ..extent(start as u64) };
-        let place = number * EXTENT_BYTES as usize;
-        table[place..place + EXTENT_BYTES as usize].copy_from_slice(&extent.to_bytes());
+        drop(self.counted.take());
     }
 }
 

@@ -1,24 +1,30 @@
+use super::chunk::CHUNK_BYTES;
+use super::queue::StreamQueue;
+use super::queues::{QUEUES_MAX, lock, queue_of};
+use super::staging::supplies_of;
 use super::traffic::GATES_MAX;
-use super::*;
 use crate::abi::{CU_FILE_HANDLE_TYPE_OPAQUE_FD, CUfileDescr_t, CUfileHandle_t, FileOrHandle};
 use crate::{
     cuFileHandleDeregister, cuFileHandleRegister, cuFileReadAsync, cuFileStreamDeregister, cuFileStreamRegister,
     cuFileWriteAsync,
 };
-use bifolio_device::FencedMemory;
+use bifolio_device::{DeviceChoice, DeviceId, FencedMemory};
+use bifolio_io::process;
+use bifolio_testing::{noise, until};
 use std::ffi::c_void;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::ptr::{null, null_mut, with_exposed_provenance_mut, without_provenance_mut};
-use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// More than two chunks, and no multiple of anything.
 const LEN: usize = 2 * CHUNK_BYTES + 12_345;
 
 fn bytes(len: usize) -> Vec<u8> {
-    (0..len as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8).collect()
+    noise(len, 40)
 }
 
 /// A file on a disk, registered, with its descriptor.
@@ -40,10 +46,10 @@ fn base(memory: &FencedMemory) -> *mut c_void {
     with_exposed_provenance_mut(memory.address() as usize)
 }
 
-/// The lane of a stream, which is not given up for the room while somebody has a share of it.
-fn lane_of_stream(stream: usize) -> Arc<Mutex<Lane>> {
+/// The queue of a stream, which is not given up for the room while somebody has a share of it.
+fn queue_of_stream(stream: usize) -> Arc<Mutex<StreamQueue>> {
     let router = process::router(DeviceChoice::Exactly(DeviceId::HOST)).unwrap();
-    lane_of((DeviceId::HOST, Arc::as_ptr(&router).addr(), stream as u64, None), router).unwrap()
+    queue_of((DeviceId::HOST, Arc::as_ptr(&router).addr(), stream as u64, None), router).unwrap()
 }
 
 /// Parameters and result of a request, in one place that does not move.
@@ -82,8 +88,8 @@ fn write(handle: CUfileHandle_t, memory: &FencedMemory, of: *mut Parameters, str
 
 /// The result after everything that is on the stream.
 fn result(of: *mut Parameters, stream: usize) -> isize {
-    let lane = lane_of_stream(stream);
-    lock(&lane).stream.synchronize().unwrap();
+    let queue = queue_of_stream(stream);
+    lock(&queue).stream.synchronize().unwrap();
     // SAFETY: the stream is past the request.
     unsafe { (*of).done }
 }
@@ -94,11 +100,11 @@ fn parameters_are_read_when_the_stream_is_there() {
     let (_folder, _file, handle) = registered(&content);
     let memory = FencedMemory::alloc(LEN as u64 + 1000).unwrap();
     let stream = 0x51;
-    let _kept = lane_of_stream(stream);
+    let _kept = queue_of_stream(stream);
     let first = Parameters::new(0, 0, 0);
     assert_eq!(read(handle, &memory, first, stream), 0);
     assert_eq!(result(first, stream), 0);
-    let gate = lock(&lane_of_stream(stream)).stream.gate().unwrap();
+    let gate = lock(&queue_of_stream(stream)).stream.gate().unwrap();
     let late = Parameters::new(LEN, 0, 0);
     assert_eq!(read(handle, &memory, late, stream), 0);
     // SAFETY: nobody reads them before the gate is open.
@@ -121,12 +127,12 @@ fn fixed_parameters_are_those_of_the_submission() {
     let (_folder, _file, handle) = registered(&content);
     let memory = FencedMemory::alloc(100_000).unwrap();
     let stream = 0x52;
-    let _kept = lane_of_stream(stream);
+    let _kept = queue_of_stream(stream);
     assert_eq!(cuFileStreamRegister(without_provenance_mut(stream), 7).err, 0);
     let first = Parameters::new(1, 0, 0);
     assert_eq!(read(handle, &memory, first, stream), 0);
     assert_eq!(result(first, stream), 1);
-    let gate = lock(&lane_of_stream(stream)).stream.gate().unwrap();
+    let gate = lock(&queue_of_stream(stream)).stream.gate().unwrap();
     let fixed = Parameters::new(5000, 20_000, 10);
     assert_eq!(read(handle, &memory, fixed, stream), 0);
     // SAFETY: final parameters are not read again.
@@ -145,7 +151,7 @@ fn a_read_sees_what_a_write_before_it_on_the_stream_has_written() {
     let (source, copy) = (FencedMemory::alloc(LEN as u64).unwrap(), FencedMemory::alloc(LEN as u64 + 9).unwrap());
     let (_source_folder, _source_file, source_handle) = registered(&content);
     let stream = 0x53;
-    let _kept = lane_of_stream(stream);
+    let _kept = queue_of_stream(stream);
     let (bring, out, back) =
         (Parameters::new(LEN, 0, 0), Parameters::new(LEN - 3, 5, 3), Parameters::new(LEN + 9, 0, 0));
     assert_eq!(read(source_handle, &source, bring, stream), 0);
@@ -166,13 +172,13 @@ fn wrong_parameters_move_nothing_and_the_stream_goes_on() {
     let (_folder, _file, handle) = registered(&bytes(50_000));
     let memory = FencedMemory::alloc(50_000).unwrap();
     let stream = 0x54;
-    let _kept = lane_of_stream(stream);
+    let _kept = queue_of_stream(stream);
     let beyond = Parameters::new(50_001, 0, 0);
     assert_eq!(read(handle, &memory, beyond, stream), 5014);
     let first = Parameters::new(0, 0, 0);
     assert_eq!(read(handle, &memory, first, stream), 0);
     assert_eq!(result(first, stream), 0);
-    let gate = lock(&lane_of_stream(stream)).stream.gate().unwrap();
+    let gate = lock(&queue_of_stream(stream)).stream.gate().unwrap();
     let wrong = [(1001, 0, 0, -5022), (10, -1, 0, -5022), (10, 0, -1, -5022), (1000, 0, 49_001, -5014)];
     let requests = wrong.map(|_| Parameters::new(1000, 0, 0));
     for (of, (size, offset, place, _)) in requests.into_iter().zip(wrong) {
@@ -196,18 +202,14 @@ fn wrong_parameters_move_nothing_and_the_stream_goes_on() {
 #[test]
 fn requests_keep_what_they_need_on_more_streams_than_are_kept() {
     let content = bytes(300_000);
-    let memory: Vec<_> = (0..3 * LANES_MAX).map(|_| FencedMemory::alloc(300_000).unwrap()).collect();
+    let memory: Vec<_> = (0..3 * QUEUES_MAX).map(|_| FencedMemory::alloc(300_000).unwrap()).collect();
     for (number, memory) in memory.iter().enumerate() {
         let (_folder, _file, handle) = registered(&content);
         let of = Parameters::new(300_000, 0, 0);
         assert_eq!(read(handle, memory, of, 0x1000 + number), 0);
         cuFileHandleDeregister(handle);
-        let limit = Instant::now() + Duration::from_secs(60);
         // SAFETY: the place is written once, by another thread.
-        while unsafe { (&raw const (*of).done).read_volatile() } == UNTOUCHED {
-            assert!(Instant::now() < limit, "the request does not come to its end");
-            std::thread::yield_now();
-        }
+        until("the request is over", || unsafe { (&raw const (*of).done).read_volatile() } != UNTOUCHED);
         // SAFETY: as above.
         assert_eq!(unsafe { (*of).done }, 300_000);
     }
@@ -242,16 +244,7 @@ fn held_up(handle: CUfileHandle_t, memory: &FencedMemory, stream: usize) -> bifo
     let first = Parameters::new(0, 0, 0);
     assert_eq!(read(handle, memory, first, stream), 0);
     assert_eq!(result(first, stream), 0);
-    lock(&lane_of_stream(stream)).stream.gate().unwrap()
-}
-
-/// Waits until something is so; it fails the test if that does not come.
-fn becomes(what: &str, condition: impl Fn() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(60);
-    while !condition() {
-        assert!(Instant::now() < limit, "{what} does not come");
-        std::thread::yield_now();
-    }
+    lock(&queue_of_stream(stream)).stream.gate().unwrap()
 }
 
 /// Symptom: a driver blocked the caller, and with it others, at the gates of one stream. Cause: the gates at
@@ -262,10 +255,10 @@ fn a_stream_has_no_more_closed_gates_than_drivers_take_and_others_go_on() {
     let content = bytes(LEN);
     let (_folder, _file, handle) = registered(&content);
     let (held, free) = (0x56, 0x57);
-    let _kept = [held, free].map(lane_of_stream);
+    let _kept = [held, free].map(queue_of_stream);
     let (memory, beside) = (FencedMemory::alloc(100_000).unwrap(), FencedMemory::alloc(LEN as u64).unwrap());
     let gate = held_up(handle, &memory, held);
-    let traffic = Arc::clone(&lock(&lane_of_stream(held)).traffic);
+    let traffic = Arc::clone(&lock(&queue_of_stream(held)).traffic);
     let parameters: Vec<_> =
         (0..REQUESTS).map(|number| Parameters::new(10, number as i64, number as i64 * 10)).collect();
     let addresses: Vec<_> = parameters.iter().map(|of| of.expose_provenance()).collect();
@@ -279,7 +272,7 @@ fn a_stream_has_no_more_closed_gates_than_drivers_take_and_others_go_on() {
                 submitted.fetch_add(1, Ordering::SeqCst);
             }
         });
-        becomes("as many requests as there is room for", || traffic.gates() == GATES_MAX);
+        until("as many gates are closed as there is room for", || traffic.gates() == GATES_MAX);
         // Another stream has all that it needs, for a request of several chunks, too.
         let of = Parameters::new(LEN, 0, 0);
         assert_eq!(read(handle, &beside, of, free), 0);
@@ -293,7 +286,7 @@ fn a_stream_has_no_more_closed_gates_than_drivers_take_and_others_go_on() {
         assert!(memory.to_vec()[number * 10..][..10] == content[number..number + 10]);
     }
     // A gate is counted a moment longer than it is closed.
-    becomes("the end of all gates", || traffic.gates() == 0);
+    until("no gate is counted", || traffic.gates() == 0);
     assert_eq!(cuFileStreamDeregister(without_provenance_mut(held)).err, 0);
     assert_eq!(cuFileStreamDeregister(without_provenance_mut(free)).err, 0);
     cuFileHandleDeregister(handle);
@@ -308,7 +301,7 @@ fn long_requests_on_streams_that_are_held_up_are_submitted_at_once() {
     let (folder, _file, handle) = registered(&content);
     let memory: Vec<_> = (0..STREAMS).map(|_| FencedMemory::alloc(LEN as u64).unwrap()).collect();
     let stream = |number: usize| 0x60 + number;
-    let _kept: Vec<_> = (0..STREAMS).map(|number| lane_of_stream(stream(number))).collect();
+    let _kept: Vec<_> = (0..STREAMS).map(|number| queue_of_stream(stream(number))).collect();
     let gates: Vec<_> =
         memory.iter().enumerate().map(|(number, memory)| held_up(handle, memory, stream(number))).collect();
     let mut parameters = vec![];
@@ -334,12 +327,12 @@ fn long_requests_on_streams_that_are_held_up_are_submitted_at_once() {
 }
 
 /// Symptom: a program freed its memory after deregistering a stream, and a fill wrote there. Cause: only the
-/// thread of the lane was waited for, not what it had handed to others.
+/// thread of the queue was waited for, not what it had handed to others.
 #[test]
-fn a_lane_is_not_given_up_before_its_requests_are_over() {
+fn a_queue_is_not_given_up_before_its_requests_are_over() {
     let router = process::router(DeviceChoice::Exactly(DeviceId::HOST)).unwrap();
-    let lane = Lane::open((DeviceId::HOST, 0, 0x74, None), router).unwrap();
-    let (request, is_over) = (lane.traffic.begin(), AtomicBool::new(false));
+    let queue = StreamQueue::open(DeviceId::HOST, 0x74, router).unwrap();
+    let (request, is_over) = (queue.traffic.begin(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             // As a fill does that is still at it.
@@ -347,7 +340,7 @@ fn a_lane_is_not_given_up_before_its_requests_are_over() {
             is_over.store(true, Ordering::SeqCst);
             drop(request);
         });
-        drop(lane);
+        drop(queue);
         assert!(is_over.load(Ordering::SeqCst));
     });
 }
@@ -383,7 +376,7 @@ fn results_are_those_of_requests_that_wait() {
     let (_folder, file, handle) = registered(&bytes(1000));
     let memory = FencedMemory::alloc(LEN as u64).unwrap();
     let stream = 0x71;
-    let _kept = lane_of_stream(stream);
+    let _kept = queue_of_stream(stream);
     let largest = i64::MAX;
     let at_once = |is_write: bool, size, offset| {
         // SAFETY: the memory outlives the call.
@@ -441,19 +434,19 @@ fn limit_of_sizes() -> i64 {
 }
 
 #[test]
-fn what_lanes_share_is_made_once_and_given_up_by_nobody_who_needs_it() {
+fn what_queues_share_is_made_once_and_given_up_by_nobody_who_needs_it() {
     let (_folder, file, handle) = registered(b"");
     file.write_all_at(&bytes(1000), 0).unwrap();
     let memory = FencedMemory::alloc(1000).unwrap();
     let router = process::router(DeviceChoice::Exactly(DeviceId::HOST)).unwrap();
     let of = [Parameters::new(1000, 0, 0), Parameters::new(1000, 0, 0)];
-    let _kept = [0x72, 0x73].map(lane_of_stream);
+    let _kept = [0x72, 0x73].map(queue_of_stream);
     assert_eq!((read(handle, &memory, of[0], 0x72), read(handle, &memory, of[1], 0x73)), (0, 0));
     assert_eq!((result(of[0], 0x72), result(of[1], 0x73)), (1000, 1000));
     let supplies = supplies_of(&router);
     for stream in [0x72, 0x73] {
-        let lane = lane_of_stream(stream);
-        let theirs = lock(&lane).staging.as_ref().map(|staging| Arc::clone(&staging.supplies)).unwrap();
+        let queue = queue_of_stream(stream);
+        let theirs = lock(&queue).staging.as_ref().map(|staging| Arc::clone(&staging.supplies)).unwrap();
         assert!(Arc::ptr_eq(&theirs, &supplies) && supplies.slots.load(Ordering::Relaxed) >= 2);
     }
     for stream in [0x72, 0x73] {

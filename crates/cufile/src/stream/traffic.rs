@@ -1,4 +1,4 @@
-//! How much is under way on a lane: its requests, and the closed gates of its stream.
+//! How much is under way in the queue of a stream: its requests, and the closed gates of its stream.
 
 use bifolio_device::Gate;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,11 +6,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 /// Closed gates of one stream at most, as many as every driver takes ([`bifolio_device::Stream::gate`]). With
 /// more of them it is the driver that makes the caller wait, and some drivers hold a lock of all streams
 /// meanwhile; here nobody else waits.
-pub(crate) const GATES_MAX: usize = 24;
+pub(super) const GATES_MAX: usize = 24;
 
 /// What is under way.
 #[derive(Debug, Default)]
-pub(crate) struct Traffic {
+pub(super) struct Traffic {
     count: Mutex<Count>,
     fewer: Condvar,
 }
@@ -31,37 +31,37 @@ impl Traffic {
     }
 
     /// Another request.
-    pub(crate) fn begin(self: &Arc<Self>) -> OnLane {
+    pub(super) fn begin(self: &Arc<Self>) -> Counted {
         self.lock().requests += 1;
-        OnLane(Arc::clone(self))
+        Counted(Arc::clone(self))
     }
 
-    pub(crate) fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.lock().requests == 0
     }
 
     /// Waits until no request is under way.
-    pub(crate) fn wait_for_end(&self) {
+    pub(super) fn wait_for_end(&self) {
         drop(self.wait_while(|count| count.requests > 0));
     }
 
     /// Room for another closed gate, which is waited for.
-    pub(crate) fn room(self: &Arc<Self>) -> Closed {
+    pub(super) fn room(self: &Arc<Self>) -> Closed {
         self.wait_while(|count| count.gates >= GATES_MAX).gates += 1;
         Closed { gate: None, traffic: Arc::clone(self) }
     }
 
     #[cfg(test)]
-    pub(crate) fn gates(&self) -> usize {
+    pub(super) fn gates(&self) -> usize {
         self.lock().gates
     }
 }
 
-/// A request of a lane, until it is dropped.
+/// A request that counts, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct OnLane(Arc<Traffic>);
+pub(super) struct Counted(Arc<Traffic>);
 
-impl Drop for OnLane {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.lock().requests -= 1;
         self.0.fewer.notify_all();
@@ -70,13 +70,13 @@ impl Drop for OnLane {
 
 /// A closed gate that counts, or room for one. It opens when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Closed {
+pub(super) struct Closed {
     gate: Option<Gate>,
     traffic: Arc<Traffic>,
 }
 
 impl Closed {
-    pub(crate) fn by(mut self, gate: Gate) -> Self {
+    pub(super) fn by(mut self, gate: Gate) -> Self {
         self.gate = Some(gate);
         self
     }
