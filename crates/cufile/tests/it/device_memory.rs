@@ -1,8 +1,7 @@
 //! Memory that the CPU cannot touch, as that of a GPU: the embedded device's behind a fence. Every byte that
 //! arrives there came by the router.
 
-mod support;
-
+use crate::support::{bytes, folder};
 use bifolio_device::FencedMemory;
 use cufile::abi::{
     CU_FILE_HANDLE_TYPE_OPAQUE_FD, CUFILE_BATCH, CUFILE_COMPLETE, CUFILE_READ, CUFILE_WRITE, CUfileDescr_t,
@@ -18,11 +17,6 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr::{null, null_mut, with_exposed_provenance_mut, without_provenance_mut};
-use support::bytes;
-
-fn folder() -> tempfile::TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
-}
 
 /// A registered file, and its descriptor.
 struct Registered(CUfileHandle_t, File);

@@ -48,7 +48,7 @@ fn run(program: &Path, args: &[&Path]) -> Output {
 /// A folder on a disk, with a file without a pattern.
 fn folder_with_data(len: usize) -> (tempfile::TempDir, PathBuf, Vec<u8>) {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let content: Vec<u8> = (0..len as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u8).collect();
+    let content = bifolio_testing::noise(len, 32);
     let path = folder.path().join("data");
     std::fs::write(&path, &content).unwrap();
     (folder, path, content)
@@ -108,7 +108,7 @@ fn two_devices_write_one_mapped_file() {
 #[test]
 fn what_is_wrong_is_refused_with_a_sentence() {
     let (folder, path, mut content) = folder_with_data(10_000);
-    let program = compile(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/misuse.c"), folder.path());
+    let program = compile(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/misuse.c"), folder.path());
     let output = run(&program, &[&path]);
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}{err}");

@@ -1,9 +1,7 @@
 //! The library as the loader sees it: its name, its symbols, and no versions of them, as the original.
 
-mod support;
-
+use crate::support::{SYMBOLS, library};
 use std::collections::BTreeSet;
-use support::{SYMBOLS, library};
 
 const DYNAMIC: u32 = 6;
 const DYNAMIC_SYMBOLS: u32 = 11;

@@ -31,7 +31,7 @@ fn devices() -> Vec<DeviceId> {
     let gpus = discover().into_iter().flat_map(|report| report.devices).map(|info| info.id);
     let gpu = gpus.into_iter().find(|id| id.backend == BackendKind::Cuda);
     if gpu.is_none() {
-        println!("skipped: there is no CUDA device here whose default stream could be held up");
+        bifolio_testing::skip("there is no CUDA device here whose default stream could be held up");
     }
     [Some(DeviceId::HOST), gpu].into_iter().flatten().collect()
 }
@@ -49,7 +49,7 @@ impl Program {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let path = folder.path().join("data");
-        let content: Vec<u8> = (0..len as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u8).collect();
+        let content = bifolio_testing::noise(len, 32);
         std::fs::write(&path, &content).unwrap();
         let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
         let device_name = std::ffi::CString::new(device.to_string()).unwrap();
@@ -186,6 +186,21 @@ fn batches_and_copies_wait_as_well() {
     }
 }
 
+/// Submits a read that waits for no stream, and waits for the read.
+fn read_in_no_order(program: &Program) {
+    let (mut request, mut memory) = (null_mut(), 0);
+    // SAFETY: as above; the request is waited for.
+    unsafe {
+        assert_eq!(bf_alloc(program.context, 4096, &raw mut memory), bf_status::BF_OK);
+        assert_eq!(bf_order_after(BF_AFTER_NOTHING, null_mut()), bf_status::BF_OK);
+        assert_eq!(bf_submit_read(program.file, memory, 4096, 0, &raw mut request), bf_status::BF_OK);
+        assert_eq!(bf_order_after(BF_AFTER_DEFAULT_STREAMS, null_mut()), bf_status::BF_OK);
+        assert_eq!(bf_request_wait(request), 4096);
+        bf_request_free(request);
+        assert_eq!(bf_free(program.context, memory), bf_status::BF_OK);
+    }
+}
+
 #[test]
 fn a_submitted_request_returns_at_once_and_waits_by_itself() {
     for device in devices() {
@@ -204,7 +219,8 @@ fn a_submitted_request_returns_at_once_and_waits_by_itself() {
                     bf_submit_write(program.file, program.memory, len as u64, 0, 0, &raw mut request)
                 };
                 assert_eq!(submitted, bf_status::BF_OK);
-                std::thread::sleep(Duration::from_millis(50));
+                // A request that waits for nothing is over, although it came later.
+                read_in_no_order(&program);
                 assert_eq!(bf_request_is_done(request), 0, "it ran before what comes before it");
                 gate.open();
                 assert_eq!(bf_request_wait(request), len as i64);
@@ -231,18 +247,12 @@ fn requests_that_wait_for_the_stream_hold_up_no_others() {
                 let submitted = bf_submit_read(program.file, program.memory, 1 << 20, 0, request);
                 assert_eq!(submitted, bf_status::BF_OK);
             }
-            let (mut other, mut memory) = (null_mut(), 0);
-            assert_eq!(bf_alloc(program.context, 4096, &raw mut memory), bf_status::BF_OK);
-            assert_eq!(bf_order_after(BF_AFTER_NOTHING, null_mut()), bf_status::BF_OK);
-            assert_eq!(bf_submit_read(program.file, memory, 4096, 0, &raw mut other), bf_status::BF_OK);
-            assert_eq!(bf_request_wait(other), 4096);
+            read_in_no_order(&program);
             gate.open();
             for request in waiting {
                 assert_eq!(bf_request_wait(request), 1 << 20);
                 bf_request_free(request);
             }
-            bf_request_free(other);
-            bf_free(program.context, memory);
         }
         assert!(program.bytes() == program.content);
     }

@@ -3,7 +3,7 @@
 
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "the module is included as the crate has it")]
 
-#[path = "../src/header.rs"]
+#[path = "../../src/header.rs"]
 mod header;
 
 use header::{HEADER_BYTES_MAX, length, parse};

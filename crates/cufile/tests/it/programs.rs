@@ -1,10 +1,8 @@
 //! Programs in C that are linked with a library of the original's name, and run on this one.
 
-mod support;
-
+use crate::support::{SYMBOLS, bytes, folder, library};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use support::{SYMBOLS, library};
 
 /// A library with the names of the original, which programs are linked with. Its functions fail, so that no
 /// program runs on it by mistake.
@@ -68,12 +66,8 @@ fn run(program: &Path, folder: &Path, args: &[&Path]) -> Output {
 
 fn data(folder: &Path, len: usize) -> PathBuf {
     let path = folder.join("data");
-    std::fs::write(&path, support::bytes(len)).unwrap();
+    std::fs::write(&path, bytes(len)).unwrap();
     path
-}
-
-fn folder() -> tempfile::TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
 #[test]
@@ -146,7 +140,12 @@ fn a_program_uses_memory_and_streams_of_a_gpu() {
     let program = compile("cuda_streams", folder.path());
     let output = run(&program, folder.path(), &[&folder.path().join("data"), &folder.path().join("copy")]);
     let text = succeeded(&output);
-    print!("{text}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    // What it leaves out is left out here, too.
+    text.lines()
+        .chain(errors.lines())
+        .filter_map(|line| line.strip_prefix("skipped: "))
+        .for_each(bifolio_testing::skip);
     assert!(text == "all there\n" || text.starts_with("skipped: "), "{text}");
 }
 
@@ -160,8 +159,7 @@ fn the_benchmark_measures_every_state_size_and_number_of_threads() {
     command.args(["--device", "host", "--sizes", "64K,3M", "--threads", "1,3", "--repeat", "1"]);
     let output = command.output().unwrap();
     if String::from_utf8_lossy(&output.stderr).contains("which is not cold") {
-        println!("skipped: the file system of {} keeps all files in memory", data.display());
-        return;
+        return bifolio_testing::skip(format_args!("the file system of {} keeps all files in memory", data.display()));
     }
     let text = succeeded(&output);
     assert!(text.starts_with("# Bifolio's cuFile 1200, "), "{text}");

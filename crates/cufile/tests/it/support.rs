@@ -1,7 +1,5 @@
 //! What the tests share.
 
-#![allow(dead_code, reason = "no test uses everything")]
-
 use std::path::PathBuf;
 
 /// Every function of the original (versions 1.14 and 1.20) with a name of C; it has no symbol versions.
@@ -78,7 +76,12 @@ pub(crate) fn library() -> PathBuf {
     files.into_iter().find(|file| file.exists()).expect("cargo builds libcufile.so before the tests of its package")
 }
 
-/// Bytes without a pattern.
+/// A folder on a disk, which goes with the test.
+pub(crate) fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// Bytes without a pattern, the same in every test.
 pub(crate) fn bytes(len: usize) -> Vec<u8> {
-    (0..len as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u8).collect()
+    bifolio_testing::noise(len, 32)
 }
