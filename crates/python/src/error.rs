@@ -39,6 +39,12 @@ pub(crate) fn of_request(error: &IoError) -> PyErr {
     }
 }
 
+/// Whether a read begins beyond the end of its file. Of the ranges that a file can have at all, only those are bad. The
+/// file is not asked again: its size may be another one by now.
+pub(crate) fn is_beyond_the_end(error: &IoError) -> bool {
+    error.kind() == ErrorKind::BadRange
+}
+
 /// The exception for a failure of the cache.
 pub(crate) fn of_cache(error: &CacheError) -> PyErr {
     let sentence = error.to_string();

@@ -5,9 +5,8 @@
 //! (`eventfd`) that becomes readable. What lands in the order of a stream has nobody to tell: a thread waits
 //! for it once somebody here wants to know.
 
-use crate::error::{bad, of_request};
+use crate::error::{bad, is_beyond_the_end, of_request};
 use crate::explain::to_python;
-use crate::file::is_beyond_the_end;
 use crate::life::end_detached;
 use bifolio_device::fork::Birth;
 use bifolio_io::{BatchReport, Cancel, Error as IoError, Pending, PendingOnStream, ReadReport, WriteReport};

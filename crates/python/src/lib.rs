@@ -7,7 +7,9 @@
 //!   map       files mapped into a device's memory, through the page cache
 //!   memory    device memory without a framework                  stream    a caller's stream
 //!   devices   what there is, calibration                         header    safetensors, as strict as its model
-//!   life      forks, and the end of the interpreter              error     exceptions
+//!   explain   plans and reports as dictionaries                  extents   extents of a batch, as Python has them
+//!   life      forks, who keeps memory, requests under way        error     exceptions
+//!   shutdown  the end of the interpreter
 //! ```
 //!
 //! Calls look at their arguments with the interpreter's lock held, and let go of it for everything that
@@ -23,6 +25,7 @@ mod count;
 mod devices;
 mod error;
 mod explain;
+mod extents;
 mod file;
 mod future;
 mod header;
@@ -30,6 +33,7 @@ mod life;
 mod map;
 mod memory;
 mod safetensors;
+mod shutdown;
 mod stream;
 mod volume;
 
@@ -55,6 +59,6 @@ mod native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-        super::life::watch(module)
+        super::shutdown::watch(module)
     }
 }

@@ -241,15 +241,8 @@ pub(crate) fn write_options(durable: bool) -> WriteOptions {
     WriteOptions { durable, ..WriteOptions::default() }
 }
 
-/// Has the interpreter call `end` before it ends.
-pub(crate) fn watch(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    let end = wrap_pyfunction!(end, module)?;
-    module.py().import("atexit")?.call_method1("register", (end,))?;
-    Ok(())
-}
-
-#[pyfunction]
-fn end(py: Python<'_>) -> PyResult<()> {
+/// Takes no further requests, waits for those under way, and then does `last`, which may wait, too.
+pub(crate) fn end(py: Python<'_>, last: impl Send + FnOnce()) -> PyResult<()> {
     if BIRTH.get().is_none_or(|birth| birth.was_elsewhere()) {
         return Ok(());
     }
@@ -265,7 +258,7 @@ fn end(py: Python<'_>) -> PyResult<()> {
         while waits() {
             std::thread::sleep(Duration::from_micros(200));
         }
-        crate::map::end();
+        last();
     });
     clear();
     py.check_signals().map_err(|_| bad("interrupted"))

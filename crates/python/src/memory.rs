@@ -69,7 +69,7 @@ impl FencedMemory {
     unsafe fn __getbuffer__(_slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, _flags: c_int) -> PyResult<()> {
         // SAFETY: the interpreter passes a structure to fill, whose object is NULL where nothing is lent.
         unsafe { (*view).obj = std::ptr::null_mut() };
-        Err(PyTypeError::new_err("memory behind a fence is not the CPU's: use to_bytes()"))
+        Err(PyTypeError::new_err("fenced memory is not host memory: use to_bytes()"))
     }
 }
 
@@ -139,11 +139,11 @@ impl Memory {
     /// A part, which shares the memory: `memory[start:end]`.
     fn __getitem__(&self, index: &Bound<'_, PyAny>) -> PyResult<Self> {
         let Ok(slice) = index.cast::<PySlice>() else {
-            return Err(PyTypeError::new_err("memory is cut by slices, such as memory[0:4096]"));
+            return Err(PyTypeError::new_err("memory indices must be slices, such as memory[0:4096]"));
         };
         let range = slice.indices(self.bytes.cast_signed() as isize)?;
         if range.step != 1 {
-            return Err(PyIndexError::new_err("a slice of memory has the step 1"));
+            return Err(PyIndexError::new_err("slices of memory must have step 1"));
         }
         let (start, bytes) = (self.start + range.start as u64, range.slicelength as u64);
         Ok(Self { router: Arc::clone(&self.router), allocation: self.allocation.clone(), start, bytes })
@@ -162,7 +162,7 @@ impl Memory {
         begin()?;
         let lent = Lent::by(data, buffer::Role::Source)?;
         if lent.router.device().id().backend != BackendKind::Host {
-            return Err(bad("copy_from takes host memory: bytes, a bytearray, a NumPy array"));
+            return Err(bad("copy_from() takes host memory, such as bytes, a bytearray or a NumPy array"));
         }
         if lent.bytes > self.bytes {
             return Err(bad(format!("{} bytes do not fit into {} bytes of memory", lent.bytes, self.bytes)));
@@ -174,7 +174,7 @@ impl Memory {
         // Addresses of other devices may be the same numbers, and other memory.
         if self.kind() == BackendKind::Host && lent.bytes > 0 && !is_apart {
             return Err(bad(format!(
-                "the {} bytes to copy overlap the memory that they are copied to: pass to_bytes() of them",
+                "the source overlaps the destination of {} bytes: pass a copy, such as to_bytes()",
                 lent.bytes
             )));
         }
@@ -221,9 +221,9 @@ impl Memory {
         // Whatever the consumer's stream: calls of ours return when the bytes are in place.
         let _ = stream;
         let device = self.allocation.device().id();
-        let place = buffer::Place { device, address: self.address().0, bytes: self.bytes, writable: true };
+        let memory = buffer::ExportedMemory { device, address: self.address().0, bytes: self.bytes, writable: true };
         let wanted = buffer::Wanted { max_version, device: dl_device, copy };
-        buffer::export(py, place, wanted, || Ok(Arc::clone(self.allocation.share()) as buffer::Kept))
+        buffer::export(py, memory, wanted, || Ok(Arc::clone(self.allocation.share()) as buffer::Kept))
     }
 
     /// # Safety
@@ -234,7 +234,7 @@ impl Memory {
         unsafe { (*view).obj = std::ptr::null_mut() };
         if memory.kind() != BackendKind::Host {
             let device = memory.device();
-            let sentence = format!("memory of {device} is not the CPU's: use to_bytes(), or the CUDA array interface");
+            let sentence = format!("memory of {device} is not host memory: use to_bytes() or the CUDA array interface");
             return Err(PyBufferError::new_err(sentence));
         }
         // An empty allocation has no address, but a view has to have one.

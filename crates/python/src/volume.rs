@@ -4,7 +4,7 @@
 use crate::buffer::{Lent, Role};
 use crate::count::Count;
 use crate::error::{bad, of_directory, of_volume};
-use crate::file::extents_of;
+use crate::extents::extents_of;
 use crate::life::{READ, Shared, begin, detached};
 use bifolio_compute::keyed::PerDevice;
 use bifolio_crypt::content::layout;

@@ -4,7 +4,8 @@
 //! when the request is over. A capsule of ours owns a share of the memory; consumers call the deleter on
 //! any thread, with or without the interpreter's lock, and it touches nothing of Python's.
 
-use super::{DEFAULT_STREAM, Lent, Role, bytes_of, is_c_order, not_contiguous, read_only};
+use super::array::{bytes_of, is_c_order, not_contiguous, read_only};
+use super::lent::{DEFAULT_STREAM, Lent, Role};
 use crate::error::bad;
 use crate::life::Keeper;
 use bifolio_device::{BackendKind, DeviceId};
@@ -71,8 +72,9 @@ impl Tensor {
     ///
     /// # Safety
     /// It was filled by an exporter, and the numbers that it points to are still there.
-    pub(super) unsafe fn place(&self, object: &Bound<'_, PyAny>) -> PyResult<(u64, u64)> {
-        let sides = usize::try_from(self.sides).map_err(|_| bad("the DLPack tensor has a negative number of sides"))?;
+    pub(super) unsafe fn bytes(&self, object: &Bound<'_, PyAny>) -> PyResult<(u64, u64)> {
+        let sides =
+            usize::try_from(self.sides).map_err(|_| bad("the DLPack tensor has a negative number of dimensions"))?;
         // SAFETY: the exporter describes `sides` sides.
         let shape = unsafe { numbers(self.shape, sides) };
         if !self.strides.is_null() {
@@ -94,8 +96,8 @@ pub(super) fn lend(object: &Bound<'_, PyAny>, role: Role) -> PyResult<Option<Len
     let (kind, index): (i32, i32) = device.call0()?.extract()?;
     if !matches!(kind, CPU | CUDA | CUDA_HOST) {
         return Err(bad(format!(
-            "the array lies on device {index} of DLPack's type {kind}: bifolio moves files into NVIDIA GPUs (2) and \
-             host memory (1, 3)"
+            "the array is on DLPack device ({kind}, {index}): bifolio supports NVIDIA GPUs (type 2) and host memory \
+             (types 1 and 3)"
         )));
     }
     let capsule = capsule_of(object, kind)?;
@@ -104,7 +106,7 @@ pub(super) fn lend(object: &Bound<'_, PyAny>, role: Role) -> PyResult<Option<Len
         return Err(read_only(object));
     }
     // SAFETY: the capsule keeps what it describes.
-    let (address, bytes) = unsafe { tensor.place(object) }?;
+    let (address, bytes) = unsafe { tensor.bytes(object) }?;
     let keeper = Keeper::Object(capsule.unbind());
     let lent = match kind {
         CUDA => Lent::of_gpu(py, address, bytes, keeper, Some(DEFAULT_STREAM)),
@@ -145,12 +147,16 @@ fn open<'a>(capsule: &'a Bound<'_, PyAny>) -> PyResult<(&'a Tensor, u64)> {
         if ffi::PyCapsule_IsValid(object, VERSIONED.as_ptr()) == 1 {
             let managed = ffi::PyCapsule_GetPointer(object, VERSIONED.as_ptr()).cast::<ManagedVersioned>();
             if (*managed).major != VERSION.0 {
-                return Err(bad(format!("version {} of DLPack is not known; {} is", (*managed).major, VERSION.0)));
+                return Err(bad(format!(
+                    "DLPack version {} is not supported; version {} is",
+                    (*managed).major,
+                    VERSION.0
+                )));
             }
             return Ok((&(*managed).tensor, (*managed).flags));
         }
     }
-    Err(bad("__dlpack__ returned no capsule, or one that was used before"))
+    Err(bad("__dlpack__ returned no DLPack capsule, or one that was already consumed"))
 }
 
 /// # Safety
@@ -168,7 +174,7 @@ pub(crate) type Kept = Arc<dyn Send + Sync>;
 
 /// Memory to export.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct ExportedMemory {
     pub(crate) device: DeviceId,
     pub(crate) address: u64,
     pub(crate) bytes: u64,
@@ -203,24 +209,26 @@ pub(crate) struct Wanted {
 /// A capsule with bytes of a device, for consumers that know version 1 or not.
 pub(crate) fn export(
     py: Python<'_>,
-    place: Place,
+    memory: ExportedMemory,
     wanted: Wanted,
     keeper: impl FnOnce() -> PyResult<Kept>,
 ) -> PyResult<Bound<'_, PyAny>> {
-    let Place { device: id, address, bytes, writable } = place;
+    let ExportedMemory { device: id, address, bytes, writable } = memory;
     let (device_type, device_id) = device_of(id);
     if device_type == OPENCL {
-        return Err(PyBufferError::new_err(format!("{id}: its addresses mean nothing outside of bifolio")));
+        return Err(PyBufferError::new_err(format!(
+            "memory of {id} cannot be exported: its addresses mean nothing outside of bifolio"
+        )));
     }
     if wanted.device.is_some_and(|wanted| wanted != (device_type, device_id)) {
-        return Err(PyBufferError::new_err(format!("memory of {id} cannot be lent to another device")));
+        return Err(PyBufferError::new_err(format!("memory of {id} cannot be exported to another device")));
     }
     if wanted.copy == Some(true) {
-        return Err(PyBufferError::new_err("DLPack capsules of bifolio share the memory: copy what you need"));
+        return Err(PyBufferError::new_err("bifolio exports its memory without a copy: copy=True is not supported"));
     }
     let versioned = wanted.max_version.is_some_and(|(major, _)| major >= 1);
     if !writable && !versioned {
-        let sentence = "the memory is read-only, which DLPack can say from version 1 on: pass max_version";
+        let sentence = "the memory is read-only, which needs DLPack version 1: pass max_version=(1, 0)";
         return Err(PyBufferError::new_err(sentence));
     }
     let side = bytes.cast_signed();

@@ -1,6 +1,7 @@
 //! Host memory by the buffer protocol: NumPy, bytearray, memoryview, mmap, `array.array`.
 
-use super::{Lent, Role, not_contiguous, read_only};
+use super::array::{not_contiguous, read_only};
+use super::lent::{Lent, Role};
 use crate::life::{Keeper, View};
 use pyo3::ffi;
 use pyo3::prelude::*;

@@ -7,9 +7,11 @@
 //! bytes, by itself or in a tensor of our own. Only `storage.resize_()` takes bytes from under a storage, as
 //! `free` does: the program must not call it before the request is over.
 
+use super::array::{not_contiguous, null};
 use super::dlpack::{CPU, CUDA, CUDA_HOST, Tensor};
 use super::exchange::Exchange;
-use super::{Lent, Role, not_contiguous};
+use super::lent::{Lent, Role};
+use super::routers::router_at;
 use crate::error::bad;
 use crate::life::Keeper;
 use bifolio_device::{BackendKind, DeviceId, DevicePtr};
@@ -106,10 +108,10 @@ pub(super) fn lend(object: &Bound<'_, PyAny>, role: Role) -> PyResult<Option<Len
     let is_cuda: bool = object.getattr(intern!(py, "is_cuda"))?.extract()?;
     if !is_cuda && !object.getattr(intern!(py, "is_cpu"))?.extract::<bool>()? || is_cuda && torch.is_hip {
         let device = object.getattr("device")?;
-        return Err(bad(format!("the tensor lies on {device}: bifolio moves files into NVIDIA GPUs and host memory")));
+        return Err(bad(format!("the tensor is on {device}: bifolio supports NVIDIA GPUs and host memory")));
     }
     if object.getattr(intern!(py, "is_sparse"))?.extract()? {
-        return Err(bad("the tensor is sparse: pass its parts, or a dense one"));
+        return Err(bad("sparse tensors are not supported: pass the component tensors, or a dense tensor"));
     }
     if !object.call_method0(intern!(py, "is_contiguous"))?.extract::<bool>()? {
         return Err(not_contiguous(object));
@@ -151,7 +153,7 @@ fn lend_described(
         return Ok(None);
     }
     // SAFETY: just filled, and the object that keeps the numbers is the caller's.
-    let (address, bytes) = unsafe { tensor.place(object) }?;
+    let (address, bytes) = unsafe { tensor.bytes(object) }?;
     refuse_lazy(object, role)?;
     let keeper = Keeper::Object(storage.unbind());
     if kind != CUDA || bytes == 0 {
@@ -171,9 +173,9 @@ fn of_gpu(
     stream: impl FnOnce() -> PyResult<u64>,
 ) -> PyResult<Lent> {
     if address == 0 {
-        return Err(super::null(bytes));
+        return Err(null(bytes));
     }
-    let router = super::router_at(py, DeviceId::new(BackendKind::Cuda, index))?;
+    let router = router_at(py, DeviceId::new(BackendKind::Cuda, index))?;
     Ok(Lent { router, address: DevicePtr(address), bytes, keeper, producer: Some(stream()?) })
 }
 

@@ -67,8 +67,8 @@ impl Lender {
 
     pub(super) fn dlpack<'py>(&self, py: Python<'py>, wanted: buffer::Wanted) -> PyResult<Bound<'py, PyAny>> {
         let Held { device, writable, .. } = *self.held;
-        let place = buffer::Place { device, address: self.address(), bytes: self.bytes(), writable };
-        buffer::export(py, place, wanted, || Ok(Arc::new(self.keep(py)?) as buffer::Kept))
+        let memory = buffer::ExportedMemory { device, address: self.address(), bytes: self.bytes(), writable };
+        buffer::export(py, memory, wanted, || Ok(Arc::new(self.keep(py)?) as buffer::Kept))
     }
 
     /// What NumPy asks where the buffer protocol has refused, whose sentence it does not pass on.
