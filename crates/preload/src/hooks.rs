@@ -3,7 +3,8 @@
 //! Each hands the call on as it came, unless a buffer lies in a range that is known to be a device's, or the
 //! kernel could not touch a buffer.
 
-use crate::transfer::{Call, Direction, carry_out, copy_of};
+use crate::call::{Call, Direction};
+use crate::transfer::{carry_out, copy_of};
 use crate::{files, hosts, real};
 use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
 

@@ -11,7 +11,7 @@
 //!   whose memory is it?          |     bifolio_device::pointer
 //!      | a device's              |
 //!   the router, or for pipes, sockets and appending the call itself with host memory in its place
-//!                                      transfer, files
+//!                                      transfer: routed, bounce; files, call
 //! ```
 //!
 //! The kernel itself tells device memory from host memory: it cannot touch the former. So no driver is loaded,
@@ -23,6 +23,8 @@
 //! What is read into device memory is what `pread` would have read. Device memory in a child of a process that
 //! has used some is refused with `EFAULT`, as drivers refuse it.
 
+mod bounce;
+mod call;
 pub mod fenced;
 mod files;
 pub mod hooks;
@@ -30,4 +32,5 @@ mod hosts;
 mod log;
 pub mod mapped;
 mod real;
+mod routed;
 mod transfer;

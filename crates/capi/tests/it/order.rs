@@ -186,17 +186,21 @@ fn batches_and_copies_wait_as_well() {
     }
 }
 
-/// Submits a read that waits for no stream, and waits for the read.
+/// Submits a read that waits for no stream, and waits for the read. It is of another handle: requests of one come in the
+/// order of their ranges.
 fn read_in_no_order(program: &Program) {
-    let (mut request, mut memory) = (null_mut(), 0);
+    let (mut file, mut request, mut memory) = (null_mut(), null_mut(), 0);
+    let name = std::ffi::CString::new(program.path.to_str().unwrap()).unwrap();
     // SAFETY: as above; the request is waited for.
     unsafe {
+        assert_eq!(bf_open(program.context, name.as_ptr(), BF_READ, &raw mut file), bf_status::BF_OK);
         assert_eq!(bf_alloc(program.context, 4096, &raw mut memory), bf_status::BF_OK);
         assert_eq!(bf_order_after(BF_AFTER_NOTHING, null_mut()), bf_status::BF_OK);
-        assert_eq!(bf_submit_read(program.file, memory, 4096, 0, &raw mut request), bf_status::BF_OK);
+        assert_eq!(bf_submit_read(file, memory, 4096, 0, &raw mut request), bf_status::BF_OK);
         assert_eq!(bf_order_after(BF_AFTER_DEFAULT_STREAMS, null_mut()), bf_status::BF_OK);
         assert_eq!(bf_request_wait(request), 4096);
         bf_request_free(request);
+        bf_close(file);
         assert_eq!(bf_free(program.context, memory), bf_status::BF_OK);
     }
 }
