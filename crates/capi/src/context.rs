@@ -49,7 +49,7 @@ impl bf_context {
             return Err(Failure::argument("the device pointer is 0"));
         }
         if ptr.checked_add(length).is_none() {
-            return Err(Failure::argument(format!("{length} bytes at {ptr:#x} end beyond all addresses")));
+            return Err(Failure::argument(format!("{length} bytes at {ptr:#x} end beyond the address space")));
         }
         // SAFETY: the caller's promise.
         Ok(unsafe { DeviceSlice::from_raw(DevicePtr(ptr), length) })
@@ -60,7 +60,7 @@ fn options_of(device: &Device, given: Option<&bf_options>) -> Outcome<RouterOpti
     let mut options = RouterOptions::default();
     let Some(given) = given else { return Ok(options) };
     if given.size != size_of::<bf_options>() {
-        let detail = format!("bf_options.size is {}, and this library knows {}", given.size, size_of::<bf_options>());
+        let detail = format!("bf_options.size is {}, and this library expects {}", given.size, size_of::<bf_options>());
         return Err(Failure::argument(detail));
     }
     let set = |field: &mut usize, value: usize| {
@@ -74,7 +74,7 @@ fn options_of(device: &Device, given: Option<&bf_options>) -> Outcome<RouterOpti
     if !options.slot_bytes.is_power_of_two() || options.slot_bytes < 64 << 10 || options.pool_bytes < options.slot_bytes
     {
         let detail = format!(
-            "slots of {} bytes in a pool of {}: use a power of two from 65536, and a pool of at least one",
+            "slot_bytes is {} and pool_bytes {}: slot_bytes must be a power of two from 65536, and pool_bytes hold one slot",
             options.slot_bytes, options.pool_bytes
         );
         return Err(Failure::argument(detail));
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn bf_context_open(
 ) -> bf_status {
     status(|| {
         // SAFETY: the caller's promise.
-        let name = unsafe { text(device, "name of the device") }?.unwrap_or("auto");
+        let name = unsafe { text(device, "device name") }?.unwrap_or("auto");
         let choice: DeviceChoice = name.parse().map_err(|error| Failure::argument(format!("{error}")))?;
         let device = open(choice)?;
         // SAFETY: as above.
@@ -178,7 +178,9 @@ pub unsafe extern "C" fn bf_free(context: *mut bf_context, memory: bf_ptr) -> bf
         let context = unsafe { handle(context, "context") }?;
         let freed = context.memory.lock().unwrap_or_else(PoisonError::into_inner).remove(&memory);
         match freed {
-            None if memory != 0 => Err(Failure::argument(format!("{memory:#x} is no memory of bf_alloc"))),
+            None if memory != 0 => {
+                Err(Failure::argument(format!("{memory:#x} was not allocated by bf_alloc, or is already freed")))
+            }
             _ => Ok(()),
         }
     })
@@ -202,7 +204,7 @@ pub unsafe extern "C" fn bf_copy_to_host(
             return Ok(());
         }
         if destination.is_null() {
-            return Err(Failure::argument("the host memory is NULL"));
+            return Err(Failure::argument("the pointer to host memory is NULL"));
         }
         // SAFETY: as above.
         let (bytes, source) = unsafe {
@@ -235,7 +237,7 @@ pub unsafe extern "C" fn bf_copy_from_host(
             return Ok(());
         }
         if source.is_null() {
-            return Err(Failure::argument("the host memory is NULL"));
+            return Err(Failure::argument("the pointer to host memory is NULL"));
         }
         // SAFETY: as above.
         let (bytes, destination) = unsafe {
@@ -265,7 +267,7 @@ pub unsafe extern "C" fn bf_calibrate(
         let profile = calibrate::calibrate(&context.router, folder, &calibrate::Options::default(), &mut |_, _| {})?;
         let kept = profile
             .default_path()
-            .ok_or_else(|| Failure::argument("there is no folder for the profile: set BIFOLIO_CACHE_DIR or HOME"))?;
+            .ok_or_else(|| Failure::argument("no folder to store the profile in: set BIFOLIO_CACHE_DIR or HOME"))?;
         profile.store(&kept)?;
         if json.is_null() {
             return Ok(());

@@ -60,7 +60,7 @@ pub(crate) unsafe fn extents_of(extents: *const bf_extent, count: usize) -> Outc
         return Ok(vec![]);
     }
     if extents.is_null() {
-        return Err(Failure::argument("the extents are NULL"));
+        return Err(Failure::argument("the array of extents is NULL"));
     }
     // SAFETY: the caller's promise.
     let extents = unsafe { std::slice::from_raw_parts(extents, count) };
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn bf_open(
             BF_READ => router.open(path)?,
             BF_WRITE => router.open_for_writing(path, false)?,
             flags if flags == BF_WRITE | BF_CREATE => router.open_for_writing(path, true)?,
-            _ => return Err(Failure::argument(format!("the flags {flags:#x} do not exist"))),
+            _ => return Err(Failure::argument(format!("the flags {flags:#x} are not defined"))),
         };
         // SAFETY: as above.
         unsafe { store(file, Box::into_raw(Box::new(bf_file { router, file: opened }))) }
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn bf_advise(file: *mut bf_file, advice: u32) -> bf_status
             BF_NORMAL => Advice::Normal,
             BF_SEQUENTIAL => Advice::Sequential,
             BF_RANDOM => Advice::Random,
-            _ => return Err(Failure::argument(format!("the advice {advice} does not exist"))),
+            _ => return Err(Failure::argument(format!("the advice {advice} is not defined"))),
         };
         // SAFETY: the caller's promise.
         unsafe { handle(file, "file") }?.file.advise(advice);
@@ -183,7 +183,7 @@ pub(crate) fn read_options(router: &Router) -> Outcome<ReadOptions> {
 
 pub(crate) fn write_options(router: &Router, flags: u32) -> Outcome<WriteOptions> {
     if flags & !BF_DURABLE != 0 {
-        return Err(Failure::argument(format!("the flags {flags:#x} do not exist")));
+        return Err(Failure::argument(format!("the flags {flags:#x} are not defined")));
     }
     Ok(WriteOptions { durable: flags & BF_DURABLE != 0, after: order::after(router)?, ..WriteOptions::default() })
 }
@@ -265,7 +265,7 @@ pub unsafe extern "C" fn bf_stripe_create(
 ) -> bf_status {
     status(|| {
         if members.is_null() || count == 0 {
-            return Err(Failure::argument("a striped set has members"));
+            return Err(Failure::argument("a striped set needs at least one member"));
         }
         // SAFETY: the caller's promise.
         let (descriptor, members) = unsafe { (path(descriptor)?, std::slice::from_raw_parts(members, count)) };

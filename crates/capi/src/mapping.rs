@@ -41,10 +41,10 @@ pub unsafe extern "C" fn bf_mmap(
 ) -> bf_status {
     status(|| {
         if mapping.is_null() {
-            return Err(Failure::argument("the place for the mapping is NULL"));
+            return Err(Failure::argument("the pointer for the mapping is NULL"));
         }
         // SAFETY: the caller's promise.
-        let name = unsafe { text(device, "name of the device") }?.unwrap_or("auto");
+        let name = unsafe { text(device, "device name") }?.unwrap_or("auto");
         let choice: DeviceChoice = name.parse().map_err(|error| Failure::argument(format!("{error}")))?;
         let ptr = address::mmap(length, prot, flags, fd, offset, choice)?;
         // SAFETY: as above.
@@ -99,7 +99,7 @@ pub extern "C" fn bf_madvise(ptr: bf_ptr, length: u64, advice: u32) -> bf_status
             BF_RANDOM => Advice::Random,
             BF_WILLNEED => Advice::WillNeed,
             BF_DONTNEED => Advice::DontNeed,
-            _ => return Err(Failure::argument(format!("the advice {advice} does not exist for mappings"))),
+            _ => return Err(Failure::argument(format!("the advice {advice} is not defined for mappings"))),
         };
         Ok(address::advise(DevicePtr(ptr), length, advice)?)
     })

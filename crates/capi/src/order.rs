@@ -49,8 +49,7 @@ pub unsafe extern "C" fn bf_order_after(what: u32, stream: *mut c_void) -> bf_st
             BF_AFTER_NOTHING => Order::Nothing,
             _ => {
                 return Err(Failure::argument(format!(
-                    "{what} says nothing of what comes before: use BF_AFTER_DEFAULT_STREAMS, BF_AFTER_STREAM or \
-                     BF_AFTER_NOTHING"
+                    "{what} is not an order: use BF_AFTER_DEFAULT_STREAMS, BF_AFTER_STREAM or BF_AFTER_NOTHING"
                 )));
             }
         };
@@ -73,7 +72,7 @@ pub(crate) fn after(router: &Router) -> Outcome<After> {
             let stream = unsafe { router.device().adopt_stream(raw) }?;
             if stream.is_capturing()? {
                 return Err(Failure::argument(
-                    "the stream of bf_order_after is being recorded into a graph, which cannot be waited for",
+                    "the stream of bf_order_after is being captured into a graph, which cannot be waited for",
                 ));
             }
             After::Event(Arc::new(stream.record()?))

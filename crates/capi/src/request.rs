@@ -72,7 +72,7 @@ unsafe fn hand_out(request: *mut *mut bf_request, running: Running) -> Outcome<(
         // It must not use the memory of a caller who cannot wait for it.
         running.cancel();
         let _ = running.wait();
-        return Err(Failure::argument("the place for the request is NULL"));
+        return Err(Failure::argument("the pointer for the request is NULL"));
     }
     // SAFETY: the caller's promise.
     unsafe { store(request, Box::into_raw(Box::new(bf_request(Mutex::new(Some(running)))))) }
@@ -210,7 +210,8 @@ pub unsafe extern "C" fn bf_request_wait(request: *mut bf_request) -> i64 {
     bytes(|| {
         // SAFETY: the caller's promise.
         let taken = unsafe { handle(request, "request") }?.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let detail = || Failure { status: BF_ERROR_TAKEN, text: "the request was waited for already".to_owned() };
+        let detail =
+            || Failure { status: BF_ERROR_TAKEN, text: "the result of the request was already taken".to_owned() };
         Ok(taken.ok_or_else(detail)?.wait()?)
     })
 }

@@ -141,7 +141,7 @@ fn guard<T>(call: impl FnOnce() -> Outcome<T>) -> Result<T, bf_status> {
     let outcome = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().map(ToString::to_string);
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        Err(Failure { status: BF_ERROR_PANIC, text: format!("a bug, please report it: {text}") })
+        Err(Failure { status: BF_ERROR_PANIC, text: format!("a bug in Bifolio, please report it: {text}") })
     });
     outcome.map_err(|failure| remember(&failure))
 }
@@ -171,7 +171,7 @@ pub(crate) unsafe fn handle<'a, T>(handle: *const T, what: &str) -> Outcome<&'a 
 /// The pointer is NULL or may be written.
 pub(crate) unsafe fn store<T>(out: *mut T, value: T) -> Outcome<()> {
     if out.is_null() {
-        return Err(Failure::argument("the place for the result is NULL"));
+        return Err(Failure::argument("the pointer for the result is NULL"));
     }
     // SAFETY: the caller's promise.
     unsafe { out.write(value) };

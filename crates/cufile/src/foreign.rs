@@ -11,7 +11,7 @@ macro_rules! refusals {
             #[unsafe(no_mangle)]
             pub extern "C" fn $name() -> CUfileError_t {
                 status(stringify!($name), || {
-                    Err(Failure::new(CU_FILE_PLATFORM_NOT_SUPPORTED, concat!("Bifolio's library has none of this: ", $what)))
+                    Err(Failure::new(CU_FILE_PLATFORM_NOT_SUPPORTED, concat!($what, " are not supported by Bifolio's cuFile library")))
                 })
             }
         )*
@@ -19,17 +19,17 @@ macro_rules! refusals {
 }
 
 refusals! {
-    cuFileObjectInitialize: "object storage";
-    cuFileObjectDriverOpen: "object storage";
-    cuFileObjectDriverOpenForDiagnostics: "object storage";
-    cuFileCopyGpu: "kernels of the original";
-    cuFileCopyGpuPosixIORetry: "kernels of the original";
-    cuFileCopyGpuWrap: "kernels of the original";
-    cuFileCopyGpuWrapPosixIORetry: "kernels of the original";
-    cuFileGpuWaitValue32: "kernels of the original";
-    cuFileInlineGpu: "kernels of the original";
-    cuFileSparseGpu: "kernels of the original";
-    cuFileStreamHandleInline: "kernels of the original";
-    cuFileStreamHandleSparse: "kernels of the original";
-    cuFileStreamWaitValue32: "kernels of the original";
+    cuFileObjectInitialize: "object storage calls";
+    cuFileObjectDriverOpen: "object storage calls";
+    cuFileObjectDriverOpenForDiagnostics: "object storage calls";
+    cuFileCopyGpu: "device-side kernels of the original";
+    cuFileCopyGpuPosixIORetry: "device-side kernels of the original";
+    cuFileCopyGpuWrap: "device-side kernels of the original";
+    cuFileCopyGpuWrapPosixIORetry: "device-side kernels of the original";
+    cuFileGpuWaitValue32: "device-side kernels of the original";
+    cuFileInlineGpu: "device-side kernels of the original";
+    cuFileSparseGpu: "device-side kernels of the original";
+    cuFileStreamHandleInline: "device-side kernels of the original";
+    cuFileStreamHandleSparse: "device-side kernels of the original";
+    cuFileStreamWaitValue32: "device-side kernels of the original";
 }

@@ -67,23 +67,23 @@ fn bar_of(identity: &str, gpus: &Path, on_the_bus: &Path) -> Result<u64, String>
         }
         let ranges = on_the_bus.join(folder.file_name()).join("resource");
         let text = std::fs::read_to_string(&ranges).map_err(|error| unreadable(&ranges, &error))?;
-        return largest_bar(&text).ok_or_else(|| format!("{}: there is no BAR in it", ranges.display()));
+        return largest_bar(&text).ok_or_else(|| format!("{}: it lists no BAR", ranges.display()));
     }
-    Err(format!("{} does not have {identity}", gpus.display()))
+    Err(format!("{} has no entry for {identity}", gpus.display()))
 }
 
 /// The BAR of the GPU that the driver gives a number.
 fn bar_of_number(number: c_int) -> Outcome<u64> {
     if ALL.is_empty() {
-        let text = "the CUDA driver has no GPU here (bifolio devices says why)";
+        let text = "the CUDA driver reports no GPU (`bifolio devices` says why)";
         return Err(Failure::new(CU_FILE_CUDA_DRIVER_ERROR, text));
     }
     let gpu = ALL.iter().find(|(id, _)| c_int::try_from(id.index) == Ok(number));
     let Some((id, identity)) = gpu else {
-        return Err(Failure::argument(format!("there is no GPU {number}: there are {}", ALL.len())));
+        return Err(Failure::argument(format!("there is no GPU {number}: the driver reports {}", ALL.len())));
     };
     bar_of(identity, Path::new(GPUS), Path::new(ON_THE_BUS)).map_err(|why| {
-        let text = format!("the system does not say how much memory of {id} the bus sees: {why}");
+        let text = format!("cannot read the BAR size of {id}: {why}");
         Failure::new(CU_FILE_PLATFORM_NOT_SUPPORTED, text)
     })
 }
@@ -96,7 +96,7 @@ fn bar_of_number(number: c_int) -> Outcome<u64> {
 pub unsafe extern "C" fn cuFileGetBARSizeInKB(gpu_index: c_int, bar_size: *mut usize) -> CUfileError_t {
     status("cuFileGetBARSizeInKB", || {
         if bar_size.is_null() || gpu_index < 0 {
-            return Err(Failure::argument("the place for the result is NULL, or the number of the GPU negative"));
+            return Err(Failure::argument("the pointer for the result is NULL, or the GPU index is negative"));
         }
         let bytes = bar_of_number(gpu_index)?;
         // SAFETY: the caller's promise.
@@ -145,6 +145,6 @@ mod tests {
         std::fs::write(bus.join("0000:02:00.0/resource"), H200).unwrap();
         assert_eq!(bar_of("gpu-2", &gpus, &bus), Ok(256 << 30));
         assert!(bar_of("GPU-1", &gpus, &bus).unwrap_err().contains("0000:01:00.0/resource: "));
-        assert!(bar_of("GPU-3", &gpus, &bus).unwrap_err().ends_with("does not have GPU-3"));
+        assert!(bar_of("GPU-3", &gpus, &bus).unwrap_err().ends_with("has no entry for GPU-3"));
     }
 }

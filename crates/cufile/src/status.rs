@@ -48,7 +48,7 @@ impl Failure {
     }
 
     fn forked() -> Self {
-        let text = "this process was forked after cuFile was first used; fork before, or start the child by exec";
+        let text = "this process was forked after cuFile was first used: fork before that, or start the child by exec";
         Self { cuda: CUDA_ERROR_NOT_INITIALIZED, ..Self::new(CU_FILE_CUDA_DRIVER_ERROR, text) }
     }
 
@@ -76,7 +76,6 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let text = error.to_string();
-        let system = |otherwise| Self::system(error.os_code().unwrap_or(otherwise), &text);
         match error.kind() {
             ErrorKind::NotAFile => Self::new(CU_FILE_INVALID_FILE_TYPE, &text),
             ErrorKind::Permission => Self::new(CU_FILE_PERMISSION_DENIED, &text),
@@ -88,7 +87,7 @@ impl From<Error> for Failure {
             ErrorKind::Panicked => Self::new(CU_FILE_INTERNAL_ERROR, &text),
             ErrorKind::ReadOnly => Self::system(libc::EBADF, &text),
             ErrorKind::Cancelled => Self::system(libc::ECANCELED, &text),
-            _ => system(libc::EIO),
+            _ => Self::system(error.os_code().unwrap_or(libc::EIO), &text),
         }
     }
 }
@@ -173,7 +172,7 @@ pub(crate) fn nothing(name: &str, call: impl FnOnce() -> Outcome<()>) {
 /// The pointer is NULL or may be written.
 pub(crate) unsafe fn store<T>(out: *mut T, value: T) -> Outcome<()> {
     if out.is_null() {
-        return Err(Failure::argument("the place for the result is NULL"));
+        return Err(Failure::argument("the pointer for the result is NULL"));
     }
     // SAFETY: the caller's promise.
     unsafe { out.write(value) };
