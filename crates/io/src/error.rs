@@ -154,6 +154,11 @@ impl Error {
         &self.path
     }
 
+    /// The file, or what else it is about.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Where in the file, where that is known.
     pub fn offset(&self) -> Option<u64> {
         self.offset

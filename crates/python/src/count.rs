@@ -17,7 +17,7 @@ impl<'py> FromPyObject<'_, 'py> for Count {
                 return error;
             }
             let shown = object.str().map_or_else(|_| "a number".to_owned(), |text| text.to_string());
-            bad(format!("{shown} is no offset or length: they are numbers of bytes from 0 on, below 2**64"))
+            bad(format!("an offset or length must be from 0 to 2**64 - 1 bytes, got {shown}"))
         })
     }
 }

@@ -1,5 +1,6 @@
 //! Exceptions: what the operating system said is an `OSError`, a bad argument is a `ValueError`, and the rest
-//! is `bifolio.Error`. The sentences are those of the crates below.
+//! is `bifolio.Error`. The sentences are those of the crates below, whose parts are attributes of the exception where
+//! they are known: `path`, `offset` and `errno`.
 
 use bifolio_cache::{Error as CacheError, ErrorKind as Kind};
 use bifolio_crypt::Error as DirectoryError;
@@ -9,6 +10,7 @@ use pyo3::create_exception;
 use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
+use std::fmt::Display;
 
 create_exception!(
     bifolio,
@@ -17,7 +19,26 @@ create_exception!(
     "A failure that is neither a bad argument (ValueError) nor the operating system's (OSError)."
 );
 create_exception!(bifolio, CancelledError, Error, "The request was cancelled before it was over.");
-create_exception!(bifolio.safetensors, SafetensorError, Error, "A file that is no valid safetensors file.");
+create_exception!(bifolio.safetensors, SafetensorError, Error, "A file that is not a valid safetensors file.");
+
+/// The attributes of every `bifolio.Error`, also of one without a path, an offset or an errno.
+pub(crate) fn declare(py: Python<'_>) -> PyResult<()> {
+    let class = py.get_type::<Error>();
+    ["path", "offset", "errno"].into_iter().try_for_each(|name| class.setattr(name, py.None()))
+}
+
+/// An exception with the parts of an error as attributes.
+fn with_parts(exception: PyErr, path: impl Display, offset: Option<u64>, errno: Option<i32>) -> PyErr {
+    // An attribute that cannot be set must not replace the exception.
+    let set = |py: Python<'_>| -> PyResult<()> {
+        let value = exception.value(py);
+        value.setattr("path", path.to_string())?;
+        offset.map_or(Ok(()), |offset| value.setattr("offset", offset))?;
+        errno.map_or(Ok(()), |errno| value.setattr("errno", errno))
+    };
+    let _ = Python::attach(set);
+    exception
+}
 
 /// A bad argument.
 pub(crate) fn bad(sentence: impl Into<String>) -> PyErr {
@@ -27,7 +48,7 @@ pub(crate) fn bad(sentence: impl Into<String>) -> PyErr {
 /// The exception for a failed request.
 pub(crate) fn of_request(error: &IoError) -> PyErr {
     let sentence = error.to_string();
-    match error.kind() {
+    let exception = match error.kind() {
         ErrorKind::BadRange | ErrorKind::BadDestination => bad(sentence),
         ErrorKind::NotFound => os_error(error.os_code().unwrap_or(libc::ENOENT), sentence),
         ErrorKind::Permission => os_error(error.os_code().unwrap_or(libc::EACCES), sentence),
@@ -36,7 +57,8 @@ pub(crate) fn of_request(error: &IoError) -> PyErr {
         ErrorKind::ReadOnly => unsupported(sentence),
         ErrorKind::Cancelled => CancelledError::new_err(sentence),
         _ => Error::new_err(sentence),
-    }
+    };
+    with_parts(exception, error.path().display(), error.offset(), error.os_code())
 }
 
 /// Whether a read begins beyond the end of its file. Of the ranges that a file can have at all, only those are bad. The
@@ -68,7 +90,7 @@ pub(crate) fn of_volume(error: &VolumeError) -> PyErr {
     use bifolio_volume::ErrorKind;
     let sentence = error.to_string();
     let code = |default| error.os_code().unwrap_or(default);
-    match error.kind() {
+    let exception = match error.kind() {
         ErrorKind::BadRange | ErrorKind::BadUse => bad(sentence),
         ErrorKind::NotFound => os_error(code(libc::ENOENT), sentence),
         // A wrong key is a lack of permission, as it is for zipfile and for keyrings.
@@ -79,7 +101,8 @@ pub(crate) fn of_volume(error: &VolumeError) -> PyErr {
         ErrorKind::ReadOnly => unsupported(sentence),
         ErrorKind::Cancelled => CancelledError::new_err(sentence),
         _ => Error::new_err(sentence),
-    }
+    };
+    with_parts(exception, error.subject(), None, None)
 }
 
 /// The exception for a failure of an encrypted directory.
@@ -87,13 +110,14 @@ pub(crate) fn of_directory(error: &DirectoryError) -> PyErr {
     use bifolio_crypt::ErrorKind;
     let sentence = error.to_string();
     let code = |default| error.os_code().unwrap_or(default);
-    match error.kind() {
+    let exception = match error.kind() {
         ErrorKind::BadName | ErrorKind::BadUse => bad(sentence),
         ErrorKind::NotFound => os_error(code(libc::ENOENT), sentence),
         ErrorKind::Permission | ErrorKind::WrongKey => os_error(code(libc::EACCES), sentence),
         ErrorKind::Read | ErrorKind::Damaged | ErrorKind::Corrupt => os_error(code(libc::EIO), sentence),
         _ => Error::new_err(sentence),
-    }
+    };
+    with_parts(exception, error.subject(), None, None)
 }
 
 /// The exception for a device's failure.

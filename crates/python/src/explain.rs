@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 
 /// What `serde` can write, as Python has it.
 pub(crate) fn to_python<'py>(py: Python<'py>, value: &impl Serialize) -> PyResult<Bound<'py, PyAny>> {
-    let text = serde_json::to_string(value).map_err(|error| bad(format!("a report cannot be written: {error}")))?;
+    let text = serde_json::to_string(value).map_err(|error| bad(format!("cannot serialize the report: {error}")))?;
     py.import("json")?.call_method1("loads", (text,))
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn extents_of(object: &Bound<'_, PyAny>) -> PyResult<Vec<ReadExtent>>
 
 fn no_extents() -> PyErr {
     PyTypeError::new_err(
-        "extents are a sequence of (offset, length, place), or a contiguous array of 64-bit integers with three columns",
+        "extents must be a sequence of (offset, length, place), or a contiguous array of 64-bit integers with three columns",
     )
 }
 
@@ -66,7 +66,7 @@ fn extents_of_array(object: &Bound<'_, PyAny>) -> PyResult<Option<Vec<ReadExtent
         let number = unsafe { view.buf.cast::<u64>().add(index).read_unaligned() };
         if is_signed && number.cast_signed() < 0 {
             let row = index / 3;
-            return Err(bad(format!("extent {row} has the negative number {}", number.cast_signed())));
+            return Err(bad(format!("extent {row} has a negative number, {}", number.cast_signed())));
         }
         Ok(number)
     };

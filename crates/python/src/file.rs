@@ -46,7 +46,10 @@ pub(crate) fn open<'py>(
     begin()?;
     let Some(key) = key else { return Ok(Bound::new(py, open_plain(py, path, mode)?)?.into_any()) };
     if !matches!(mode, "r" | "rb") {
-        return Err(unsupported(format!("{}: encrypted files are opened for reading here: use \"r\"", path.display())));
+        return Err(unsupported(format!(
+            "{}: encrypted files are opened for reading only: use mode \"r\"",
+            path.display()
+        )));
     }
     Ok(Bound::new(py, open_encrypted(py, &path, &key)?)?.into_any())
 }
@@ -56,7 +59,7 @@ fn open_plain(py: Python<'_>, path: PathBuf, mode: &str) -> PyResult<File> {
         "r" | "rb" => (false, false),
         "r+" | "rb+" | "r+b" => (true, false),
         "w" | "w+" | "wb" | "wb+" | "w+b" => (true, true),
-        _ => return Err(bad(format!("{mode:?} is no mode: use \"r\", \"r+\" or \"w\""))),
+        _ => return Err(bad(format!("invalid mode {mode:?}: use \"r\", \"r+\" or \"w\""))),
     };
     let opened = detached(py, || {
         let file = if writable { OpenFile::open_for_writing(&path, anew)? } else { OpenFile::open(&path)? };
@@ -84,7 +87,7 @@ impl File {
             return Ok(file);
         }
         let name = self.name.display();
-        Err(unsupported(format!("{name}: the file was opened for reading only: open it with \"r+\" or \"w\"")))
+        Err(unsupported(format!("{name}: the file is open for reading only: open it with mode \"r+\" or \"w\"")))
     }
 
     /// How many bytes of a buffer, from `place` on, a request is about.
@@ -94,7 +97,7 @@ impl File {
         if bytes > lent.bytes {
             let name = self.name.display();
             return Err(bad(format!(
-                "{name}, offset {offset}: {bytes} bytes were asked for, and the buffer has {}",
+                "{name}, offset {offset}: cannot transfer {bytes} bytes with a buffer of {}",
                 lent.bytes
             )));
         }
@@ -130,7 +133,7 @@ fn submit_on(
     let router = Arc::clone(&lent.router);
     if router.device().id().backend != BackendKind::Cuda {
         let id = router.device().id();
-        return Err(bad(format!("memory of {id} has no streams: leave `stream` out")));
+        return Err(bad(format!("memory of {id} has no streams: omit stream")));
     }
     let producer = lent.producer.take().filter(|producer| *producer != stream.0);
     let options = ReadOptions::default();
@@ -317,7 +320,7 @@ impl File {
             "normal" => Advice::Normal,
             "sequential" => Advice::Sequential,
             "random" => Advice::Random,
-            _ => return Err(bad(format!("{advice:?} is no advice: use \"normal\", \"sequential\" or \"random\""))),
+            _ => return Err(bad(format!("unknown advice {advice:?}: use \"normal\", \"sequential\" or \"random\""))),
         };
         self.file()?.advise(advice);
         Ok(())
@@ -401,7 +404,7 @@ fn producers(lent: &Lent, bytes: u64, stream: Option<RawStream>) -> PyResult<[Op
     let Some(RawStream(stream)) = stream else { return Ok([lent.producer, None]) };
     let id = lent.router.device().id();
     if id.backend != BackendKind::Cuda {
-        return Err(bad(format!("memory of {id} has no streams: leave `stream` out")));
+        return Err(bad(format!("memory of {id} has no streams: omit stream")));
     }
     Ok([lent.producer.filter(|producer| *producer != stream), Some(stream)])
 }

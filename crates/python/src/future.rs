@@ -197,7 +197,7 @@ impl Request {
                 request.signal.set();
             };
             if let Err(error) = std::thread::Builder::new().name("bifolio-landing".to_owned()).spawn(wait) {
-                let error = IoError::system(Path::new("a request"), "starting a thread that waits for it", error);
+                let error = IoError::system(Path::new("a request"), "starting a thread to wait for it", error);
                 *state = State::Over(Err(Arc::new(error)));
                 self.signal.set();
             }
@@ -234,9 +234,10 @@ impl Future {
     fn wait(&self, py: Python<'_>, limit: Option<f64>) -> PyResult<Outcome> {
         let limit = match limit {
             None => None,
-            Some(seconds) => Some(Duration::try_from_secs_f64(seconds.max(0.0)).map_err(|_| {
-                bad(format!("{seconds} is no timeout: it is a number of seconds, or None to wait for ever"))
-            })?),
+            Some(seconds) => Some(
+                Duration::try_from_secs_f64(seconds.max(0.0))
+                    .map_err(|_| bad(format!("invalid timeout {seconds}: use a number of seconds, or None")))?,
+            ),
         };
         let started = Instant::now();
         loop {
@@ -247,7 +248,7 @@ impl Future {
             }
             let left = limit.map(|limit| limit.saturating_sub(started.elapsed()));
             if left.is_some_and(|left| left.is_zero()) {
-                return Err(PyTimeoutError::new_err("the request is still under way; it goes on"));
+                return Err(PyTimeoutError::new_err("the request is still running"));
             }
             self.request.watch();
             let signal = &self.request.signal;
@@ -337,7 +338,7 @@ impl Future {
         let raw = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if raw < 0 {
             let error = std::io::Error::last_os_error();
-            return Err(PyOSError::new_err((error.raw_os_error(), format!("making an eventfd failed: {error}"))));
+            return Err(PyOSError::new_err((error.raw_os_error(), format!("eventfd failed: {error}"))));
         }
         // SAFETY: new, and nobody else's.
         let event = unsafe { OwnedFd::from_raw_fd(raw) };

@@ -94,14 +94,13 @@ pub(crate) fn length(first: [u8; 8], file_bytes: u64) -> Result<u64, String> {
     let length = u64::from_le_bytes(first);
     if length > HEADER_BYTES_MAX {
         return Err(format!(
-            "its first eight bytes say that the header has {length} bytes, and at most {HEADER_BYTES_MAX} are taken: \
-             this is no safetensors file, or a damaged one"
+            "the header length is {length} bytes, more than the limit of {HEADER_BYTES_MAX}: not a safetensors file, or a \
+             damaged one"
         ));
     }
     if length.saturating_add(LENGTH_BYTES) > file_bytes {
         return Err(format!(
-            "the header should have {length} bytes, and the file has only {file_bytes}: it was truncated short, or is no \
-             safetensors file"
+            "the header length is {length} bytes, and the file has only {file_bytes}: truncated, or not a safetensors file"
         ));
     }
     Ok(length)
@@ -114,8 +113,7 @@ pub(crate) fn parse(header: &[u8], data_bytes: u64) -> Result<Header, String> {
     if !text.starts_with('{') {
         return Err("the header does not begin with \"{\"".to_owned());
     }
-    let mut entries: Entries =
-        serde_json::from_str(text).map_err(|error| format!("the header cannot be understood: {error}"))?;
+    let mut entries: Entries = serde_json::from_str(text).map_err(|error| format!("invalid header: {error}"))?;
     entries.tensors.sort_by_key(|(_, info)| info.data_offsets);
     let tensors = check(entries.tensors, data_bytes)?;
     Ok(Header { metadata: entries.metadata, tensors })
@@ -150,7 +148,7 @@ impl<'de> Deserialize<'de> for Entries {
                 let (mut names, mut entries) = (HashSet::new(), Entries { metadata: None, tensors: vec![] });
                 while let Some(name) = map.next_key::<String>()? {
                     if !names.insert(name.clone()) {
-                        return Err(A::Error::custom(format_args!("the key {name:?} is there twice")));
+                        return Err(A::Error::custom(format_args!("duplicate key {name:?}")));
                     }
                     if name == "__metadata__" {
                         entries.metadata = map.next_value::<Option<Texts>>()?.map(|texts| texts.0);
@@ -177,14 +175,14 @@ impl<'de> Deserialize<'de> for Texts {
             type Value = Texts;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object with texts")
+                f.write_str("an object whose values are strings")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Texts, A::Error> {
                 let (mut keys, mut texts) = (HashSet::new(), vec![]);
                 while let Some((key, text)) = map.next_entry::<String, String>()? {
                     if !keys.insert(key.clone()) {
-                        return Err(A::Error::custom(format_args!("the key {key:?} of __metadata__ is there twice")));
+                        return Err(A::Error::custom(format_args!("duplicate key {key:?} in __metadata__")));
                     }
                     texts.push((key, text));
                 }
@@ -202,21 +200,18 @@ fn check(entries: Vec<(String, Info)>, data_bytes: u64) -> Result<Vec<Tensor>, S
     for (name, Info { dtype, shape, data_offsets: (begin, end) }) in entries {
         if begin != start || end < begin {
             return Err(format!(
-                "the tensor {name:?} should begin at byte {start} of the data, where the one before ends, and its \
-                 offsets are {begin} to {end}"
+                "tensor {name:?}: data_offsets are {begin} to {end}, and the tensor before it ends at {start}"
             ));
         }
         let elements = shape.iter().try_fold(1_u64, |product, side| product.checked_mul(*side));
         let bits = elements.and_then(|elements| elements.checked_mul(dtype.bits()));
-        let bits = bits.ok_or_else(|| format!("the shape of the tensor {name:?} overflows"))?;
+        let bits = bits.ok_or_else(|| format!("tensor {name:?}: the number of bytes of its shape overflows"))?;
         if bits % 8 != 0 {
-            return Err(format!("the tensor {name:?} ends inside of a byte: {dtype:?} with the shape {shape:?}"));
+            return Err(format!("tensor {name:?}: {dtype:?} of shape {shape:?} does not end at a byte boundary"));
         }
         if end - begin != bits / 8 {
             let (has, needs) = (end - begin, bits / 8);
-            return Err(format!(
-                "the tensor {name:?} has {has} bytes, and {dtype:?} with the shape {shape:?} needs {needs}"
-            ));
+            return Err(format!("tensor {name:?} has {has} bytes, and {dtype:?} of shape {shape:?} needs {needs}"));
         }
         start = end;
         tensors.push(Tensor { name, dtype, shape, begin, end });
@@ -224,6 +219,6 @@ fn check(entries: Vec<(String, Info)>, data_bytes: u64) -> Result<Vec<Tensor>, S
     if start == data_bytes {
         return Ok(tensors);
     }
-    let problem = if start > data_bytes { "it was truncated short" } else { "it has bytes that belong to no tensor" };
+    let problem = if start > data_bytes { "the file is truncated" } else { "some belong to no tensor" };
     Err(format!("the tensors have {start} bytes, and the file has {data_bytes} bytes of data: {problem}"))
 }

@@ -59,6 +59,7 @@ mod native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        super::error::declare(module.py())?;
         super::shutdown::watch(module)
     }
 }

@@ -198,12 +198,12 @@ fn clear() {
 pub(crate) fn begin() -> PyResult<()> {
     if BIRTH.get_or_init(Birth::here).was_elsewhere() {
         return Err(Error::new_err(
-            "this process was forked from one that had used bifolio, and neither its threads nor its driver came \
-             along: fork before the first use, or start processes by multiprocessing's \"spawn\" or \"forkserver\"",
+            "this process was forked from one that had used bifolio, whose threads and driver do not survive a fork: fork \
+             before the first use, or use multiprocessing's \"spawn\" or \"forkserver\" start method",
         ));
     }
     if ENDED.load(Ordering::Acquire) {
-        return Err(Error::new_err("the interpreter is shutting down: bifolio takes no further requests"));
+        return Err(Error::new_err("cannot submit new requests: the interpreter is shutting down"));
     }
     tidy();
     Ok(())

@@ -103,7 +103,7 @@ fn read(text: &(impl Text + ?Sized)) -> Result<(Header, u64), Problem> {
     let size = text.size()?;
     let mut first = [0; LENGTH_BYTES as usize];
     if text.read_at(&mut first, 0)? < first.len() {
-        let why = format!("a file of {size} bytes is no safetensors file: the length of its header alone has eight");
+        let why = format!("not a safetensors file: {size} bytes are too few for the length of a header");
         return Err(Problem::Header(why));
     }
     let length = header::length(first, size).map_err(Problem::Header)?;

@@ -26,7 +26,9 @@ impl<'py> FromPyObject<'_, 'py> for RawStream {
             let pair = if protocol.is_callable() { protocol.call0()? } else { protocol };
             let (version, number): (u64, Bound<'_, PyAny>) = pair.extract()?;
             if version > 0 {
-                return Err(bad(format!("version {version} of the __cuda_stream__ protocol is not known; 0 is")));
+                return Err(bad(format!(
+                    "version {version} of the __cuda_stream__ protocol is not supported; version 0 is"
+                )));
             }
             return Self::number(&number);
         }
@@ -46,7 +48,6 @@ impl RawStream {
 fn not_a_stream(object: Borrowed<'_, '_, PyAny>) -> PyErr {
     let shown = object.repr().map_or_else(|_| "this".to_owned(), |text| text.to_string());
     PyTypeError::new_err(format!(
-        "{shown} is no stream: pass a stream of PyTorch or CuPy, an object with __cuda_stream__, or the number of a \
-         CUstream"
+        "expected a stream of PyTorch or CuPy, an object with __cuda_stream__, or the address of a CUstream, got {shown}"
     ))
 }

@@ -54,16 +54,18 @@ pub(crate) fn open_volume(
 ) -> PyResult<Volume> {
     begin()?;
     if key.is_some() && key_file.is_some() {
-        return Err(bad("a passphrase and a key file were given: one opens the volume"));
+        return Err(bad("pass key or key_file, not both"));
     }
     let key = key.as_ref().map(Secret::bytes);
     let opened = detached(py, || {
         let ask = |name: &str| match (&key, &key_file) {
             (Some(key), _) => Ok(key.clone()),
             (None, Some(file)) => read_key(file),
-            (None, None) => {
-                Err(Error::new(ErrorKind::WrongKey, name, "it is encrypted: pass its passphrase as key, or key_file"))
-            }
+            (None, None) => Err(Error::new(
+                ErrorKind::WrongKey,
+                name,
+                "the volume is encrypted: pass its passphrase as key, or key_file",
+            )),
         };
         let is_encrypted = key.is_some() || key_file.is_some();
         bifolio_volume::open(
@@ -108,7 +110,7 @@ fn read_key(file: &Path) -> bifolio_volume::Result<Zeroizing<Vec<u8>>> {
         }
     }
     if len > KEY_BYTES_MAX {
-        let detail = format!("a key has at most {KEY_BYTES_MAX} bytes; is this the right file?");
+        let detail = format!("the key file is longer than {KEY_BYTES_MAX} bytes, the most that a key has");
         return Err(Error::new(ErrorKind::WrongKey, file.display(), detail));
     }
     bytes.truncate(len);
@@ -154,7 +156,7 @@ impl Volume {
     fn opened(&self) -> PyResult<Shared<Open>> {
         begin()?;
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        open.clone().ok_or_else(|| PyValueError::new_err(format!("{}: it is closed", self.name)))
+        open.clone().ok_or_else(|| PyValueError::new_err(format!("{}: the volume is closed", self.name)))
     }
 }
 
@@ -181,7 +183,7 @@ impl Volume {
         if asked > lent.bytes {
             let room = lent.bytes;
             let sentence =
-                format!("{}, offset {offset}: {asked} bytes were asked for, and the buffer has {room}", self.name);
+                format!("{}, offset {offset}: cannot read {asked} bytes into a buffer with room for {room}", self.name);
             return Err(bad(sentence));
         }
         let bytes = asked.min(self.size.saturating_sub(offset));

@@ -88,7 +88,7 @@ def test_a_request_that_is_cancelled_ends_with_its_exception(file: bifolio.File,
 def test_waiting_ends_at_the_timeout_and_the_request_goes_on(file: bifolio.File, content: bytes) -> None:
     buffers = [bytearray(len(content)) for _ in range(MANY)]
     futures = [file.pread(buffer) for buffer in buffers]
-    with pytest.raises(TimeoutError, match="still under way"):
+    with pytest.raises(TimeoutError, match="still running"):
         futures[-1].result(timeout=0)
     assert futures[-1].result(timeout=None) == len(content)
     assert all(future.result(timeout=60.5) == len(content) for future in futures)

@@ -115,7 +115,7 @@ def test_flags_are_looked_at_as_kvikio_does(path: Path) -> None:
     expected |= dict.fromkeys(("w", "wb", "w+", "w+b"), writes)
     expected |= dict.fromkeys(("", "+", "+r", "a", "a+", "x", "R"), "refused")
     assert outcomes == expected
-    with pytest.raises(ValueError, match="the flags 'a' do not begin with 'r', 'r\\+' or 'w'"):
+    with pytest.raises(ValueError, match="invalid flags 'a'"):
         kvikio.CuFile(path, "a")
 
 
@@ -220,7 +220,7 @@ def test_settings_are_remembered_and_put_back() -> None:
             defaults.get(wrong)
         with pytest.raises(AttributeError):
             getattr(defaults, wrong)
-    with pytest.raises(ValueError, match="a dictionary"):
+    with pytest.raises(ValueError, match="a dict"):
         defaults.set(1)
 
 
@@ -242,16 +242,16 @@ def test_registrations_and_the_driver_are_accepted(path: Path) -> None:
     driver.properties.poll_thresh_size = 5
     assert driver.get("poll_thresh_size") == driver.properties.poll_thresh_size == 5
     for wrong in (("poll_mode",), (), ("poll_mode", True, 1), (True, 1)):
-        with pytest.raises(ValueError, match="a dictionary of properties, or the name of one and its value"):
+        with pytest.raises(ValueError, match="a dict of properties, or a name and a value"):
             driver.set(*wrong)
     for name in ("is_gds_available", "nothing"):
         with pytest.raises(KeyError, match=name):
             driver.set(name, True)
         with pytest.raises(AttributeError, match=name):
             setattr(driver.properties, name, True)
-    with pytest.raises(KeyError, match="nothing is no property"):
+    with pytest.raises(KeyError, match="unknown property 'nothing'"):
         driver.get("nothing")
-    with pytest.raises(AttributeError, match="nothing is no property"):
+    with pytest.raises(AttributeError, match="unknown property 'nothing'"):
         driver.properties.nothing  # noqa: B018
     assert kvikio.is_remote_file_available() is False
     assert kvikio.__version__.split(".")[0].isdecimal()

@@ -123,9 +123,9 @@ def test_narrow_cuts_of_many_rows_list_no_runs(target: Path) -> None:
     ("framework", "shape", "words"),
     [
         ("np", [0, 2**63, 2], r"the shape \[0, 9223372036854775808, 2\]"),
-        ("np", [0] * 65, "65 sides"),
-        ("np", [1] * 65, "65 sides"),
-        # PyTorch takes any number of sides.
+        ("np", [0] * 65, "65 dimensions"),
+        ("np", [1] * 65, "65 dimensions"),
+        # PyTorch takes any number of dimensions.
         ("pt", [0, 2**63, 2], r"the shape \[0, 9223372036854775808, 2\]"),
     ],
 )
@@ -136,7 +136,7 @@ def test_shapes_that_the_framework_does_not_take_are_told(
         need_module("torch")
     size = 0 if 0 in shape else 1
     target.write_bytes(raw({"odd": entry("U8", shape, 0, size)}, bytes(size)))
-    with pytest.raises(SafetensorError, match=f"the tensor 'odd' has {words}, which .* does not take: "):
+    with pytest.raises(SafetensorError, match=f"tensor 'odd' has {words}, which .* does not support: "):
         load_file(target, "cpu", framework)
     with safe_open(target, framework, "cpu") as file, pytest.raises(SafetensorError, match=words):
         file.get_tensor("odd")
@@ -150,7 +150,7 @@ def test_wrong_cuts_are_refused(target: Path) -> None:
             with pytest.raises(IndexError):
                 part[index]
         for index in ([0, 1], None, True, "a"):
-            with pytest.raises(TypeError, match="is no index"):
+            with pytest.raises(TypeError, match="invalid index"):
                 part[index]
         with pytest.raises(ValueError, match="step 1"):
             part[::2]
@@ -165,7 +165,7 @@ def test_types_that_numpy_lacks_are_loaded_or_refused_with_the_reason(
 ) -> None:
     target.write_bytes(raw({"b": entry("BF16", [2], 0, 4)}, struct.pack("<HH", 0x3F80, 0xC000)))
     monkeypatch.setitem(__import__("sys").modules, "ml_dtypes", None)
-    with pytest.raises(SafetensorError, match="'b' is BF16, which NumPy does not have: install ml_dtypes"):
+    with pytest.raises(SafetensorError, match="'b' has dtype BF16, which NumPy does not support: install ml_dtypes"):
         load_file(target, "host")
     monkeypatch.undo()
     need_module("ml_dtypes")
@@ -176,7 +176,7 @@ def test_types_that_numpy_lacks_are_loaded_or_refused_with_the_reason(
     for dtype, count in (("F4", 2), ("F6_E2M3", 4), ("F6_E3M2", 4)):
         data = bytes(count * {"F4": 4}.get(dtype, 6) // 8)
         target.write_bytes(raw({"b": entry(dtype, [count], 0, len(data))}, data))
-        with pytest.raises(SafetensorError, match=f"'b' is {dtype}, which NumPy does not have"):
+        with pytest.raises(SafetensorError, match=f"'b' has dtype {dtype}, which NumPy does not support"):
             load_file(target, "host")
 
 
@@ -253,7 +253,7 @@ def test_hostile_headers_are_refused_by_both(target: Path, what: str) -> None:
 def test_keys_that_are_there_twice_are_refused(target: Path) -> None:
     twice = b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
     target.write_bytes(raw(twice, b"x"))
-    with pytest.raises(SafetensorError, match='"a" is there twice'):
+    with pytest.raises(SafetensorError, match='duplicate key "a"'):
         load_file(target, "host")
 
 
@@ -276,9 +276,9 @@ def test_files_that_are_not_there_are_the_systems_errors(folder: Path) -> None:
 def test_wrong_frameworks_and_devices_are_refused(target: Path) -> None:
     reference_numpy.save_file({"a": numpy.zeros(1)}, target)
     for options, words in [
-        ({"framework": "jax"}, "is no framework"),
-        ({"device": "tpu:0"}, "is no device"),
-        ({"device": "cuda:x"}, "is no device"),
+        ({"framework": "jax"}, "unknown framework"),
+        ({"device": "tpu:0"}, "unknown device"),
+        ({"device": "cuda:x"}, "unknown device"),
         ({"device": "cuda:0", "framework": "np"}, "no arrays on cuda:0"),
         ({"device": "cpu", "framework": "cupy"}, "no arrays in host memory"),
     ]:
@@ -321,16 +321,16 @@ def test_shards_are_loaded_by_their_index_or_folder(sharded: Path) -> None:
 def test_indexes_that_lie_are_refused(sharded: Path) -> None:
     index = sharded / "model.safetensors.index.json"
     for text, words in [
-        ("{", "no index"),
-        ("[]", "no index"),
-        ('{"weight_map": 7}', "no index"),
-        ('{"weight_map": {"a": "../model-0.safetensors"}}', "does not lie beside"),
-        ('{"weight_map": {"a": "/etc/passwd"}}', "does not lie beside"),
-        ('{"weight_map": {"a": ""}}', "does not lie beside"),
-        ('{"weight_map": {"a": "\\ud800"}}', r"shard '\\ud800' has characters that no file's name has"),
-        ('{"weight_map": {"a": "b\\u0000c"}}', r"shard 'b\\x00c' has characters"),
-        ('{"weight_map": ' + "[" * 200_000 + "]" * 200_000 + "}", "no index"),
-        ('{"weight_map": {"a": "model-0.safetensors"}}', "'a' should be in model-0.safetensors, and is not"),
+        ("{", "not a checkpoint index"),
+        ("[]", "not a checkpoint index"),
+        ('{"weight_map": 7}', "not a checkpoint index"),
+        ('{"weight_map": {"a": "../model-0.safetensors"}}', "is not in the folder of the index"),
+        ('{"weight_map": {"a": "/etc/passwd"}}', "is not in the folder of the index"),
+        ('{"weight_map": {"a": ""}}', "is not in the folder of the index"),
+        ('{"weight_map": {"a": "\\ud800"}}', r"shard '\\ud800' is not a valid file name"),
+        ('{"weight_map": {"a": "b\\u0000c"}}', r"shard 'b\\x00c' is not a valid"),
+        ('{"weight_map": ' + "[" * 200_000 + "]" * 200_000 + "}", "not a checkpoint index"),
+        ('{"weight_map": {"a": "model-0.safetensors"}}', "'a' is missing from model-0.safetensors"),
     ]:
         index.write_text(text)
         with pytest.raises(SafetensorError, match=words):
@@ -351,7 +351,7 @@ def test_a_shard_that_is_cut_short_meanwhile_is_an_error(sharded: Path, monkeypa
         real(shards, starts, memory)
 
     monkeypatch.setattr(safetensors, "_read_all", cut_first)
-    with pytest.raises(SafetensorError, match="cut short while it was read, after 100 of"):
+    with pytest.raises(SafetensorError, match="truncated while it was read: got 100 of"):
         load_file(sharded, "host")
 
 
@@ -486,7 +486,7 @@ def test_misaligned_tensors_and_packed_types_of_pytorch(target: Path) -> None:
         assert loaded["c"].tolist() == [5]
         assert all(tensor.data_ptr() % tensor.element_size() == 0 for tensor in loaded.values())
         target.write_bytes(raw({"b": entry("F6_E2M3", [4], 0, 3)}, bytes(3)))
-        with pytest.raises(SafetensorError, match="PyTorch does not have"):
+        with pytest.raises(SafetensorError, match="PyTorch does not support"):
             load_file(target, device, "pt")
         if hasattr(torch, "float4_e2m1fn_x2"):
             target.write_bytes(raw({"b": entry("F4", [3, 4], 0, 6)}, b"123456"))

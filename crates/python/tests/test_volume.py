@@ -96,7 +96,7 @@ def test_keys_come_from_files_and_wrong_ones_are_refused(image: Path, tmp_path: 
         bifolio.open_volume(image, key="wrong")
     with pytest.raises(PermissionError, match="encrypted"):
         bifolio.open_volume(image)
-    with pytest.raises(ValueError, match="key file"):
+    with pytest.raises(ValueError, match="key or key_file, not both"):
         bifolio.open_volume(image, key=SECRET, key_file=key_file)
     with pytest.raises(FileNotFoundError):
         bifolio.open_volume(tmp_path / "nothing")

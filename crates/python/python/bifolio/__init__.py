@@ -27,8 +27,8 @@ A request keeps the memory of its buffer until it is over. A tensor may be given
 `storage.resize_()` of PyTorch frees bytes whoever keeps them: call it when the request is over.
 
 Errors are `OSError` where the operating system refused, `ValueError` and `TypeError` for bad arguments, and
-`bifolio.Error` for the rest. A process that has used the package cannot be forked and go on: start further
-ones by "spawn". When the interpreter ends, writes under way are carried out and reads are cancelled.
+`bifolio.Error` for the rest; `path`, `offset` and `errno` are attributes of them where they are known. A process
+that has used the package cannot be forked and go on: start further ones by "spawn". When the interpreter ends, writes under way are carried out and reads are cancelled.
 """
 
 from . import safetensors

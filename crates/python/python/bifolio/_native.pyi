@@ -13,7 +13,11 @@ Array: TypeAlias = Any
 Stream: TypeAlias = Any
 Extents: TypeAlias = Iterable[tuple[int, int, int]] | Array
 
-class Error(RuntimeError): ...
+class Error(RuntimeError):
+    path: str | None
+    offset: int | None
+    errno: int | None
+
 class CancelledError(Error): ...
 class SafetensorError(Error): ...
 

@@ -108,7 +108,7 @@ class _Checkpoint:
         try:
             shard = self.places[name]
         except KeyError:
-            raise SafetensorError(f"{self.name}: there is no tensor {name!r}") from None
+            raise SafetensorError(f"{self.name}: no tensor {name!r}") from None
         return shard, shard.entries[name]
 
 
@@ -129,19 +129,19 @@ def _shards_of(index: str, key: Key | None) -> tuple[list[_Shard], dict[str, _Sh
         weight_map = json.loads(content.decode("utf-8"))["weight_map"]
         names = {str(tensor): str(shard) for tensor, shard in weight_map.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise SafetensorError(f"{index}: this is no index of a checkpoint, which has a weight_map") from error
+        raise SafetensorError(f"{index}: not a checkpoint index: no valid weight_map") from error
     folder = os.path.dirname(index)
     shards: dict[str, _Shard] = {}
     for name in sorted(set(names.values())):
         # An index comes with the checkpoint, from anywhere; it names its neighbours and nothing else.
         if name != os.path.basename(name) or name in {"", ".", ".."}:
-            raise SafetensorError(f"{index}: the shard {name!r} does not lie beside the index")
+            raise SafetensorError(f"{index}: shard {name!r} is not in the folder of the index")
         if not _is_file_name(name):
-            raise SafetensorError(f"{index}: the shard {name!r} has characters that no file's name has")
+            raise SafetensorError(f"{index}: shard {name!r} is not a valid file name")
         shards[name] = _Shard(os.path.join(folder, name), key)
     for tensor, name in names.items():
         if tensor not in shards[name].entries:
-            raise SafetensorError(f"{index}: the tensor {tensor!r} should be in {name}, and is not")
+            raise SafetensorError(f"{index}: tensor {tensor!r} is missing from {name}")
     return list(shards.values()), {tensor: shards[name] for tensor, name in names.items()}
 
 
@@ -195,7 +195,7 @@ class _Numpy:
         try:
             import ml_dtypes
         except ImportError:
-            raise _no_type(entry, self.name, 'install ml_dtypes, which has it, or use framework="pt"') from None
+            raise _no_type(entry, self.name, 'install ml_dtypes, or use framework="pt"') from None
         try:
             return self.module.dtype(getattr(ml_dtypes, self._ml_dtypes[entry.dtype]))
         except (AttributeError, TypeError) as error:
@@ -286,7 +286,7 @@ class _Torch:
         if entry.dtype != "F4":
             return shape
         if not shape or shape[-1] % 2:
-            raise _no_type(entry, self.name, "its last side is odd, and PyTorch takes two values as one")
+            raise _no_type(entry, self.name, "its last dimension is odd, and PyTorch packs two values into one element")
         return (*shape[:-1], shape[-1] // 2)
 
     def allocate(self, count: int) -> Any:
@@ -303,7 +303,7 @@ _Framework: TypeAlias = _Numpy | _Cupy | _Torch
 
 
 def _no_type(entry: _Entry, framework: str, advice: str) -> SafetensorError:
-    return SafetensorError(f"the tensor {entry.name!r} is {entry.dtype}, which {framework} does not have: {advice}")
+    return SafetensorError(f"tensor {entry.name!r} has dtype {entry.dtype}, which {framework} does not support: {advice}")
 
 
 _NAMES = {
@@ -317,14 +317,14 @@ def _framework_of(framework: str | None, device: Any) -> _Framework:
     """The framework and the device of it that were meant, perhaps by leaving them out."""
     name = None if framework is None else _NAMES.get(framework)
     if framework is not None and name is None:
-        raise ValueError(f'{framework!r} is no framework: use "pt" (PyTorch), "cupy" or "np" (NumPy)')
+        raise ValueError(f'unknown framework {framework!r}: use "pt" (PyTorch), "cupy" or "np" (NumPy)')
     gpu = _gpu_of(device, name)
     if gpu is None:
         if name == "cupy":
-            raise ValueError('CuPy has no arrays in host memory: name a GPU such as "cuda:0", or use "np"')
+            raise ValueError('CuPy has no arrays in host memory: use a GPU such as "cuda:0", or framework="np"')
         return _Torch("cpu") if name == "pt" else _Numpy()
     if name == "np":
-        raise ValueError(f'NumPy has no arrays on cuda:{gpu}: leave the device out, or use "pt" or "cupy"')
+        raise ValueError(f'NumPy has no arrays on cuda:{gpu}: omit device, or use framework="pt" or "cupy"')
     if name != "cupy":
         try:
             return _Torch(f"cuda:{gpu}")
@@ -337,8 +337,7 @@ def _framework_of(framework: str | None, device: Any) -> _Framework:
         if name == "cupy":
             raise
     raise ImportError(
-        f'neither PyTorch nor CuPy can be imported, one of which has to own memory of cuda:{gpu}; device="host" '
-        "loads NumPy arrays"
+        f'tensors on cuda:{gpu} need PyTorch or CuPy, and neither can be imported; device="host" loads NumPy arrays'
     )
 
 
@@ -356,7 +355,7 @@ def _gpu_of(device: Any, framework: str | None) -> int | None:
     kind, _, number = text.partition(":")
     if kind == "cuda" and (number.isdecimal() or text == "cuda"):
         return int(number or 0)
-    raise ValueError(f'{text!r} is no device for tensors: use "host" (or "cpu") or "cuda:N"')
+    raise ValueError(f'unknown device {text!r}: use "host" (or "cpu") or "cuda:N"')
 
 
 def load_file(
@@ -429,7 +428,7 @@ def _read_from(file: _native.File | _native.Volume, shard: _Shard, memory: Any, 
 
 def _check_length(shard: _Shard, got: int, wanted: int) -> None:
     if got != wanted:
-        raise SafetensorError(f"{shard.path}: it was cut short while it was read, after {got} of {wanted} bytes")
+        raise SafetensorError(f"{shard.path}: the file was truncated while it was read: got {got} of {wanted} bytes")
 
 
 def _tensor(owner: _Framework, memory: Any, start: int, entry: _Entry, dtype: Any, shape: tuple[int, ...]) -> Any:
@@ -454,9 +453,9 @@ def _in_shape(owner: _Framework, entry: _Entry, shape: tuple[int, ...], make: Ca
     try:
         return make(shape)
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
-        sides = f"{len(shape)} sides" if len(shape) > 8 else f"the shape {list(shape)}"
+        sides = f"{len(shape)} dimensions" if len(shape) > 8 else f"the shape {list(shape)}"
         raise SafetensorError(
-            f"the tensor {entry.name!r} has {sides}, which {owner.name} does not take: {error}"
+            f"tensor {entry.name!r} has {sides}, which {owner.name} does not support: {error}"
         ) from error
 
 
@@ -536,7 +535,7 @@ class _Slice:
         shape = tuple(side for side, kept in zip(sides, is_kept, strict=True) if kept)
         bits = _BITS[entry.dtype]
         if bits % 8 and sides != entry.shape:
-            raise SafetensorError(f"{self._shard.path}: {entry.name!r} is {entry.dtype}, which is read as a whole")
+            raise SafetensorError(f"{self._shard.path}: {entry.name!r} has dtype {entry.dtype}, which cannot be sliced")
         count = math.prod(sides) * bits // 8
         if count == 0:
             return _empty(owner, entry, dtype, shape)
@@ -574,7 +573,7 @@ def _ranges_of(index: _Index | tuple[_Index, ...], entry: _Entry) -> tuple[list[
     dots = [number for number, part in enumerate(parts) if part is Ellipsis]
     missing = len(entry.shape) - (len(parts) - len(dots))
     if missing < 0 or len(dots) > 1:
-        raise IndexError(f"the tensor {entry.name!r} has {len(entry.shape)} sides, and {parts} name others")
+        raise IndexError(f"too many indices for tensor {entry.name!r} with {len(entry.shape)} dimensions: {parts}")
     at = dots[0] if dots else len(parts)
     whole = [slice(None)] * missing
     ranges, is_kept = [], []
@@ -582,16 +581,16 @@ def _ranges_of(index: _Index | tuple[_Index, ...], entry: _Entry) -> tuple[list[
         if isinstance(part, slice):
             start, end, step = part.indices(side)
             if step != 1:
-                raise ValueError(f"slices of {entry.name!r} have the step 1: cut the tensor that was read")
+                raise ValueError(f"slices of {entry.name!r} must have step 1: slice the loaded tensor instead")
             ranges.append((start, max(start, end)))
             is_kept.append(True)
         elif isinstance(part, int) and not isinstance(part, bool):
             if not -side <= part < side:
-                raise IndexError(f"{part} is beyond a side of {side} of the tensor {entry.name!r}")
+                raise IndexError(f"index {part} is out of range for a dimension of {side} of tensor {entry.name!r}")
             ranges.append((part % side, part % side + 1))
             is_kept.append(False)
         else:
-            raise TypeError(f"{part!r} is no index of a tensor that was not read: use numbers, slices and ...")
+            raise TypeError(f"invalid index {part!r}: use integers, slices and ...")
     return ranges, is_kept
 
 

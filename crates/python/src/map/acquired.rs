@@ -89,7 +89,7 @@ impl Acquired {
         begin()?;
         let acquired = slf.get();
         if !matches!(acquired.state(), State::Before) {
-            return Err(PyValueError::new_err("it was acquired before: ask the mapping for another"));
+            return Err(PyValueError::new_err("this range was already acquired: call mapping.acquired() again"));
         }
         let (held, part, stream) = (&*acquired.lender.held, acquired.lender.part.clone(), acquired.stream);
         let report = detached(slf.py(), || held.acquire(part, stream))?;

@@ -68,7 +68,7 @@ impl Held {
         let mapping = file.map(device, offset..end, writable).map_err(|error| of_cache(&error))?;
         if length.is_some_and(|length| length > mapping.len()) {
             return Err(bad(format!(
-                "{}: bytes {offset} to {end} were asked for, and the file has {}",
+                "{}: cannot map bytes {offset} to {end}: the file has {}",
                 path.display(),
                 offset + mapping.len()
             )));
@@ -103,7 +103,7 @@ impl Held {
     /// Waits for work of the program's that may use the memory.
     fn settle(&self, stream: Option<RawStream>) -> PyResult<()> {
         if self.device.backend != BackendKind::Cuda {
-            let refusal = || bad(format!("memory of {} has no streams: leave `stream` out", self.device));
+            let refusal = || bad(format!("memory of {} has no streams: omit stream", self.device));
             return stream.map_or(Ok(()), |_| Err(refusal()));
         }
         let router = process::router(DeviceChoice::Exactly(self.device)).map_err(|error| of_request(&error))?;
@@ -143,10 +143,10 @@ impl Held {
     pub(super) fn check_write(&self, at: u64, bytes: u64) -> PyResult<()> {
         let path = self.path.display();
         if !self.writable {
-            return Err(unsupported(format!("{path}: it was mapped for reading only: pass writable=True to map")));
+            return Err(unsupported(format!("{path}: the mapping is read-only: pass writable=True to bifolio.map()")));
         }
         if at.saturating_add(bytes) > self.bytes {
-            return Err(bad(format!("{path}: {bytes} bytes at {at} do not fit into {} mapped bytes", self.bytes)));
+            return Err(bad(format!("{path}: {bytes} bytes at {at} do not fit into the {} mapped bytes", self.bytes)));
         }
         Ok(())
     }
@@ -180,6 +180,6 @@ pub(crate) fn end() {
     if USED.load(Ordering::Acquire)
         && let Err(error) = cache().and_then(|cache| cache.sync())
     {
-        eprintln!("bifolio: what was released could not all be written: {error}");
+        eprintln!("bifolio: released pages could not all be written to their files: {error}");
     }
 }

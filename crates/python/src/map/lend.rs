@@ -98,7 +98,7 @@ impl Lender {
         unsafe { (*view).obj = std::ptr::null_mut() };
         let id = self.held.device;
         if id.backend != BackendKind::Host {
-            let sentence = format!("memory of {id} is not the CPU's: use the CUDA array interface, or read_into()");
+            let sentence = format!("memory of {id} is not host memory: use the CUDA array interface or read_into()");
             return Err(PyBufferError::new_err(sentence));
         }
         let kept = Shared::new(self.keep(lender.py())?);

@@ -66,7 +66,7 @@ pub(crate) fn map(
     device: Option<&str>,
 ) -> PyResult<Mapping> {
     begin()?;
-    let DeviceChoice::Exactly(device) = choice_of(py, device)? else { return Err(bad("there is no device")) };
+    let DeviceChoice::Exactly(device) = choice_of(py, device)? else { return Err(bad("no device was found")) };
     let held = detached(py, || Held::new(path, offset.0, length.map(|length| length.0), writable, device))?;
     let whole = 0..held.bytes;
     Ok(Mapping { lender: Lender::new(Shared::new(held), whole) })
@@ -163,7 +163,7 @@ impl Mapping {
             "dont_need" => Advice::DontNeed,
             other => {
                 let choices = "use \"will_need\", \"dont_need\", \"random\" or \"normal\"";
-                return Err(bad(format!("there is no advice {other:?}: {choices}")));
+                return Err(bad(format!("unknown advice {other:?}: {choices}")));
             }
         };
         let (held, part) = (self.held()?, self.part(offset, length));
@@ -214,7 +214,7 @@ impl Mapping {
             return Ok(());
         }
         let text = format!(
-            "{}: {discarded} pages were changed and not released before the mapping was closed, and these changes are discarded: release or sync first",
+            "{}: the mapping was closed with {discarded} pages that were changed and not released; their changes are lost: call release() or sync() first",
             held.path.display()
         );
         let text = std::ffi::CString::new(text.replace('\0', " "))?;
@@ -340,7 +340,9 @@ impl Mapping {
 fn host_memory(object: &Bound<'_, PyAny>, role: Role) -> PyResult<Lent> {
     let lent = Lent::by(object, role)?;
     if lent.router.device().id().backend != BackendKind::Host {
-        return Err(bad("a CPU's reads and writes take host memory: a bytearray, a NumPy array"));
+        return Err(bad(
+            "read_into() and write_from() of a mapping take host memory, such as a bytearray or a NumPy array",
+        ));
     }
     Ok(lent)
 }

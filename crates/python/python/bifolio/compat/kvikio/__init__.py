@@ -55,5 +55,5 @@ def is_remote_file_available() -> bool:
 
 def __getattr__(name: str) -> object:
     if name in {"Mmap", "RemoteFile", "RemoteEndpointType", "Summary", "SummaryMonitor"}:
-        raise AttributeError(f"bifolio.compat.kvikio has no {name}: only files are read and written here")
+        raise AttributeError(f"bifolio.compat.kvikio does not support {name}: it reads and writes files only")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

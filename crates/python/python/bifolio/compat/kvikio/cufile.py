@@ -47,7 +47,7 @@ class CuFile:
 
     def __init__(self, file: str | os.PathLike[str], flags: str = "r") -> None:
         if flags[:1] not in {"r", "w"}:
-            raise ValueError(f"{os.fspath(file)}: the flags {flags!r} do not begin with 'r', 'r+' or 'w'")
+            raise ValueError(f"{os.fspath(file)}: invalid flags {flags!r}: they begin with 'r', 'r+' or 'w'")
         # There is no opening for writing alone here: what is written may be read.
         self._file = bifolio.open(file, "w" if flags[0] == "w" else flags[:2] if flags[1:2] == "+" else "r")
 

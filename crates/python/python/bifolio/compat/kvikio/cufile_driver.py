@@ -23,11 +23,11 @@ class DriverProperties:
         try:
             return _properties[name]
         except KeyError:
-            raise AttributeError(f"{name} is no property of the cuFile driver: {', '.join(_properties)} are") from None
+            raise AttributeError(f"unknown property {name!r} of the cuFile driver: use one of {', '.join(_properties)}") from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in _settable:
-            raise AttributeError(f"{name} is no property of the cuFile driver that can be set")
+            raise AttributeError(f"property {name!r} of the cuFile driver cannot be set")
         _properties[name] = value
 
     def __dir__(self) -> list[str]:
@@ -40,7 +40,7 @@ properties = DriverProperties()
 def get(config_name: str) -> Any:
     """A property."""
     if config_name not in _properties:
-        raise KeyError(f"{config_name} is no property of the cuFile driver: {', '.join(_properties)} are")
+        raise KeyError(f"unknown property {config_name!r} of the cuFile driver: use one of {', '.join(_properties)}")
     return _properties[config_name]
 
 
@@ -51,10 +51,10 @@ def set(*config: Any) -> "_Restored":  # KvikIO's name.
     elif len(config) == 2 and isinstance(config[0], str):
         changes = {config[0]: config[1]}
     else:
-        raise ValueError("set takes a dictionary of properties, or the name of one and its value")
+        raise ValueError("set() takes a dict of properties, or a name and a value")
     for name in changes:
         if name not in _settable:
-            raise KeyError(f"{name} is no property of the cuFile driver that can be set: {', '.join(_settable)} are")
+            raise KeyError(f"property {name!r} of the cuFile driver cannot be set: use one of {', '.join(_settable)}")
     restored = _Restored({name: _properties[name] for name in changes})
     _properties.update(changes)
     return restored

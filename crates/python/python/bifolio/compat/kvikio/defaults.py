@@ -69,7 +69,7 @@ def set(*config: Any) -> ConfigContextManager:  # KvikIO's name.
         return ConfigContextManager(config[0])
     if len(config) == 2 and isinstance(config[0], str):
         return ConfigContextManager({config[0]: config[1]})
-    raise ValueError("set takes a dictionary, or a name and a value")
+    raise ValueError("set() takes a dict, or a name and a value")
 
 
 def get(config_name: str) -> Any:
@@ -85,7 +85,7 @@ def is_compat_mode_preferred() -> bool:
 def _known(name: str) -> str:
     name = _other_names.get(name, name)
     if name not in _settings:
-        raise KeyError(f"{name!r} is no setting of KvikIO's: {', '.join(_settings)} are")
+        raise KeyError(f"unknown setting {name!r}: use one of {', '.join(_settings)}")
     return name
 
 

@@ -24,7 +24,7 @@ def fromfile(
     """An array of a file's bytes from `offset` on, of the kind of `like` (NumPy's without one): `count` elements, or
     as many as the file has. Files of text are not read."""
     if sep != "":
-        raise NotImplementedError("files of text, with a separator, are not read: use numpy.fromfile")
+        raise NotImplementedError("text files (sep) are not supported: use numpy.fromfile()")
     path = _path_of(file)
     there = max(0, os.stat(path).st_size - offset) // numpy.dtype(dtype).itemsize
     shape = (there if count == -1 else min(count, there),)
@@ -33,7 +33,7 @@ def fromfile(
         got = opened.read(array, file_offset=offset)
     if got != array.nbytes:
         read = f"{got} of {array.nbytes} bytes"
-        raise OSError(f"{path}, offset {offset}: the file was cut short while it was read, after {read}")
+        raise OSError(f"{path}, offset {offset}: the file was truncated while it was read: got {read}")
     return array
 
 
