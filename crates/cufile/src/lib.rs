@@ -16,9 +16,12 @@
 //! ```
 //!
 //! The interface is that of version 1.20 of the original, without symbol versions, as that has none; structs that
-//! were smaller before are filled as the caller has them. Handles
-//! are numbers that are looked up and never followed, so a wild one is refused. No panic crosses the
-//! boundary. In a child of `fork` every call is refused, as the driver's own calls are.
+//! were smaller before are filled as the caller has them. No panic crosses the boundary. In a child of `fork` every
+//! call is refused, as the driver's own calls are.
+//!
+//! Bytes move by `bifolio-io` (routers, [`Workers`](bifolio_io::Workers)) and `bifolio-device` (streams, gates). What is
+//! kept apart from what these have says why where it is: slots in `stream/ring`, requests on streams in `stream/queue`,
+//! system calls in `transfer`.
 //!
 //! Memory of a device is found by asking the driver whose an address is; everything else is memory that the
 //! CPU uses, and system calls answer for it.

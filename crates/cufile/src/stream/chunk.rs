@@ -4,7 +4,8 @@ use bifolio_kernels::scatter::{EXTENT_BYTES, Extent};
 
 /// Data of a slot.
 pub(super) const CHUNK_BYTES: usize = 4 << 20;
-/// One extent of the table: short enough that a long chunk keeps the whole device busy.
+/// One extent of the table: short enough that a long chunk keeps the whole device busy, and longer than the pieces of
+/// [`scatter::shared_out`](bifolio_kernels::scatter::shared_out), as the table has a fixed place before the data.
 const PIECE_BYTES: usize = 32 << 10;
 /// The table lies before the data, which so begin at a page.
 pub(super) const TABLE_BYTES: usize = 4096;
