@@ -1,6 +1,6 @@
 //! Frames of one device under a budget. Those that come back are kept, as creating one costs more than mapping it.
 
-use crate::sync::{Mutex, MutexGuard, PoisonError};
+use super::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What has a length.
 pub(crate) trait Long {

@@ -1,13 +1,13 @@
-//! The one error type of this crate.
+//! The one error type of this crate: a kind to match on, what it is about, and a sentence.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What went wrong, for code that decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A range outside the mapping or the file, a size that is none.
+    /// A range outside the mapping or the file, or an impossible size.
     BadRange,
     /// A release without an acquire, a write through a read-only mapping, a mapping that is closed.
     BadUse,
@@ -29,58 +29,90 @@ pub enum ErrorKind {
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
-    path: PathBuf,
+    subject: String,
     detail: String,
-    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    cause: Option<Cause>,
 }
+
+/// What this error was made of.
+type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// The result of an operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    pub(crate) fn new(kind: ErrorKind, path: &Path, detail: impl Into<String>) -> Self {
-        Self { kind, path: path.to_owned(), detail: detail.into(), source: None }
+    /// About `subject`: the path of a file, or `the cache`, or `mapping`.
+    pub(crate) fn new(kind: ErrorKind, subject: impl AsRef<Path>, detail: impl Into<String>) -> Self {
+        let subject = subject.as_ref().display().to_string();
+        Self { kind, subject, detail: detail.into(), cause: None }
     }
 
     /// Wrong use, as a face of the cache has found it.
     pub fn bad_use(detail: impl Into<String>) -> Self {
-        Self::new(ErrorKind::BadUse, Path::new("mapping"), detail)
+        Self::new(ErrorKind::BadUse, "mapping", detail)
     }
 
-    pub(crate) fn device(path: &Path, error: bifolio_device::Error) -> Self {
-        let kind = match error.kind() {
+    /// A device failed while it worked on `subject`.
+    pub(crate) fn device(subject: impl AsRef<Path>, cause: bifolio_device::Error) -> Self {
+        let kind = match cause.kind() {
             bifolio_device::ErrorKind::OutOfMemory => ErrorKind::OutOfMemory,
             _ => ErrorKind::Device,
         };
-        Self { source: Some(Box::new(error)), ..Self::new(kind, path, "") }.say()
+        Self::new(kind, subject, cause.to_string()).with_cause(cause)
     }
 
-    pub(crate) fn reading(path: &Path, error: bifolio_io::Error) -> Self {
-        Self { source: Some(Box::new(error)), ..Self::new(ErrorKind::Read, path, "") }.say()
+    /// A request for a file failed. Its error names the file, and where in it.
+    pub(crate) fn reading(cause: bifolio_io::Error) -> Self {
+        Self { kind: ErrorKind::Read, subject: String::new(), detail: cause.to_string(), cause: Some(Box::new(cause)) }
     }
 
-    pub(crate) fn writing(path: &Path, error: impl std::error::Error + Send + Sync + 'static) -> Self {
-        let detail = format!("{error}; what was released stays on the device and is written later");
-        Self { source: Some(Box::new(error)), ..Self::new(ErrorKind::Write, path, detail) }
+    /// Flushing released bytes to a file failed.
+    pub(crate) fn flushing(path: &Path, cause: std::io::Error) -> Self {
+        let detail = format!("write failed: {cause}; what was released stays on the device and is written later");
+        Self::new(ErrorKind::Write, path, detail).with_cause(cause)
     }
 
     /// Bytes that reached the operating system, and perhaps not the disk.
     pub(crate) fn undurable(path: &Path, error: &std::io::Error) -> Self {
         let detail = format!(
-            "making it durable failed: {error}; some of what was written may be lost, and another sync cannot tell: write it again"
+            "sync failed: {error}; some of what was written may be lost, and another sync cannot tell: write it again"
         );
-        let source = error.raw_os_error().map_or_else(|| error.kind().into(), std::io::Error::from_raw_os_error);
-        Self { source: Some(Box::new(source)), ..Self::new(ErrorKind::Write, path, detail) }
+        let cause = error.raw_os_error().map_or_else(|| error.kind().into(), std::io::Error::from_raw_os_error);
+        Self::new(ErrorKind::Write, path, detail).with_cause(cause)
     }
 
-    fn say(mut self) -> Self {
-        self.detail = self.source.as_ref().map(ToString::to_string).unwrap_or_default();
-        self
+    /// Keeps what the error was made of, whose words are in the detail already.
+    pub(crate) fn with_cause(self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self { cause: Some(Box::new(cause)), ..self }
+    }
+
+    /// What went wrong, for code that decides.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// What it is about: the path of a file, `the cache` or `mapping`.
+    pub fn subject(&self) -> &str {
+        &self.subject
+    }
+
+    /// What was wrong and what to do, without the subject.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// The error of another crate, or of the operating system, that it was made of. Its words are in the detail.
+    pub fn cause(&self) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
+        self.cause.as_deref()
     }
 
     /// The operating system's number (`errno`) behind it, where there is one.
     pub fn os_code(&self) -> Option<i32> {
-        let mut cause = std::error::Error::source(self);
+        let cause = self.cause()?;
+        if let Some(error) = cause.downcast_ref::<bifolio_io::Error>() {
+            return error.os_code();
+        }
+        let mut cause = Some(cause as &(dyn std::error::Error + 'static));
         while let Some(error) = cause {
             if let Some(code) = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error) {
                 return Some(code);
@@ -92,22 +124,20 @@ impl Error {
         }
         None
     }
-
-    /// What went wrong, for code that decides.
-    pub fn kind(&self) -> ErrorKind {
-        self.kind
-    }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.path.display().to_string();
-        if self.detail.starts_with(&path) { f.write_str(&self.detail) } else { write!(f, "{path}: {}", self.detail) }
+        if !self.subject.is_empty() {
+            write!(f, "{}: ", self.subject)?;
+        }
+        f.write_str(&self.detail)
     }
 }
 
 impl std::error::Error for Error {
+    /// That of the cause, whose own words are said already.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_deref().map(|source| source as _)
+        self.cause().and_then(std::error::Error::source)
     }
 }

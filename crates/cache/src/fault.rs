@@ -1,6 +1,7 @@
 //! Named places between two steps of an operation, at which tests make it fail or end the process. Without the
 //! feature `fault-injection` nothing of it is compiled in.
 
+use crate::error::{Error, ErrorKind, Result};
 use std::io;
 use std::path::Path;
 
@@ -42,15 +43,15 @@ points! {
     EvictDropped,
     /// The changes that are released are known.
     ReleaseCompared,
-    /// There is room for origins, or there is none.
+    /// There is room for bases, or there is none.
     ReleaseRoom,
     /// What cannot be kept is home; nothing is noted.
     DirectWritten,
-    /// What was kept has an origin.
-    OriginKept,
-    /// Versions are noted; the base does not have the content yet.
+    /// What was kept has a base.
+    BaseKept,
+    /// Versions are noted; the twin does not have the content yet.
     ReleaseNoted,
-    /// The base has the content; nothing is home.
+    /// The twin has the content; nothing is home.
     ReleaseKept,
     /// Everything is done and the release has not returned.
     Released,
@@ -64,7 +65,7 @@ points! {
     HomeLooked,
     /// The bytes are home; that is not noted.
     FlushWritten,
-    /// It is noted; origins are still there.
+    /// It is noted; bases are still there.
     FlushNoted,
     /// Everything is home, and not durable.
     SyncFlushed,
@@ -117,6 +118,6 @@ pub(crate) fn at(_: Point) -> io::Result<()> {
 }
 
 /// An operation on a device has come to a point.
-pub(crate) fn step(point: Point, path: &Path) -> crate::Result<()> {
-    at(point).map_err(|error| crate::Error::new(crate::ErrorKind::Device, path, error.to_string()))
+pub(crate) fn step(point: Point, path: &Path) -> Result<()> {
+    at(point).map_err(|error| Error::new(ErrorKind::Device, path, error.to_string()).with_cause(error))
 }

@@ -1,7 +1,10 @@
 //! What tests look at and do that programs cannot.
 
+use crate::cached_file::CachedFile;
+use crate::directory::{release, room};
+use crate::error::Result;
+use crate::mapping::Mapping;
 use crate::page::{Device, Page};
-use crate::{CachedFile, Mapping, Result};
 use std::ops::Range;
 
 /// What a device has of a page.
@@ -18,8 +21,8 @@ pub struct PageState {
 impl CachedFile {
     /// What a device has of a page.
     pub fn page_state(&self, device: Device, page: u64) -> PageState {
-        let state = self.shared.lock();
-        let is = |what: &dyn Fn(&Page) -> bool| state.page(page).is_some_and(what);
+        let directory = self.held.lock();
+        let is = |what: &dyn Fn(&Page) -> bool| directory.versions.page(page).is_some_and(what);
         let is_held = is(&|page| page.is_held_by(device));
         let is_behind = is_held && is(&|page| page.is_behind(device));
         PageState { is_held, is_behind, is_pending: is(&|page| page.is_pending(device)) }
@@ -27,14 +30,14 @@ impl CachedFile {
 
     /// Takes a frame's memory away, acquired or not.
     pub fn evict(&self, device: Device, frame: usize) -> Result<()> {
-        self.shared.lock().evict(device, frame)
+        room::evict(&mut self.held.lock(), device, frame)
     }
 }
 
 impl Mapping {
     /// Publishes what the device has changed in a part, which stays as it is, acquired or not.
     pub fn publish(&mut self, part: &Range<u64>) -> Result<()> {
-        let (file, device, range) = self.place_of(part)?;
-        file.shared.lock().publish(device, &range)
+        let (file, device, range) = self.locate(part)?;
+        release::publish(&mut file.held.lock(), device, &range)
     }
 }

@@ -1,56 +1,63 @@
 //! One page cache over files, host memory and the memories of devices.
 //!
 //! ```text
-//!   Cache ── CachedFile ── Mapping ── Demand  what programs hold
-//!               |
-//!             state        one file: its pages, its replicas, what happens in which order
-//!            /     \
-//!        page      replica     home
-//!   decides,     device memory,   the file: what changed,
-//!   moves no     twins, merging   and writing single bytes
-//!   byte
+//!   process                          the cache of a process, and its mappings by address
+//!   demand                           work that asks for pages while it runs
+//!   mapping                          a range of a file at addresses of a device
+//!   cache  cached_file  pool         what programs hold, and what its files share
+//!   ahead                            bringing pages before they are acquired
+//!   open                             a file's directory under its lock
+//!   directory                        one file: what happens to its pages in which order
+//!     versions    copies             decisions, without a byte | bytes, without a decision
+//!        page     memory             one page's protocol       | frames, scratch memory, streams
+//!   error  options  stats  advice  ranges  table  budget  fault
 //! ```
 //!
-//! A process has one cache for all that is in it ([`process`]): its mappings are also known by address, for C and for
-//! programs that know nothing of it, and its statistics can be read from outside.
+//! Each line uses those below it. A process has one cache for all that is in it ([`process`]): its mappings are also
+//! known by address, for C and for programs that know nothing of it, and its statistics can be read from outside
+//! ([`published`]).
 //!
 //! What a program may rely on is in `docs/coherence.md`. A mapping is a plain range of device addresses, so
 //! that unmodified kernels and closed libraries work on it; between [`Mapping::acquire`] and
 //! [`Mapping::release`] its pages stay where they are. Work that finds out while it runs what it needs asks for
 //! pages by [`Demand`] (`docs/demand.md`).
 //!
-//! Lock order: a file's state, then the memory of a device. Devices' work is waited for before a call returns.
+//! Lock order: a file's directory, then the memory of a device. Devices' work is waited for before a call returns.
 
+mod advice;
 mod ahead;
 mod budget;
 mod cache;
+mod cached_file;
+mod copies;
 mod demand;
+mod directory;
 mod error;
 #[cfg(feature = "fault-injection")]
 pub mod fault;
 #[cfg(not(feature = "fault-injection"))]
 #[allow(dead_code, unreachable_pub, reason = "points are listed for the tests that inject faults")]
 mod fault;
-mod fragments;
-mod home;
 #[cfg(feature = "fault-injection")]
 pub mod inspect;
 mod mapping;
 mod memory;
+mod open;
+mod options;
 pub mod page;
+mod pool;
 pub mod process;
-mod replica;
-mod state;
+pub mod published;
+mod ranges;
+mod stats;
+mod sync;
 mod table;
 
-/// The locks of the modules that tests run under a scheduler.
-mod sync {
-    pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-}
-
-pub use ahead::Advice;
-pub use cache::{Cache, CacheOptions, CachedFile, Mode, Stats};
+pub use advice::Advice;
+pub use cache::Cache;
+pub use cached_file::CachedFile;
 pub use demand::{Demand, DemandReport, Launch};
 pub use error::{Error, ErrorKind, Result};
-pub use mapping::{Mapping, Pin, Report};
-pub use state::Counts;
+pub use mapping::{Mapping, Pin};
+pub use options::{CacheOptions, Mode};
+pub use stats::{Counts, Report, Stats};

@@ -1,14 +1,15 @@
 //! Mappings: a range of a file at addresses of a device.
 
-use crate::ahead::{Advice, Sequence};
-use crate::cache::{CachedFile, Inner};
+use crate::advice::{Advice, Sequence};
+use crate::cached_file::CachedFile;
+use crate::directory::look::look;
+use crate::directory::{acquire, cpu, mappings, release, room};
+use crate::error::{Error, ErrorKind, Result};
 use crate::page::Device;
-use crate::state::Counts;
-use crate::{Error, ErrorKind, Result};
+use crate::ranges::first_missing;
+use crate::stats::Report;
 use bifolio_device::{DeviceId, DevicePtr, FRAME_BYTES};
 use std::ops::Range;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
 
 /// A range of a file at addresses of a device.
@@ -42,102 +43,54 @@ pub struct Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        self.file.shared.let_go(self.device, self.frames.clone());
+        self.file.held.let_go(self.device, self.frames.clone());
     }
 }
 
 /// How often an acquire asks other files for memory.
 const TRIES_MAX: u32 = 4;
 
-/// What an acquire or a release has done.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Report {
-    /// To pages.
-    pub counts: Counts,
-    /// How long it took.
-    pub seconds: f64,
-}
-
-impl Report {
-    pub(crate) fn between(before: &Counts, after: &Counts, started: Instant) -> Self {
-        Self { counts: after.minus(before), seconds: started.elapsed().as_secs_f64() }
-    }
-}
-
-impl std::ops::Deref for Report {
-    type Target = Counts;
-
-    fn deref(&self) -> &Counts {
-        &self.counts
-    }
-}
-
 fn bad(kind: ErrorKind, detail: impl Into<String>) -> Error {
-    Error::new(kind, Path::new("mapping"), detail)
+    Error::new(kind, "mapping", detail)
 }
 
-/// The first byte of a range that none of the others has.
-fn first_missing(range: &Range<u64>, others: &[Range<u64>]) -> Option<u64> {
-    let mut at = range.start;
-    while at < range.end {
-        match others.iter().filter(|other| other.contains(&at)).map(|other| other.end).max() {
-            Some(end) => at = end,
-            None => return Some(at),
-        }
+impl CachedFile {
+    /// Maps a range of it on a device of the cache: the bytes have addresses there, and come when they are
+    /// acquired. Without an end, to the end of the file.
+    ///
+    /// # Errors
+    /// `BadRange` for a range that is empty or lies beyond the end of the file, `BadUse` for one beyond what was
+    /// reserved when the file was first mapped on the device, while other mappings of it are open there.
+    pub fn map(&self, device: DeviceId, range: Range<u64>, writable: bool) -> Result<Mapping> {
+        let number = self.pool.devices.iter().position(|known| known.id == device);
+        let number = number.ok_or_else(|| bad(ErrorKind::BadUse, format!("{device} is no device of this cache")))?;
+        self.map_on(number, range, writable)
     }
-    None
+
+    /// The same on the device with this number: a cache may have a device several times, for programs that
+    /// share one as if they did not.
+    pub fn map_on(&self, device: usize, range: Range<u64>, writable: bool) -> Result<Mapping> {
+        let Some(there) = self.pool.devices.get(device) else {
+            return Err(bad(ErrorKind::BadUse, format!("the cache has no device with the number {device}")));
+        };
+        let memory = there.memory(&self.pool.options)?;
+        let mut directory = self.held.lock();
+        // It may have another size by now.
+        look(&mut directory)?;
+        let (size, range) = (directory.versions.size(), range.start..range.end.min(directory.versions.size()));
+        if range.is_empty() {
+            let detail = format!("bytes {} to {} lie outside the file, of {size} bytes", range.start, range.end);
+            return Err(bad(ErrorKind::BadRange, detail));
+        }
+        let address = mappings::attach(&mut directory, device, &memory)?.offset_by(range.start);
+        drop(directory);
+        self.pool.operated();
+        let (file, acquired, sequence) = (self.clone(), vec![], Sequence::default());
+        Ok(Mapping { file, device, range, address, writable, is_open: true, acquired, sequence })
+    }
 }
 
 impl Mapping {
-    pub(crate) fn new(
-        cache: &Arc<Inner>,
-        file: &CachedFile,
-        device: DeviceId,
-        range: Range<u64>,
-        writable: bool,
-    ) -> Result<Self> {
-        let number = cache.places.iter().position(|place| place.id == device);
-        let number = number.ok_or_else(|| bad(ErrorKind::BadUse, format!("{device} is no device of this cache")))?;
-        Self::on(cache, file, number, range, writable)
-    }
-
-    pub(crate) fn on(
-        cache: &Arc<Inner>,
-        file: &CachedFile,
-        number: Device,
-        range: Range<u64>,
-        writable: bool,
-    ) -> Result<Self> {
-        let Some(place) = cache.places.get(number) else {
-            return Err(bad(ErrorKind::BadUse, format!("the cache has no device with the number {number}")));
-        };
-        let memory = place.memory(&cache.options)?;
-        let mut state = file.shared.lock();
-        // It may have another size by now.
-        state.look()?;
-        let range = range.start..range.end.min(state.size());
-        if range.is_empty() {
-            return Err(bad(
-                ErrorKind::BadRange,
-                format!("bytes {} to {} are none of the file's", range.start, range.end),
-            ));
-        }
-        let replica = state.attach(number, &memory)?;
-        let address = replica.address().offset_by(range.start);
-        drop(state);
-        cache.operated();
-        Ok(Self {
-            file: file.clone(),
-            device: number,
-            range,
-            address,
-            writable,
-            is_open: true,
-            acquired: vec![],
-            sequence: Sequence::default(),
-        })
-    }
-
     /// The address of its first byte.
     pub fn ptr(&self) -> DevicePtr {
         self.address
@@ -167,17 +120,18 @@ impl Mapping {
     /// The bytes of the file that a part of the mapping is.
     pub(crate) fn part(&self, part: &Range<u64>) -> Result<Range<u64>> {
         if !self.is_open {
-            return Err(bad(ErrorKind::BadUse, "it is closed"));
+            return Err(bad(ErrorKind::BadUse, "the mapping is closed"));
         }
         if part.start >= part.end || part.end > self.len() {
-            let detail = format!("bytes {} to {} are no part of {} mapped bytes", part.start, part.end, self.len());
+            let detail =
+                format!("bytes {} to {} lie outside the mapping, of {} bytes", part.start, part.end, self.len());
             return Err(bad(ErrorKind::BadRange, detail));
         }
         Ok(self.range.start + part.start..self.range.start + part.end)
     }
 
     #[cfg(feature = "fault-injection")]
-    pub(crate) fn place_of(&self, part: &Range<u64>) -> Result<(&CachedFile, Device, Range<u64>)> {
+    pub(crate) fn locate(&self, part: &Range<u64>) -> Result<(&CachedFile, Device, Range<u64>)> {
         Ok((&self.file, self.device, self.part(part)?))
     }
 
@@ -191,7 +145,9 @@ impl Mapping {
         let range = self.part(&part)?;
         let mut tries = 0;
         let report = loop {
-            let outcome = self.file.with(Some(self.device), |state| state.acquire(self.device, &range, self.writable));
+            let outcome = self
+                .file
+                .with(Some(self.device), |directory| acquire::acquire(directory, self.device, &range, self.writable));
             tries += 1;
             match outcome {
                 // Others may take what becomes free here, and this file's lock is not held while they give it.
@@ -219,7 +175,7 @@ impl Mapping {
         let range = self.part(&part)?;
         match advice {
             Advice::WillNeed => self.bring(range),
-            Advice::DontNeed => return self.file.shared.lock().give_back(self.device, &range),
+            Advice::DontNeed => return room::give_back(&mut self.file.held.lock(), self.device, &range),
             Advice::Random => self.sequence.is_off = true,
             Advice::Normal => self.sequence = Sequence::default(),
         }
@@ -227,8 +183,7 @@ impl Mapping {
     }
 
     fn bring(&self, range: Range<u64>) {
-        let file = Arc::downgrade(&self.file.shared);
-        self.file.cache.ahead.bring(file, self.device, range, self.writable);
+        self.file.pool.ahead.bring(&self.file.held, self.device, range, self.writable);
     }
 
     /// Publishes what the device has changed in a part that was acquired, and gives the memory free for
@@ -241,10 +196,12 @@ impl Mapping {
     pub fn release(&mut self, part: Range<u64>) -> Result<Report> {
         let range = self.part(&part)?;
         let Some(at) = self.acquired.iter().position(|acquired| *acquired == range) else {
-            let detail = format!("bytes {} to {} are released, and were not acquired as such", part.start, part.end);
+            let detail = format!("cannot release bytes {} to {}: not acquired", part.start, part.end);
             return Err(bad(ErrorKind::BadUse, detail));
         };
-        let report = self.file.with(Some(self.device), |state| state.release(self.device, &range, self.writable))?;
+        let report = self
+            .file
+            .with(Some(self.device), |directory| release::release(directory, self.device, &range, self.writable))?;
         self.acquired.swap_remove(at);
         Ok(report)
     }
@@ -258,14 +215,14 @@ impl Mapping {
         let range = self.part(&part)?;
         if let Some(missing) = first_missing(&range, &self.acquired) {
             let detail = format!(
-                "byte {} has no memory that stays, as bytes {} to {} were not acquired as a whole: acquire them first",
-                missing - self.range.start,
+                "cannot pin bytes {} to {}: byte {} is not acquired",
                 part.start,
-                part.end
+                part.end,
+                missing - self.range.start
             );
             return Err(bad(ErrorKind::BadUse, detail));
         }
-        let frames = self.file.shared.lock().pin(self.device, &range)?;
+        let frames = mappings::pin(&mut self.file.held.lock(), self.device, &range)?;
         Ok(Pin { file: self.file.clone(), device: self.device, frames })
     }
 
@@ -273,11 +230,11 @@ impl Mapping {
     /// to the file, by whatever device, and makes it durable.
     pub fn sync(&mut self) -> Result<()> {
         self.part(&(0..self.len()))?;
-        self.file.with(Some(self.device), |state| {
+        self.file.with(Some(self.device), |directory| {
             if self.writable {
-                self.acquired.iter().try_for_each(|range| state.publish(self.device, range))?;
+                self.acquired.iter().try_for_each(|range| release::publish(directory, self.device, range))?;
             }
-            state.sync(&self.file.told)
+            cpu::sync(directory, &self.file.told)
         })
     }
 
@@ -293,13 +250,13 @@ impl Mapping {
     fn end(&mut self) -> Report {
         self.is_open = false;
         let (device, writable, acquired) = (self.device, self.writable, std::mem::take(&mut self.acquired));
-        self.file.with(Some(device), |state| {
-            let (started, before) = (Instant::now(), state.counts);
+        self.file.with(Some(device), |directory| {
+            let (started, before) = (Instant::now(), directory.versions.counts);
             for range in &acquired {
-                state.discard(device, range, writable);
+                release::discard(directory, device, range, writable);
             }
-            state.detach(device);
-            Report::between(&before, &state.counts, started)
+            mappings::detach(directory, device);
+            Report::between(&before, &directory.versions.counts, started)
         })
     }
 }
@@ -309,20 +266,5 @@ impl Drop for Mapping {
         if self.is_open {
             self.end();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_missing_of_a_range_is_found() {
-        let all = [0..10, 20..30, 8..20];
-        assert_eq!(first_missing(&(0..30), &all), None);
-        assert_eq!(first_missing(&(3..9), &all), None);
-        assert_eq!(first_missing(&(3..31), &all), Some(30));
-        assert_eq!(first_missing(&(5..12), &all[..2]), Some(10));
-        assert_eq!(first_missing(&(5..6), &[]), Some(5));
     }
 }

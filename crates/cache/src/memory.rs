@@ -1,11 +1,11 @@
 //! The memory of one device that a cache may use: frames under a budget, and scratch memory of its own.
 
 use crate::budget::{Budget, Long};
-use crate::{CacheOptions, Error, ErrorKind};
+use crate::error::{Error, ErrorKind};
+use crate::options::CacheOptions;
 use bifolio_device::{Allocation, Device, DeviceId, DeviceSlice, FRAME_BYTES, Frame, PinnedBuffer, Result, Stream};
 use bifolio_io::Router;
 use bifolio_kernels::{Kernels, byte_mask::ByteMask, merge::Merge, page_diff::PageDiff};
-use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 
 /// Most bytes of incoming content that are merged at a time, and fewest.
@@ -18,22 +18,22 @@ const TABLE_BYTES: u64 = 4 << 20;
 const HOST_BYTES: u64 = 1 << 30;
 
 /// How a device's router is made when it is first needed.
-type Opener = Box<dyn Fn() -> crate::Result<Arc<Router>> + Send + Sync>;
+type Opener = Box<dyn Fn() -> crate::error::Result<Arc<Router>> + Send + Sync>;
 
 /// A device of a cache, opened when something is first mapped there.
-pub(crate) struct Place {
+pub(crate) struct DeviceMemory {
     pub(crate) id: DeviceId,
     open: Opener,
     memory: Mutex<Option<Arc<Memory>>>,
 }
 
-impl std::fmt::Debug for Place {
+impl std::fmt::Debug for DeviceMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Place").field("id", &self.id).field("memory", &self.memory).finish_non_exhaustive()
+        f.debug_struct("DeviceMemory").field("id", &self.id).field("memory", &self.memory).finish_non_exhaustive()
     }
 }
 
-impl Place {
+impl DeviceMemory {
     pub(crate) fn open(router: Arc<Router>) -> Self {
         Self::lazy(router.device().id(), Box::new(move || Ok(Arc::clone(&router))))
     }
@@ -57,23 +57,23 @@ impl Place {
     }
 
     /// Its memory.
-    pub(crate) fn memory(&self, options: &CacheOptions) -> crate::Result<Arc<Memory>> {
+    pub(crate) fn memory(&self, options: &CacheOptions) -> crate::error::Result<Arc<Memory>> {
         let mut opened = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(memory) = &*opened {
             return Ok(Arc::clone(memory));
         }
-        let (router, nowhere) = ((self.open)()?, Path::new("the cache"));
+        let (router, subject) = ((self.open)()?, "the cache");
         let device = router.device().clone();
         if let Some(reason) = device.capabilities().virtual_memory.reason() {
             let detail = format!("{} cannot hold cached files: {reason}", self.id);
-            return Err(Error::new(ErrorKind::Device, nowhere, detail));
+            return Err(Error::new(ErrorKind::Device, subject, detail));
         }
         let budget_bytes = match options.budget_bytes {
-            CacheOptions::BY_DEVICE => budget_of(&device).map_err(|error| Error::device(nowhere, error))?,
+            CacheOptions::BY_DEVICE => budget_of(&device).map_err(|error| Error::device(subject, error))?,
             bytes => bytes,
         };
         let memory = Memory::new(&device, router, budget_bytes);
-        let memory = Arc::new(memory.map_err(|error| Error::device(nowhere, error))?);
+        let memory = Arc::new(memory.map_err(|error| Error::device(subject, error))?);
         *opened = Some(Arc::clone(&memory));
         Ok(memory)
     }
@@ -109,13 +109,13 @@ pub(crate) struct Scratch {
 /// What is needed to bring content to the host.
 #[derive(Debug)]
 pub(crate) struct HostSide {
-    /// Of [`LANES`] parts.
+    /// Of [`STREAMS`] parts.
     pub(crate) pinned: Mutex<PinnedBuffer>,
     pub(crate) streams: Vec<Stream>,
 }
 
 /// Copies to the host at a time: one thread empties 10 GB/s of pinned memory, and the link fills 55 (H200 machine).
-pub(crate) const LANES: usize = 4;
+pub(crate) const STREAMS: usize = 4;
 
 /// Bytes that are flushed at a time.
 pub(crate) const FLUSH_BYTES: u64 = 16 << 20;
@@ -160,12 +160,16 @@ impl Memory {
     }
 
     /// Runs `work` with scratch memory, which is made when first needed and kept.
-    pub(crate) fn with_scratch<T>(&self, work: impl FnOnce(&Scratch) -> crate::Result<T>) -> crate::Result<T> {
+    pub(crate) fn with_scratch<T>(
+        &self,
+        work: impl FnOnce(&Scratch) -> crate::error::Result<T>,
+    ) -> crate::error::Result<T> {
         let mut kept = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         let scratch = match kept.take() {
             Some(scratch) => scratch,
-            None => Scratch::new(&self.device, self.incoming_bytes())
-                .map_err(|error| Error::device("the cache".as_ref(), error))?,
+            None => {
+                Scratch::new(&self.device, self.incoming_bytes()).map_err(|error| Error::device("the cache", error))?
+            }
         };
         let outcome = work(&scratch);
         // Whatever failed, nothing of it is under way when the memory is used again.
@@ -199,7 +203,7 @@ impl Scratch {
         }
         let device = self.stream.device();
         let pinned = Mutex::new(device.alloc_pinned(PINNED_BYTES)?);
-        let streams = (0..LANES).map(|_| device.create_stream()).collect::<Result<_>>()?;
+        let streams = (0..STREAMS).map(|_| device.create_stream()).collect::<Result<_>>()?;
         Ok(self.host.get_or_init(|| HostSide { pinned, streams }))
     }
 

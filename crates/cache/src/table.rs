@@ -3,7 +3,7 @@
 //! What ends may have work to do (pages that go to the file). Who opens the same thing meanwhile waits, as it
 //! would not see that work. The lock is not held for an end, and an end may happen wherever the last holder is.
 
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use super::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::ops::Deref;
@@ -20,12 +20,12 @@ pub(crate) struct Table<K: Eq + Hash, T> {
 #[derive(Debug)]
 pub(crate) struct Opened<K: Eq + Hash, T> {
     value: T,
-    _place: Place<K, T>,
+    _entry: Entry<K, T>,
 }
 
 /// Keeps others from opening the thing anew.
 #[derive(Debug)]
-struct Place<K: Eq + Hash, T> {
+struct Entry<K: Eq + Hash, T> {
     key: K,
     table: Arc<Table<K, T>>,
 }
@@ -49,7 +49,7 @@ impl<K: Clone + Eq + Hash, T> Table<K, T> {
             open = self.ended.wait(open).unwrap_or_else(PoisonError::into_inner);
         }
         let value = make()?;
-        let opened = Arc::new(Opened { value, _place: Place { key: key.clone(), table: Arc::clone(self) } });
+        let opened = Arc::new(Opened { value, _entry: Entry { key: key.clone(), table: Arc::clone(self) } });
         open.insert(key.clone(), Arc::downgrade(&opened));
         Ok(opened)
     }
@@ -69,7 +69,7 @@ impl<K: Eq + Hash, T> Deref for Opened<K, T> {
     }
 }
 
-impl<K: Eq + Hash, T> Drop for Place<K, T> {
+impl<K: Eq + Hash, T> Drop for Entry<K, T> {
     fn drop(&mut self) {
         self.table.lock().remove(&self.key);
         self.table.ended.notify_all();

@@ -105,7 +105,7 @@ impl From<bifolio_cache::Error> for Failure {
     fn from(error: bifolio_cache::Error) -> Self {
         use bifolio_cache::ErrorKind::{BadRange, BadUse, Device, Forked, OutOfMemory, Permission, Write};
         // Of what happened to the file, its own error knows more.
-        let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<Error>());
+        let source = error.cause().and_then(|cause| cause.downcast_ref::<Error>());
         let status = match error.kind() {
             BadRange => BF_ERROR_RANGE,
             BadUse => BF_ERROR_ARGUMENT,

@@ -3,7 +3,7 @@
 use crate::args::Args;
 use crate::exit::{self, Failure};
 use crate::{output, size};
-use bifolio_cache::process::published::{self, ProcessStats};
+use bifolio_cache::published::{self, ProcessStats};
 use bifolio_cache::{Counts, Stats};
 use clap::{Args as ClapArgs, Subcommand};
 use serde::Serialize;

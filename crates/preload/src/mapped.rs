@@ -132,7 +132,7 @@ fn answer(call: impl FnOnce() -> bifolio_cache::Result<()>) -> c_int {
 /// The errno for a failure, whose sentence goes to the log.
 fn code_of(error: &Error) -> c_int {
     log::say(error);
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<bifolio_io::Error>());
+    let source = error.cause().and_then(|cause| cause.downcast_ref::<bifolio_io::Error>());
     error.os_code().unwrap_or(match (error.kind(), source.map(bifolio_io::Error::kind)) {
         (ErrorKind::BadRange | ErrorKind::BadUse, _) => libc::EINVAL,
         (ErrorKind::OutOfMemory, _) => libc::ENOMEM,

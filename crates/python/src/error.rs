@@ -70,16 +70,14 @@ pub(crate) fn is_beyond_the_end(error: &IoError) -> bool {
 /// The exception for a failure of the cache.
 pub(crate) fn of_cache(error: &CacheError) -> PyErr {
     let sentence = error.to_string();
-    let source = std::error::Error::source(error);
     match error.kind() {
         Kind::BadRange | Kind::BadUse => bad(sentence),
         Kind::OutOfMemory => PyMemoryError::new_err(sentence),
         Kind::Read | Kind::Write => {
-            if let Some(error) = source.and_then(|source| source.downcast_ref::<IoError>()) {
+            if let Some(error) = error.cause().and_then(|cause| cause.downcast_ref::<IoError>()) {
                 return of_request(error);
             }
-            let system = source.and_then(|source| source.downcast_ref::<std::io::Error>());
-            os_error(system.and_then(std::io::Error::raw_os_error).unwrap_or(libc::EIO), sentence)
+            os_error(error.os_code().unwrap_or(libc::EIO), sentence)
         }
         _ => Error::new_err(sentence),
     }

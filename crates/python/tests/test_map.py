@@ -277,17 +277,17 @@ def test_wrong_use_is_refused_with_a_sentence(path: Path, folder: Path, content:
     with pytest.raises(ValueError, match="cannot map bytes"):
         bifolio.map(path, 0, len(content) + 1, device="host:0")
     for offset in (len(content), 1 << 63):
-        with pytest.raises(ValueError, match="bytes "):
+        with pytest.raises(ValueError, match="lie outside the file"):
             bifolio.map(path, offset, device="host:0")
     with pytest.raises(ValueError, match="host:99"):
         bifolio.map(path, device="host:99")
     with pytest.raises(ValueError, match="an offset or length must be"):
         bifolio.map(path, -1, device="host:0")
     mapping = bifolio.map(path, writable=True, device="host:0")
-    with pytest.raises(ValueError, match="not acquired"):
+    with pytest.raises(ValueError, match="cannot release bytes .*: not acquired"):
         mapping.release()
     for offset, length in ((0, 0), (0, len(content) + 1), (1 << 63, 1 << 63), (len(content), None)):
-        with pytest.raises(ValueError, match="mapped"):
+        with pytest.raises(ValueError, match="lie outside the mapping"):
             mapping.acquire(offset, length)
     with pytest.raises(ValueError, match="no streams"):
         mapping.acquire(stream=1)

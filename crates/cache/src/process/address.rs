@@ -9,8 +9,12 @@
 //! known without a lock ([`holds`]). When the process ends, mappings end as if they were unmapped. A child of
 //! `fork` has none of them: everything here is refused in it.
 
-use super::{cache, refuse_children};
-use crate::{Advice, CachedFile, Error, ErrorKind, Mapping, Report, Result};
+use super::own::{cache, refuse_children};
+use crate::advice::Advice;
+use crate::cached_file::CachedFile;
+use crate::error::{Error, ErrorKind, Result};
+use crate::mapping::Mapping;
+use crate::stats::Report;
 use bifolio_device::{BackendKind, DeviceChoice, DeviceId, DevicePtr};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -66,7 +70,7 @@ struct Span {
 /// As [`CachedFile::map`]; `OutOfMemory` beyond 4096 mappings; `Forked`.
 pub fn map(file: &CachedFile, offset: u64, len: u64, writable: bool, device: DeviceId) -> Result<DevicePtr> {
     refuse_children()?;
-    let too_many = || bad(format!("{len} bytes from {offset} on are too many"));
+    let too_many = || bad(format!("{len} bytes at {offset}: beyond the end of any file"));
     // Whole pages, as `mmap` has it.
     let asked = pages(len).ok_or_else(too_many)?;
     let range = offset..offset.checked_add(asked).ok_or_else(too_many)?;
@@ -86,8 +90,8 @@ pub fn map(file: &CachedFile, offset: u64, len: u64, writable: bool, device: Dev
     }
     let Some(number) = SPANS.iter().position(|span| span.start.load(Ordering::Relaxed) == 0) else {
         drop(table);
-        let detail = format!("this process has {MAPPINGS_MAX} mappings, and cannot have more: unmap some");
-        return Err(Error::new(ErrorKind::OutOfMemory, Path::new("mapping"), detail));
+        let detail = format!("a process can have {MAPPINGS_MAX} mappings at most: unmap some");
+        return Err(Error::new(ErrorKind::OutOfMemory, "mapping", detail));
     };
     SPANS[number].end.store(start + asked, Ordering::Relaxed);
     SPANS[number].start.store(start, Ordering::Release);
@@ -107,22 +111,26 @@ pub fn map(file: &CachedFile, offset: u64, len: u64, writable: bool, device: Dev
 /// As [`map_descriptor`]; `BadUse` for flags and protections that no such mapping has.
 pub fn mmap(len: u64, protection: i32, flags: i32, fd: RawFd, offset: u64, device: DeviceChoice) -> Result<DevicePtr> {
     refuse_children()?;
-    let refuse = |detail: String| Err(Error::new(ErrorKind::BadUse, Path::new("mapping"), detail));
+    let refuse = |detail: String| Err(Error::new(ErrorKind::BadUse, "mapping", detail));
     let advice = libc::MAP_NORESERVE | libc::MAP_POPULATE | libc::MAP_NONBLOCK;
     let kind = flags & !(MAP_ONGPU | advice);
     if kind != libc::MAP_SHARED && kind != libc::MAP_SHARED_VALIDATE {
-        return refuse(format!("the flags {flags:#x} are not those of a mapping on a device: use MAP_SHARED alone"));
+        return refuse(format!("flags {flags:#x} cannot be used on a device: use MAP_SHARED alone"));
     }
     if protection & !(libc::PROT_READ | libc::PROT_WRITE) != 0 || protection == libc::PROT_NONE {
-        return refuse(format!("the protection {protection:#x} is none of PROT_READ and PROT_READ | PROT_WRITE"));
+        return refuse(format!(
+            "protection {protection:#x} cannot be used on a device: use PROT_READ or PROT_READ | PROT_WRITE"
+        ));
     }
     if len == 0 || !offset.is_multiple_of(PAGE_BYTES) {
-        return refuse(format!("{len} bytes from {offset} on: use at least one, from a multiple of {PAGE_BYTES} on"));
+        return refuse(format!(
+            "cannot map {len} bytes at {offset}: map at least one byte, at a multiple of {PAGE_BYTES}"
+        ));
     }
     if fd < 0 {
         let closed = std::io::Error::from_raw_os_error(libc::EBADF);
         let name = format!("descriptor {fd}");
-        return Err(Error::reading(name.as_ref(), bifolio_io::Error::system(name.as_ref(), "mapping it", closed)));
+        return Err(Error::reading(bifolio_io::Error::system(name.as_ref(), "mapping it", closed)));
     }
     // SAFETY: the caller's descriptor; what is none is refused by everything that is done with it.
     let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
@@ -150,7 +158,7 @@ pub fn map_descriptor(
     let missing = match flags & libc::O_ACCMODE {
         _ if flags < 0 => {
             let error = std::io::Error::last_os_error();
-            return Err(Error::reading(name, bifolio_io::Error::system(name, "asking for its flags", error)));
+            return Err(Error::reading(bifolio_io::Error::system(name, "asking for its flags", error)));
         }
         _ if flags & libc::O_PATH != 0 => Some("reading"),
         libc::O_WRONLY => Some("reading"),
@@ -158,7 +166,7 @@ pub fn map_descriptor(
         _ => None,
     };
     if let Some(missing) = missing {
-        return Err(Error::new(ErrorKind::Permission, name, format!("it is not open for {missing}")));
+        return Err(Error::new(ErrorKind::Permission, name, format!("the descriptor is not open for {missing}")));
     }
     // One that is open for reading only is no writer that the cache would have to look out for.
     let link = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
@@ -227,7 +235,7 @@ pub fn unmap(ptr: DevicePtr, len: u64) -> Result<()> {
         drop(table);
         return Err(bad(asked.map_or_else(
             || format!("no mapping begins at {:#x}", ptr.0),
-            |asked| format!("the mapping at {:#x} has {asked} bytes, and ends as a whole", ptr.0),
+            |asked| format!("the mapping at {:#x} has {asked} bytes: unmap all of it", ptr.0),
         )));
     };
     if entry.uses.fetch_sub(1, Ordering::Relaxed) > 1 {
@@ -280,7 +288,7 @@ fn mappings_of(ptr: DevicePtr, len: u64) -> Result<Vec<(Arc<Entry>, Range<u64>)>
         before.filter_map(|(_, entry)| entry.part(ptr, len).map(|part| (Arc::clone(entry), part))).collect();
     drop(table);
     if found.is_empty() {
-        return Err(bad(format!("{len} bytes at {:#x} are not, or not all, those of one mapping", ptr.0)));
+        return Err(bad(format!("{len} bytes at {:#x} do not lie in one mapping", ptr.0)));
     }
     Ok(found)
 }
@@ -294,7 +302,7 @@ fn keys_at(start: u64) -> RangeInclusive<(u64, usize)> {
 }
 
 fn bad(detail: String) -> Error {
-    Error::new(ErrorKind::BadRange, Path::new("mapping"), detail)
+    Error::new(ErrorKind::BadRange, "mapping", detail)
 }
 
 /// Bytes in whole pages of the CPU's, as `munmap` takes them.

@@ -1,0 +1,98 @@
+//! Which pages differ: of two images, and of an image and home.
+
+use super::Copies;
+use super::replica::{Image, Replica};
+use crate::error::Result;
+use crate::memory::Scratch;
+use crate::page::Device;
+use crate::ranges::intersection;
+use bifolio_device::DeviceSlice;
+use bifolio_kernels::page_diff;
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+impl Copies {
+    /// Pages of some bytes in which a device's copy, as of its latest release or fetch, differs from what home has.
+    /// Of pages that are pending the base is asked as well, as what was released and not flushed differs by right.
+    pub(crate) fn differ_from_home(
+        &self,
+        device: Device,
+        bytes: &Range<u64>,
+        is_pending: impl Fn(u64) -> bool,
+        scratch: &Scratch,
+    ) -> Result<BTreeSet<u64>> {
+        let incoming = self.read_home(device, bytes, scratch)?;
+        let theirs = |here: &Range<u64>| {
+            let part = incoming.part(here.start - bytes.start, here.end - here.start);
+            part.map_err(|error| self.failed(error))
+        };
+        let replica = self.replica(device)?;
+        let mut changed = BTreeSet::new();
+        for (image, here) in replica.settled_images(bytes) {
+            for page in self.differing_pages(replica, image, &here, theirs(&here)?, scratch)? {
+                let here = page * self.page_bytes..((page + 1) * self.page_bytes).min(bytes.end);
+                let is_changed = !is_pending(page)
+                    || !self.differing_pages(replica, Image::Base, &here, theirs(&here)?, scratch)?.is_empty();
+                if is_changed {
+                    changed.insert(page);
+                }
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Pages of some bytes of a file of `size` bytes that the device has changed since its latest release, as far as
+    /// they have twins: whole pages. What lies in the place of a page that was never fetched is among them.
+    pub(crate) fn changed_since_release(
+        &self,
+        device: Device,
+        range: &Range<u64>,
+        size: u64,
+        scratch: &Scratch,
+    ) -> Result<BTreeSet<u64>> {
+        let replica = self.replica(device)?;
+        let pages =
+            range.start / self.page_bytes * self.page_bytes..range.end.next_multiple_of(self.page_bytes).min(size);
+        let mut changed = BTreeSet::new();
+        for frames in replica.runs_with(Image::Twin, replica.frames_of(range)) {
+            let bytes = intersection(&frames, &pages);
+            if !bytes.is_empty() {
+                let twin = replica.slice(Image::Twin, &bytes);
+                changed.extend(self.differing_pages(replica, Image::Current, &bytes, twin, scratch)?);
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Pages of some bytes of an image that differ from other memory of the device.
+    fn differing_pages(
+        &self,
+        replica: &Replica,
+        image: Image,
+        bytes: &Range<u64>,
+        other: DeviceSlice<'_>,
+        scratch: &Scratch,
+    ) -> Result<BTreeSet<u64>> {
+        let words = page_diff::bitmap_words(bytes.end - bytes.start);
+        let run = || -> bifolio_device::Result<Vec<u8>> {
+            let bitmap = Scratch::first(&scratch.results, words * 4)?;
+            // SAFETY: the memory stays until the stream is waited for, and nobody writes to it.
+            unsafe { replica.memory.kernels.page_diff(&scratch.stream, replica.slice(image, bytes), other, bitmap) }?;
+            let mut host = vec![0; words as usize * 4];
+            scratch.stream.download(&mut host, bitmap)?;
+            Ok(host)
+        };
+        let bitmap = run().map_err(|error| self.failed(error))?;
+        let mut pages = BTreeSet::new();
+        for (word, bits) in bitmap.chunks_exact(4).enumerate() {
+            let mut bits = u32::from_ne_bytes([bits[0], bits[1], bits[2], bits[3]]);
+            while bits != 0 {
+                let at = (word as u64 * page_diff::PAGES_PER_WORD + u64::from(bits.trailing_zeros()))
+                    * page_diff::PAGE_BYTES;
+                pages.insert((bytes.start + at) / self.page_bytes);
+                bits &= bits - 1;
+            }
+        }
+        Ok(pages)
+    }
+}

@@ -1,0 +1,248 @@
+//! The file: writing bytes to it, and knowing whether somebody else has changed it.
+
+use super::fragments::{Fragments, count_runs, runs_of};
+use crate::fault::{Point, at};
+use bifolio_io::{Observation, OpenFile};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Where runs are shorter than this on the average, they are written many at a time: a call for each costs as much
+/// as a page fault and the copying of a page.
+const RUN_BYTES_MIN: usize = 1024;
+
+/// A file's home, and what is known of its state.
+#[derive(Debug)]
+pub(crate) struct Home {
+    pub(crate) file: std::sync::Arc<OpenFile>,
+    seen: Option<Observation>,
+    /// Made with the first write: giving one back takes the kernel milliseconds.
+    watch: Option<Watch>,
+    /// Made when first needed.
+    pub(crate) fragments: Option<Fragments>,
+}
+
+/// Tells whether another process has opened a file (fanotify on one inode, which any process may have since
+/// Linux 5.13). Events of several processes are kept apart, so that ours hides nobody's.
+#[derive(Debug)]
+struct Watch(OwnedFd);
+
+impl Home {
+    pub(crate) fn new(file: std::sync::Arc<OpenFile>) -> Self {
+        Self { file, seen: None, watch: None, fragments: None }
+    }
+
+    /// Whether it is certain that nobody but this cache has changed the file since the last look; from now on
+    /// this is the last look.
+    pub(crate) fn look(&mut self) -> bifolio_io::Result<bool> {
+        self.size()?;
+        if let Some(seen) = &self.seen
+            && self.file.is_unchanged_since(seen)?
+        {
+            return Ok(true);
+        }
+        self.seen = Some(self.file.observe()?);
+        Ok(false)
+    }
+
+    /// Whether it is certain that nobody but this cache has changed the file since the last look.
+    pub(crate) fn is_unchanged(&self) -> bool {
+        self.seen.as_ref().is_some_and(|seen| self.file.is_unchanged_since(seen).unwrap_or(false))
+    }
+
+    /// Reads bytes as CPU processes see them, as many as there are.
+    pub(crate) fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut read = 0;
+        while read < buffer.len() {
+            match self.file.buffered().read_at(&mut buffer[read..], offset + read as u64) {
+                Ok(0) => break,
+                Ok(more) => read += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(read)
+    }
+
+    /// The file's size now; an error if the descriptor names another file by now.
+    pub(crate) fn size(&self) -> bifolio_io::Result<u64> {
+        self.file.size_if_intact().ok_or_else(|| {
+            let detail = "its descriptor was closed by the program, though the cache had opened it: close only what you have opened";
+            bifolio_io::Error::new(bifolio_io::ErrorKind::Read, self.path(), detail)
+        })
+    }
+
+    /// Lets `work` write to the file. If no other process has opened it meanwhile, its new state is as well known
+    /// as the old one was. (A thread of this process that writes to the file at that moment, and not through the
+    /// cache, is not noticed.)
+    pub(crate) fn write(&mut self, work: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
+        if self.watch.is_none() {
+            self.watch = Watch::of(self.file.buffered());
+        }
+        // Another file would get the bytes.
+        if self.file.size_if_intact().is_none() {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        }
+        // From here on. Who had it open before and has it still, or has changed it, shows in the look.
+        let is_watched = self.watch.as_ref().is_some_and(|watch| watch.others_opened().is_some());
+        let was_known = self.is_unchanged();
+        let link = format!("/proc/self/fd/{}", self.file.buffered().as_raw_fd());
+        let outcome = File::options().read(true).write(true).open(link).and_then(|file| work(&file));
+        self.seen = None;
+        // What a write that failed has left is not known. The look comes before the question: whoever opens the
+        // file after it changes its times, and whoever did before is reported.
+        if is_watched && was_known && outcome.is_ok() {
+            let seen = self.file.observe().ok();
+            let looked = at(Point::HomeLooked);
+            if looked.is_ok() && self.watch.as_ref().and_then(Watch::others_opened) == Some(false) {
+                self.seen = seen;
+            }
+        }
+        outcome
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.file.path()
+    }
+}
+
+impl Watch {
+    fn of(file: &File) -> Option<Self> {
+        let flags = libc::FAN_CLASS_NOTIF | libc::FAN_REPORT_FID | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
+        // SAFETY: makes a descriptor that is ours alone.
+        let fd = unsafe {
+            let raw = libc::fanotify_init(flags, libc::O_RDONLY as u32);
+            (raw >= 0).then(|| OwnedFd::from_raw_fd(raw))?
+        };
+        let link = std::ffi::CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+        let (flags, events) = (libc::FAN_MARK_ADD, libc::FAN_OPEN);
+        // SAFETY: the name is a C string.
+        let marked = unsafe { libc::fanotify_mark(fd.as_raw_fd(), flags, events, libc::AT_FDCWD, link.as_ptr()) };
+        (marked == 0).then_some(Self(fd))
+    }
+
+    /// Whether another process has opened the file since the last question; none if that cannot be known.
+    fn others_opened(&self) -> Option<bool> {
+        let (own, mut others) = (std::process::id().cast_signed(), false);
+        loop {
+            let mut buffer = [0_u64; 512];
+            // SAFETY: the buffer is writable, and the descriptor does not block.
+            let got = unsafe { libc::read(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), size_of_val(&buffer)) };
+            if got < 0 {
+                let blocks = io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock;
+                return blocks.then_some(others);
+            }
+            let mut at = 0;
+            while at + size_of::<libc::fanotify_event_metadata>() <= got as usize {
+                let place = buffer.as_ptr().cast::<u8>().wrapping_add(at);
+                // SAFETY: the kernel writes whole events.
+                let event = unsafe { place.cast::<libc::fanotify_event_metadata>().read_unaligned() };
+                if event.mask & libc::FAN_Q_OVERFLOW != 0 || event.event_len == 0 {
+                    return None;
+                }
+                others |= event.pid != own;
+                at += event.event_len as usize;
+            }
+        }
+    }
+}
+
+/// Writes those bytes that a mask has, and no others. Bytes between them are other writers', who may write them at
+/// any moment. Bytes of the mask before `done` are written, after a failure as well. Those behind the end of the file
+/// are nobody's: whoever has cut it does not get it back longer.
+pub(crate) fn write_masked(
+    file: &File,
+    offset: u64,
+    content: &[u8],
+    mask: &[u8],
+    done: &mut usize,
+    fragments: &mut Option<Fragments>,
+) -> io::Result<()> {
+    at(Point::HomeOpened)?;
+    if count_runs(mask, content.len()) > content.len() / RUN_BYTES_MIN {
+        if fragments.is_none() {
+            *fragments = Fragments::new(content.len()).ok();
+        }
+        let mut ended = Ok(());
+        let runs = runs_of(mask, bytes_before_end(file, offset, content.len())?).take_while(|_| {
+            ended = at(Point::HomeRun);
+            ended.is_ok()
+        });
+        // What cannot be mapped, or was cut, is written, or left out, below.
+        if let Some(fragments) = fragments
+            && fragments.write(file, offset, content, runs, |end| *done = end).is_ok()
+        {
+            ended?;
+            *done = content.len();
+            return Ok(());
+        }
+    }
+    let from = *done;
+    for run in runs_of(mask, content.len()).filter(|run| run.end > from) {
+        *done = run.start.max(from);
+        while *done < run.end {
+            at(Point::HomeRun)?;
+            // Asked each time, as a write behind the end would make the file longer again. Nothing notices a cut
+            // between the question and the write.
+            let end = run.end.min(bytes_before_end(file, offset, content.len())?);
+            if end <= *done {
+                break;
+            }
+            match file.write_at(&content[*done..end], offset + *done as u64) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => *done += written,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    *done = content.len();
+    Ok(())
+}
+
+/// How many of some bytes from an offset on the file has at this moment.
+fn bytes_before_end(file: &File, offset: u64, len: usize) -> io::Result<usize> {
+    Ok(file.metadata()?.len().saturating_sub(offset).min(len as u64) as usize)
+}
+
+/// Writes bytes of a CPU's.
+pub(crate) fn write_all(file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    at(Point::WriteLooked)?;
+    #[cfg(feature = "fault-injection")]
+    {
+        let half = &bytes[..bytes.len() / 2];
+        file.write_all_at(half, offset)?;
+        at(Point::WriteHalf)?;
+    }
+    file.write_all_at(bytes, offset)?;
+    at(Point::Written)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn openings_by_other_processes_are_told_from_our_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        std::fs::write(&path, b"x").unwrap();
+        let file = File::open(&path).unwrap();
+        let Some(watch) = Watch::of(&file) else {
+            bifolio_testing::skip("this kernel or sandbox does not let a process watch a file (fanotify)");
+            return;
+        };
+        assert_eq!(watch.others_opened(), Some(false));
+        drop(File::open(&path).unwrap());
+        assert_eq!(watch.others_opened(), Some(false));
+        // Ours before and after theirs, so that nothing lies between.
+        drop(File::open(&path).unwrap());
+        let status = std::process::Command::new("cat").arg(&path).stdout(std::process::Stdio::null()).status();
+        drop(File::open(&path).unwrap());
+        assert!(status.unwrap().success());
+        assert_eq!(watch.others_opened(), Some(true));
+        assert_eq!(watch.others_opened(), Some(false));
+    }
+}

@@ -1,0 +1,138 @@
+//! The copies of one file: its home, and its replicas in the memories of devices. Whatever moves, compares or writes
+//! bytes of a file is here, and nothing here decides what must happen: who has which version, and what comes before
+//! what, is the directory's (`directory/`).
+//!
+//! ```text
+//!   Copies ── home        the file: what changed, and writing single bytes (fragments: many short runs)
+//!      |  └── replica     one device's: its images and their frames
+//!      |
+//!   plan        what is to be done: extents, a fetch
+//!   source      home -> device              compare    which pages of two images, or of an image and home, differ
+//!   merge       home under own changes      masks      which bytes of two images differ, into host memory
+//!   transfer    image -> image, peer -> device           fetch      twins and zeroes that complete one, or its end
+//!   download    device -> any host memory
+//! ```
+//!
+//! The home of all pages is the file. Where it is to travel between memories, pages get homes of other kinds here, and
+//! the directory says which; the operations above stay as they are.
+//!
+//! Everything runs under the file's lock, and waits for the device's work before it returns.
+
+mod compare;
+mod download;
+mod fetch;
+mod fragments;
+pub(crate) mod home;
+mod masks;
+mod merge;
+pub(crate) mod plan;
+pub(crate) mod replica;
+mod source;
+mod transfer;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::Memory;
+use crate::page::Device;
+use home::Home;
+use replica::{Image, Replica};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(crate) struct Copies {
+    pub(crate) home: Home,
+    page_bytes: u64,
+    replicas: Vec<Option<Replica>>,
+}
+
+impl Copies {
+    /// Home alone.
+    pub(crate) fn new(home: Home, devices: usize, page_bytes: u64) -> Self {
+        Self { home, page_bytes, replicas: (0..devices).map(|_| None).collect() }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// The file's size now.
+    pub(crate) fn size(&self) -> Result<u64> {
+        self.home.size().map_err(Error::reading)
+    }
+
+    /// How many devices may have a replica.
+    pub(crate) fn devices(&self) -> usize {
+        self.replicas.len()
+    }
+
+    /// A device's replica.
+    pub(crate) fn replica(&self, device: Device) -> Result<&Replica> {
+        self.replicas[device].as_ref().ok_or_else(|| unmapped(self.home.path()))
+    }
+
+    pub(crate) fn replica_mut(&mut self, device: Device) -> Result<&mut Replica> {
+        self.replicas[device].as_mut().ok_or_else(|| unmapped(self.home.path()))
+    }
+
+    /// The same, if there is one.
+    pub(crate) fn get(&self, device: Device) -> Option<&Replica> {
+        self.replicas[device].as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, device: Device) -> Option<&mut Replica> {
+        self.replicas[device].as_mut()
+    }
+
+    pub(crate) fn insert(&mut self, device: Device, replica: Replica) {
+        self.replicas[device] = Some(replica);
+    }
+
+    pub(crate) fn remove(&mut self, device: Device) {
+        self.replicas[device] = None;
+    }
+
+    /// Gives a frame of a replica memory for an image; false if the budget is used up.
+    pub(crate) fn map(&mut self, device: Device, image: Image, frame: usize) -> Result<bool> {
+        let mapped = self.replica_mut(device)?.map(image, frame);
+        mapped.map_err(|error| self.failed(error))
+    }
+
+    /// Gives the memory of an image of a frame back.
+    pub(crate) fn unmap(&mut self, device: Device, image: Image, frame: usize) -> Result<()> {
+        let unmapped = self.replica_mut(device)?.unmap(image, frame);
+        unmapped.map_err(|error| self.failed(error))
+    }
+
+    /// Keeps the memory of a range of a replica in place: its frames.
+    pub(crate) fn pin(&mut self, device: Device, range: &Range<u64>) -> Result<Range<usize>> {
+        let replica = self.replica_mut(device)?;
+        let frames = replica.frames_of(range);
+        replica.pin(frames.clone());
+        Ok(frames)
+    }
+
+    /// False if one of the frames was not pinned.
+    pub(crate) fn unpin(&mut self, device: Device, frames: Range<usize>) -> bool {
+        self.get_mut(device).is_some_and(|replica| replica.unpin(frames))
+    }
+
+    /// Bytes that the longest replica has addresses for.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.replicas.iter().flatten().map(Replica::len).max().unwrap_or(0)
+    }
+
+    /// The memory of a device that has a replica.
+    pub(crate) fn memory(&self, device: Device) -> Result<Arc<Memory>> {
+        Ok(Arc::clone(&self.replica(device)?.memory))
+    }
+
+    /// A device's error, about this file.
+    pub(crate) fn failed(&self, error: bifolio_device::Error) -> Error {
+        Error::device(self.path(), error)
+    }
+}
+
+fn unmapped(path: &Path) -> Error {
+    Error::new(ErrorKind::BadUse, path, "nothing of it is mapped on this device")
+}

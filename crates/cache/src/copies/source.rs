@@ -1,0 +1,77 @@
+//! Reading home into the memory of a device.
+
+use super::Copies;
+use super::plan::{Extent, is_scattered};
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::Scratch;
+use crate::page::Device;
+use bifolio_device::DeviceSlice;
+use bifolio_io::{OpenFile, ReadExtent, ReadOptions, Router};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Where pages are read from.
+pub(crate) struct Source {
+    router: Arc<Router>,
+    file: Arc<OpenFile>,
+}
+
+impl Copies {
+    /// Home, as a device reads it.
+    pub(crate) fn source(&self, device: Device) -> Result<Source> {
+        let router = Arc::clone(&self.replica(device)?.memory.router);
+        Ok(Source { router, file: Arc::clone(&self.home.file) })
+    }
+
+    /// Reads some bytes of the file into scratch memory of a device.
+    pub(crate) fn read_home<'a>(
+        &self,
+        device: Device,
+        bytes: &Range<u64>,
+        scratch: &'a Scratch,
+    ) -> Result<DeviceSlice<'a>> {
+        let incoming =
+            Scratch::first(&scratch.incoming, bytes.end - bytes.start).map_err(|error| self.failed(error))?;
+        self.source(device)?.read(&[(bytes.clone(), 0)], incoming)?;
+        Ok(incoming)
+    }
+}
+
+impl Source {
+    /// Reads bytes of the file to places in a device's memory: long runs each by a request, many short ones by
+    /// one for all.
+    pub(crate) fn read(&self, list: &[Extent], to: DeviceSlice<'_>) -> Result<()> {
+        let total: u64 = list.iter().map(|(bytes, _)| bytes.end - bytes.start).sum();
+        if !is_scattered(list.len(), total) {
+            return list.iter().try_for_each(|(bytes, place)| self.read_run(bytes, *place, to));
+        }
+        let extent = |(bytes, place): &Extent| ReadExtent {
+            offset: bytes.start,
+            length: bytes.end - bytes.start,
+            place: *place,
+        };
+        let extents: Vec<_> = list.iter().map(extent).collect();
+        let report = self.router.read_batch(&self.file, &extents, to, &ReadOptions::default());
+        match report.map_err(Error::reading)?.bytes {
+            read if read == total => Ok(()),
+            read => Err(self.shorter(read, total, list[0].0.start)),
+        }
+    }
+
+    fn read_run(&self, bytes: &Range<u64>, place: u64, to: DeviceSlice<'_>) -> Result<()> {
+        let length = bytes.end - bytes.start;
+        let to = to.part(place, length).map_err(|error| Error::device(self.file.path(), error))?;
+        let report = self.router.read(&self.file, bytes.start, Some(length), to, &ReadOptions::default());
+        match report.map_err(Error::reading)?.bytes {
+            read if read == length => Ok(()),
+            read => Err(self.shorter(read, length, bytes.start)),
+        }
+    }
+
+    fn shorter(&self, read: u64, wanted: u64, at: u64) -> Error {
+        let detail = format!(
+            "the file has become shorter: a read of {wanted} bytes at {at} returned {read}; acquire them again"
+        );
+        Error::new(ErrorKind::Read, self.file.path(), detail)
+    }
+}

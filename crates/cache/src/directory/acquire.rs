@@ -1,0 +1,78 @@
+//! Acquiring: bringing pages up to date, by looking, comparing, flushing what others have released, and fetching.
+
+use super::Directory;
+use super::compare::compare_with_home;
+use super::fetch::{Request, fetch};
+use super::flush::flush;
+use super::look::look;
+use crate::error::Result;
+use crate::fault::{Point, step};
+use crate::page::Device;
+use crate::stats::Report;
+use std::ops::Range;
+use std::time::Instant;
+
+/// Whether somebody waits for pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    Acquired,
+    Ahead,
+}
+
+/// Brings a range on a device up to date, and keeps it there until it is released.
+pub(crate) fn acquire(directory: &mut Directory, device: Device, range: &Range<u64>, writable: bool) -> Result<Report> {
+    let started = Instant::now();
+    let before = directory.versions.counts;
+    look(directory)?;
+    step(Point::AcquireLooked, directory.path())?;
+    let frames = directory.copies.pin(device, range)?;
+    let outcome = bring(directory, device, range, writable, When::Acquired);
+    if outcome.is_err() {
+        directory.copies.unpin(device, frames);
+    } else if writable {
+        directory.versions.begin_use(device, range);
+    }
+    outcome.map(|()| Report::between(&before, &directory.versions.counts, started))
+}
+
+/// Brings a range before it is acquired; false if there is no room for it, or it cannot be read.
+pub(crate) fn bring_ahead(directory: &mut Directory, device: Device, range: &Range<u64>, writable: bool) -> bool {
+    let range = range.start..range.end.min(directory.versions.size());
+    if range.is_empty() || look(directory).is_err() {
+        return false;
+    }
+    let Ok(frames) = directory.copies.pin(device, &range) else { return false };
+    let outcome = bring(directory, device, &range, writable, When::Ahead);
+    directory.copies.unpin(device, frames);
+    outcome.is_ok()
+}
+
+fn bring(directory: &mut Directory, device: Device, range: &Range<u64>, writable: bool, when: When) -> Result<()> {
+    let pages = directory.versions.pages_of(range);
+    if directory.versions.is_settled(device, range, writable) {
+        directory.versions.counts.hits += pages.end - pages.start;
+        return Ok(());
+    }
+    let memory = directory.copies.memory(device)?;
+    memory.with_scratch(|scratch| compare_with_home(directory, device, &pages, scratch))?;
+    step(Point::AcquireCompared, directory.path())?;
+    let mut behind = directory.versions.behind(device, pages.clone());
+    let all_behind = behind.len();
+    if when == When::Ahead {
+        // Whoever uses a page brings it up to date when he acquires it again.
+        behind.retain(|page| directory.versions.uses(device, *page) == 0);
+    }
+    let is_whole = behind.len() == all_behind;
+    directory.versions.counts.hits += pages.end - pages.start - all_behind as u64;
+    // Other devices' scratch memory is taken for it, so not while this one's is held.
+    let pending = directory.versions.pending(behind.iter().copied());
+    flush(directory, &pending)?;
+    step(Point::AcquireFlushed, directory.path())?;
+    let frames: Vec<usize> = directory.copies.replica(device)?.frames_of(range).collect();
+    fetch(directory, &Request { device, frames: &frames, writable, behind: &behind })?;
+    step(Point::AcquireFetched, directory.path())?;
+    if is_whole {
+        directory.versions.settle(device, range, writable);
+    }
+    Ok(())
+}

@@ -1,0 +1,190 @@
+//! Flushing: writing what was released to the file.
+
+use super::Directory;
+use super::written::leave_others;
+use crate::copies::home::write_masked;
+use crate::copies::replica::Image;
+use crate::error::{Error, Result};
+use crate::fault::{Point, step};
+use crate::memory::{FLUSH_BYTES, Scratch};
+use crate::page::Device;
+use crate::ranges::{chunks, runs};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::PoisonError;
+
+/// Bytes whose homes are looked at before they are written, at a time.
+const LOOK_BYTES: u64 = 1 << 20;
+
+/// Everything that was released of a range reaches the file.
+pub(crate) fn flush_range(directory: &mut Directory, range: &Range<u64>) -> Result<()> {
+    let pending = directory.versions.pending(directory.versions.pages_of(range));
+    flush(directory, &pending)
+}
+
+/// Writes to the file what was released of some pages, by all devices, the highest first: those after it leave what
+/// it has written. After a failure what was not written stays pending.
+pub(crate) fn flush(directory: &mut Directory, pages: &BTreeSet<u64>) -> Result<()> {
+    for device in (0..directory.copies.devices()).rev() {
+        let mine = directory.versions.pending_on(device, pages.iter().copied());
+        if mine.is_empty() {
+            continue;
+        }
+        let memory = directory.copies.memory(device)?;
+        for run in runs(mine) {
+            for chunk in chunks(&run, pages_at_a_time(directory)) {
+                memory.with_scratch(|scratch| flush_chunk(directory, device, &chunk, scratch))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Pages whose bytes and masks are moved at a time.
+pub(super) fn pages_at_a_time(directory: &Directory) -> u64 {
+    FLUSH_BYTES / directory.versions.page_bytes()
+}
+
+fn flush_chunk(directory: &mut Directory, device: Device, pages: &Range<u64>, scratch: &Scratch) -> Result<()> {
+    write_and_note(directory, device, pages, [Image::Twin, Image::Base], scratch)?;
+    step(Point::FlushWritten, directory.path())?;
+    directory.versions.note_flushed(device, pages);
+    step(Point::FlushNoted, directory.path())?;
+    drop_bases(directory, device, pages)
+}
+
+/// Writes home, and notes in the second image what was written: of a base after a failure, so that a later flush does
+/// not take it for somebody else's; of a twin always.
+pub(super) fn write_and_note(
+    directory: &mut Directory,
+    device: Device,
+    pages: &Range<u64>,
+    images: [Image; 2],
+    scratch: &Scratch,
+) -> Result<()> {
+    let mut done = 0;
+    let versions = &directory.versions;
+    let is_shared = images[0] == Image::Current && pages.clone().any(|page| versions.uses(device, page) > 1);
+    let outcome = write_home(directory, device, pages, images, is_shared, scratch, &mut done);
+    let is_noted = if images[1] == Image::Base { outcome.is_err() } else { !is_shared };
+    if is_noted && done > 0 {
+        let start = directory.versions.bytes_of(pages).start;
+        directory.copies.copy_bytes(device, [start..start + done as u64], images, scratch)?;
+    }
+    outcome
+}
+
+/// Writes to the file the bytes in which two images of a replica differ, from the first of them, and leaves those
+/// that somebody else has written since the second was home's. Where the first is shared with kernels that may be
+/// storing into it, all of this is done with one copy, which becomes the second.
+fn write_home(
+    directory: &mut Directory,
+    device: Device,
+    pages: &Range<u64>,
+    images: [Image; 2],
+    is_shared: bool,
+    scratch: &Scratch,
+    done: &mut usize,
+) -> Result<()> {
+    let bytes = directory.versions.bytes_of(pages);
+    let len = (bytes.end - bytes.start) as usize;
+    let host = scratch.host().map_err(|error| directory.copies.failed(error))?;
+    let mut pinned = host.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+    let (content, masks) = pinned.bytes_mut().split_at_mut(len);
+    let masks = &mut masks[..len.div_ceil(8)];
+    if is_shared {
+        directory.copies.differing_bytes_of_copies(device, &bytes, images, scratch, (content, masks))?;
+    } else {
+        directory.copies.differing_bytes(device, &bytes, images, scratch, (content, masks))?;
+    }
+    step(Point::FlushRead, directory.path())?;
+    let is_certain = is_home_certain(directory, device, pages);
+    // Where home is looked at before, there is little between the look and the write.
+    let page_bytes = directory.versions.page_bytes();
+    let at_a_time = if is_certain { pages.end - pages.start } else { (LOOK_BYTES / page_bytes).max(1) };
+    for piece in chunks(pages, at_a_time) {
+        let here = directory.versions.bytes_of(&piece);
+        let [from, to] = [here.start, here.end].map(|at| (at - bytes.start) as usize);
+        let (content, masks) = (&content[from..to], &mut masks[from / 8..to.div_ceil(8)]);
+        if !is_certain {
+            leave_what_others_wrote(directory, device, &piece, images[1], scratch, (content, masks))?;
+        }
+        let mut written = 0;
+        let outcome = write_piece(directory, here.start, content, masks, &mut written);
+        *done = from + written;
+        directory.versions.note_written(device, &piece, &content[..written], masks);
+        if is_shared {
+            let to = directory.copies.replica(device)?.slice(images[1], &(here.start..here.start + written as u64));
+            let noted = scratch.stream.upload(to, &content[..written]);
+            noted.map_err(|error| directory.copies.failed(error))?;
+        }
+        outcome?;
+    }
+    Ok(())
+}
+
+fn write_piece(directory: &mut Directory, start: u64, content: &[u8], masks: &[u8], written: &mut usize) -> Result<()> {
+    let home = &mut directory.copies.home;
+    let mut fragments = home.fragments.take();
+    let outcome = home.write(|file| write_masked(file, start, content, masks, written, &mut fragments));
+    home.fragments = fragments;
+    outcome.map_err(|error| Error::flushing(home.path(), error))
+}
+
+/// Whether nobody can have changed some pages of the file since a device's replica was brought up to date.
+fn is_home_certain(directory: &Directory, device: Device, pages: &Range<u64>) -> bool {
+    directory.versions.is_home_as_seen(device, pages) && directory.copies.home.is_unchanged()
+}
+
+/// Takes those bytes out of the masks of some pages that somebody else has written at home since an image was home's:
+/// they stay.
+fn leave_what_others_wrote(
+    directory: &mut Directory,
+    device: Device,
+    pages: &Range<u64>,
+    base: Image,
+    scratch: &Scratch,
+    (content, masks): (&[u8], &mut [u8]),
+) -> Result<()> {
+    let Directory { versions, copies, .. } = directory;
+    // From the first change to the last.
+    let Some(first) = masks.iter().position(|bits| *bits != 0) else { return Ok(()) };
+    let last = masks.iter().rposition(|bits| *bits != 0).unwrap_or(first);
+    let hull = first * 8..(last * 8 + 8).min(content.len());
+    let (masks, content) = (&mut masks[first..=last], &content[hull.clone()]);
+    let page_bytes = versions.page_bytes();
+    let start = pages.start * page_bytes + hull.start as u64;
+    let (mut old, mut home) = (vec![0; content.len()], vec![0; content.len()]);
+    let image = copies.replica(device)?.slice(base, &(start..start + content.len() as u64));
+    scratch.stream.download(&mut old, image).map_err(|error| copies.failed(error))?;
+    let there = copies.home.read(&mut home, start).map_err(|error| Error::flushing(copies.path(), error))?;
+    // What is not there any more is not written either.
+    home[there..].copy_from_slice(&old[there..]);
+    let place = |at: usize| {
+        let at = start + at as u64;
+        (at / page_bytes, (at % page_bytes) as usize)
+    };
+    let is_lower = |at: usize, value: u8| {
+        let (page, at) = place(at);
+        versions.is_from_below(device, page, at, value)
+    };
+    let mut left = BTreeSet::new();
+    leave_others(masks, [content, &old, &home], is_lower, |at| _ = left.insert(place(at).0));
+    for page in left {
+        versions.note_found_at_home(device, page);
+    }
+    Ok(())
+}
+
+/// Gives the memory of bases back that no pending page needs.
+pub(super) fn drop_bases(directory: &mut Directory, device: Device, pages: &Range<u64>) -> Result<()> {
+    let replica = directory.copies.replica(device)?;
+    let frames: BTreeSet<usize> = pages.clone().map(|page| replica.frame_of(page)).collect();
+    for frame in frames {
+        let pages = directory.pages_of_frame(device, frame)?;
+        if directory.versions.pending_on(device, pages).is_empty() {
+            directory.copies.unmap(device, Image::Base, frame)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! One file's coherence: its directory, and what happens to its pages in which order. The words are those of
+//! `docs/coherence.md`.
+//!
+//! ```text
+//!   cpu  acquire  release  demand  mappings     what programs ask for
+//!     \     |    /     \     |      /
+//!      \  fetch         \    |     /             home or peer -> device, own changes on top
+//!       \   |            \   |    /
+//!        \  +------------ room --+               frames under the budget: eviction
+//!         \                 |
+//!          +------------- flush                  device -> home, and only what differs
+//!                           |
+//!                compare    |    look            what others have changed; how long the file is
+//!                      \    |   /
+//!                     Directory                  versions: decisions, without a byte
+//!                                                copies:   bytes, without a decision (`copies/`)
+//! ```
+//!
+//! Each module is a layer: it calls those below it, which its imports name, and none beside it. The operations are
+//! functions over one [`Directory`], under the file's lock; a device's scratch memory is taken after that lock, and
+//! never while another device's is held.
+//!
+//! Two things are kept apart for what is to come. [`Versions`] is all that must be known to decide, in numbers alone:
+//! a directory that several processes share keeps that and nothing else. [`Copies`] is all that touches memory and
+//! files, and says nothing of when: where home travels, or a client of another process moves the bytes, another one
+//! stands in its place.
+
+pub(crate) mod acquire;
+mod compare;
+pub(crate) mod cpu;
+pub(crate) mod demand;
+mod fetch;
+pub(crate) mod flush;
+pub(crate) mod look;
+pub(crate) mod mappings;
+pub(crate) mod release;
+pub(crate) mod room;
+pub(crate) mod versions;
+mod written;
+
+use crate::copies::Copies;
+use crate::copies::home::Home;
+use crate::error::Result;
+use crate::options::CacheOptions;
+use crate::page::Device;
+use std::io;
+use std::path::Path;
+use versions::Versions;
+
+#[derive(Debug)]
+pub(crate) struct Directory {
+    pub(crate) versions: Versions,
+    copies: Copies,
+    options: CacheOptions,
+    /// How often making the file durable has failed, and with what the last time.
+    failed: (u64, Option<io::Error>),
+}
+
+impl Directory {
+    /// Of a file that nobody has mapped.
+    pub(crate) fn new(home: Home, devices: usize, options: CacheOptions) -> Result<Self> {
+        let copies = Copies::new(home, devices, options.page_bytes);
+        let mut versions = Versions::new(options.page_bytes, devices);
+        versions.resize(copies.size()?, 0);
+        Ok(Self { versions, copies, options, failed: (0, None) })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.copies.path()
+    }
+
+    /// How often making the file durable has failed.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failed.0
+    }
+
+    /// The pages that a frame of a device holds, as far as there are any.
+    fn pages_of_frame(&self, device: Device, frame: usize) -> Result<std::ops::Range<u64>> {
+        let pages = self.copies.replica(device)?.pages_of(frame);
+        let end = pages.end.min(self.versions.len());
+        Ok(pages.start.min(end)..end)
+    }
+}

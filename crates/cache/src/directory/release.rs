@@ -1,0 +1,142 @@
+//! Publishing what a device has changed, and taking back what it has not released.
+
+use super::Directory;
+use super::compare::changed_since_release;
+use super::flush::{flush_range, pages_at_a_time, write_and_note};
+use super::look::follow_cut;
+use super::room::map;
+use crate::copies::replica::Image;
+use crate::error::{Error, ErrorKind, Result};
+use crate::fault::{Point, step};
+use crate::memory::Scratch;
+use crate::options::Mode;
+use crate::page::Device;
+use crate::ranges::{chunks, intersection, runs, without};
+use crate::stats::Report;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::time::Instant;
+
+/// Publishes what a device has changed in a range. After a failure the range is acquired as before, and may be
+/// released again.
+pub(crate) fn release(directory: &mut Directory, device: Device, range: &Range<u64>, writable: bool) -> Result<Report> {
+    let started = Instant::now();
+    let before = directory.versions.counts;
+    if writable {
+        publish(directory, device, range)?;
+    }
+    step(Point::Released, directory.path())?;
+    let frames = directory.copies.replica(device)?.frames_of(range);
+    if !directory.copies.unpin(device, frames) {
+        let detail = format!("cannot release bytes {} to {}: not acquired", range.start, range.end);
+        return Err(Error::new(ErrorKind::BadUse, directory.path(), detail));
+    }
+    if writable {
+        directory.versions.end_use(device, range);
+    }
+    Ok(Report::between(&before, &directory.versions.counts, started))
+}
+
+/// The same, and what was acquired stays so.
+pub(crate) fn publish(directory: &mut Directory, device: Device, range: &Range<u64>) -> Result<()> {
+    follow_cut(directory)?;
+    let memory = directory.copies.memory(device)?;
+    let changed = memory.with_scratch(|scratch| changed_since_release(directory, device, range, scratch))?;
+    step(Point::ReleaseCompared, directory.path())?;
+    if !changed.is_empty() {
+        let (kept, direct) = find_room(directory, device, &changed)?;
+        step(Point::ReleaseRoom, directory.path())?;
+        memory.with_scratch(|scratch| {
+            release_direct(directory, device, &direct, scratch)?;
+            release_kept(directory, device, &kept, scratch)
+        })?;
+    }
+    // That may be more than what has changed: what an earlier release could not write.
+    if directory.options.mode == Mode::Eager { flush_range(directory, range) } else { Ok(()) }
+}
+
+/// Changed pages whose base can be kept, as there is memory for it, and the others.
+fn find_room(
+    directory: &mut Directory,
+    device: Device,
+    changed: &BTreeSet<u64>,
+) -> Result<(BTreeSet<u64>, BTreeSet<u64>)> {
+    let replica = directory.copies.replica(device)?;
+    let frames: BTreeSet<usize> = changed.iter().map(|page| replica.frame_of(*page)).collect();
+    for frame in frames {
+        match map(directory, device, Image::Base, frame) {
+            Err(error) if error.kind() == ErrorKind::OutOfMemory => {}
+            outcome => outcome?,
+        }
+    }
+    // Making room for one may have taken another's.
+    let replica = directory.copies.replica(device)?;
+    Ok(changed.iter().partition(|page| replica.has(Image::Base, replica.frame_of(**page))))
+}
+
+/// Releases pages whose base cannot be kept: nothing of them is released before home has it.
+fn release_direct(directory: &mut Directory, device: Device, pages: &BTreeSet<u64>, scratch: &Scratch) -> Result<()> {
+    for run in runs(pages.iter().copied()) {
+        for chunk in chunks(&run, pages_at_a_time(directory)) {
+            let written = write_and_note(directory, device, &chunk, [Image::Current, Image::Twin], scratch);
+            let written = written.and_then(|()| step(Point::DirectWritten, directory.path()));
+            // Also after a failure, which may have left some of it at home.
+            directory.versions.note_released(device, chunk.clone());
+            directory.versions.note_flushed(device, &chunk);
+            written?;
+        }
+    }
+    Ok(())
+}
+
+/// Releases pages that stay on the device.
+fn release_kept(directory: &mut Directory, device: Device, pages: &BTreeSet<u64>, scratch: &Scratch) -> Result<()> {
+    let versions = &directory.versions;
+    let fresh = pages.iter().copied().filter(|page| !versions.is_pending(device, *page));
+    directory.copies.copy(device, fresh, [Image::Twin, Image::Base], scratch)?;
+    step(Point::BaseKept, directory.path())?;
+    // As above.
+    directory.versions.note_released(device, pages.iter().copied());
+    step(Point::ReleaseNoted, directory.path())?;
+    directory.copies.copy(device, pages.iter().copied(), [Image::Current, Image::Twin], scratch)?;
+    step(Point::ReleaseKept, directory.path())
+}
+
+/// Takes back what a device has changed in an acquired range and not released, except for what it has acquired
+/// by other mappings as well.
+pub(crate) fn discard(directory: &mut Directory, device: Device, range: &Range<u64>, writable: bool) {
+    let Ok(replica) = directory.copies.replica(device) else { return };
+    let frames = replica.frames_of(range);
+    directory.copies.unpin(device, frames);
+    if !writable {
+        return;
+    }
+    directory.versions.end_use(device, range);
+    for part in without(range, directory.versions.in_use(device)) {
+        if let Ok(pages) = take_back(directory, device, &part) {
+            directory.versions.counts.discarded += pages;
+            continue;
+        }
+        // The device's copy is not to be believed any more, save of what others have changed: they would lose that.
+        for page in directory.versions.pages_of(&part) {
+            if directory.versions.uses(device, page) == 0 {
+                directory.versions.note_dropped(device, page);
+            }
+        }
+        directory.versions.unsettle_device(device);
+    }
+}
+
+/// How many pages had changes.
+fn take_back(directory: &Directory, device: Device, part: &Range<u64>) -> Result<u64> {
+    let Directory { versions, copies, .. } = directory;
+    copies.memory(device)?.with_scratch(|scratch| {
+        let changed = changed_since_release(directory, device, part, scratch)?;
+        step(Point::DiscardCompared, directory.path())?;
+        let pages = changed.len() as u64;
+        // The file may end before the part does, or before it begins.
+        let bytes = runs(changed).into_iter().map(|pages| intersection(&versions.bytes_of(&pages), part));
+        copies.copy_bytes(device, bytes.filter(|bytes| !bytes.is_empty()), [Image::Twin, Image::Current], scratch)?;
+        Ok(pages)
+    })
+}

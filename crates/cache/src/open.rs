@@ -1,0 +1,122 @@
+//! Files that are open: one directory each, under a lock, for everybody who has opened the file.
+
+use crate::directory::{Directory, mappings, room};
+use crate::page::Device;
+use crate::stats::Counts;
+use std::ops::Range;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+/// Device and inode.
+pub(crate) type Key = (u64, u64);
+
+/// What has happened to pages.
+#[derive(Debug)]
+pub(crate) struct Past {
+    /// Of files that nobody has open any more.
+    pub(crate) closed: Counts,
+    /// By device, for which it was done, of all files.
+    pub(crate) by_device: Vec<Counts>,
+}
+
+impl Past {
+    pub(crate) fn new(devices: usize) -> Self {
+        Self { closed: Counts::default(), by_device: vec![Counts::default(); devices] }
+    }
+}
+
+/// One file's directory, and what is done without waiting for it. It outlives the file's last holder for as long as
+/// somebody looks at it.
+#[derive(Debug)]
+pub(crate) struct OpenedFile {
+    directory: Mutex<Directory>,
+    devices: usize,
+    past: Arc<Mutex<Past>>,
+    /// Failures of syncs that syncs of the whole cache have told of.
+    pub(crate) told: AtomicU64,
+    /// Frames that are kept no longer, noted without waiting for the directory.
+    let_go: Mutex<Vec<(Device, Range<usize>)>>,
+}
+
+/// What a file has on each device (pages held, behind, pending), and its counts.
+pub(crate) type Summary = (Vec<(u64, u64, u64)>, Counts);
+
+impl OpenedFile {
+    pub(crate) fn new(directory: Directory, devices: usize, past: &Arc<Mutex<Past>>) -> Self {
+        let (directory, past) = (Mutex::new(directory), Arc::clone(past));
+        Self { directory, devices, past, told: AtomicU64::new(0), let_go: Mutex::default() }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Directory> {
+        let mut directory = self.directory.lock().unwrap_or_else(PoisonError::into_inner);
+        for (device, frames) in self.let_go.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            mappings::unpin(&mut directory, device, frames);
+        }
+        directory
+    }
+
+    /// Has frames unpinned by whoever uses the directory next.
+    pub(crate) fn let_go(&self, device: Device, frames: Range<usize>) {
+        self.let_go.lock().unwrap_or_else(PoisonError::into_inner).push((device, frames));
+    }
+
+    /// Works on the file under its lock, for a device or a CPU, and counts it there.
+    pub(crate) fn with<T>(&self, device: Option<Device>, work: impl FnOnce(&mut Directory) -> T) -> T {
+        let mut directory = self.lock();
+        let before = directory.versions.counts;
+        let outcome = work(&mut directory);
+        let done = directory.versions.counts.minus(&before);
+        drop(directory);
+        if let Some(device) = device {
+            let mut past = self.past();
+            past.by_device[device] = past.by_device[device].plus(&done);
+        }
+        outcome
+    }
+
+    pub(crate) fn summary(&self) -> Summary {
+        self.summary_of(&self.lock())
+    }
+
+    /// The same, unless somebody works on the file.
+    pub(crate) fn summary_now(&self) -> Option<Summary> {
+        now(&self.directory).map(|directory| self.summary_of(&directory))
+    }
+
+    fn summary_of(&self, directory: &Directory) -> Summary {
+        let versions = &directory.versions;
+        ((0..self.devices).map(|device| versions.pages_by_state(device)).collect(), versions.counts)
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.lock().versions.counts
+    }
+
+    /// Takes memory away on a device that nobody uses, up to some bytes; how many.
+    pub(crate) fn give_room(&self, device: Device, bytes: u64) -> u64 {
+        room::give_room(&mut self.lock(), device, bytes)
+    }
+
+    /// Takes everything from the devices. What was released reaches the file.
+    pub(crate) fn end(&self) {
+        let mut directory = self.lock();
+        // Whoever wants to know of failures syncs before.
+        mappings::end(&mut directory);
+        let counts = std::mem::take(&mut directory.versions.counts);
+        let mut past = self.past();
+        past.closed = past.closed.plus(&counts);
+    }
+
+    fn past(&self) -> MutexGuard<'_, Past> {
+        self.past.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A lock, if nobody has it.
+pub(crate) fn now<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}

@@ -1,0 +1,152 @@
+//! What all files of a cache share: devices and their memories, and what is open.
+
+use crate::ahead::Ahead;
+use crate::error::Result;
+use crate::memory::{DeviceMemory, Memory};
+use crate::open::{Key, OpenedFile, Past, Summary, now};
+use crate::options::CacheOptions;
+use crate::page::Device;
+use crate::published::Published;
+use crate::stats::{Counts, Snapshot, Stats};
+use crate::table::{Opened, Table};
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+/// A file as long as somebody has it open.
+pub(crate) type Held = Opened<Key, Holder>;
+
+#[derive(Debug)]
+pub(crate) struct Pool {
+    pub(crate) devices: Vec<DeviceMemory>,
+    pub(crate) options: CacheOptions,
+    pub(crate) ahead: Ahead,
+    past: Arc<Mutex<Past>>,
+    files: Arc<Table<Key, Holder>>,
+    /// Files that are open or end.
+    opened: Mutex<Vec<Weak<OpenedFile>>>,
+    /// Where other processes read its statistics, if it is the cache of this process.
+    published: OnceLock<Published>,
+}
+
+/// The holders of a file together. It ends with the last of them, and not with somebody who only looks at it.
+#[derive(Debug)]
+pub(crate) struct Holder {
+    file: Arc<OpenedFile>,
+    pool: Weak<Pool>,
+}
+
+impl Deref for Holder {
+    type Target = Arc<OpenedFile>;
+
+    fn deref(&self) -> &Arc<OpenedFile> {
+        &self.file
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.file.end();
+        if let Some(pool) = self.pool.upgrade() {
+            pool.operated();
+        }
+    }
+}
+
+impl Pool {
+    pub(crate) fn new(devices: Vec<DeviceMemory>, options: CacheOptions) -> Self {
+        let past = Arc::new(Mutex::new(Past::new(devices.len())));
+        let (files, opened) = (Table::new(), Mutex::default());
+        Self { devices, options, ahead: Ahead::default(), past, files, opened, published: OnceLock::new() }
+    }
+
+    /// A file that is open, or that `make` opens.
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        key: &Key,
+        make: impl FnOnce(&Arc<Mutex<Past>>) -> Result<OpenedFile>,
+    ) -> Result<Arc<Held>> {
+        self.files.open(key, || {
+            let file = Arc::new(make(&self.past)?);
+            let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+            opened.retain(|file| file.strong_count() > 0);
+            opened.push(Arc::downgrade(&file));
+            Ok(Holder { file, pool: Arc::downgrade(self) })
+        })
+    }
+
+    /// All files that are open or end.
+    pub(crate) fn opened(&self) -> Vec<Arc<OpenedFile>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Takes memory on a device from files other than this one, where nobody uses it; whether there was any.
+    pub(crate) fn make_room(&self, device: Device, bytes: u64, except: &Arc<OpenedFile>) -> bool {
+        let mut given = 0;
+        for file in self.opened().iter().filter(|file| !Arc::ptr_eq(file, except)) {
+            if given < bytes {
+                given += file.give_room(device, bytes - given);
+            }
+        }
+        given > 0
+    }
+}
+
+/// What it holds, and what has happened.
+impl Pool {
+    /// By device, of those that something was mapped on.
+    pub(crate) fn stats(&self) -> Vec<Stats> {
+        let summaries: Vec<_> = self.opened().iter().map(|file| file.summary()).collect();
+        let memories: Vec<_> = self.devices.iter().map(DeviceMemory::opened).collect();
+        self.stats_of(&memories, &summaries)
+    }
+
+    /// What has happened to pages, of all files that there were.
+    pub(crate) fn counts(&self) -> Counts {
+        let files = self.opened();
+        let past = self.past().closed;
+        files.iter().fold(past, |sum, file| sum.plus(&file.counts()))
+    }
+
+    /// Lets other processes see its statistics from now on.
+    pub(crate) fn publish(&self, published: Published) {
+        if self.published.set(published).is_ok() {
+            self.operated();
+        }
+    }
+
+    /// Tells who looks from outside what has changed, unless that would take too long now.
+    pub(crate) fn operated(&self) {
+        if let Some(published) = self.published.get() {
+            published.operated(|| self.snapshot());
+        }
+    }
+
+    /// What there is at the moment; none while somebody works on a file, who tells of it himself.
+    fn snapshot(&self) -> Option<Snapshot> {
+        let files: Vec<_> = now(&self.opened)?.iter().filter_map(Weak::upgrade).collect();
+        let summaries: Vec<_> = files.iter().map(|file| file.summary_now()).collect::<Option<_>>()?;
+        let memories: Vec<_> = self.devices.iter().map(DeviceMemory::opened_now).collect::<Result<_, ()>>().ok()?;
+        let counts = summaries.iter().fold(self.past().closed, |sum, (_, counts)| sum.plus(counts));
+        Some(Snapshot { counts, devices: self.stats_of(&memories, &summaries) })
+    }
+
+    fn stats_of(&self, memories: &[Option<Arc<Memory>>], files: &[Summary]) -> Vec<Stats> {
+        let by_device = self.past().by_device.clone();
+        let of_device = |(number, device): (usize, &DeviceMemory)| {
+            let memory = memories[number].as_ref()?;
+            let add = |(pages, behind, pending), file: &Summary| {
+                let (held, late, unwritten) = file.0[number];
+                (pages + held, behind + late, pending + unwritten)
+            };
+            let (pages, behind, pending) = files.iter().fold((0, 0, 0), add);
+            let (used_bytes, budget_bytes) = (memory.used_bytes(), memory.budget_bytes());
+            let (device, counts) = (device.id, by_device[number]);
+            Some(Stats { device, used_bytes, budget_bytes, pages, behind, pending, counts })
+        };
+        self.devices.iter().enumerate().filter_map(of_device).collect()
+    }
+
+    fn past(&self) -> MutexGuard<'_, Past> {
+        self.past.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

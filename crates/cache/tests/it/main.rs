@@ -1,0 +1,15 @@
+//! The cache, from outside: against its model, against oracles, and against everything that may go wrong.
+
+mod cache;
+mod cpus;
+mod demand;
+mod faults;
+mod litmus;
+mod mishaps;
+mod model;
+mod neighbours;
+mod replay;
+mod schedules;
+mod strangers;
+mod stress;
+mod support;

@@ -1,0 +1,250 @@
+//! The steps of the model, taken by the code: walks through the model are applied to a cache with a real file, and
+//! after every step contents, versions' flags and the file are what the model says.
+
+use crate::model::{Small, Step, World as Modelled};
+use crate::support::{Draw, FRAME, PAGE, Program, World, options, random, sets};
+use bifolio_cache::{CachedFile, Mode};
+use fastrand::Rng;
+use stateright::Model;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// How the model's CPU writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cpu {
+    /// By the file's own name: the cache finds out later than the model.
+    Past,
+    /// Through the cache, which brings home first what is pending, as a step of its own.
+    Through,
+}
+
+/// The model's world as a file: its pages lie in frames of their own, its bytes beside each other.
+struct Real<'a> {
+    world: &'a World,
+    path: std::path::PathBuf,
+    file: CachedFile,
+    /// One for each device, except for those whose program has ended.
+    programs: Vec<Option<Program>>,
+    /// Where in a page the bytes are.
+    start: u64,
+}
+
+impl<'a> Real<'a> {
+    fn new(world: &'a World, small: &Small, name: u64, random: &mut Rng) -> Self {
+        let path = world.folder().join(format!("walk-{name}"));
+        let len = (small.pages as u64 - 1) * FRAME + PAGE;
+        File::create(&path).unwrap().set_len(len).unwrap();
+        let file = world.cache.open(&path).unwrap();
+        let programs = (0..small.devices).map(|_| None).collect();
+        Self { world, path, file, programs, start: random.below(PAGE - small.writers.len() as u64) }
+    }
+
+    fn at(&self, page: usize, byte: usize) -> u64 {
+        page as u64 * FRAME + self.start + byte as u64
+    }
+
+    fn part(page: usize) -> std::ops::Range<u64> {
+        page as u64 * FRAME..page as u64 * FRAME + PAGE
+    }
+
+    fn program(&mut self, device: usize) -> &mut Program {
+        let (world, file) = (self.world, &self.file);
+        self.programs[device].get_or_insert_with(|| Program::on(world, file, device))
+    }
+
+    /// Takes a step; `next` is the model after it.
+    fn take(&mut self, step: Step, next: &Modelled, cpu: Cpu) {
+        match step {
+            Step::CpuWrites { page, byte } => {
+                let (at, value) = (self.at(page, byte), [next.pages[page].home[byte]]);
+                match cpu {
+                    Cpu::Through => self.file.write(at, &value).unwrap(),
+                    Cpu::Past => {
+                        File::options().write(true).open(&self.path).unwrap().write_all_at(&value, at).unwrap();
+                    }
+                }
+            }
+            Step::DeviceWrites { device, page, byte } => {
+                let value = next.pages[page].replicas[device].as_ref().unwrap().now[byte];
+                let at = self.at(page, byte);
+                self.program(device).store(at, &[value]);
+            }
+            Step::Acquire(device) => {
+                for page in 0..next.pages.len() {
+                    self.program(device).mapping.acquire(Self::part(page)).unwrap();
+                }
+            }
+            Step::Release(device) => {
+                // Also of what was not acquired again since its last release.
+                for page in 0..next.pages.len() {
+                    self.program(device).mapping.publish(&Self::part(page)).unwrap();
+                }
+            }
+            Step::Flush { page } => {
+                let mut seen = vec![0x5a; next.pages[page].home.len()];
+                self.file.read(self.at(page, 0), &mut seen).unwrap();
+                assert_eq!(seen, next.pages[page].home, "a CPU's read");
+            }
+            Step::Evict { device, page } => self.file.evict(device, page).unwrap(),
+            Step::Crash(device) => {
+                self.programs[device] = None;
+                for page in 0..next.pages.len() {
+                    if self.file.page_state(device, page as u64 * FRAME / PAGE).is_held {
+                        self.file.evict(device, page).unwrap();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether everything is as in the model.
+    fn check(&self, world: &Modelled, cpu: Cpu) -> Result<(), String> {
+        let content = File::open(&self.path).unwrap();
+        for (page, state) in world.pages.iter().enumerate() {
+            let mut home = vec![0x5a; state.home.len()];
+            content.read_exact_at(&mut home, self.at(page, 0)).unwrap();
+            // A page that is found to be behind once more, see below, is flushed earlier.
+            let early = |byte: usize| {
+                let released = state.replicas.iter().flatten().filter_map(|replica| replica.released.as_ref());
+                cpu == Cpu::Past && released.into_iter().any(|released| released[byte] == home[byte])
+            };
+            if !(0..home.len()).all(|byte| home[byte] == state.home[byte] || early(byte)) {
+                return Err(format!("page {page} has {home:?} at home"));
+            }
+            for (device, replica) in state.replicas.iter().enumerate() {
+                let flags = self.file.page_state(device, page as u64 * FRAME / PAGE);
+                let is_behind = replica.is_some() && state.versions.is_behind(device);
+                // What a CPU has done past the cache is found out at an acquire, and once more by each device that
+                // has the page: it may be behind earlier, later, or again.
+                let knows = flags.is_behind == is_behind || cpu == Cpu::Past;
+                let is_pending = state.versions.is_pending(device);
+                let may_pend = flags.is_pending == is_pending || is_pending && cpu == Cpu::Past;
+                if flags.is_held != replica.is_some() || !may_pend || !knows {
+                    return Err(format!("page {page} on device {device} is {flags:?}"));
+                }
+                if let (Some(replica), Some(program)) = (replica, &self.programs[device]) {
+                    let now = program.load(self.at(page, 0), replica.now.len() as u64);
+                    if now != replica.now {
+                        return Err(format!("page {page} on device {device} has {now:?}"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Walks through the model from its beginning, by steps that `choose` picks, and through the code beside it.
+fn walk(
+    world: &World,
+    small: &Small,
+    cpu: Cpu,
+    name: u64,
+    random: &mut Rng,
+    choose: &mut dyn FnMut(&[Step], &mut Rng) -> Option<Step>,
+) {
+    let mut real = Real::new(world, small, name, random);
+    let mut modelled = small.init_states().swap_remove(0);
+    let mut taken = Vec::new();
+    loop {
+        let mut steps = Vec::new();
+        small.actions(&modelled, &mut steps);
+        let Some(step) = choose(&steps, random) else { break };
+        taken.push(step);
+        if let (Step::CpuWrites { page, .. }, Cpu::Through) = (step, cpu) {
+            modelled = small.next_state(&modelled, Step::Flush { page }).unwrap_or(modelled);
+        }
+        modelled = small.next_state(&modelled, step).unwrap_or(modelled);
+        assert_eq!(modelled.wrong, None);
+        real.take(step, &modelled, cpu);
+        if let Err(wrong) = real.check(&modelled, cpu) {
+            panic!("{wrong}; {small:?}, a CPU that writes {cpu:?}, after {taken:?} the model has {modelled:#?}");
+        }
+    }
+    // In the end home has everything that was released.
+    real.file.sync().unwrap();
+    let content = std::fs::read(&real.path).unwrap();
+    for (page, state) in modelled.pages.iter().enumerate() {
+        let at = real.at(page, 0) as usize;
+        assert_eq!(content[at..at + state.home.len()], state.settled(), "page {page} after {taken:?}");
+    }
+    drop(real.programs);
+    std::fs::remove_file(&real.path).unwrap();
+}
+
+/// Walks through one small world: `walks` by chance, and all of `depth` steps behind some first ones.
+fn replay(small: &Small, walks: u64, steps: u64, first: &[Step], depth: usize) {
+    let mut random = random();
+    let mode = if small.eager { Mode::Eager } else { Mode::Lazy };
+    for devices in sets(small.devices as u32) {
+        let world = World::new(&devices, options(PAGE, 32, mode), &[0]);
+        let mut name = 0;
+        for number in 0..walks {
+            let cpu = [Cpu::Past, Cpu::Through][(number % 2) as usize];
+            let mut left = steps;
+            name += 1;
+            walk(&world, small, cpu, name, &mut random, &mut |open, random| {
+                left = left.checked_sub(1)?;
+                Some(open[random.below(open.len() as u64) as usize])
+            });
+        }
+        // As an odometer: which of the open steps is taken at each depth.
+        let mut next = (depth > 0).then(|| vec![0; depth]);
+        while let Some(mut turns) = next.take() {
+            let (mut at, mut open_at, mut first) = (0, vec![1; depth], first.iter());
+            name += 1;
+            walk(&world, small, Cpu::Past, name, &mut random, &mut |open, _| {
+                if let Some(step) = first.next() {
+                    return Some(*step);
+                }
+                let turn = *turns.get(at)?;
+                open_at[at] = open.len();
+                at += 1;
+                Some(open[turn])
+            });
+            if let Some(place) = (0..depth).rev().find(|place| turns[*place] + 1 < open_at[*place]) {
+                turns[place] += 1;
+                turns[place + 1..].fill(0);
+                next = Some(turns);
+            }
+        }
+        println!("{name} walks through {small:?}");
+    }
+}
+
+#[test]
+fn two_devices_and_a_cpu_with_bytes_of_their_own() {
+    for eager in [false, true] {
+        replay(&Small::disjoint(2, 1, 20, eager), 60, 40, &[], 0);
+        replay(&Small::disjoint(2, 2, 20, eager), 30, 50, &[], 0);
+    }
+}
+
+#[test]
+fn three_devices_and_a_cpu_with_bytes_of_their_own() {
+    replay(&Small::disjoint(3, 2, 20, false), 40, 60, &[], 0);
+}
+
+#[test]
+fn devices_that_race() {
+    for eager in [false, true] {
+        replay(&Small::racing(2, 20, eager), 50, 40, &[], 0);
+        replay(&Small::racing(3, 20, eager), 50, 40, &[], 0);
+    }
+}
+
+#[test]
+fn devices_and_a_cpu_that_race() {
+    for eager in [false, true] {
+        replay(&Small::racing_with_a_cpu(2, 20, eager), 50, 40, &[], 0);
+        replay(&Small::racing_with_a_cpu(3, 20, eager), 50, 40, &[], 0);
+    }
+}
+
+/// Behind writes by both devices, so that there is something to do.
+#[test]
+fn every_short_walk() {
+    let write = |device| Step::DeviceWrites { device, page: 0, byte: 1 };
+    let first = [Step::Acquire(0), Step::Acquire(1), write(0), write(1)];
+    replay(&Small::racing(2, 4, false), 0, 0, &first, 3);
+}

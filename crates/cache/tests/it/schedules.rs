@@ -1,0 +1,129 @@
+//! What is concurrent in the cache, in many schedules of its threads (shuttle): the same source as in the crate, over
+//! locks that a scheduler decides about.
+
+#[allow(dead_code, reason = "the crate uses more of it")]
+#[path = "../../src/budget.rs"]
+mod budget;
+#[allow(dead_code, reason = "the crate uses more of it")]
+#[path = "../../src/table.rs"]
+mod table;
+
+/// Locks of the scheduler's.
+mod sync {
+    pub(crate) use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+    pub(crate) use std::sync::PoisonError;
+}
+
+use budget::{Budget, Long};
+use shuttle::sync::atomic::{AtomicU32, Ordering};
+use shuttle::{check_pct, check_random, thread};
+use std::sync::Arc;
+use table::Table;
+
+struct Piece(u64);
+
+impl Long for Piece {
+    fn bytes(&self) -> u64 {
+        self.0
+    }
+}
+
+const SCHEDULES: usize = 2000;
+
+/// By chance, and with few switches at chosen places.
+fn check(test: fn()) {
+    check_random(test, SCHEDULES);
+    check_pct(test, SCHEDULES, 3);
+}
+
+/// A file and what a cache has released of it: it is home when the last holder has ended.
+struct Released {
+    home: Arc<AtomicU32>,
+    open: Arc<AtomicU32>,
+    seen: u32,
+    pending: AtomicU32,
+}
+
+impl Released {
+    fn open(home: &Arc<AtomicU32>, open: &Arc<AtomicU32>) -> Self {
+        assert_eq!(open.fetch_add(1, Ordering::SeqCst), 0, "it is open twice");
+        let seen = home.load(Ordering::SeqCst);
+        Self { home: Arc::clone(home), open: Arc::clone(open), seen, pending: AtomicU32::new(0) }
+    }
+}
+
+impl Drop for Released {
+    fn drop(&mut self) {
+        let pending = self.pending.load(Ordering::SeqCst);
+        thread::yield_now();
+        self.home.store(self.seen + pending, Ordering::SeqCst);
+        self.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Symptom: a file that was opened again while its last holder ended showed what it had been before. Cause: the
+/// table forgot the file when its last holder let go, and not when the released pages were home.
+#[test]
+fn who_opens_a_file_that_ends_sees_all_that_was_released() {
+    check(|| {
+        let table: Arc<Table<u8, Released>> = Table::new();
+        let [home, open] = [(); 2].map(|()| Arc::new(AtomicU32::new(0)));
+        let use_it = |table: Arc<Table<u8, Released>>, home: Arc<AtomicU32>, open: Arc<AtomicU32>| {
+            move || {
+                for _ in 0..2 {
+                    let file = table.open(&7, || Ok::<_, ()>(Released::open(&home, &open))).unwrap();
+                    file.pending.fetch_add(1, Ordering::SeqCst);
+                    thread::yield_now();
+                }
+            }
+        };
+        let threads: Vec<_> =
+            (0..3).map(|_| thread::spawn(use_it(Arc::clone(&table), Arc::clone(&home), Arc::clone(&open)))).collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!((home.load(Ordering::SeqCst), open.load(Ordering::SeqCst)), (6, 0));
+        // What cannot be made leaves nothing behind.
+        assert!(table.open(&7, || Err(())).is_err());
+        assert_eq!(table.open(&7, || Ok::<_, ()>(Released::open(&home, &open))).unwrap().seen, 6);
+    });
+}
+
+/// Symptom: the count of used bytes went below zero. Cause: a frame came back between its two halves.
+#[test]
+fn frames_never_exceed_the_budget_and_all_of_them_come_back() {
+    check(|| {
+        let budget = Arc::new(Budget::<Piece>::new(4));
+        let in_use = Arc::new(AtomicU32::new(0));
+        let take = |number: u32, budget: Arc<Budget<Piece>>, in_use: Arc<AtomicU32>| {
+            move || {
+                for round in 0..3 {
+                    let bytes = u64::from(1 + number % 2);
+                    // Now and then the device has none.
+                    let taken =
+                        budget.take(bytes, || if (number + round) % 4 == 3 { Err(()) } else { Ok(Piece(bytes)) });
+                    if let Ok(Some(frame)) = taken {
+                        let before = in_use.fetch_add(bytes as u32, Ordering::SeqCst);
+                        assert!(before + bytes as u32 <= 4, "more frames than the budget has");
+                        thread::yield_now();
+                        in_use.fetch_sub(bytes as u32, Ordering::SeqCst);
+                        budget.give(frame);
+                    }
+                    assert!(budget.used_bytes() <= 4);
+                }
+            }
+        };
+        let threads: Vec<_> =
+            (0..3).map(|number| thread::spawn(take(number, Arc::clone(&budget), Arc::clone(&in_use)))).collect();
+        for _ in 0..2 {
+            assert!(budget.used_bytes() <= 4);
+        }
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(budget.used_bytes(), 0);
+        // Nothing has leaked: the whole budget is there.
+        let all: Vec<_> = std::iter::from_fn(|| budget.take(2, || Ok::<_, ()>(Piece(2))).unwrap()).collect();
+        assert_eq!((all.len(), budget.used_bytes()), (2, 4));
+    });
+}
