@@ -6,9 +6,12 @@ use super::look::{follow_cut, look, resize};
 use crate::copies::home::write_all;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fault::{Point, at};
+use crate::page::Device;
+use bifolio_io::cache_state;
 use bifolio_io::storage::{OsStorage, Storage};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// From here on several threads copy from a device, which is quicker than one from the page cache.
@@ -42,37 +45,55 @@ pub(crate) fn read(directory: &mut Directory, offset: u64, buffer: &mut [u8]) ->
     // Also what a device could show without: whoever is told of what is read here may look at the file himself.
     flush_range(directory, &(offset..end))?;
     let is_long = end - offset >= LONG_BYTES;
-    let page_bytes = directory.versions.page_bytes();
     let mut at = offset;
     while at < end {
-        let rest = &mut buffer[(at - offset) as usize..(end - offset) as usize];
-        // What is in the page cache comes from there, what it lacks from a device that has it. Long reads are
-        // quicker from the device, by several threads.
-        let is_quicker = is_long && directory.versions.holder(at / page_bytes).is_some();
-        let mut cached = || OsStorage.read_cached_at(directory.copies.home.file.buffered(), rest, at).unwrap_or(0);
-        let read = if is_quicker { 0 } else { cached() };
-        at = if read > 0 { at + read as u64 } else { read_uncached(directory, at, rest)? };
+        let (holder, run) = run_of_one_holder(directory, &(at..end));
+        let part = &mut buffer[(run.start - offset) as usize..(run.end - offset) as usize];
+        match holder {
+            None => read_file(directory, &run, part)?,
+            // Which several threads do quicker than one empties the page cache.
+            Some(device) if is_long => read_device(directory, device, &run, part)?,
+            Some(device) => read_nearest(directory, device, &run, part)?,
+        }
+        at = run.end;
     }
     Ok((end - offset) as usize)
 }
 
-/// Bytes that are not in the page cache, as many as come from one place; where they end.
-fn read_uncached(directory: &mut Directory, at: u64, buffer: &mut [u8]) -> Result<u64> {
-    let Directory { versions, copies, .. } = directory;
-    let (range, page_bytes) = (at..at + buffer.len() as u64, versions.page_bytes());
-    let holder = versions.holder(at / page_bytes);
-    let mut pages = at / page_bytes..range.end.div_ceil(page_bytes);
+/// The first bytes of a range that one device has as they are at home, or none, and that device.
+fn run_of_one_holder(directory: &Directory, range: &Range<u64>) -> (Option<Device>, Range<u64>) {
+    let (versions, page_bytes) = (&directory.versions, directory.versions.page_bytes());
+    let mut pages = range.start / page_bytes..range.end.div_ceil(page_bytes);
+    let holder = versions.holder(pages.start);
     let other = pages.find(|page| versions.holder(*page) != holder);
-    let run = at..other.map_or(range.end, |page| page * page_bytes);
-    let buffer = &mut buffer[..(run.end - at) as usize];
-    match holder {
-        Some(device) => {
-            copies.download(device, at, buffer)?;
-            versions.counts.served += versions.pages_of(&run).count() as u64;
-        }
-        None => read_file(directory, &run, buffer)?,
+    (holder, range.start..other.map_or(range.end, |page| page * page_bytes))
+}
+
+/// Reads what is in the page cache from there, and what it lacks from a device that has it. The page cache is asked
+/// before what it has: a read that is to return what is cached and no more (`RWF_NOWAIT`) makes the kernel read the rest
+/// ahead, from the disk, as soon as it meets what is not.
+fn read_nearest(directory: &mut Directory, device: Device, run: &Range<u64>, buffer: &mut [u8]) -> Result<()> {
+    let file = Arc::clone(&directory.copies.home.file);
+    let pieces: Vec<_> = match cache_state::look(&file, run.clone()) {
+        Ok(residency) => residency.runs().collect(),
+        Err(_) => vec![(run.clone(), false)],
+    };
+    for (piece, is_cached) in pieces {
+        let part = &mut buffer[(piece.start - run.start) as usize..(piece.end - run.start) as usize];
+        let read =
+            if is_cached { OsStorage.read_cached_at(file.buffered(), part, piece.start).unwrap_or(0) } else { 0 };
+        read_device(directory, device, &(piece.start + read as u64..piece.end), &mut part[read..])?;
     }
-    Ok(run.end)
+    Ok(())
+}
+
+fn read_device(directory: &mut Directory, device: Device, run: &Range<u64>, buffer: &mut [u8]) -> Result<()> {
+    if !run.is_empty() {
+        directory.copies.download(device, run.start, buffer)?;
+        let served = directory.versions.pages_of(run);
+        directory.versions.counts.served += served.end - served.start;
+    }
+    Ok(())
 }
 
 fn read_file(directory: &Directory, range: &Range<u64>, buffer: &mut [u8]) -> Result<()> {

@@ -2,6 +2,8 @@
 
 use crate::support::{FRAME, HostMapping, PAGE, Program, World, options, sets, until_sure};
 use bifolio_cache::{Advice, Mode};
+use bifolio_io::{OpenFile, cache_state};
+use bifolio_testing::{noise, seed, skip};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -135,5 +137,41 @@ fn devices_that_race_beside_a_cpu_agree_with_it() {
                 }
             }
         }
+    }
+}
+
+/// Symptom: a CPU's read of a megabyte that a device had asked the disk for it. Cause: the read tried first what the page
+/// cache gives without waiting, and a kernel that meets what it lacks there reads ahead.
+#[test]
+fn what_a_device_has_is_not_asked_of_the_disk() {
+    let cached = |file: &OpenFile| cache_state::look(file, 0..file.size().unwrap()).unwrap().cached_bytes();
+    for devices in sets(1) {
+        let mut expected = noise(4 << 20, seed());
+        let world = World::new(&devices, options(64 << 10, 8, Mode::Lazy), &expected);
+        let file = world.open();
+        let mut program = Program::on(&world, &file, 0);
+        let part = 0..1 << 20;
+        program.mapping.acquire(part.clone()).unwrap();
+        until_sure(&mut program.mapping, part.clone());
+        program.store(5, &[1, 1]);
+        expected[5..7].fill(1);
+        program.mapping.release(part).unwrap();
+        let home = OpenFile::open(&world.path).unwrap();
+        File::open(&world.path).unwrap().sync_all().unwrap();
+        if cache_state::evict(&home, 0..4 << 20).is_err() || cached(&home) > 0 {
+            skip("this file system keeps a file in memory that nobody uses");
+            return;
+        }
+        let mut seen = vec![0; 1 << 20];
+        assert_eq!(file.read(0, &mut seen).unwrap(), seen.len());
+        assert!(seen == expected[..1 << 20]);
+        // What was released is home now, which takes the page that it is in.
+        assert!(cached(&home) <= 8192, "{} bytes came from the disk", cached(&home));
+        assert_eq!(world.cache.counts().served, 16);
+        // What is cached comes from there, whole or in part.
+        let mut half = vec![0; 256 << 10];
+        File::open(&world.path).unwrap().read_exact_at(&mut half, 512 << 10).unwrap();
+        assert_eq!(file.read(0, &mut seen).unwrap(), seen.len());
+        assert!(seen == expected[..1 << 20]);
     }
 }
