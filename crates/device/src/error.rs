@@ -54,7 +54,7 @@ impl Error {
     }
 
     /// An operating-system error, with what was being done.
-    pub(crate) fn system(doing: impl fmt::Display, cause: std::io::Error) -> Self {
+    pub fn system(doing: impl fmt::Display, cause: std::io::Error) -> Self {
         let kind = match cause.raw_os_error() {
             Some(libc::ENOMEM) => ErrorKind::OutOfMemory,
             _ => ErrorKind::System,
@@ -76,7 +76,7 @@ impl Error {
 
     /// Keeps the cause, whose words the detail has already.
     #[must_use]
-    pub(crate) fn with_cause(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
+    pub fn with_cause(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.cause = Some(Box::new(cause));
         self
     }

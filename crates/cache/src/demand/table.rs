@@ -13,7 +13,7 @@ pub(super) struct Table {
 
 impl Table {
     /// For so many items on a mapping.
-    pub(super) fn new(extent: Extent, items: u32, stream: &Stream) -> bifolio_device::Result<Self> {
+    pub(super) fn new(extent: PagedRange, items: u32, stream: &Stream) -> bifolio_device::Result<Self> {
         let layout = Layout::new(extent, items);
         let device = stream.device();
         let on_device = device.alloc(layout.bytes())?;
