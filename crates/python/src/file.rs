@@ -8,7 +8,6 @@ use crate::future::{Future, Running};
 use crate::life::{Owner, READ, Shared, begin, detached, write_options};
 use crate::stream::RawStream;
 use crate::volume::{Secret, open_encrypted};
-use bifolio_device::BackendKind;
 use bifolio_io::{Advice, Buffer, Cancel, ErrorKind, OpenFile, PendingOnStream, ReadExtent, ReadOptions, process};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
@@ -135,7 +134,7 @@ fn submit_on(
     stream: RawStream,
 ) -> PyResult<Option<(PendingOnStream, Cancel)>> {
     let router = Arc::clone(&lent.router);
-    if router.device().id().backend != BackendKind::Cuda {
+    if !router.device().capabilities().native_streams.is_yes() {
         let id = router.device().id();
         return Err(bad(format!("memory of {id} has no streams: leave `stream` out")));
     }
@@ -472,7 +471,7 @@ fn producers(lent: &Lent, bytes: u64, stream: Option<RawStream>) -> PyResult<[Op
     }
     let Some(RawStream(stream)) = stream else { return Ok([lent.producer, None]) };
     let id = lent.router.device().id();
-    if id.backend != BackendKind::Cuda {
+    if !lent.router.device().capabilities().native_streams.is_yes() {
         return Err(bad(format!("memory of {id} has no streams: leave `stream` out")));
     }
     Ok([lent.producer.filter(|producer| *producer != stream), Some(stream)])
