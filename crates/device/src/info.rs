@@ -63,6 +63,10 @@ pub struct Capabilities {
     pub kernels: Capability,
     /// Streams run beside each other and beside the CPU.
     pub concurrent_streams: Capability,
+    /// The CPU uses the device's memory at the addresses that the device has it at.
+    pub host_addressable: Capability,
+    /// Streams of a program's own can be worked on ([`crate::Device::adopt_stream`]).
+    pub native_streams: Capability,
     /// The energy that the device used, or at least its present power, can be read.
     pub energy: Capability,
 }
@@ -78,6 +82,8 @@ impl Capabilities {
             ("direct_storage", &self.direct_storage),
             ("kernels", &self.kernels),
             ("concurrent_streams", &self.concurrent_streams),
+            ("host_addressable", &self.host_addressable),
+            ("native_streams", &self.native_streams),
             ("energy", &self.energy),
         ]
         .into_iter()

@@ -9,7 +9,6 @@ use crate::future::{Future, Running};
 use crate::life::{Owner, READ, Shared, begin, detached, write_options};
 use crate::stream::RawStream;
 use crate::volume::{Secret, open_encrypted};
-use bifolio_device::BackendKind;
 use bifolio_io::{Advice, Buffer, Cancel, OpenFile, PendingOnStream, ReadOptions, process};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -131,7 +130,7 @@ fn submit_on(
     stream: RawStream,
 ) -> PyResult<Option<(PendingOnStream, Cancel)>> {
     let router = Arc::clone(&lent.router);
-    if router.device().id().backend != BackendKind::Cuda {
+    if !router.device().capabilities().native_streams.is_yes() {
         let id = router.device().id();
         return Err(bad(format!("memory of {id} has no streams: omit stream")));
     }
@@ -403,7 +402,7 @@ fn producers(lent: &Lent, bytes: u64, stream: Option<RawStream>) -> PyResult<[Op
     }
     let Some(RawStream(stream)) = stream else { return Ok([lent.producer, None]) };
     let id = lent.router.device().id();
-    if id.backend != BackendKind::Cuda {
+    if !lent.router.device().capabilities().native_streams.is_yes() {
         return Err(bad(format!("memory of {id} has no streams: omit stream")));
     }
     Ok([lent.producer.filter(|producer| *producer != stream), Some(stream)])

@@ -161,7 +161,7 @@ impl Memory {
     fn copy_from(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         begin()?;
         let lent = Lent::by(data, buffer::Role::Source)?;
-        if lent.router.device().id().backend != BackendKind::Host {
+        if !lent.router.device().capabilities().host_addressable.is_yes() {
             return Err(bad("copy_from() takes host memory, such as bytes, a bytearray or a NumPy array"));
         }
         if lent.bytes > self.bytes {
@@ -172,7 +172,7 @@ impl Memory {
         let is_apart =
             source.saturating_add(lent.bytes) <= place.ptr().0 || place.ptr().0.saturating_add(lent.bytes) <= source;
         // Addresses of other devices may be the same numbers, and other memory.
-        if self.kind() == BackendKind::Host && lent.bytes > 0 && !is_apart {
+        if self.allocation.device().capabilities().host_addressable.is_yes() && lent.bytes > 0 && !is_apart {
             return Err(bad(format!(
                 "the source overlaps the destination of {} bytes: pass a copy, such as to_bytes()",
                 lent.bytes
@@ -232,7 +232,7 @@ impl Memory {
         let memory = slf.get();
         // SAFETY: the interpreter passes a structure to fill, whose object is NULL where nothing is lent.
         unsafe { (*view).obj = std::ptr::null_mut() };
-        if memory.kind() != BackendKind::Host {
+        if !memory.allocation.device().capabilities().host_addressable.is_yes() {
             let device = memory.device();
             let sentence = format!("memory of {device} is not host memory: use to_bytes() or the CUDA array interface");
             return Err(PyBufferError::new_err(sentence));

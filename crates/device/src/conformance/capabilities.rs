@@ -1,6 +1,6 @@
 //! Capabilities that are there work; the others have a reason, and are refused.
 
-use super::content::where_capable;
+use super::content::{noise, where_capable};
 use crate::{Device, ErrorKind};
 use fastrand::Rng;
 
@@ -10,6 +10,23 @@ pub(super) fn direct_storage_is_honest(device: &Device, _: &mut Rng) {
         || device.direct_storage(),
         || drop(device.direct_storage().unwrap()),
     );
+}
+
+pub(super) fn addresses_are_the_cpus_too(device: &Device, random: &mut Rng) {
+    if !device.capabilities().host_addressable.is_yes() {
+        return;
+    }
+    let (memory, data) = (device.alloc(5000).unwrap(), noise(random, 5000));
+    device.create_stream().unwrap().upload(memory.slice(), &data).unwrap();
+    // SAFETY: the CPU uses the memory, which has this many bytes, and nobody writes them.
+    let seen = unsafe { std::slice::from_raw_parts(memory.ptr().0 as *const u8, 5000) };
+    assert!(seen == data, "the CPU sees other bytes at the device's addresses");
+}
+
+pub(super) fn native_streams_are_adopted(device: &Device, _: &mut Rng) {
+    // SAFETY: where it is adopted, 0 is the default stream, which always lives.
+    let adopt = || unsafe { device.adopt_stream(0) };
+    where_capable(&device.capabilities().native_streams, adopt, || adopt().unwrap().synchronize().unwrap());
 }
 
 pub(super) fn energy_grows(device: &Device, _: &mut Rng) {

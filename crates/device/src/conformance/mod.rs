@@ -43,6 +43,8 @@ const CHECKS: &[Check] = &[
     ("a device copies from itself as from a peer, or refuses", |device, random| {
         peers::copies_arrive(device, device, random);
     }),
+    ("memory that is said to be the CPU's as well is", capabilities::addresses_are_the_cpus_too),
+    ("streams of a program's are adopted, or refused", capabilities::native_streams_are_adopted),
     ("energy is counted, or refused", capabilities::energy_grows),
     ("absent capabilities have a reason", capabilities::reasons_are_given),
 ];

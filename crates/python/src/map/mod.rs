@@ -23,7 +23,7 @@ use crate::life::{Shared, begin, detached};
 use crate::stream::RawStream;
 use bifolio_cache::Advice;
 use bifolio_cache::process::cache;
-use bifolio_device::{BackendKind, DeviceChoice};
+use bifolio_device::DeviceChoice;
 use held::Held;
 use lend::Lender;
 use pyo3::exceptions::PyRuntimeWarning;
@@ -339,7 +339,7 @@ impl Mapping {
 
 fn host_memory(object: &Bound<'_, PyAny>, role: Role) -> PyResult<Lent> {
     let lent = Lent::by(object, role)?;
-    if lent.router.device().id().backend != BackendKind::Host {
+    if !lent.router.device().capabilities().host_addressable.is_yes() {
         return Err(bad(
             "read_into() and write_from() of a mapping take host memory, such as a bytearray or a NumPy array",
         ));

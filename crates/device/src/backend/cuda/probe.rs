@@ -200,6 +200,8 @@ fn capabilities(
             has(abi::ATTRIBUTE_CONCURRENT_KERNELS),
             "this GPU runs one kernel at a time",
         ),
+        host_addressable: Capability::no("the CPU cannot access this GPU's memory by address"),
+        native_streams: Capability::YES,
         energy: nvml::capability(identity),
     }
 }

@@ -124,6 +124,8 @@ fn describe(index: u32, memory_bytes: u64) -> DeviceInfo {
             direct_storage: Capability::no("its memory is host memory"),
             kernels: Capability::no("kernels run on the CPU, as Rust code"),
             concurrent_streams: Capability::YES,
+            host_addressable: Capability::YES,
+            native_streams: Capability::no("programs have no streams of their own without a driver"),
             energy: Capability::no("host memory has no energy counter of its own"),
         },
     }

@@ -150,6 +150,8 @@ fn capabilities(has_compiler: bool) -> Capabilities {
         direct_storage: Capability::no("OpenCL 1.2 has no file I/O"),
         kernels: Capability::when(has_compiler, "this OpenCL driver has no compiler"),
         concurrent_streams: Capability::YES,
+        host_addressable: Capability::no("OpenCL 1.2 has buffers, not addresses"),
+        native_streams: Capability::no("an OpenCL queue can only use memory of its own context"),
         energy: Capability::no("OpenCL has no energy counter"),
     }
 }
