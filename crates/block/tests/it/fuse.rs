@@ -33,7 +33,7 @@ fn a_device_is_a_file_that_is_served_until_its_last_user_has_closed_it() {
     std::thread::scope(|scope| {
         let server = scope.spawn(|| {
             mounted.serve_until(&|| stop.load(Ordering::Relaxed), &mut || ticks.store(true, Ordering::Relaxed), &|_| {
-                detached.store(true, Ordering::Relaxed)
+                detached.store(true, Ordering::Relaxed);
             })
         });
         assert!(std::fs::read(&path).unwrap() == content);
