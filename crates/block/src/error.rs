@@ -176,6 +176,6 @@ mod tests {
         let outer = Error::new(ErrorKind::Write, "array", format!("a member failed: {inner}")).with_cause(inner);
         assert!(outer.source().is_none());
         assert_eq!(outer.os_code(), Some(libc::ENOSPC));
-        assert!(outer.cause().is_some_and(|cause| cause.is::<Error>()));
+        assert!(outer.cause().unwrap().is::<Error>());
     }
 }

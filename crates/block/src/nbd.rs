@@ -157,7 +157,9 @@ impl Server {
                 break self.end()?;
             }
             if was_ready {
-                is_wanted = self.said.try_iter().fold(true, |goes_on, line| event(Event::Said(&line)) && goes_on);
+                for line in self.said.try_iter() {
+                    is_wanted &= event(Event::Said(&line));
+                }
             }
             std::thread::sleep(TICK);
         };

@@ -23,7 +23,7 @@ pub const OVERHEAD_BYTES: u64 = NONCE_BYTES + TAG_BYTES;
 /// Bytes of a whole encrypted block.
 pub const CIPHER_BLOCK_BYTES: u64 = PLAIN_BLOCK_BYTES + OVERHEAD_BYTES;
 /// Plain bytes of a file at most: as many as have an offset when they are encrypted.
-pub const PLAIN_BYTES_MAX: u64 = {
+pub(crate) const PLAIN_BYTES_MAX: u64 = {
     let blocks = (i64::MAX as u64 - HEADER_BYTES) / CIPHER_BLOCK_BYTES;
     blocks * PLAIN_BLOCK_BYTES
 };
@@ -39,7 +39,7 @@ pub fn plain_len(cipher_len: u64) -> u64 {
     blocks / CIPHER_BLOCK_BYTES * PLAIN_BLOCK_BYTES + last
 }
 
-/// Bytes of the encrypted file for `plain_len` bytes, at most [`PLAIN_BYTES_MAX`].
+/// Bytes of the encrypted file for `plain_len` bytes.
 pub fn cipher_len(plain_len: u64) -> u64 {
     if plain_len == 0 {
         return 0;
@@ -68,12 +68,12 @@ pub fn blocks(offset: u64, len: u64) -> Range<u64> {
 }
 
 /// The range of the encrypted file that holds whole blocks; in the last block of a file it ends behind its end.
-pub fn cipher_range(blocks: Range<u64>) -> Range<u64> {
+pub(crate) fn cipher_range(blocks: Range<u64>) -> Range<u64> {
     cipher_offset(blocks.start)..cipher_offset(blocks.end)
 }
 
 /// What a block's tag also covers: its number and the file's id.
-pub fn associated_data(block: u64, file_id: &super::FileId) -> [u8; 24] {
+pub(crate) fn associated_data(block: u64, file_id: &super::FileId) -> [u8; 24] {
     let mut data = [0; 24];
     data[..8].copy_from_slice(&block.to_be_bytes());
     data[8..].copy_from_slice(file_id);

@@ -49,7 +49,7 @@ pub(crate) fn new_header() -> ([u8; HEADER_BYTES as usize], FileId) {
 ///
 /// # Errors
 /// A sentence without its full stop if it is none that gocryptfs writes.
-pub fn parse_header(header: &[u8; HEADER_BYTES as usize]) -> Result<FileId, String> {
+pub(crate) fn parse_header(header: &[u8; HEADER_BYTES as usize]) -> Result<FileId, String> {
     let (version, id) = header.split_at(2);
     if version != VERSION {
         return Err(format!("the header says version {}, not 2", u16::from_be_bytes([version[0], version[1]])));

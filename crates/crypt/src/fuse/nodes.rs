@@ -35,12 +35,12 @@ impl Key {
 
 /// Where a file is found.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct Link {
     pub(super) parent: Arc<Node>,
     pub(super) entry: Vec<u8>,
 }
 
-impl Place {
+impl Link {
     fn is(&self, parent: &Node, entry: &[u8]) -> bool {
         self.parent.id == parent.id && self.parent.generation == parent.generation && self.entry == entry
     }
@@ -60,11 +60,11 @@ pub(super) struct Node {
 /// Parents are let go one after the other: a tree can be deeper than a thread's stack has room for.
 impl Drop for Node {
     fn drop(&mut self) {
-        let mut places = self.take_places();
-        while let Some(place) = places.pop() {
+        let mut links = self.take_places();
+        while let Some(link) = links.pop() {
             // The last one to hold it, so that it is dropped here, without any place.
-            if let Some(mut parent) = Arc::into_inner(place.parent) {
-                places.append(&mut parent.take_places());
+            if let Some(mut parent) = Arc::into_inner(link.parent) {
+                links.append(&mut parent.take_places());
             }
         }
     }
@@ -73,7 +73,7 @@ impl Drop for Node {
 #[derive(Debug, Default)]
 struct State {
     /// The names by which the kernel looked it up; a file has several if it has hard links.
-    places: Vec<Place>,
+    links: Vec<Link>,
     file: Weak<CryptFile>,
     /// Its last name was removed.
     is_gone: bool,
@@ -89,12 +89,12 @@ impl Node {
         (self.id, self.generation)
     }
 
-    fn take_places(&mut self) -> Vec<Place> {
-        std::mem::take(&mut self.state.get_mut().unwrap_or_else(PoisonError::into_inner).places)
+    fn take_places(&mut self) -> Vec<Link> {
+        std::mem::take(&mut self.state.get_mut().unwrap_or_else(PoisonError::into_inner).links)
     }
 
-    pub(super) fn places(&self) -> Vec<Place> {
-        lock(&self.state).places.clone()
+    pub(super) fn links(&self) -> Vec<Link> {
+        lock(&self.state).links.clone()
     }
 
     /// The file, if it is open.
@@ -105,10 +105,10 @@ impl Node {
     /// The file, open; all who have it open share one, and `open` gets the one that there is.
     pub(super) fn open(
         &self,
-        open: impl FnOnce(Option<Arc<CryptFile>>, Vec<Place>) -> Outcome<Arc<CryptFile>>,
+        open: impl FnOnce(Option<Arc<CryptFile>>, Vec<Link>) -> Outcome<Arc<CryptFile>>,
     ) -> Outcome<Arc<CryptFile>> {
         let mut state = lock(&self.state);
-        let file = open(state.file.upgrade(), state.places.clone())?;
+        let file = open(state.file.upgrade(), state.links.clone())?;
         state.file = Arc::downgrade(&file);
         Ok(file)
     }
@@ -168,7 +168,7 @@ impl Nodes {
 
     /// The node for a file that was found, which the kernel is told of once more. `is_new` says that the file was
     /// made just now.
-    pub(super) fn enter(&self, key: Key, place: Place, is_dir: bool, is_new: bool) -> Arc<Node> {
+    pub(super) fn enter(&self, key: Key, link: Link, is_dir: bool, is_new: bool) -> Arc<Node> {
         if key == self.root.key {
             return Arc::clone(&self.root);
         }
@@ -180,8 +180,8 @@ impl Nodes {
                 let mut state = lock(&known.node.state);
                 let was_replaced = state.is_gone && state.file.strong_count() == 0;
                 if !is_new && !was_replaced {
-                    if !state.places.iter().any(|other| other.is(&place.parent, &place.entry)) {
-                        state.places.push(place);
+                    if !state.links.iter().any(|other| other.is(&link.parent, &link.entry)) {
+                        state.links.push(link);
                     }
                     drop(state);
                     known.lookups += 1;
@@ -192,7 +192,7 @@ impl Nodes {
             None => (table.new_id(key, self.root.key), 0),
         };
         let generation = self.generations.fetch_add(1, Ordering::Relaxed);
-        let state = State { places: vec![place], ..State::default() };
+        let state = State { links: vec![link], ..State::default() };
         let has_read_holes = Arc::default();
         let node = Arc::new(Node { id, key, generation, is_dir, has_read_holes, state: Mutex::new(state) });
         let known = Known { node: Arc::clone(&node), lookups: lookups + 1 };
@@ -223,7 +223,7 @@ impl Nodes {
     pub(super) fn remove(&self, key: Key, parent: &Node, entry: &[u8], is_last: bool) {
         if let Some(node) = self.by_key(key) {
             let mut state = lock(&node.state);
-            let removed: Vec<_> = state.places.extract_if(.., |place| place.is(parent, entry)).collect();
+            let removed: Vec<_> = state.links.extract_if(.., |link| link.is(parent, entry)).collect();
             state.is_gone |= is_last;
             drop(state);
             drop(removed);
@@ -231,11 +231,11 @@ impl Nodes {
     }
 
     /// A file has another name now.
-    pub(super) fn rename(&self, key: Key, from: (&Node, &[u8]), to: Place) {
+    pub(super) fn rename(&self, key: Key, from: (&Node, &[u8]), to: Link) {
         if let Some(node) = self.by_key(key) {
             let mut state = lock(&node.state);
-            let removed: Vec<_> = state.places.extract_if(.., |place| place.is(from.0, from.1)).collect();
-            state.places.push(to);
+            let removed: Vec<_> = state.links.extract_if(.., |link| link.is(from.0, from.1)).collect();
+            state.links.push(to);
             drop(state);
             drop(removed);
         }
@@ -277,8 +277,8 @@ mod tests {
         (nodes, root)
     }
 
-    fn at(parent: &Arc<Node>, entry: &str) -> Place {
-        Place { parent: Arc::clone(parent), entry: entry.into() }
+    fn at(parent: &Arc<Node>, entry: &str) -> Link {
+        Link { parent: Arc::clone(parent), entry: entry.into() }
     }
 
     #[test]
@@ -287,10 +287,10 @@ mod tests {
         let first = nodes.enter(key(60), at(&root, "a"), false, true);
         let second = nodes.enter(key(60), at(&root, "b"), false, false);
         assert!(Arc::ptr_eq(&first, &second));
-        assert_eq!((first.id, first.places().len()), (60, 2));
+        assert_eq!((first.id, first.links().len()), (60, 2));
         nodes.rename(key(60), (&root, b"a"), at(&root, "c"));
         nodes.remove(key(60), &root, b"b", false);
-        assert_eq!(first.places().iter().map(|place| place.entry.clone()).collect::<Vec<_>>(), [b"c"]);
+        assert_eq!(first.links().iter().map(|link| link.entry.clone()).collect::<Vec<_>>(), [b"c"]);
         nodes.forget(60, 1);
         assert!(nodes.get(60).is_some());
         nodes.forget(60, 1);

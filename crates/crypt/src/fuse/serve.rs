@@ -502,5 +502,5 @@ impl Filesystem for Server {
 }
 
 fn parent_of(node: &Node) -> INodeNo {
-    INodeNo(node.places().first().map_or(node.id, |place| place.parent.id))
+    INodeNo(node.links().first().map_or(node.id, |place| place.parent.id))
 }

@@ -2,7 +2,7 @@
 
 use super::attr::attr;
 use super::folders::Folders;
-use super::nodes::{Key, Node, Nodes, Place};
+use super::nodes::{Key, Link, Node, Nodes};
 use super::outcome::{Failure, Outcome};
 use crate::dir::CipherDir;
 use crate::file::CryptFile;
@@ -42,15 +42,15 @@ pub(super) struct Entered {
 /// A directory that is to be opened.
 struct Step {
     node: Arc<Node>,
-    places: Vec<Place>,
+    links: Vec<Link>,
 }
 
 impl Step {
     fn new(node: &Arc<Node>) -> Self {
-        let mut places = node.places();
+        let mut links = node.links();
         // The first one is tried first.
-        places.reverse();
-        Self { node: Arc::clone(node), places }
+        links.reverse();
+        Self { node: Arc::clone(node), links }
     }
 }
 
@@ -136,16 +136,16 @@ impl Tree {
 
     /// The file, open. All who have it open share it.
     pub(super) fn open(&self, node: &Arc<Node>, is_writable: bool) -> Outcome<Arc<CryptFile>> {
-        node.open(|opened, places| {
+        node.open(|opened, links| {
             if let Some(file) = opened {
                 if is_writable && !file.is_writable() {
-                    file.make_writable(File::from(self.open_at(node, &places, libc::O_RDWR)?));
+                    file.make_writable(File::from(self.open_at(node, &links, libc::O_RDWR)?));
                 }
                 return Ok(file);
             }
             let flags = if is_writable { libc::O_RDWR } else { libc::O_RDONLY };
-            let fd = self.open_at(node, &places, flags)?;
-            Ok(Arc::new(self.file(node, fd, is_writable, &places[0].entry)))
+            let fd = self.open_at(node, &links, flags)?;
+            Ok(Arc::new(self.file(node, fd, is_writable, &links[0].entry)))
         })
     }
 
@@ -288,18 +288,18 @@ impl Tree {
             }
             done => done,
         })?;
-        let place =
-            |parent: &Arc<Node>, name: &CipherName| Place { parent: Arc::clone(parent), entry: name.entry.clone() };
+        let link =
+            |parent: &Arc<Node>, name: &CipherName| Link { parent: Arc::clone(parent), entry: name.entry.clone() };
         if let Some(target) = &target {
             let key = Key::of(target);
             if is_exchange {
-                self.nodes.rename(key, (new_parent, &new_name.entry), place(parent, &name));
+                self.nodes.rename(key, (new_parent, &new_name.entry), link(parent, &name));
             } else {
                 let is_last = is_dir(target) || target.st_nlink <= 1;
                 self.nodes.remove(key, new_parent, &new_name.entry, is_last);
             }
         }
-        self.nodes.rename(Key::of(&source), (parent, &name.entry), place(new_parent, &new_name));
+        self.nodes.rename(Key::of(&source), (parent, &name.entry), link(new_parent, &new_name));
         if !is_exchange {
             folder.remove_whole(&name);
         }
@@ -334,25 +334,25 @@ impl Tree {
         // The directory that the last step looks in.
         let mut above = None;
         while let Some(step) = way.last_mut() {
-            let Some(place) = step.places.last() else {
+            let Some(link) = step.links.last() else {
                 // Not found by any name; what is below it may have others.
                 way.pop();
-                way.last_mut().map(|below| below.places.pop());
+                way.last_mut().map(|below| below.links.pop());
                 continue;
             };
-            let parent = &place.parent;
+            let parent = &link.parent;
             let Some(folder) = above.take().or_else(|| self.opened(parent)) else {
                 if passed.insert(parent.id_of_folder()) {
                     let next = Step::new(parent);
                     way.push(next);
                 } else {
-                    step.places.pop();
+                    step.links.pop();
                 }
                 continue;
             };
-            match self.child_of(&folder, place, &step.node)? {
+            match self.child_of(&folder, link, &step.node)? {
                 None => {
-                    step.places.pop();
+                    step.links.pop();
                 }
                 Some(found) => {
                     let id = step.node.id_of_folder();
@@ -374,9 +374,9 @@ impl Tree {
         if node.is_root() { Some(Arc::clone(&self.root)) } else { self.folders.get(node.id_of_folder()) }
     }
 
-    /// The directory at a place, if it is there and is the node's.
-    fn child_of(&self, folder: &Folder, place: &Place, node: &Node) -> Outcome<Option<Arc<Folder>>> {
-        let opened = self.with_room(|| Ok(folder.child(&place.entry)?));
+    /// The directory at a link, if it is there and is the node's.
+    fn child_of(&self, folder: &Folder, link: &Link, node: &Node) -> Outcome<Option<Arc<Folder>>> {
+        let opened = self.with_room(|| Ok(folder.child(&link.entry)?));
         let child = match opened {
             Err(Failure::Number(libc::EMFILE | libc::ENFILE | libc::ENOMEM)) => return opened.map(|_| None),
             Err(_) => return Ok(None),
@@ -392,24 +392,24 @@ impl Tree {
 
     /// Where a file is now, and its state.
     fn find(&self, node: &Arc<Node>) -> Outcome<(Arc<Folder>, Vec<u8>, libc::stat)> {
-        for place in node.places() {
-            let folder = self.folder(&place.parent)?;
-            if let Ok(state) = sys::stat(folder.fd(), &place.entry)
+        for link in node.links() {
+            let folder = self.folder(&link.parent)?;
+            if let Ok(state) = sys::stat(folder.fd(), &link.entry)
                 && Key::of(&state) == node.key
             {
-                return Ok((folder, place.entry, state));
+                return Ok((folder, link.entry, state));
             }
         }
         Err(Failure::Number(libc::ESTALE))
     }
 
     /// Opens a node's file, and checks that it is the one.
-    fn open_at(&self, node: &Node, places: &[Place], flags: i32) -> Outcome<OwnedFd> {
+    fn open_at(&self, node: &Node, links: &[Link], flags: i32) -> Outcome<OwnedFd> {
         let mut failure = Failure::Number(libc::ESTALE);
-        for place in places {
-            let folder = self.folder(&place.parent)?;
+        for link in links {
+            let folder = self.folder(&link.parent)?;
             // What was put in its place may be a FIFO.
-            match self.with_room(|| Ok(sys::open(folder.fd(), &place.entry, flags | libc::O_NONBLOCK, 0)?)) {
+            match self.with_room(|| Ok(sys::open(folder.fd(), &link.entry, flags | libc::O_NONBLOCK, 0)?)) {
                 Ok(fd) if Key::of(&sys::stat_of(fd.as_fd())?) == node.key => return Ok(fd),
                 Ok(_) => {}
                 Err(error) => failure = error,
@@ -429,7 +429,7 @@ impl Tree {
         if node.is_dir {
             return Ok(work(self.folder(node)?.fd())?);
         }
-        let fd = self.open_at(node, &node.places(), libc::O_PATH)?;
+        let fd = self.open_at(node, &node.links(), libc::O_PATH)?;
         Ok(work(fd.as_fd())?)
     }
 
@@ -452,9 +452,9 @@ impl Tree {
     fn enter(&self, parent: &Arc<Node>, folder: &Arc<Folder>, entry: &[u8], is_new: bool) -> Outcome<Entered> {
         let state = sys::stat(folder.fd(), entry)?;
         let size = self.size(folder, entry, &state);
-        let place = Place { parent: Arc::clone(parent), entry: entry.to_vec() };
+        let link = Link { parent: Arc::clone(parent), entry: entry.to_vec() };
         let is_dir = state.st_mode & libc::S_IFMT == libc::S_IFDIR;
-        let node = self.nodes.enter(Key::of(&state), place, is_dir, is_new);
+        let node = self.nodes.enter(Key::of(&state), link, is_dir, is_new);
         Ok(Entered { attr: attr(node.id, &state, size), node })
     }
 

@@ -101,7 +101,7 @@ impl FromStr for Rotation {
 
 /// Where a byte of the array lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// The stripe.
     pub stripe: u64,
     /// The number of its chunk among the stripe's data, in the order of the array's bytes.
@@ -121,11 +121,11 @@ pub struct Layout {
 }
 
 /// Fewest members: md knows no smaller RAID-6.
-pub const MEMBERS_MIN: usize = 4;
+pub(super) const MEMBERS_MIN: usize = 4;
 /// Most members: beyond, powers of 2 repeat.
-pub const MEMBERS_MAX: usize = 257;
+pub(super) const MEMBERS_MAX: usize = 257;
 /// Largest chunk; buffers are made of it.
-pub const CHUNK_BYTES_MAX: u64 = 256 << 20;
+pub(super) const CHUNK_BYTES_MAX: u64 = 256 << 20;
 
 impl Layout {
     /// Chunks of `chunk_bytes` over as many members.
@@ -240,10 +240,10 @@ impl Layout {
     }
 
     /// Where a byte of the array lies.
-    pub fn locate(&self, offset: u64) -> Place {
+    pub fn locate(&self, offset: u64) -> Location {
         let (stripe, within) = (offset / self.stripe_bytes(), offset % self.stripe_bytes());
         let index = (within / self.chunk_bytes) as usize;
-        Place { stripe, index, member: self.member(stripe, index), inside: within % self.chunk_bytes }
+        Location { stripe, index, member: self.member(stripe, index), inside: within % self.chunk_bytes }
     }
 
     /// The byte of the array at an offset of a member's data; None if P or Q is there.

@@ -48,7 +48,7 @@
 mod array;
 mod choose;
 mod create;
-pub mod layout;
+mod layout;
 mod load;
 mod log;
 mod parts;
@@ -63,6 +63,6 @@ mod write;
 pub use array::{ArrayState, MemberInfo, Options, Raid6};
 pub use choose::LeftOut;
 pub use create::{Content, CreateOptions};
-pub use layout::{Layout, Place, Rotation};
+pub use layout::{Layout, Location, Rotation};
 pub use replayed::Replay;
 pub use scrub::{Finding, ScrubReport};

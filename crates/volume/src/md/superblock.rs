@@ -10,11 +10,11 @@ use crate::{BlockDevice, Error, ErrorKind, Result};
 /// Bytes before the roles.
 pub const FIXED_BYTES: usize = 256;
 /// What the roles leave of 4 KiB.
-pub const DEVICES_MAX: usize = (4096 - FIXED_BYTES) / 2;
+pub(super) const DEVICES_MAX: usize = (4096 - FIXED_BYTES) / 2;
 /// So many devices' roles fit with the rest into one sector, which no loss of power tears.
-pub const DEVICES_IN_SECTOR: usize = (SECTOR as usize - FIXED_BYTES) / 2;
+pub(super) const DEVICES_IN_SECTOR: usize = (SECTOR as usize - FIXED_BYTES) / 2;
 /// The unit of all sizes and offsets on disk.
-pub const SECTOR: u64 = 512;
+pub(super) const SECTOR: u64 = 512;
 
 const MAGIC: u32 = 0xa92b_4efc;
 const LEVEL: u32 = 6;

@@ -17,11 +17,11 @@ use std::ops::Range;
 /// Signatures at the beginning lie here: the second copy of LUKS2's largest header is the last of them.
 pub const HEAD_BYTES: u64 = (4 << 20) + 4096;
 /// And those at the end here: Promise's metadata are the first of them.
-pub const TAIL_BYTES: u64 = 2 << 20;
+pub(crate) const TAIL_BYTES: u64 = 2 << 20;
 /// What is not zero and not recognised.
 pub const DATA: &str = "data";
 /// What lies beyond a new end.
-pub const CUT: &str = "cut";
+pub(crate) const CUT: &str = "cut";
 /// What removing a signature can uncover is looked for so often.
 const ROUNDS_MAX: usize = 8;
 

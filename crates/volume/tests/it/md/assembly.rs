@@ -93,7 +93,7 @@ fn sides_that_were_written_apart_are_refused() {
     }
     let error = open(&[Arc::clone(&devices[0]), Arc::clone(&devices[1]), Arc::clone(&apart[2])]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BadMembers);
-    assert!(error.to_string().contains("apart"), "{error}");
+    assert!(error.to_string().contains("written separately"), "{error}");
 }
 
 #[test]

@@ -497,7 +497,7 @@ fn a_member_without_room_is_no_member_that_failed() {
     assert_eq!((error.kind(), error.errno()), (bifolio_block::ErrorKind::NoSpace, libc::ENOSPC), "{error}");
     assert!(array.missing().is_empty(), "it is whole, and can be read");
     let error = array.write(0, &[1; 512]).unwrap_err();
-    assert!(error.to_string().contains("has no room"), "{error}");
+    assert!(error.to_string().contains("has no space left"), "{error}");
     assert!(content(&array)[3 * stripe as usize..] == base[3 * stripe as usize..]);
     drop(array);
     // With room again it is put right, and none is missing.

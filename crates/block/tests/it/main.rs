@@ -1,0 +1,5 @@
+//! Files as devices, and devices as files.
+
+mod file;
+#[cfg(feature = "fuse")]
+mod fuse;
