@@ -56,7 +56,7 @@ pub struct Raid6 {
     pub(super) array: [u8; 16],
     pub(super) layout: Layout,
     pub(super) stripes: u64,
-    pub(super) state: RwLock<state::State>,
+    pub(super) state: RwLock<state::Assembly>,
     pub(super) log: Option<Log>,
     /// Of stripes.
     locks: Ranges,
@@ -127,7 +127,7 @@ impl Raid6 {
         if let Some(member) = by_role.iter().flatten().find(|member| options.writable && member.device.is_read_only()) {
             return Err(Error::new(ErrorKind::ReadOnly, member.device.name(), "it was opened for reading only"));
         }
-        let mut state = state::State {
+        let mut state = state::Assembly {
             members: by_role,
             events: newest.events,
             updated: newest.updated,
@@ -336,11 +336,11 @@ impl Raid6 {
         self.locks.read(stripes)
     }
 
-    pub(super) fn state(&self) -> RwLockReadGuard<'_, state::State> {
+    pub(super) fn state(&self) -> RwLockReadGuard<'_, state::Assembly> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn state_mut(&self) -> RwLockWriteGuard<'_, state::State> {
+    pub(super) fn state_mut(&self) -> RwLockWriteGuard<'_, state::Assembly> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -458,7 +458,7 @@ impl Raid6 {
         Error::new(ErrorKind::ReadOnly, &self.name, "it was opened for reading only")
     }
 
-    pub(super) fn check_broken(&self, state: &state::State) -> Result<()> {
+    pub(super) fn check_broken(&self, state: &state::Assembly) -> Result<()> {
         match &state.broken {
             None => Ok(()),
             Some(why) => {
@@ -477,7 +477,7 @@ impl Drop for Raid6 {
 }
 
 /// The log that fits into the free space of all members.
-pub(super) fn log_shape(state: &state::State, layout: Layout, stripes: u64) -> Option<Shape> {
+pub(super) fn log_shape(state: &state::Assembly, layout: Layout, stripes: u64) -> Option<Shape> {
     let free = state.present().map(|(_, member)| member.superblock.reserved().map_or(0, |(_, len)| len)).min()?;
     Shape::of(free, layout, stripes)
 }
@@ -521,7 +521,7 @@ impl Raid6 {
         is_dirty: bool,
         unsynced: Option<u64>,
     ) -> Self {
-        let state = state::State {
+        let state = state::Assembly {
             members,
             events: newest.events,
             updated: newest.updated,

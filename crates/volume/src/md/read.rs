@@ -3,7 +3,7 @@
 
 use super::array::Raid6;
 use super::layout::Layout;
-use super::state::State;
+use super::state::Assembly;
 use crate::{Error, ErrorKind, Result};
 use bifolio_compute::cpu::pq;
 use bifolio_kernels::raid6::Loss;
@@ -89,7 +89,7 @@ impl Raid6 {
     }
 
     /// Whether all members of a range are there.
-    fn is_direct(&self, state: &State, offset: u64, len: u64) -> bool {
+    fn is_direct(&self, state: &Assembly, offset: u64, len: u64) -> bool {
         self.chunks(offset, len).all(|(at, _)| state.readable(self.layout.locate(at).member).is_some())
     }
 
@@ -105,7 +105,7 @@ impl Raid6 {
         })
     }
 
-    fn read_chunks(&self, state: &State, offset: u64, buffer: &mut [u8]) -> Result<(), Failure> {
+    fn read_chunks(&self, state: &Assembly, offset: u64, buffer: &mut [u8]) -> Result<(), Failure> {
         for (at, len) in self.chunks(offset, buffer.len() as u64) {
             let place = self.layout.locate(at);
             let inside = place.inside..place.inside + len;
@@ -118,7 +118,7 @@ impl Raid6 {
     /// Reads a part of a member's chunk.
     fn read_member(
         &self,
-        state: &State,
+        state: &Assembly,
         stripe: u64,
         role: usize,
         inside: Range<u64>,
@@ -131,7 +131,7 @@ impl Raid6 {
 
     /// The same range with chunks recovered. A whole stripe is read to where it belongs; of others the columns of the
     /// range are gathered.
-    fn read_recovering(&self, state: &State, offset: u64, buffer: &mut [u8]) -> Result<(), Failure> {
+    fn read_recovering(&self, state: &Assembly, offset: u64, buffer: &mut [u8]) -> Result<(), Failure> {
         let layout = self.layout;
         let stripe = offset / layout.stripe_bytes();
         if buffer.len() as u64 == layout.stripe_bytes() {
@@ -152,7 +152,7 @@ impl Raid6 {
     }
 
     /// All data chunks of a stripe, in place.
-    fn read_whole(&self, state: &State, stripe: u64, buffer: &mut [u8]) -> Result<(), Failure> {
+    fn read_whole(&self, state: &Assembly, stripe: u64, buffer: &mut [u8]) -> Result<(), Failure> {
         let layout = self.layout;
         let wanted: Vec<usize> = (0..layout.data()).collect();
         let gathering = self.choose(state, stripe, &wanted)?;
@@ -173,7 +173,7 @@ impl Raid6 {
         Ok(())
     }
 
-    fn choose(&self, state: &State, stripe: u64, wanted: &[usize]) -> Result<Gathering, Failure> {
+    fn choose(&self, state: &Assembly, stripe: u64, wanted: &[usize]) -> Result<Gathering, Failure> {
         let mut missing: Vec<usize> = state.missing().into_iter().map(|role| self.layout.slot(stripe, role)).collect();
         missing.sort_unstable();
         gathering(self.layout, &missing, wanted).ok_or_else(|| {
@@ -185,7 +185,7 @@ impl Raid6 {
     /// The columns of the wanted slots, by slot; those of others are empty or of no use. The stripe is locked.
     pub(super) fn gather(
         &self,
-        state: &State,
+        state: &Assembly,
         stripe: u64,
         columns: Range<u64>,
         wanted: &[usize],

@@ -113,7 +113,7 @@ impl Raid6 {
     }
 
     /// The superblock of a new member, with room for the log that the others have.
-    fn superblock_for(&self, state: &state::State, device: &dyn BlockDevice) -> Result<Superblock> {
+    fn superblock_for(&self, state: &state::Assembly, device: &dyn BlockDevice) -> Result<Superblock> {
         let Some((_, model)) = state.present().next() else { unreachable!("an open array has members") };
         if model.superblock.bitmap_sectors != 0 {
             let detail = "it has a write-intent bitmap, of which a new member would need a copy; remove it first \

@@ -6,7 +6,7 @@
 
 use super::layout::Layout;
 use super::log::Entry;
-use super::state::State;
+use super::state::Assembly;
 use crate::Result;
 use crate::load::{Load, Loader, through_host};
 use bifolio_block::{BlockDevice, Error, ErrorKind, Geometry, Result as BlockResult};
@@ -30,7 +30,7 @@ pub struct Replay {
 }
 
 /// Carries records out on members in memory; how many bytes that is.
-pub(super) fn replay(state: &mut State, layout: Layout, stripes: u64, records: &[Vec<Entry<'static>>]) -> u64 {
+pub(super) fn replay(state: &mut Assembly, layout: Layout, stripes: u64, records: &[Vec<Entry<'static>>]) -> u64 {
     let mut by_role: Vec<Patches> = state.members.iter().map(|_| Patches::default()).collect();
     let mut bytes = 0;
     for entry in records.iter().flatten() {

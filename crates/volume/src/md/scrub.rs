@@ -3,7 +3,7 @@
 use super::array::Raid6;
 use super::parts::each_stripe;
 use super::read::Failure;
-use super::state::State;
+use super::state::Assembly;
 use crate::{BlockDevice, Error, ErrorKind, Result};
 use bifolio_compute::cpu::pq;
 use bifolio_io::Cancel;
@@ -164,7 +164,7 @@ impl Raid6 {
         })
     }
 
-    fn check_whole(&self, state: &State) -> Result<()> {
+    fn check_whole(&self, state: &Assembly) -> Result<()> {
         if !state.is_degraded() {
             return Ok(());
         }
@@ -200,7 +200,7 @@ impl Raid6 {
 
     fn finding(
         &self,
-        state: &State,
+        state: &Assembly,
         stripe: u64,
         (inside, len): (u64, u64),
         slot: Option<usize>,
@@ -220,7 +220,7 @@ impl Raid6 {
         Finding { stripe, inside, len, member, name, what, offset, is_repaired: repair && slot.is_some() }
     }
 
-    fn store(&self, state: &State, stripe: u64, slot: usize, inside: u64, bytes: &[u8]) -> Result<(), Failure> {
+    fn store(&self, state: &Assembly, stripe: u64, slot: usize, inside: u64, bytes: &[u8]) -> Result<(), Failure> {
         let role = self.layout.by_slot(stripe)[slot];
         let Some(member) = &state.members[role] else { return Ok(()) };
         let at = member.superblock.data_offset + self.layout.member_offset(stripe) + inside;
@@ -231,7 +231,7 @@ impl Raid6 {
     fn with_whole_stripe<T>(
         &self,
         stripe: u64,
-        mut work: impl FnMut(&State, &mut Vec<Vec<u8>>) -> Result<T, Failure>,
+        mut work: impl FnMut(&Assembly, &mut Vec<Vec<u8>>) -> Result<T, Failure>,
     ) -> Result<T> {
         let _lock = self.lock(stripe..stripe + 1);
         loop {

@@ -26,7 +26,7 @@ pub(super) struct Member {
 
 /// What changes while the array is open.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct Assembly {
     /// By role.
     pub(super) members: Vec<Option<Member>>,
     pub(super) events: u64,
@@ -42,7 +42,7 @@ pub(super) struct State {
     pub(super) failed: Vec<super::LeftOut>,
 }
 
-impl State {
+impl Assembly {
     /// The member of a role, if it can be read.
     pub(super) fn readable(&self, role: usize) -> Option<&Member> {
         self.members[role].as_ref().filter(|member| !member.is_partial)

@@ -11,7 +11,7 @@ use super::array::Raid6;
 use super::layout::Layout;
 use super::log::{Entry, Failed, Log};
 use super::read::{Failure, gathering};
-use super::state::State;
+use super::state::Assembly;
 use crate::{Error, Result};
 use bifolio_compute::cpu::pq;
 use std::borrow::Cow;
@@ -103,7 +103,7 @@ impl Raid6 {
     }
 
     /// Stripes that are written together: one, but where they share a record of the log and its flush.
-    fn group(&self, state: &State) -> u64 {
+    fn group(&self, state: &Assembly) -> u64 {
         match &self.log {
             Some(log) if state.is_degraded() => log.shape().stripes_of_record(self.layout).clamp(1, GROUP_STRIPES_MAX),
             _ => 1,
@@ -142,7 +142,7 @@ impl Raid6 {
     }
 
     /// Columns that are written at once: all, but where a record of the log has no room for them.
-    fn width(&self, state: &State) -> u64 {
+    fn width(&self, state: &Assembly) -> u64 {
         match &self.log {
             Some(log) if state.is_degraded() => log.shape().column_bytes(self.layout),
             _ => self.layout.chunk_bytes(),
@@ -216,7 +216,7 @@ impl Raid6 {
     /// written are returned.
     fn update(
         &self,
-        state: &State,
+        state: &Assembly,
         stripes: &[(u64, Vec<Part<'_>>)],
         all: &Range<u64>,
     ) -> Result<Vec<(usize, Error)>, Failure> {
@@ -239,7 +239,7 @@ impl Raid6 {
     }
 
     /// The log that has a record of the entries now, if one is needed.
-    fn secure(&self, state: &State, entries: &[Entry<'_>], all: &Range<u64>) -> Result<Option<&Log>, Failed> {
+    fn secure(&self, state: &Assembly, entries: &[Entry<'_>], all: &Range<u64>) -> Result<Option<&Log>, Failed> {
         let Some(log) = &self.log else { return Ok(None) };
         if state.is_degraded() {
             log.append(entries, &state.copies(), &state.targets())?;
@@ -250,7 +250,7 @@ impl Raid6 {
     }
 
     /// What is written to each member.
-    fn prepare<'a>(&self, state: &State, stripe: u64, parts: &[Part<'a>]) -> Result<Vec<Entry<'a>>, Failure> {
+    fn prepare<'a>(&self, state: &Assembly, stripe: u64, parts: &[Part<'a>]) -> Result<Vec<Entry<'a>>, Failure> {
         let start = parts.iter().map(|part| part.inside).min().unwrap_or(0);
         let columns = start..parts.iter().map(Part::end).max().unwrap_or(start);
         let condition = self.condition(state, stripe);
@@ -280,7 +280,7 @@ impl Raid6 {
         Ok(data.chain(p_and_q).map(entry).filter(is_there).collect())
     }
 
-    fn condition(&self, state: &State, stripe: u64) -> Condition {
+    fn condition(&self, state: &Assembly, stripe: u64) -> Condition {
         let slot = |role: usize| self.layout.slot(stripe, role);
         let mut missing: Vec<usize> = state.missing().into_iter().map(slot).collect();
         missing.sort_unstable();
@@ -291,7 +291,7 @@ impl Raid6 {
     /// P and Q of the columns from the old ones.
     fn modify(
         &self,
-        state: &State,
+        state: &Assembly,
         stripe: u64,
         parts: &[Part<'_>],
         columns: &Range<u64>,
@@ -319,7 +319,7 @@ impl Raid6 {
     /// P and Q of the columns from all data.
     fn rebuild_parity(
         &self,
-        state: &State,
+        state: &Assembly,
         stripe: u64,
         parts: &[Part<'_>],
         columns: &Range<u64>,

@@ -4,9 +4,11 @@ use super::support::{CHUNK, DATA_OFFSET, break_down, content, created, members_o
 use crate::support::Draw;
 use bifolio_block::faults::{Faults, FaultyDevice};
 use bifolio_io::Cancel;
+use bifolio_testing::until;
 use bifolio_volume::md::{ArrayState, Content, CreateOptions, Raid6, Rotation};
 use bifolio_volume::{BlockDevice, ErrorKind, Load, Overwrite};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Writes at random to the array and to a plain copy, and compares now and then.
 fn exercise(array: &Raid6, expected: &mut [u8], draw: &mut Draw, rounds: usize) {
@@ -156,9 +158,10 @@ fn members_may_fail_while_threads_write() {
         let size = array.geometry().size;
         let share = size / 4;
         let seed = draw.next_u64();
+        let rounds = AtomicUsize::new(0);
         let written: Vec<Vec<u8>> = std::thread::scope(|scope| {
             let writer = |thread: u64| {
-                let array = &array;
+                let (array, rounds) = (&array, &rounds);
                 scope.spawn(move || {
                     let mut draw = Draw::from_seed(seed ^ thread);
                     let mut own = vec![0; share as usize];
@@ -171,13 +174,18 @@ fn members_may_fail_while_threads_write() {
                         let mut back = vec![0xa5; len as usize];
                         array.read(thread * share + offset, &mut back).unwrap();
                         assert!(back == own[offset as usize..][..back.len()], "thread {thread}, seed {seed}");
+                        rounds.fetch_add(1, Ordering::Relaxed);
                     }
                     own
                 })
             };
             let threads: Vec<_> = (0..4).map(writer).collect();
-            for member in [1, 4] {
-                std::thread::sleep(std::time::Duration::from_millis(3));
+            for (member, after) in [(1, 60), (4, 160)] {
+                let goes_on = || {
+                    rounds.load(Ordering::Relaxed) >= after
+                        || threads.iter().all(std::thread::ScopedJoinHandle::is_finished)
+                };
+                until("the threads write", goes_on);
                 break_down(&devices[member]);
             }
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -315,7 +323,7 @@ fn an_interrupted_rebuild_goes_on_where_it_was() {
 struct SlowDevice {
     below: Arc<FaultyDevice>,
     cancel: Cancel,
-    writes: std::sync::atomic::AtomicUsize,
+    writes: AtomicUsize,
 }
 
 impl BlockDevice for SlowDevice {
@@ -336,7 +344,7 @@ impl BlockDevice for SlowDevice {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> bifolio_block::Result<()> {
-        if self.writes.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) == 1 {
+        if self.writes.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.cancel.cancel();
         }
         self.below.write(offset, data)
