@@ -111,7 +111,7 @@ pub fn recover(members: &mut [&mut [u8]], loss: Loss) {
 ///
 /// # Panics
 /// As [`recover`], and if there are not as many places as the loss names members.
-pub fn recover_apart(members: &[&[u8]], loss: Loss, places: &mut [&mut [u8]]) {
+pub(crate) fn recover_apart(members: &[&[u8]], loss: Loss, places: &mut [&mut [u8]]) {
     best().recover_apart(members, loss, places);
 }
 
@@ -162,7 +162,7 @@ impl Pq {
     ///
     /// # Panics
     /// As [`recover`], and if there are not as many places as the loss names members.
-    pub fn recover_apart(self, members: &[&[u8]], loss: Loss, places: &mut [&mut [u8]]) {
+    pub(crate) fn recover_apart(self, members: &[&[u8]], loss: Loss, places: &mut [&mut [u8]]) {
         assert!(members.len() > 2, "a stripe has data, P and Q");
         let len = members[0].len();
         let lens = members.iter().map(|member| member.len()).chain(places.iter().map(|place| place.len()));
