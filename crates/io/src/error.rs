@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(error.detail(), format!("mapping a frame failed: {words}"));
         assert_eq!(error.to_string(), format!("data, offset 5, into host:0: {}", error.detail()));
         assert_eq!(error.os_code(), Some(libc::EIO));
-        assert!(error.cause().is_some_and(|cause| cause.is::<bifolio_device::Error>()));
+        assert!(error.cause().and_then(|cause| cause.downcast_ref::<bifolio_device::Error>()).is_some());
         assert!(std::error::Error::source(&error).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Which bytes of a file are in the page cache, and how we know: the answer as a value, and the question ([`query()`]).
+//! Which bytes of a file are in the page cache, and how we know: the answer as a value, and the question (`query`).
 
 mod query;
 

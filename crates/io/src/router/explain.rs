@@ -22,7 +22,6 @@ impl Router {
     ) -> Result<(Plan, Residency)> {
         let options = ReadOptions { engine, report_residency: true, ..ReadOptions::default() };
         let range = clamp(file.path(), file.size()?, offset, length, u64::MAX)?;
-        self.gauge(range.end - range.start);
         let Some(layout) = file.layout() else {
             let file = file.plain();
             return Planner::new(self, file, file.stamp()?, range, &options).whole();

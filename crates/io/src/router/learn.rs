@@ -7,38 +7,43 @@ use crate::file::PlainFile;
 use crate::kind::EngineKind;
 use crate::report::{ReadReport, SegmentReport};
 use crate::workers::Group;
+use bifolio_device::DeviceSlice;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Gauging the processor takes 1 to 3 ms, which is little beside the time of so long a request.
-const GAUGED_BYTES_MIN: u64 = 64 << 20;
+/// Shorter requests are not worth the 2 to 6 ms that gauging takes.
+const GAUGED_BYTES_MIN: u64 = 256 << 20;
 
-/// Smaller slots stay in the processor's caches, and tell nothing of its memory.
-const GAUGED_SLOT_BYTES_MIN: usize = 2 << 20;
-
-/// Copies, of which the quickest counts: the first takes the pages of new slots.
-const GAUGE_COPIES: usize = 3;
+/// What is copied to gauge: more than the processor's own caches hold.
+const GAUGE_BYTES: u64 = 16 << 20;
 
 impl Router {
-    /// Before a request of `bytes` is planned: where the device's copies are the processor's, their rate bounds every
-    /// engine, and differs between machines by a factor of ten. It is measured on two slots, once, if nobody calibrated.
-    pub(super) fn gauge(&self, bytes: u64) {
-        let is_worth_it = bytes >= GAUGED_BYTES_MIN && self.pool.slot_bytes() >= GAUGED_SLOT_BYTES_MIN;
-        if !is_worth_it || self.gauged.get().is_some() {
+    /// Before a request of `bytes` to `destination` is planned: where the device's copies are the processor's, their rate
+    /// bounds every engine, and differs between machines by a factor of ten. If nobody calibrated it is measured, once, by
+    /// copies to the start of the destination, which the request overwrites.
+    pub(super) fn gauge(&self, destination: DeviceSlice<'_>, bytes: u64) {
+        if bytes < GAUGED_BYTES_MIN || self.gauged.get().is_some() {
             return;
         }
-        let (Ok(Some(mut from)), Ok(Some(mut to))) = (self.pool.try_acquire(), self.pool.try_acquire()) else { return };
-        from.buffer().bytes_mut().fill(1);
-        let copy = |_| {
-            let started = Instant::now();
-            to.buffer().bytes_mut().copy_from_slice(from.buffer().bytes());
-            started.elapsed().as_secs_f64()
-        };
-        let seconds = (0..GAUGE_COPIES).map(copy).fold(f64::INFINITY, f64::min);
+        let (Ok(Some(mut slot)), Ok(stream)) = (self.pool.try_acquire(), self.streams.take()) else { return };
+        let slot_bytes = self.pool.slot_bytes() as u64;
+        slot.buffer().bytes_mut().fill(1);
+        let started = Instant::now();
+        let mut copied = 0;
+        while copied < GAUGE_BYTES {
+            let Ok(place) = destination.part(copied, slot_bytes.min(GAUGE_BYTES - copied)) else { return };
+            // SAFETY: the slot has so many bytes, and is this thread's until the copy, which is waited for, is done.
+            if unsafe { stream.copy_to_device_and_wait(place, slot.buffer().as_ptr()) }.is_err() {
+                return;
+            }
+            copied += place.len();
+        }
+        stream.declare_clean();
+        let seconds = started.elapsed().as_secs_f64();
         if self.gauged.set(()).is_ok() && seconds > 0.0 {
             let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
             let mut costs = self.lock_costs();
-            *costs = costs.bounded_by_processor(self.pool.slot_bytes() as f64 / seconds, cpus);
+            *costs = costs.bounded_by_processor(GAUGE_BYTES as f64 / seconds, cpus);
         }
     }
 

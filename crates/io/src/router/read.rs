@@ -76,7 +76,7 @@ impl Router {
     pub(super) fn read_planned(&self, request: &ReadRequest<'_>, mut parts: Parts<'_>) -> Result<ReadReport> {
         let mut options = Cow::Borrowed(request.options);
         let destination = self.settle(request.file.path(), &options.after, &options.cancel, request.destination)?;
-        self.gauge(parts.iter().map(Part::length).sum());
+        self.gauge(destination, parts.iter().map(Part::length).sum());
         let mut is_first = true;
         loop {
             let watch = self.crowd.watch();

@@ -284,7 +284,9 @@ fn check_folder(folder: &Path, file_system: &str) {
             stop.store(true, Ordering::SeqCst);
             let steps: u64 = writing.join().unwrap();
             assert!(steps > 0);
-            reads.into_iter().for_each(|reads| reads.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            for reader in reads {
+                reader.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            }
         });
     }
 }
