@@ -1,10 +1,11 @@
 //! `bifolio cache`: what the caches of running processes hold.
 
-use crate::args::Args;
 use crate::exit::{self, Failure};
-use crate::{output, size};
+use crate::global::Global;
+use crate::output;
 use bifolio_cache::published::{self, ProcessStats};
 use bifolio_cache::{Counts, Stats};
+use bifolio_io::size;
 use clap::{Args as ClapArgs, Subcommand};
 use serde::Serialize;
 use std::fmt::Write;
@@ -58,7 +59,7 @@ struct Total {
 }
 
 /// Carries the command out.
-pub fn run(args: &Args, command: &CacheCommand) -> Result<(), Failure> {
+pub fn run(global: &Global, command: &CacheCommand) -> Result<(), Failure> {
     let CacheCommand::Stat(options) = command;
     let mut found = published::list().map_err(Failure::failed)?;
     if let Some(pid) = options.pid {
@@ -69,7 +70,7 @@ pub fn run(args: &Args, command: &CacheCommand) -> Result<(), Failure> {
         }
     }
     let processes: Vec<_> = found.iter().map(|process| Process::of(process, SystemTime::now())).collect();
-    if args.json { output::json(&processes) } else { output::text(&describe(&processes)) }
+    global.answer(&processes, || describe(&processes))
 }
 
 impl<'a> Process<'a> {

@@ -1,15 +1,17 @@
 //! `bifolio calibrate`: measures every engine beside the user's data, prints the fitted model and
 //! stores it.
 
-use crate::args::{Args, CalibrateArgs};
 use crate::exit::Failure;
+use crate::global::Global;
+use crate::output::columns;
 use crate::progress::Progress;
-use crate::{output, size};
-use bifolio_device::open;
+use bifolio_bench::Session;
 use bifolio_io::calibrate::{Options, calibrate};
 use bifolio_io::profile::Curve;
-use bifolio_io::{Cancel, Profile, Router, RouterOptions};
+use bifolio_io::{Cancel, Profile, Router, RouterOptions, size};
+use clap::Args as ClapArgs;
 use std::fmt::Write;
+use std::path::PathBuf;
 
 /// The progress bar's resolution.
 const STEPS: f64 = 1000.0;
@@ -18,9 +20,25 @@ const STEPS: f64 = 1000.0;
 const CHART_WIDTH: usize = 64;
 const CHART_HEIGHT: usize = 16;
 
+/// Choices for `calibrate`.
+#[derive(Debug, ClapArgs)]
+pub struct CalibrateArgs {
+    /// A folder, or a file in it: a scratch file is written there and removed.
+    pub path: PathBuf,
+    /// Bytes of the scratch file, at least 64M.
+    #[arg(long, default_value = "1G", value_parser = size::parse, value_name = "SIZE")]
+    pub size: u64,
+    /// Reads of each size; their median counts.
+    #[arg(long, default_value_t = 9, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub repetitions: u32,
+    /// Seed of the content and of the places read.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
 /// Measures, prints and stores.
-pub fn run(args: &Args, options: &CalibrateArgs, cancel: &Cancel) -> Result<(), Failure> {
-    let device = open(args.device()?)?;
+pub fn run(global: &Global, options: &CalibrateArgs, cancel: &Cancel) -> Result<(), Failure> {
+    let device = global.device()?;
     if let Err(error) = std::fs::metadata(&options.path) {
         let what = if error.kind() == std::io::ErrorKind::NotFound {
             "there is no such file".to_owned()
@@ -32,18 +50,18 @@ pub fn run(args: &Args, options: &CalibrateArgs, cancel: &Cancel) -> Result<(), 
     let router = Router::new(&device, RouterOptions { cancel: cancel.clone(), ..RouterOptions::default() });
     let measure = Options { bytes: options.size, repetitions: options.repetitions, seed: options.seed };
     let profile = {
-        let progress = Progress::of_steps("starting", STEPS as u64);
-        let mut tell = |doing: &str, part: f64| progress.set(doing, (part * STEPS) as u64);
+        let session = Session::new(cancel.clone());
+        let _progress = Progress::of_session(&session);
+        let mut tell = |doing: &str, part: f64| session.set(doing, (part * STEPS) as u64, STEPS as u64);
         calibrate(&router, &options.path, &measure, &mut tell)?
     };
     let no_home = "there is no place to store the profile: set HOME or BIFOLIO_CACHE_DIR";
     let path = profile.default_path().ok_or_else(|| Failure::failed(no_home))?;
     profile.store(&path)?;
-    if args.json {
-        return output::json(&profile);
-    }
-    let stored = format!("stored in {}", path.display());
-    output::text(&format!("{}\n{}\n{stored}", describe(&profile, options), chart(&profile.curves)))
+    global.answer(&profile, || {
+        let stored = format!("stored in {}", path.display());
+        format!("{}\n{}\n{stored}", describe(&profile, options), chart(&profile.curves))
+    })
 }
 
 fn describe(profile: &Profile, options: &CalibrateArgs) -> String {
@@ -62,7 +80,7 @@ fn describe(profile: &Profile, options: &CalibrateArgs) -> String {
     let mut text = format!("{}, file system {}\n", profile.device, profile.file_system);
     let (file, runs) = (size::exact(options.size), options.repetitions);
     let _ = writeln!(text, "scratch file {file}, medians of {runs}, seed {}\n", options.seed);
-    text.push_str(&output::columns(&rows, &[0, 1]));
+    text.push_str(&columns(&rows, &[0, 1]));
     let _ = writeln!(text, "each further direct extent costs {:.1} us", profile.costs.direct_extent_s * 1e6);
     text
 }

@@ -1,14 +1,24 @@
 //! `bifolio devices`: what was found where, what each device can do, and what is missing and why.
 
-use crate::args::{Args, DevicesArgs};
 use crate::exit::{Code, Failure};
-use crate::{output, size};
+use crate::global::Global;
+use crate::output;
 use bifolio_device::{
     BackendReport, Capability, DeviceChoice, DeviceId, DeviceInfo, LibraryReport, choose, discover, open,
 };
+use bifolio_io::size;
 use bifolio_kernels::{KERNELS, KernelPath, KernelStatus, Kernels};
+use clap::Args as ClapArgs;
 use serde::Serialize;
 use std::fmt::Write;
+
+/// Choices for `devices`.
+#[derive(Debug, ClapArgs)]
+pub struct DevicesArgs {
+    /// Also run a known-answer test of every kernel: on all devices, or on the one of --device.
+    #[arg(long)]
+    pub test: bool,
+}
 
 /// One backend's report, with the kernels' tests of its devices where they were asked for.
 #[derive(Debug, Serialize)]
@@ -31,21 +41,17 @@ struct Test {
 }
 
 /// Lists the devices, and fails if the one asked for is not there or a kernel is wrong.
-pub fn run(args: &Args, options: &DevicesArgs) -> Result<(), Failure> {
+pub fn run(global: &Global, options: &DevicesArgs) -> Result<(), Failure> {
     let reports = discover();
     let auto = choose(&reports);
-    let wanted = match args.device()? {
+    let wanted = match global.device_choice()? {
         choice @ DeviceChoice::Exactly(id) => open(choice).map(|_| Some(id)),
         DeviceChoice::Auto => Ok(None),
     };
     let wanted_id = wanted.as_ref().ok().copied().flatten();
     let test = options.test && wanted.is_ok();
     let listed: Vec<Listed> = reports.into_iter().map(|report| list(report, test, wanted_id)).collect();
-    if args.json {
-        output::json(&listed)?;
-    } else {
-        output::text(&describe(&listed, auto))?;
-    }
+    global.answer(&listed, || describe(&listed, auto))?;
     wanted?;
     listed.into_iter().flat_map(|listed| listed.tests).find_map(Test::into_failure).map_or(Ok(()), Err)
 }

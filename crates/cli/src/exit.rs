@@ -53,13 +53,20 @@ pub enum Code {
 #[derive(Debug)]
 pub struct Failure {
     code: Code,
-    message: String,
+    /// A file or device; empty where the detail names what it is about.
+    subject: String,
+    detail: String,
 }
 
 impl Failure {
     /// A failure with a sentence that names what it is about.
     pub fn new(code: Code, message: impl Display) -> Self {
-        Self { code, message: message.to_string() }
+        Self::about(code, "", message)
+    }
+
+    /// A failure of one file or device, and a sentence without its name.
+    pub fn about(code: Code, subject: impl Display, detail: impl Display) -> Self {
+        Self { code, subject: subject.to_string(), detail: detail.to_string() }
     }
 
     /// An operation that failed.
@@ -72,19 +79,36 @@ impl Failure {
         Self::new(Code::Interrupted, "interrupted")
     }
 
+    /// The user interrupted, and what was done by then has been printed.
+    pub fn interrupted_in_part() -> Self {
+        Self::new(Code::Interrupted, "interrupted; the results are partial")
+    }
+
     /// How it failed.
     pub fn code(&self) -> Code {
         self.code
     }
 
     /// The sentence.
-    pub fn message(&self) -> &str {
-        &self.message
+    pub fn message(&self) -> String {
+        if self.subject.is_empty() { self.detail.clone() } else { format!("{}: {}", self.subject, self.detail) }
+    }
+
+    /// The file or device, where it is known by itself.
+    #[cfg(feature = "volumes")]
+    pub fn subject(&self) -> &str {
+        &self.subject
+    }
+
+    /// The sentence without the subject.
+    #[cfg(feature = "volumes")]
+    pub fn detail(&self) -> &str {
+        &self.detail
     }
 
     /// Prints the sentence, and gives the code to the system.
     pub fn report(&self) -> ExitCode {
-        eprintln_quietly(&format!("bifolio: {}", self.message));
+        eprintln_quietly(&format!("bifolio: {}", self.message()));
         if self.code == Code::Interrupted {
             end_at_once(self.code);
         }
@@ -103,19 +127,22 @@ fn end_at_once(code: Code) -> ! {
 
 impl From<bifolio_io::Error> for Failure {
     fn from(error: bifolio_io::Error) -> Self {
-        use bifolio_io::ErrorKind;
-        let source = error.cause().and_then(|cause| cause.downcast_ref::<bifolio_device::Error>());
-        let code = match error.kind() {
-            ErrorKind::NoEngine => Code::Unavailable,
-            ErrorKind::Cancelled => Code::Interrupted,
-            ErrorKind::Device => source.map_or(Code::Failed, code_of_device),
-            // The system's own errors are about the file, and not about what is in it.
-            _ if of_system(&error) == Some(std::io::ErrorKind::AlreadyExists) => Code::Refused,
-            _ if of_system(&error).is_some() => Code::Failed,
-            ErrorKind::BadStripe | ErrorKind::Profile | ErrorKind::NotAFile => Code::Damaged,
-            _ => Code::Failed,
-        };
-        Self::new(code, error)
+        Self::new(code_of_io(&error), error)
+    }
+}
+
+fn code_of_io(error: &bifolio_io::Error) -> Code {
+    use bifolio_io::ErrorKind;
+    let source = error.cause().and_then(|cause| cause.downcast_ref::<bifolio_device::Error>());
+    match error.kind() {
+        ErrorKind::NoEngine => Code::Unavailable,
+        ErrorKind::Cancelled => Code::Interrupted,
+        ErrorKind::Device => source.map_or(Code::Failed, code_of_device),
+        // The system's own errors are about the file, and not about what is in it.
+        _ if of_system(error) == Some(std::io::ErrorKind::AlreadyExists) => Code::Refused,
+        _ if of_system(error).is_some() => Code::Failed,
+        ErrorKind::BadStripe | ErrorKind::Profile | ErrorKind::NotAFile => Code::Damaged,
+        _ => Code::Failed,
     }
 }
 
@@ -129,6 +156,37 @@ impl From<bifolio_block::Error> for Failure {
     }
 }
 
+impl From<bifolio_bench::Error> for Failure {
+    fn from(error: bifolio_bench::Error) -> Self {
+        use bifolio_bench::ErrorKind;
+        let code = match error.kind() {
+            ErrorKind::BadUse => Code::Usage,
+            ErrorKind::Unavailable => Code::Unavailable,
+            ErrorKind::Wrong => Code::Wrong,
+            ErrorKind::Interrupted => Code::Interrupted,
+            _ => error.cause().map_or(Code::Failed, code_of_cause),
+        };
+        Self::new(code, error)
+    }
+}
+
+/// The code for the error of another crate that a benchmark or a verification met.
+fn code_of_cause(cause: &(dyn std::error::Error + Send + Sync + 'static)) -> Code {
+    if let Some(error) = cause.downcast_ref() {
+        return code_of_io(error);
+    }
+    #[cfg(feature = "volumes")]
+    if let Some(error) = cause.downcast_ref::<bifolio_volume::Error>() {
+        return code_of_volume(error.kind());
+    }
+    #[cfg(feature = "volumes")]
+    if let Some(error) = cause.downcast_ref::<bifolio_crypt::Error>() {
+        return code_of_directory(error.kind());
+    }
+    Code::Failed
+}
+
+#[cfg(feature = "volumes")]
 impl From<bifolio_volume::Error> for Failure {
     fn from(error: bifolio_volume::Error) -> Self {
         Self::new(code_of_volume(error.kind()), error)
@@ -136,6 +194,7 @@ impl From<bifolio_volume::Error> for Failure {
 }
 
 /// The code for an error of a volume.
+#[cfg(feature = "volumes")]
 pub fn code_of_volume(kind: bifolio_volume::ErrorKind) -> Code {
     use bifolio_volume::ErrorKind;
     match kind {
@@ -149,7 +208,15 @@ pub fn code_of_volume(kind: bifolio_volume::ErrorKind) -> Code {
     }
 }
 
+#[cfg(feature = "volumes")]
+impl From<bifolio_crypt::Error> for Failure {
+    fn from(error: bifolio_crypt::Error) -> Self {
+        Self::new(code_of_directory(error.kind()), error)
+    }
+}
+
 /// The code for an error of an encrypted directory.
+#[cfg(feature = "volumes")]
 pub fn code_of_directory(kind: bifolio_crypt::ErrorKind) -> Code {
     use bifolio_crypt::ErrorKind;
     match kind {
@@ -218,6 +285,7 @@ mod tests {
         assert_eq!(said[1..], numbers);
     }
 
+    #[cfg(feature = "volumes")]
     #[test]
     fn errors_of_volumes_and_directories_have_the_same_codes() {
         use bifolio_crypt::ErrorKind as Directory;

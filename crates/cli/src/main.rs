@@ -2,7 +2,17 @@
 //! calibrates the cost model and measures the engines.
 //!
 //! Every command decides and acts first and prints at the end, so that output on stdout means
-//! success. Failures are one sentence on stderr and an exit code (see [`exit`]).
+//! success, or is marked as partial. Failures are one sentence on stderr and an exit code (see [`exit`]).
+//!
+//! ```text
+//!   args                                  assembles the command line
+//!     |
+//!   read write calibrate devices ...      a command each, with its own choices
+//!     |
+//!   router secret global                  choices that several commands have
+//!     |
+//!   progress signals output exit          how commands speak and end
+//! ```
 
 #![allow(unreachable_pub, reason = "nothing of a command is reachable from outside; `pub` means this crate")]
 
@@ -10,21 +20,24 @@ mod args;
 mod bench;
 mod cache;
 mod calibrate;
+#[cfg(feature = "volumes")]
 mod crypt;
 mod devices;
 mod exit;
+mod global;
 mod output;
 mod progress;
 mod read;
-mod resources;
+mod router;
+#[cfg(feature = "volumes")]
 mod secret;
 mod signals;
 mod stripe;
+#[cfg(feature = "volumes")]
 mod volume;
 mod write;
 
-use args::{Args, BenchCommand, Command};
-use bifolio_io::size;
+use args::{Args, Command};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -39,24 +52,19 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &Args) -> Result<(), exit::Failure> {
+fn run(Args { global, command }: &Args) -> Result<(), exit::Failure> {
     let cancel = signals::watch()?;
-    match &args.command {
-        Command::Devices(options) => devices::run(args, options),
-        Command::Read(options) => read::run(args, options, &cancel),
-        Command::Calibrate(options) => calibrate::run(args, options, &cancel),
-        Command::Bench(BenchCommand::Read(options)) => bench::run(args, options, &cancel),
-        Command::Write(options) => write::run(args, options, &cancel),
-        Command::Stripe(command) => stripe::run(args, command),
-        Command::Cache(command) => cache::run(args, command),
-        Command::Volume(command) => volume::run(args, command, &cancel),
-        Command::Crypt(command) => crypt::run(args, command, &cancel),
-        Command::Bench(BenchCommand::Write(options)) => bench::write::run(args, options, &cancel),
-        Command::Bench(BenchCommand::Disparity(options)) => bench::disparity::run(args, options, &cancel),
-        Command::Bench(BenchCommand::Small(options)) => bench::small::run(args, options, &cancel),
-        Command::Bench(BenchCommand::Volume(options)) => bench::volume::run(args, options, &cancel),
-        Command::Bench(BenchCommand::Spread(options)) => bench::spread::run(args, options, &cancel),
-        Command::Bench(BenchCommand::Plan(options)) => bench::plan::run(args, options, &cancel),
-        Command::Bench(BenchCommand::Compute(options)) => bench::compute::run(args, options, &cancel),
+    match command {
+        Command::Devices(options) => devices::run(global, options),
+        Command::Read(options) => read::run(global, options, &cancel),
+        Command::Write(options) => write::run(global, options, &cancel),
+        Command::Stripe(command) => stripe::run(global, command),
+        Command::Cache(command) => cache::run(global, command),
+        #[cfg(feature = "volumes")]
+        Command::Volume(command) => volume::run(global, command, &cancel),
+        #[cfg(feature = "volumes")]
+        Command::Crypt(command) => crypt::run(global, command, &cancel),
+        Command::Calibrate(options) => calibrate::run(global, options, &cancel),
+        Command::Bench(command) => bench::run(global, command, &cancel),
     }
 }

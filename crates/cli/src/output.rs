@@ -6,6 +6,7 @@
 use crate::exit::Failure;
 use bifolio_block::is_unprintable;
 pub use bifolio_block::printable;
+pub use bifolio_bench::harness::table::columns;
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
 
@@ -29,7 +30,7 @@ pub fn text(text: &str) -> Result<(), Failure> {
 /// Prints a value as JSON.
 pub fn json(value: &impl Serialize) -> Result<(), Failure> {
     let json = serde_json::to_string_pretty(value);
-    let json = json.map_err(|error| Failure::failed(format!("the result cannot be written as JSON: {error}")))?;
+    let json = json.map_err(|error| Failure::failed(format!("writing the result as JSON failed: {error}")))?;
     text(&visible(json))
 }
 
@@ -54,42 +55,9 @@ fn visible(json: String) -> String {
     shown
 }
 
-/// Lays rows out in columns; cells are printable. Columns named in `left` are left-aligned, numbers are right-aligned.
-pub fn columns(rows: &[Vec<String>], left: &[usize]) -> String {
-    let rows: Vec<Vec<_>> = rows.iter().map(|row| row.iter().map(|cell| printable(cell)).collect()).collect();
-    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..count).map(width).collect();
-    let mut text = String::new();
-    for row in &rows {
-        let pad = |(column, cell): (usize, &std::borrow::Cow<'_, str>)| {
-            let fill = " ".repeat(widths[column] - cell.chars().count());
-            if left.contains(&column) { format!("{cell}{fill}") } else { format!("{fill}{cell}") }
-        };
-        let line = row.iter().enumerate().map(pad).collect::<Vec<_>>().join("  ");
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_are_left_aligned_and_numbers_right_aligned() {
-        let rows = [["a", "1"], ["bcd", "23"]].map(|row| row.map(str::to_owned).to_vec());
-        assert_eq!(columns(&rows, &[0]), "a     1\nbcd  23\n");
-    }
-
-    #[test]
-    fn a_cell_ends_no_line_and_reaches_no_terminal() {
-        let rows = [["label", "a\n\u{1b}[2J"], ["x", "y"]].map(|row| row.map(str::to_owned).to_vec());
-        assert_eq!(columns(&rows, &[0, 1]), "label  a\\n\\u{1b}[2J\nx      y\n");
-    }
 
     #[test]
     fn json_is_the_same_value_without_what_a_terminal_acts_on() {

@@ -1,6 +1,6 @@
 //! Keys and passphrases, from files, from standard input and from people.
 
-use crate::exit::Failure;
+use crate::exit::{Code, Failure};
 use std::fs::File;
 use std::io::{IsTerminal, Read};
 use std::os::fd::AsFd;
@@ -23,7 +23,7 @@ pub fn key(file: Option<&Path>, question: &str) -> Result<Zeroizing<Vec<u8>>, Fa
 pub fn first_line(file: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let bytes = read(file, true)?;
     if bytes.is_empty() && file == Path::new("-") {
-        return Err(Failure::failed("standard input ended where a line with a secret was expected"));
+        return Err(Failure::failed("standard input ended before a line with the secret"));
     }
     let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
     Ok(Zeroizing::new(line.to_vec()))
@@ -36,7 +36,7 @@ pub fn ask(question: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
         return first_line(Path::new("-"));
     }
     let answer = rpassword::prompt_password(format!("{question}: "))
-        .map_err(|error| Failure::failed(format!("the passphrase could not be read from the terminal: {error}")))?;
+        .map_err(|error| Failure::failed(format!("reading the passphrase from the terminal failed: {error}")))?;
     Ok(Zeroizing::new(answer.into_bytes()))
 }
 
@@ -44,14 +44,14 @@ pub fn ask(question: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
 pub fn ask_twice(question: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let first = ask(question)?;
     if std::io::stdin().is_terminal() && *ask("The same again")? != *first {
-        return Err(Failure::failed("the two passphrases are not the same; nothing was done"));
+        return Err(Failure::failed("the two passphrases differ; nothing was done"));
     }
     Ok(first)
 }
 
 /// All bytes, or those up to the end of a line at least.
 fn read(file: &Path, only_a_line: bool) -> Result<Zeroizing<Vec<u8>>, Failure> {
-    let failed = |error| Failure::failed(format!("{}: reading the key failed: {error}", file.display()));
+    let failed = |error| Failure::about(Code::Failed, file.display(), format!("reading the key failed: {error}"));
     // Not by the library's standard input, whose buffer would keep a copy.
     let mut source = if file == Path::new("-") {
         std::io::stdin().as_fd().try_clone_to_owned().map(File::from).map_err(failed)?
@@ -85,7 +85,7 @@ fn read(file: &Path, only_a_line: bool) -> Result<Zeroizing<Vec<u8>>, Failure> {
         }
         if len as u64 > KEY_BYTES_MAX {
             let detail = format!("a key has at most {KEY_BYTES_MAX} bytes; is this the right file?");
-            return Err(Failure::failed(format!("{}: {detail}", file.display())));
+            return Err(Failure::about(Code::Failed, file.display(), detail));
         }
     }
     bytes.truncate(len);

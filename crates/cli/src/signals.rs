@@ -9,7 +9,7 @@ use signal_hook::iterator::Signals;
 pub fn watch() -> Result<Cancel, Failure> {
     let cancel = Cancel::default();
     let mut signals = Signals::new([SIGINT, SIGTERM])
-        .map_err(|error| Failure::failed(format!("signals cannot be watched: {error}")))?;
+        .map_err(|error| Failure::failed(format!("watching for signals failed: {error}")))?;
     let asked = cancel.clone();
     let watch = move || {
         for signal in signals.forever() {
@@ -21,18 +21,19 @@ pub fn watch() -> Result<Cancel, Failure> {
         }
     };
     let started = std::thread::Builder::new().name("bifolio-signals".to_owned()).spawn(watch);
-    started.map_err(|error| Failure::failed(format!("a thread for signals cannot be started: {error}")))?;
+    started.map_err(|error| Failure::failed(format!("starting a thread for signals failed: {error}")))?;
     Ok(cancel)
 }
 
 /// Does work that cannot be interrupted on a thread that is given up when the user interrupts
 /// ([`Cancel::unless_cancelled`]). What it holds goes with the process, which its caller is to end.
+#[cfg(feature = "volumes")]
 pub fn until_interrupted<T: Send + 'static>(
     cancel: &Cancel,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
     let done = cancel.unless_cancelled("bifolio-work", work);
-    let done = done.map_err(|error| Failure::failed(format!("a thread cannot be started: {error}")))?;
+    let done = done.map_err(|error| Failure::failed(format!("starting a thread failed: {error}")))?;
     done.ok_or_else(Failure::interrupted)
 }
 

@@ -1,10 +1,10 @@
 //! `bifolio stripe`: making striped sets, and looking at them.
 
-use crate::args::Args;
 use crate::exit::{Code, Failure};
-use crate::{output, size};
+use crate::global::Global;
+use crate::output;
 use bifolio_io::stripe::create;
-use bifolio_io::{ErrorKind, OpenFile};
+use bifolio_io::{ErrorKind, OpenFile, size};
 use clap::{Args as ClapArgs, Subcommand};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ struct Member {
 }
 
 /// Creates or describes a set.
-pub fn run(args: &Args, command: &StripeCommand) -> Result<(), Failure> {
+pub fn run(global: &Global, command: &StripeCommand) -> Result<(), Failure> {
     match command {
         StripeCommand::Create(options) => {
             let name = create(&options.descriptor, options.chunk, options.size, &options.members);
@@ -65,13 +65,13 @@ pub fn run(args: &Args, command: &StripeCommand) -> Result<(), Failure> {
                 ErrorKind::BadStripe => Failure::new(Code::Usage, error),
                 _ => error.into(),
             })?;
-            print(args, &name)
+            print(global, &name)
         }
-        StripeCommand::Info(options) => print(args, &options.set),
+        StripeCommand::Info(options) => print(global, &options.set),
     }
 }
 
-fn print(args: &Args, name: &str) -> Result<(), Failure> {
+fn print(global: &Global, name: &str) -> Result<(), Failure> {
     let file = OpenFile::open(name)?;
     let layout = file.layout().ok_or_else(|| {
         Failure::failed(format!("{name}: this is a plain file; name a set as stripe:DESCRIPTOR.toml"))
@@ -85,7 +85,7 @@ fn print(args: &Args, name: &str) -> Result<(), Failure> {
         chunk_bytes: layout.chunk_bytes(),
         members: file.members().iter().map(member).collect::<Result<_, _>>()?,
     };
-    if args.json { output::json(&info) } else { output::text(&describe(&info)) }
+    global.answer(&info, || describe(&info))
 }
 
 fn describe(info: &Info) -> String {

@@ -1,14 +1,16 @@
 //! `bifolio write`: device memory into a file. What is to be written is read into device memory first,
 //! from a file, and that is not timed.
 
-use crate::args::{Args, RouterArgs};
 use crate::exit::{Code, Failure};
+use crate::global::Global;
+use crate::output;
 use crate::progress::Progress;
-use crate::read::{self, Checker};
-use crate::resources::{cpu_s_per_gb, cpu_seconds, gb_per_s};
-use crate::{output, signals, size};
-use bifolio_device::open;
-use bifolio_io::{Cancel, EngineChoice, ReadOptions, SegmentReport, WriteOptions, WriteReport};
+use crate::router::RouterArgs;
+use crate::signals;
+use bifolio_bench::harness::router::open_file;
+use bifolio_bench::harness::usage::{cpu_s_per_gb, cpu_seconds, gb_per_s};
+use bifolio_bench::harness::verify::Checker;
+use bifolio_io::{Cancel, EngineChoice, ReadOptions, SegmentReport, WriteOptions, WriteReport, size};
 use clap::Args as ClapArgs;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -63,10 +65,10 @@ struct Answer<'a> {
 }
 
 /// Writes, checks, and prints.
-pub fn run(args: &Args, options: &WriteArgs, cancel: &Cancel) -> Result<(), Failure> {
-    let device = open(args.device()?)?;
-    let source = read::open_file(&options.from, &device)?;
-    let router = read::router(&device, &source, &options.router, cancel)?;
+pub fn run(global: &Global, options: &WriteArgs, cancel: &Cancel) -> Result<(), Failure> {
+    let device = global.device()?;
+    let source = open_file(&options.from, &device)?;
+    let router = options.router.settings().router(&device, &source, cancel)?;
     let available = source.size()?;
     let bytes = options.length.unwrap_or(available);
     if bytes > available {
@@ -78,7 +80,7 @@ pub fn run(args: &Args, options: &WriteArgs, cancel: &Cancel) -> Result<(), Fail
     let read = router.read(&source, 0, Some(bytes), memory.slice(), &reading)?.bytes;
     if read < bytes {
         let path = options.from.display();
-        return Err(Failure::failed(format!("{path}: it was truncated while it was being read: it ends at {read}")));
+        return Err(Failure::failed(format!("{path}: truncated to {read} bytes while it was being read")));
     }
     let file = router.open_for_writing(&options.file, true)?;
     let mut best: Option<(WriteReport, f64)> = None;
@@ -116,7 +118,7 @@ pub fn run(args: &Args, options: &WriteArgs, cancel: &Cancel) -> Result<(), Fail
         plan: &report.plan,
         verified: options.verify.then_some(true),
     };
-    if args.json { output::json(&answer) } else { output::text(&describe(&answer)) }
+    global.answer(&answer, || describe(&answer))
 }
 
 fn describe(answer: &Answer<'_>) -> String {

@@ -1,21 +1,12 @@
-//! `bifolio bench plan`: the paper's evaluation of its planner, repeated for all of ours. No file and
-//! no device is touched.
+//! `bifolio bench plan`.
 
-use super::machine;
-use crate::args::{Args, ProfileChoice};
-use crate::exit::{CODES, Failure};
-use crate::progress::Progress;
-use crate::{output, signals};
-use bifolio_device::{DeviceChoice, open};
-use bifolio_io::plan::simulate::{self, Options, Outcome, PAGES, Quality, Row, Setting};
-use bifolio_io::{Cancel, Costs, Profile};
+use super::measure::measure;
+use crate::exit::CODES;
+use crate::exit::Failure;
+use crate::global::Global;
+use bifolio_bench::{ProfileChoice, plan};
+use bifolio_io::Cancel;
 use clap::Args as ClapArgs;
-use serde::Serialize;
-use std::fmt::Write;
-
-/// What is asked of ours: this part of its own optimum, and so many microseconds for a plan.
-const MEAN_MIN: f64 = 0.99;
-const PLANNING_US_MAX: f64 = 20.0;
 
 /// Choices for `bench plan`.
 #[derive(Debug, ClapArgs)]
@@ -33,186 +24,9 @@ pub struct PlanArgs {
     pub profile: ProfileChoice,
 }
 
-#[derive(Debug, Serialize)]
-struct Results {
-    cpu: String,
-    threads: usize,
-    vectors: u64,
-    seed: u64,
-    pages: u64,
-    /// What the paper reports for its heuristic under its objective.
-    paper_greedy_mean: f64,
-    outcomes: Vec<Outcome>,
-    /// What a reader must know, as sentences.
-    notes: Vec<String>,
-    /// What missed, as sentences.
-    missed: Vec<String>,
-}
-
-/// Simulates and prints.
-pub fn run(args: &Args, options: &PlanArgs, cancel: &Cancel) -> Result<(), Failure> {
-    let settings = settings(args.device()?, &options.profile)?;
-    let threads = machine::processors();
-    let what = Options { vectors: options.vectors, seed: options.seed, threads };
-    let outcomes = {
-        let progress = Progress::of_steps("planning random requests", options.vectors);
-        simulate::simulate(&settings, &what, &progress.counter(), cancel)
-    };
-    signals::check(cancel)?;
-    let outcomes = outcomes.ok_or_else(Failure::interrupted)?;
-    let results = Results {
-        cpu: machine::cpu(),
-        threads,
-        vectors: options.vectors,
-        seed: options.seed,
-        pages: PAGES,
-        paper_greedy_mean: simulate::PAPER_GREEDY,
-        notes: outcomes.iter().filter_map(note).collect(),
-        missed: outcomes.iter().flat_map(missed).collect(),
-        outcomes,
-    };
-    if args.json { output::json(&results) } else { output::text(&describe(&results)) }
-}
-
-/// The paper's costs with both of its page caches, then this project's.
-fn settings(device: DeviceChoice, choice: &ProfileChoice) -> Result<Vec<Setting>, Failure> {
-    let paper = |name: &str, bytes_per_s| Setting {
-        name: format!("the paper's costs, page cache {:.2} GB/s ({name})", bytes_per_s / 1e9),
-        costs: simulate::paper_costs(bytes_per_s),
-    };
-    let (name, costs) = match choice {
-        ProfileChoice::None => ("default costs".to_owned(), Costs::default()),
-        ProfileChoice::File(path) => (format!("costs of {}", path.display()), Profile::load_any(path)?.costs),
-        ProfileChoice::Auto => match Profile::newest_of(&open(device)?) {
-            Some(profile) => (format!("calibrated costs of {}", profile.device), profile.costs),
-            None => ("default costs (no profile is stored for the device)".to_owned(), Costs::default()),
-        },
-    };
-    Ok(vec![
-        paper("section 4.3.1", simulate::PAPER_CACHE_BYTES_PER_S),
-        paper("table 3", simulate::PAPER_TABLE_3_BYTES_PER_S),
-        Setting { name, costs },
-    ])
-}
-
-const HEAD: [&str; 7] = [
-    "planner",
-    "optimum / sum",
-    "worst 1 %",
-    "optimum / makespan",
-    "worst 1 %",
-    "planning us, median",
-    "99th percentile",
-];
-
-fn describe(results: &Results) -> String {
-    let Results { cpu, threads, vectors, seed, pages, .. } = results;
-    let mut text = format!("{cpu}, {threads} threads\n");
-    let _ = writeln!(text, "{vectors} random residencies of {pages} pages (8 MiB), seed {seed}");
-    let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
-    let mut tables = vec![];
-    for outcome in &results.outcomes {
-        rows.push(paper_cells(results.paper_greedy_mean));
-        rows.extend(outcome.rows.iter().map(cells));
-        tables.push((outcome.setting.as_str(), std::mem::take(&mut rows)));
-        rows.push(HEAD.map(str::to_owned).to_vec());
-    }
-    for (setting, rows) in tables {
-        let _ = write!(text, "\n{setting}\n{}", output::columns(&rows, &[0]));
-    }
-    text.push_str(
-        "\nsum: the paper's objective, transfers one after another; makespan: ours, engines at the same time.\n\
-         greedy and exact plan for the sum, overlapped plans for the makespan. Each mean is over all vectors, worst 1 % is the first percentile; every plan is timed by itself.\n",
-    );
-    for sentence in &results.notes {
-        let _ = writeln!(text, "note: {sentence}");
-    }
-    if results.missed.is_empty() {
-        let _ = writeln!(text, "missed: nothing");
-    }
-    for sentence in &results.missed {
-        let _ = writeln!(text, "missed: {sentence}");
-    }
-    text
-}
-
-fn cells(row: &Row) -> Vec<String> {
-    let both = |quality: &Quality| [percent(quality.mean), percent(quality.worst_1_percent)];
-    let time = |us: f64| format!("{us:.2}");
-    let [sum, worst_sum] = both(&row.sum);
-    let [makespan, worst_makespan] = both(&row.makespan);
-    let (median, p99) = (time(row.planning_us_median), time(row.planning_us_p99));
-    vec![row.planner.to_owned(), sum, worst_sum, makespan, worst_makespan, median, p99]
-}
-
-fn paper_cells(mean: f64) -> Vec<String> {
-    vec!["(greedy, as the paper reports)".to_owned(), percent(mean)]
-}
-
-fn percent(part: f64) -> String {
-    format!("{:.2} %", part * 100.0)
-}
-
-/// Where the numbers of a setting leave nothing to decide.
-fn note(outcome: &Outcome) -> Option<String> {
-    let is_optimal = |row: &Row| row.planner == "greedy" && row.sum.worst_1_percent > 1.0 - 1e-6;
-    let trivial = outcome.rows.iter().any(is_optimal);
-    trivial.then(|| {
-        format!("greedy is always optimal for the sum, so this setting tells nothing about it ({})", outcome.setting)
-    })
-}
-
-/// What ours or the repetition of the paper's result falls short of, under one setting.
-fn missed(outcome: &Outcome) -> Vec<String> {
-    let mut missed = vec![];
-    let setting = &outcome.setting;
-    for row in &outcome.rows {
-        if row.planner == "greedy" && row.sum.mean < simulate::PAPER_GREEDY {
-            missed.push(format!(
-                "greedy reaches {}, the paper reports {} ({setting})",
-                percent(row.sum.mean),
-                percent(simulate::PAPER_GREEDY)
-            ));
-        }
-        if row.planner == "overlapped" && row.makespan.mean < MEAN_MIN {
-            missed.push(format!(
-                "overlapped reaches {} of its own optimum, {} is wanted ({setting})",
-                percent(row.makespan.mean),
-                percent(MEAN_MIN)
-            ));
-        }
-        if row.planner == "overlapped" && row.planning_us_p99 > PLANNING_US_MAX {
-            missed.push(format!(
-                "overlapped takes {:.1} us at the 99th percentile, {PLANNING_US_MAX} is wanted ({setting})",
-                row.planning_us_p99
-            ));
-        }
-    }
-    missed
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn outcome(greedy: f64, ours: f64, us: f64) -> Outcome {
-        let row = |planner, sum, makespan| Row {
-            planner,
-            sum: Quality { mean: sum, worst_1_percent: sum },
-            makespan: Quality { mean: makespan, worst_1_percent: makespan },
-            planning_us_median: us,
-            planning_us_p99: us,
-        };
-        let rows = vec![row("greedy", greedy, 0.5), row("overlapped", 0.5, ours)];
-        Outcome { setting: "here".to_owned(), rows }
-    }
-
-    #[test]
-    fn what_missed_is_a_sentence_and_what_did_not_is_silent() {
-        assert!(missed(&outcome(0.995, 0.991, 19.0)).is_empty());
-        let sentences = missed(&outcome(0.9, 0.98, 21.0));
-        assert_eq!(sentences.len(), 3, "{sentences:?}");
-        assert!(sentences[0].contains("90.00 %") && sentences[0].contains("98.90 %"), "{sentences:?}");
-        assert!(sentences[1].contains("98.00 %") && sentences[2].contains("21.0 us"), "{sentences:?}");
-    }
+/// Measures and prints.
+pub fn run(global: &Global, args: &PlanArgs, cancel: &Cancel) -> Result<(), Failure> {
+    let device = global.device_choice()?;
+    let options = plan::Options { vectors: args.vectors, seed: args.seed, profile: args.profile.clone() };
+    measure(global, cancel, |session| plan::run(device, &options, session))
 }

@@ -1,21 +1,21 @@
 //! `bifolio crypt`: encrypted directories. Options are named as gocryptfs names them.
 
+mod key;
 mod mount;
 
-use crate::args::Args;
-use crate::exit::{self, Code, Failure};
+use self::key::{KeyArgs, PassphraseArgs, hexadecimal};
+use crate::exit::Failure;
+use crate::global::Global;
 use crate::output::{self, printable};
 use crate::{secret, signals};
 use bifolio_crypt::config::{Config, Features};
-use bifolio_crypt::{CipherDir, InitOptions, Key, MasterKey};
+use bifolio_crypt::{CipherDir, InitOptions};
 use bifolio_io::Cancel;
 use clap::{Args as ClapArgs, Subcommand};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{ErrorKind as IoErrorKind, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use zeroize::{Zeroize, Zeroizing};
+use std::path::PathBuf;
 
 /// Bytes that are decrypted at a time.
 const CAT_BYTES: usize = 8 << 20;
@@ -33,31 +33,6 @@ pub enum CryptCommand {
     Cat(CatArgs),
     /// Print what an encrypted directory's configuration says; this needs no passphrase.
     Info(InfoArgs),
-}
-
-/// Where the passphrase comes from; without any of these it is asked for.
-#[derive(Debug, ClapArgs)]
-pub struct PassphraseArgs {
-    /// The file whose first line is the passphrase; - is standard input.
-    #[arg(long, value_name = "FILE", conflicts_with = "extpass")]
-    pub passfile: Option<PathBuf>,
-    /// A program, with its arguments, whose first line of output is the passphrase.
-    #[arg(long, value_name = "COMMAND")]
-    pub extpass: Option<String>,
-}
-
-/// Where the passphrase, or the master key instead of it, comes from.
-#[derive(Debug, ClapArgs)]
-pub struct KeyArgs {
-    #[command(flatten)]
-    pub passphrase: PassphraseArgs,
-    /// The master key, 64 hexadecimal digits, or stdin to read them from standard input. It also opens a directory
-    /// whose gocryptfs.conf is lost. Others on this machine can see what is on a command line.
-    #[arg(long, value_name = "KEY|stdin", conflicts_with_all = ["passfile", "extpass"])]
-    pub masterkey: Option<String>,
-    /// With --masterkey, of a directory that has no gocryptfs.conf: names are not encrypted.
-    #[arg(long, requires = "masterkey")]
-    pub plaintextnames: bool,
 }
 
 /// Choices for `crypt init`.
@@ -128,13 +103,13 @@ struct Info<'a> {
 }
 
 /// Carries the command out.
-pub fn run(args: &Args, command: &CryptCommand, cancel: &Cancel) -> Result<(), Failure> {
+pub fn run(global: &Global, command: &CryptCommand, cancel: &Cancel) -> Result<(), Failure> {
     match command {
         CryptCommand::Init(options) => init(options, cancel),
         CryptCommand::Mount(options) => mount::run(options, cancel),
         CryptCommand::Passwd(options) => passwd(options, cancel),
         CryptCommand::Cat(options) => cat(options, cancel),
-        CryptCommand::Info(options) => info(args, options, cancel),
+        CryptCommand::Info(options) => info(global, options, cancel),
     }
 }
 
@@ -201,7 +176,7 @@ fn cat(options: &CatArgs, cancel: &Cancel) -> Result<(), Failure> {
     }
 }
 
-fn info(args: &Args, options: &InfoArgs, cancel: &Cancel) -> Result<(), Failure> {
+fn info(global: &Global, options: &InfoArgs, cancel: &Cancel) -> Result<(), Failure> {
     if options.masterkey {
         let passphrase = options.passphrase.get("Passphrase", false)?;
         let cipherdir = options.cipherdir.clone();
@@ -219,7 +194,7 @@ fn info(args: &Args, options: &InfoArgs, cancel: &Cancel) -> Result<(), Failure>
         scrypt_p: config.cost.p,
         content_encryption: "AES-GCM-256",
     };
-    if args.json { output::json(&info) } else { output::text(&describe(&info, &config)) }
+    global.answer(&info, || describe(&info, &config))
 }
 
 fn describe(info: &Info<'_>, config: &Config) -> String {
@@ -236,115 +211,4 @@ fn describe(info: &Info<'_>, config: &Config) -> String {
         let _ = writeln!(text, "{name:<18} {value}");
         text
     })
-}
-
-/// What a person gave to open a directory.
-pub enum Given {
-    Passphrase(Zeroizing<Vec<u8>>),
-    Master(MasterKey),
-    /// Of a directory that has no configuration.
-    MasterOf(MasterKey, Features),
-}
-
-impl Given {
-    pub fn as_key(&self) -> Key<'_> {
-        match self {
-            Self::Passphrase(passphrase) => Key::Passphrase(passphrase),
-            Self::Master(master) => Key::Master(master.clone()),
-            Self::MasterOf(master, features) => Key::MasterOf(master.clone(), *features),
-        }
-    }
-}
-
-impl KeyArgs {
-    pub fn get(&self) -> Result<Given, Failure> {
-        let Some(given) = &self.masterkey else {
-            return self.passphrase.get("Passphrase", false).map(Given::Passphrase);
-        };
-        let text = if given == "stdin" {
-            secret::first_line(Path::new("-"))?
-        } else {
-            Zeroizing::new(given.clone().into_bytes())
-        };
-        let master = parse_master(&text)?;
-        Ok(if self.plaintextnames { Given::MasterOf(master, Features::PLAINTEXT_NAMES) } else { Given::Master(master) })
-    }
-
-    pub fn open(&self, path: &Path, cancel: &Cancel) -> Result<CipherDir, Failure> {
-        let (path, given) = (path.to_owned(), self.get()?);
-        Ok(signals::until_interrupted(cancel, move || CipherDir::open(&path, &given.as_key()))??)
-    }
-}
-
-impl PassphraseArgs {
-    pub fn get(&self, question: &str, is_new: bool) -> Result<Zeroizing<Vec<u8>>, Failure> {
-        match (&self.passfile, &self.extpass) {
-            (Some(file), _) => secret::first_line(file),
-            (None, Some(command)) => first_line_of(command),
-            (None, None) if is_new => secret::ask_twice(question),
-            (None, None) => secret::ask(question),
-        }
-    }
-}
-
-/// The first line that a program prints. Its words are separated by spaces, as gocryptfs does it.
-fn first_line_of(command: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
-    let mut words = command.split_whitespace();
-    let program = words.next().ok_or_else(|| Failure::new(Code::Usage, "--extpass names no program"))?;
-    let output = Command::new(program).args(words).stderr(Stdio::inherit()).output();
-    let mut output = output
-        .map_err(|error| Failure::failed(format!("{program}: starting it for the passphrase failed: {error}")))?;
-    let line = output.stdout.split(|byte| *byte == b'\n').next().unwrap_or_default().to_vec();
-    output.stdout.zeroize();
-    if !output.status.success() || line.is_empty() {
-        let status = output.status;
-        return Err(Failure::failed(format!("{program}: it should have printed the passphrase ({status})")));
-    }
-    Ok(Zeroizing::new(line))
-}
-
-/// 64 hexadecimal digits; dashes between them, as gocryptfs prints some, do not count.
-fn parse_master(text: &[u8]) -> Result<MasterKey, Failure> {
-    let wrong = || Failure::new(Code::Usage, "a master key has 64 hexadecimal digits");
-    let mut master = MasterKey::default();
-    let mut digits = text.iter().filter(|byte| !matches!(byte, b'-' | b' ' | b'\r'));
-    let mut next = || digits.next().and_then(|digit| char::from(*digit).to_digit(16));
-    for byte in master.iter_mut() {
-        *byte = match (next(), next()) {
-            (Some(high), Some(low)) => (high << 4 | low) as u8,
-            _ => return Err(wrong()),
-        };
-    }
-    if digits.next().is_some() { Err(wrong()) } else { Ok(master) }
-}
-
-fn hexadecimal(master: &MasterKey) -> Zeroizing<String> {
-    let mut text = Zeroizing::new(String::with_capacity(2 * master.len()));
-    for byte in master.iter() {
-        let _ = write!(*text, "{byte:02x}");
-    }
-    text
-}
-
-impl From<bifolio_crypt::Error> for Failure {
-    fn from(error: bifolio_crypt::Error) -> Self {
-        Self::new(exit::code_of_directory(error.kind()), error)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn master_keys_come_back_and_others_are_refused() {
-        let master = MasterKey::new(std::array::from_fn(|at| at as u8 * 7));
-        let text = hexadecimal(&master);
-        assert!(*parse_master(text.as_bytes()).unwrap() == *master);
-        let dashed = format!("{}-{}", &text[..8], &text[8..]);
-        assert!(*parse_master(dashed.as_bytes()).unwrap() == *master);
-        for wrong in [&text[1..], &format!("{}0", *text), &text.replace('0', "g"), ""] {
-            assert!(parse_master(wrong.as_bytes()).is_err(), "{wrong}");
-        }
-    }
 }

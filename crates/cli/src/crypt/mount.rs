@@ -4,7 +4,7 @@
 //! is this program, started once more with the master key on its standard input: a process with threads cannot be
 //! split in two. Errors until then are printed, and later ones go to the system's log.
 
-use super::{Given, KeyArgs, hexadecimal};
+use super::key::{Given, KeyArgs, hexadecimal};
 use crate::exit::{Code, Failure, eprintln_quietly};
 use crate::output::printable;
 use crate::signals;

@@ -2,15 +2,12 @@
 
 use crate::exit::{Code, Failure};
 use crate::progress::Progress;
-use crate::signals;
-use bifolio_device::{Device, DeviceSlice, PinnedBuffer, Stream};
+use bifolio_bench::harness::verify::{Checker, Content, FileContent};
+use bifolio_device::{Device, DeviceSlice};
 use bifolio_io::{Cancel, OpenFile, Router};
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 use std::os::unix::fs::MetadataExt;
-
-/// Bytes looked at at a time: two buffers of it are all the host memory that checking needs.
-const CHUNK: u64 = 4 << 20;
 
 /// What to look at.
 #[derive(Debug, Clone, Copy)]
@@ -28,32 +25,6 @@ pub struct Checked {
     pub sha256: Option<String>,
 }
 
-/// What device memory is compared with.
-pub trait Content {
-    /// What to call it in a sentence.
-    fn name(&self) -> String;
-
-    /// Fills the buffer with its bytes from `offset` on, by way of the CPU; how many there are.
-    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Failure>;
-}
-
-/// A file, as a router reads it.
-#[derive(Debug, Clone, Copy)]
-pub struct FileContent<'a> {
-    router: &'a Router,
-    file: &'a OpenFile,
-}
-
-impl Content for FileContent<'_> {
-    fn name(&self) -> String {
-        self.file.path().display().to_string()
-    }
-
-    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Failure> {
-        Ok(self.router.read_to_host(self.file, buffer, offset)?)
-    }
-}
-
 /// Reads device memory back; `memory` should hold the file's bytes from `offset`.
 ///
 /// # Errors
@@ -66,7 +37,7 @@ pub fn check(
     wanted: Wanted,
     cancel: &Cancel,
 ) -> Result<Checked, Failure> {
-    check_content(router.device(), FileContent { router, file }, memory, offset, wanted, cancel)
+    check_content(router.device(), FileContent::new(router, file), memory, offset, wanted, cancel)
 }
 
 /// The same for content of any kind.
@@ -88,9 +59,11 @@ pub fn check_content(
     let mut hash = Sha256::new();
     let mut checker = Checker::of(device, content)?;
     checker.look(memory, |checker, at, len| {
-        signals::check(cancel)?;
+        if cancel.is_cancelled() {
+            return Err(bifolio_bench::Error::interrupted());
+        }
         if wanted.sha256 {
-            hash.update(&checker.seen.bytes()[..len]);
+            hash.update(checker.seen(len));
         }
         if wanted.compare {
             checker.compare(offset + at, len)?;
@@ -99,71 +72,6 @@ pub fn check_content(
         Ok(())
     })?;
     Ok(Checked { sha256: wanted.sha256.then(|| hexadecimal(&hash.finalize())) })
-}
-
-/// Compares device memory with content in many small places; the buffers are made once.
-#[derive(Debug)]
-pub struct Checker<C> {
-    content: C,
-    stream: Stream,
-    /// What is in device memory. Pinned, where the device pins memory.
-    seen: PinnedBuffer,
-    /// What it should be.
-    expected: Vec<u8>,
-}
-
-impl<'a> Checker<FileContent<'a>> {
-    /// For a file; makes the buffers.
-    pub fn new(router: &'a Router, file: &'a OpenFile) -> Result<Self, Failure> {
-        Self::of(router.device(), FileContent { router, file })
-    }
-}
-
-impl<C: Content> Checker<C> {
-    /// Makes the buffers.
-    pub fn of(device: &Device, content: C) -> Result<Self, Failure> {
-        let (stream, seen) = (device.create_stream()?, device.alloc_pinned(CHUNK as usize)?);
-        Ok(Self { content, stream, seen, expected: vec![0; CHUNK as usize] })
-    }
-
-    /// Compares `memory` with the file's bytes from `offset`.
-    pub fn compare_all(&mut self, memory: DeviceSlice<'_>, offset: u64) -> Result<(), Failure> {
-        self.look(memory, |checker, at, len| checker.compare(offset + at, len))
-    }
-
-    /// Calls `with` for every chunk of `memory`, read back into `seen`, with its place and length.
-    fn look(
-        &mut self,
-        memory: DeviceSlice<'_>,
-        mut with: impl FnMut(&mut Self, u64, usize) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        let mut at = 0;
-        while at < memory.len() {
-            let len = CHUNK.min(memory.len() - at);
-            self.stream.download(&mut self.seen.bytes_mut()[..len as usize], memory.part(at, len)?)?;
-            with(self, at, len as usize)?;
-            at += len;
-        }
-        Ok(())
-    }
-
-    /// Compares the chunk in `seen` with the content.
-    fn compare(&mut self, offset: u64, len: usize) -> Result<(), Failure> {
-        let got = self.content.read(&mut self.expected[..len], offset)?;
-        let (seen, expected) = (&self.seen.bytes()[..len], &self.expected[..got]);
-        if seen == expected {
-            return Ok(());
-        }
-        let same = seen.iter().zip(expected).take_while(|(one, two)| one == two).count();
-        let at = offset + same as u64;
-        let what = match expected.get(same) {
-            Some(byte) => format!("device memory holds {:#04x} where the content has {byte:#04x}", seen[same]),
-            None => "the content ends there now, and device memory goes on".to_owned(),
-        };
-        let (name, device) = (self.content.name(), self.stream.device().id());
-        let message = format!("{name}, offset {at}, into {device}: verification failed: {what}");
-        Err(Failure::new(Code::Wrong, message))
-    }
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {

@@ -1,9 +1,10 @@
-//! What `bifolio read` prints for people.
+//! What `bifolio read` answers.
 
-use super::{Answer, Run};
-use crate::{output, size};
+use super::run::{Run, describe_runs};
+use crate::output::columns;
 use bifolio_device::DeviceId;
-use bifolio_io::SegmentReport;
+use bifolio_io::{ResidencyReport, SegmentReport, size};
+use serde::Serialize;
 use std::fmt::Write;
 
 /// Plans with more segments are printed with their middle summed up.
@@ -12,10 +13,31 @@ const SEGMENTS_MAX: usize = 20;
 /// Segments printed at either end of a long plan.
 const SEGMENTS_AT_ENDS: usize = 8;
 
+/// The whole answer, as JSON: the best run, and what was checked after the last.
+#[derive(Debug, Serialize)]
+pub(super) struct Answer<'a> {
+    pub(super) file: String,
+    pub(super) device: DeviceId,
+    pub(super) bytes: u64,
+    #[serde(flatten)]
+    pub(super) best: Run,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) sha256: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) verified: Option<bool>,
+    pub(super) residency: Option<ResidencyReport>,
+    pub(super) plan: &'a [SegmentReport],
+    pub(super) plan_seconds: f64,
+    pub(super) predicted_s: f64,
+    pub(super) reason: &'a str,
+    pub(super) pinned_bytes: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) runs: Vec<Run>,
+}
+
 /// The answer as text, with the plan if it was asked for.
 pub(super) fn describe(answer: &Answer<'_>, with_plan: bool) -> String {
-    let best = Run { seconds: answer.seconds, gb_per_s: answer.gb_per_s, cpu_s_per_gb: answer.cpu_s_per_gb };
-    let mut text = describe_runs(&answer.file, (answer.bytes, answer.device), best, &answer.runs);
+    let mut text = describe_runs(&answer.file, (answer.bytes, answer.device), answer.best, &answer.runs);
     if let Some(sha256) = &answer.sha256 {
         let _ = writeln!(text, "sha256 {sha256} (of device memory)");
     }
@@ -28,27 +50,6 @@ pub(super) fn describe(answer: &Answer<'_>, with_plan: bool) -> String {
     text
 }
 
-/// What was read into what, by the best run, below all runs where there were several.
-pub(super) fn describe_runs(name: &str, (bytes, device): (u64, DeviceId), best: Run, runs: &[Run]) -> String {
-    let mut text = String::new();
-    for (number, run) in runs.iter().enumerate() {
-        let (number, ms) = (number + 1, run.seconds * 1e3);
-        let _ =
-            writeln!(text, "run {number:<3} {ms:10.3} ms  {:7.3} GB/s  {:.3} CPU s/GB", run.gb_per_s, run.cpu_s_per_gb);
-    }
-    let which = if runs.is_empty() { "" } else { ", best run" };
-    let name = output::printable(name);
-    let _ = writeln!(
-        text,
-        "{name}: {} into {device} in {:.3} ms{which}: {:.3} GB/s, {:.3} CPU s/GB",
-        size::human(bytes),
-        best.seconds * 1e3,
-        best.gb_per_s,
-        best.cpu_s_per_gb
-    );
-    text
-}
-
 fn describe_plan(text: &mut String, answer: &Answer<'_>) {
     if let Some(residency) = &answer.residency {
         let percent = 100.0 * residency.cached_bytes as f64 / residency.total_bytes.max(1) as f64;
@@ -56,7 +57,7 @@ fn describe_plan(text: &mut String, answer: &Answer<'_>) {
         let _ = writeln!(text, "cached     {cached} of {total} ({percent:.0} %), as {} says", residency.source.name());
     }
     let _ = writeln!(text, "plan       {} ({:.1} us to look and plan)", answer.reason, answer.plan_seconds * 1e6);
-    let _ = writeln!(text, "predicted  {:.3} ms, took {:.3} ms", answer.predicted_s * 1e3, answer.seconds * 1e3);
+    let _ = writeln!(text, "predicted  {:.3} ms, took {:.3} ms", answer.predicted_s * 1e3, answer.best.seconds * 1e3);
     let _ = writeln!(text, "pinned     {} of host memory", size::human(answer.pinned_bytes));
     let is_set = answer.plan.iter().any(|segment| segment.member.is_some());
     let mut head = ["engine", "offset", "length", "predicted ms", "actual ms"].map(str::to_owned).to_vec();
@@ -73,7 +74,7 @@ fn describe_plan(text: &mut String, answer: &Answer<'_>) {
         rows.extend(summary(&answer.plan[head..tail]));
         rows.extend(answer.plan[tail..].iter().map(row));
     }
-    text.push_str(&output::columns(&rows, &[0]));
+    text.push_str(&columns(&rows, &[0]));
 }
 
 fn row(segment: &SegmentReport) -> Vec<String> {

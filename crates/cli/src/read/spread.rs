@@ -1,14 +1,17 @@
 //! `bifolio read --device A,B --spread shard|replicate`: one file into several devices.
 
+use super::args::ReadArgs;
 use super::check::{Wanted, check};
-use super::{length_of, open_file, poison, router};
-use crate::args::{Args, ReadArgs};
-use crate::exit::{Code, Failure};
+use super::run::Run;
+use crate::exit::Failure;
+use crate::global::Global;
 use crate::progress::Progress;
-use crate::resources::{cpu_s_per_gb, cpu_seconds, gb_per_s};
-use crate::{output, signals, size};
-use bifolio_device::{Device, DeviceId, open};
-use bifolio_io::{Cancel, Exchange, OpenFile, ReadOptions, Router, Spread, SpreadReport, part_of, read_spread};
+use crate::{output, signals};
+use bifolio_bench::harness::router::open_file;
+use bifolio_bench::harness::usage::cpu_seconds;
+use bifolio_bench::harness::verify::poison;
+use bifolio_device::{Allocation, Device, DeviceId};
+use bifolio_io::{Cancel, Exchange, OpenFile, Router, Spread, SpreadReport, part_of, read_spread, size};
 use serde::Serialize;
 use std::fmt::Write;
 use std::ops::Range;
@@ -33,22 +36,22 @@ struct Answer {
     spread: Spread,
     exchange: Exchange,
     bytes: u64,
-    seconds: f64,
-    /// Bytes that are on devices now, all devices together, by the time that it took.
-    gb_per_s: f64,
-    cpu_s_per_gb: f64,
+    /// Its rate is of bytes that are on devices now, all devices together.
+    #[serde(flatten)]
+    best: Run,
     #[serde(skip_serializing_if = "Option::is_none")]
     verified: Option<bool>,
     devices: Vec<Landed>,
 }
 
 /// Reads, checks, and prints.
-pub(super) fn run(args: &Args, options: &ReadArgs, cancel: &Cancel) -> Result<(), Failure> {
-    let devices = devices(args)?;
+pub fn run(global: &Global, options: &ReadArgs, cancel: &Cancel) -> Result<(), Failure> {
+    let devices = global.devices()?;
     let file = open_file(options.file(), &devices[0])?;
-    let routers = devices.iter().map(|device| router(device, &file, &options.router, cancel));
+    let settings = options.router.settings();
+    let routers = devices.iter().map(|device| settings.router(device, &file, cancel));
     let routers: Vec<Router> = routers.collect::<Result<_, _>>()?;
-    let length = length_of(&file, options)?;
+    let length = options.length_in(&file)?;
     let range = options.offset..options.offset.saturating_add(length.unwrap_or(0));
     let parts: Vec<_> = (0..devices.len()).map(|number| landing(&range, number, &devices, options.spread)).collect();
     let memories = devices.iter().zip(&parts).map(|(device, part)| device.alloc(part.end - part.start));
@@ -79,24 +82,11 @@ pub(super) fn run(args: &Args, options: &ReadArgs, cancel: &Cancel) -> Result<()
         spread: options.spread,
         exchange: report.exchange,
         bytes,
-        seconds: report.seconds,
-        gb_per_s: gb_per_s(bytes, report.seconds),
-        cpu_s_per_gb: cpu_s_per_gb(bytes, cpu),
+        best: Run::new(bytes, report.seconds, cpu),
         verified: options.verify.then_some(true),
         devices: landed,
     };
-    if args.json { output::json(&answer) } else { output::text(&describe(&answer)) }
-}
-
-/// The devices of the command line, each once.
-pub fn devices(args: &Args) -> Result<Vec<Device>, Failure> {
-    let devices = args.devices.iter().map(|choice| open(*choice)).collect::<Result<Vec<_>, _>>()?;
-    let twice =
-        devices.iter().enumerate().find(|(at, device)| devices[..*at].iter().any(|one| one.id() == device.id()));
-    match twice {
-        None => Ok(devices),
-        Some((_, device)) => Err(Failure::new(Code::Usage, format!("{} is named twice in --device", device.id()))),
-    }
+    global.answer(&answer, || describe(&answer))
 }
 
 /// What of the file lands on a device.
@@ -112,18 +102,13 @@ fn read_once(
     file: &OpenFile,
     options: &ReadArgs,
     length: Option<u64>,
-    memories: &[bifolio_device::Allocation],
+    memories: &[Allocation],
     cancel: &Cancel,
 ) -> Result<(SpreadReport, f64), Failure> {
     let progress = Progress::of_bytes("reading", length.unwrap_or(0));
-    let read = ReadOptions {
-        engine: options.engine,
-        cancel: cancel.clone(),
-        progress: progress.counter(),
-        ..ReadOptions::default()
-    };
+    let read = options.request(&progress, cancel);
     let routers: Vec<&Router> = routers.iter().collect();
-    let slices: Vec<_> = memories.iter().map(bifolio_device::Allocation::slice).collect();
+    let slices: Vec<_> = memories.iter().map(Allocation::slice).collect();
     let before = cpu_seconds();
     let length = length.or(options.length);
     let report = read_spread(&routers, file, options.offset, length, &slices, options.spread, &read)?;
@@ -140,9 +125,9 @@ fn describe(answer: &Answer) -> String {
         "{}: {how} {} devices in {:.3} ms: {:.3} GB/s in all, {:.3} CPU s/GB\n",
         output::printable(&answer.file),
         answer.devices.len(),
-        answer.seconds * 1e3,
-        answer.gb_per_s,
-        answer.cpu_s_per_gb
+        answer.best.seconds * 1e3,
+        answer.best.gb_per_s,
+        answer.best.cpu_s_per_gb
     );
     for landed in &answer.devices {
         let (bytes, read) = (size::human(landed.bytes), size::human(landed.read_bytes));

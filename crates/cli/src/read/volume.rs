@@ -1,17 +1,18 @@
 //! `bifolio read --volume IMG...`: the plain content of a volume into device memory. What is stored crosses the
 //! link, and is decrypted and recovered where it lands. So are files of encrypted directories.
 
-use super::check::{Content, Wanted, check_content};
-use super::explain::describe_runs;
-use super::{Run, poison, router};
-use crate::args::{Args, ReadArgs};
+use super::args::ReadArgs;
+use super::check::{Wanted, check_content};
+use super::run::{Run, describe_runs};
 use crate::exit::Failure;
+use crate::global::Global;
 use crate::progress::Progress;
-use crate::resources::{cpu_s_per_gb, cpu_seconds, gb_per_s};
-use crate::{output, secret, signals, volume};
+use crate::{secret, signals, volume};
+use bifolio_bench::harness::usage::cpu_seconds;
+use bifolio_bench::harness::verify::{Content, poison};
 use bifolio_crypt::content::layout;
 use bifolio_crypt::{CryptDevice, Key};
-use bifolio_device::{DeviceId, DeviceSlice, open};
+use bifolio_device::{DeviceId, DeviceSlice};
 use bifolio_io::{Cancel, OpenFile, ReadOptions, Router};
 use bifolio_volume::{BlockDevice, Layer, Load, Loader, Sealed, SealedBlocks};
 use serde::Serialize;
@@ -25,9 +26,8 @@ struct Answer {
     volume: String,
     device: DeviceId,
     bytes: u64,
-    seconds: f64,
-    gb_per_s: f64,
-    cpu_s_per_gb: f64,
+    #[serde(flatten)]
+    best: Run,
     #[serde(skip_serializing_if = "Option::is_none")]
     sha256: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,17 +45,17 @@ impl Content for ByCpu<'_> {
         self.0.name()
     }
 
-    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Failure> {
+    fn read(&self, buffer: &mut [u8], offset: u64) -> bifolio_bench::Result<usize> {
         self.0.read(offset, buffer)?;
         Ok(buffer.len())
     }
 }
 
 /// Reads, checks, and prints.
-pub(super) fn run(args: &Args, options: &ReadArgs, cancel: &Cancel) -> Result<(), Failure> {
-    let device = open(args.device()?)?;
+pub fn run(global: &Global, options: &ReadArgs, cancel: &Cancel) -> Result<(), Failure> {
+    let device = global.device()?;
     let Source { content, layers, costs_of } = open_content(options, cancel)?;
-    let router = Arc::new(router(&device, &costs_of, &options.router, cancel)?);
+    let router = Arc::new(options.router.settings().router(&device, &costs_of, cancel)?);
     let length = length_of(&*content, options)?;
     let memory = device.alloc(length)?;
     let mut runs = vec![];
@@ -73,15 +73,13 @@ pub(super) fn run(args: &Args, options: &ReadArgs, cancel: &Cancel) -> Result<()
         volume: content.name(),
         device: device.id(),
         bytes: length,
-        seconds: best.seconds,
-        gb_per_s: best.gb_per_s,
-        cpu_s_per_gb: best.cpu_s_per_gb,
+        best,
         sha256: checked.sha256,
         verified: options.verify.then_some(true),
         layers,
         runs: if runs.len() > 1 { runs } else { vec![] },
     };
-    if args.json { output::json(&answer) } else { output::text(&describe(&answer, options.explain)) }
+    global.answer(&answer, || describe(&answer, options.explain))
 }
 
 /// What is read.
@@ -139,25 +137,17 @@ fn load_once(
     cancel: &Cancel,
 ) -> Result<Run, Failure> {
     let progress = Progress::of_bytes("reading", memory.len());
-    let read = ReadOptions {
-        engine: options.engine,
-        cancel: cancel.clone(),
-        progress: progress.counter(),
-        ..ReadOptions::default()
-    };
-    let loader = Loader::new(Arc::clone(router), read);
+    let loader = Loader::new(Arc::clone(router), options.request(&progress, cancel));
     let (before, started) = (cpu_seconds(), Instant::now());
     let loaded = content.load(&loader, options.offset, memory);
     volume::complain(content);
     loaded?;
     let (seconds, cpu) = (started.elapsed().as_secs_f64(), cpu_seconds() - before);
-    let bytes = memory.len();
-    Ok(Run { seconds, gb_per_s: gb_per_s(bytes, seconds), cpu_s_per_gb: cpu_s_per_gb(bytes, cpu) })
+    Ok(Run::new(memory.len(), seconds, cpu))
 }
 
 fn describe(answer: &Answer, with_layers: bool) -> String {
-    let best = Run { seconds: answer.seconds, gb_per_s: answer.gb_per_s, cpu_s_per_gb: answer.cpu_s_per_gb };
-    let mut text = describe_runs(&answer.volume, (answer.bytes, answer.device), best, &answer.runs);
+    let mut text = describe_runs(&answer.volume, (answer.bytes, answer.device), answer.best, &answer.runs);
     if let Some(sha256) = &answer.sha256 {
         let _ = writeln!(text, "sha256 {sha256} (of device memory)");
     }

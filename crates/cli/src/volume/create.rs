@@ -1,17 +1,57 @@
 //! `bifolio volume create`: new volumes. What is there already is overwritten only where that is asked for.
 
-use super::Luks2Args;
-use crate::args::Args;
+use super::force::ForceArgs;
 use crate::exit::{Code, Failure};
-use crate::{output, secret, size};
-use bifolio_io::Cancel;
+use crate::global::Global;
+use crate::output::printable;
+use crate::secret;
+use bifolio_io::{Cancel, size};
 use bifolio_volume::signatures::{self, Found};
-use bifolio_volume::{BlockDevice, FileDevice, FormatOptions, Luks, LuksInfo, Overwrite, Pbkdf, RoutedFile};
+use bifolio_volume::{BlockDevice, FileDevice, FormatOptions, Luks, LuksInfo, Pbkdf, RoutedFile};
 use clap::Args as ClapArgs;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Choices for `volume create luks2`.
+#[derive(Debug, ClapArgs)]
+pub struct Luks2Args {
+    /// Image file, or block device.
+    #[arg(value_name = "IMG")]
+    pub image: PathBuf,
+    /// Bytes of a new image file, of which the header takes 16 MiB.
+    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
+    pub size: Option<u64>,
+    /// The file's content becomes the passphrase, all bytes of it; - is standard input [default: ask].
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// Bytes of an encrypted sector: 512, 1024, 2048 or 4096.
+    #[arg(long, default_value = "4096", value_name = "BYTES", value_parser = one_of(&["512", "1024", "2048", "4096"]))]
+    pub sector_size: u32,
+    /// Bits of the volume key: 256 (AES-128) or 512 (AES-256).
+    #[arg(long, default_value = "512", value_name = "BITS", value_parser = one_of(&["256", "512"]))]
+    pub key_size: u32,
+    /// A name, which can be read without the key.
+    #[arg(long, value_name = "TEXT")]
+    pub label: Option<String>,
+    /// Memory that a try of a passphrase takes, in KiB.
+    #[arg(long, default_value_t = 1 << 20, value_name = "KIB", value_parser = clap::value_parser!(u32).range(32..=4 << 20))]
+    pub pbkdf_memory: u32,
+    /// Milliseconds that a try of a passphrase takes here.
+    #[arg(long, default_value_t = 2000, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub iter_time: u32,
+    /// Passes over the memory, instead of a time.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(4..))]
+    pub pbkdf_force_iterations: Option<u32>,
+    /// Threads that a try of a passphrase uses.
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4))]
+    pub pbkdf_parallel: u32,
+    /// What may be lost.
+    #[command(flatten)]
+    pub force: ForceArgs,
+}
 
 #[derive(Debug, Serialize)]
 struct Created<'a> {
@@ -21,7 +61,7 @@ struct Created<'a> {
 }
 
 /// Makes a LUKS2 volume.
-pub fn run(args: &Args, options: &Luks2Args, cancel: &Cancel) -> Result<(), Failure> {
+pub fn run(global: &Global, options: &Luks2Args, cancel: &Cancel) -> Result<(), Failure> {
     let is_new = prepare(options)?;
     let made = make(options, is_new, cancel);
     if made.is_err() && is_new {
@@ -29,12 +69,11 @@ pub fn run(args: &Args, options: &Luks2Args, cancel: &Cancel) -> Result<(), Fail
         let _ = std::fs::remove_file(&options.image);
     }
     let info = made?;
-    if args.json {
-        return output::json(&Created { image: &options.image, volume: &info });
-    }
-    let bytes = size::exact(info.payload_bytes.unwrap_or(0));
-    let line = format!("{}: LUKS2 volume {} of {bytes}", options.image.display(), info.uuid);
-    output::text(&output::printable(&line))
+    global.answer(&Created { image: &options.image, volume: &info }, || {
+        let bytes = size::exact(info.payload_bytes.unwrap_or(0));
+        let line = format!("{}: LUKS2 volume {} of {bytes}", options.image.display(), info.uuid);
+        printable(&line).into_owned()
+    })
 }
 
 /// Makes the image file, if it is not there; whether it did.
@@ -51,7 +90,7 @@ fn prepare(options: &Luks2Args) -> Result<bool, Failure> {
             let file = File::create_new(image).map_err(|error| failed("creating it", error))?;
             if let Err(error) = file.set_len(size) {
                 let _ = std::fs::remove_file(image);
-                return Err(failed("giving it its size", error));
+                return Err(failed("setting its size", error));
             }
             Ok(true)
         }
@@ -76,14 +115,14 @@ fn make(options: &Luks2Args, is_new: bool, cancel: &Cancel) -> Result<LuksInfo, 
     let image = options.image.display().to_string();
     let secret = match &options.key_file {
         Some(file) => secret::key(Some(file), "")?,
-        None => secret::ask_twice(&format!("New passphrase of {}", output::printable(&image)))?,
+        None => secret::ask_twice(&format!("New passphrase of {}", printable(&image)))?,
     };
     if secret.is_empty() {
-        return Err(Failure::new(Code::Usage, "a passphrase of no bytes protects nothing; give another one"));
+        return Err(Failure::new(Code::Usage, "the passphrase has no bytes; give another one"));
     }
     let before = device.geometry().size;
     let size = options.size.unwrap_or(before);
-    let failed = |error| Failure::failed(format!("{}: giving it its size failed: {error}", options.image.display()));
+    let failed = |error| Failure::failed(format!("{}: setting its size failed: {error}", options.image.display()));
     let file = device.file().try_clone().map_err(failed)?;
     if size > before {
         file.set_len(size).map_err(failed)?;
@@ -109,39 +148,7 @@ fn format_options(options: &Luks2Args) -> FormatOptions {
     FormatOptions { key_bits: options.key_size, sector_bytes: options.sector_size, pbkdf, label: options.label.clone() }
 }
 
-/// What may be lost, by name.
-#[derive(Debug, Clone, Default, ClapArgs)]
-pub struct ForceArgs {
-    /// Overwrite what has these names, and lose it, such as --force=ext4 or --force=gpt,data. Without it only what is
-    /// empty is written to; a refusal says the names.
-    #[arg(long, value_name = "NAME,...", require_equals = true, value_delimiter = ',', value_parser = parse_name)]
-    pub force: Vec<String>,
-}
-
-impl ForceArgs {
-    /// As the library takes it.
-    pub fn overwrite(&self) -> Overwrite {
-        if self.force.is_empty() { Overwrite::Nothing } else { Overwrite::Named(self.force.clone()) }
-    }
-}
-
-fn parse_name(text: &str) -> Result<String, String> {
-    let names = signatures::names();
-    if names.contains(&text) {
-        return Ok(text.to_owned());
-    }
-    Err(format!("nothing that can be lost has this name; there are {}", names.join(", ")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_names_that_a_refusal_can_say_are_taken() {
-        for name in ["ext4", "luks", "md", "gpt", "mbr", "data", "cut"] {
-            assert_eq!(parse_name(name).as_deref(), Ok(name));
-        }
-        assert!(parse_name("ext5").unwrap_err().contains("ext4"));
-    }
+/// A number among a few.
+fn one_of(allowed: &'static [&'static str]) -> impl TypedValueParser<Value = u32> {
+    PossibleValuesParser::new(allowed).map(|text| text.parse().expect("all are numbers"))
 }

@@ -1,6 +1,8 @@
 //! `bifolio volume export`: a volume's content for other programs, until interrupted.
 
-use super::{ExportArgs, complain, nbd};
+use super::export_args::ExportArgs;
+use super::nbd::{self, TICK};
+use super::open::{complain, open_with};
 use crate::exit::{Code, Failure, eprintln_quietly};
 use crate::output;
 use bifolio_block::fuse;
@@ -15,7 +17,7 @@ pub fn run(options: &ExportArgs, cancel: &Cancel) -> Result<(), Failure> {
     match (&options.to.nbd, &options.to.mount) {
         (Some(socket), _) => nbd::run(options, socket, cancel),
         (None, Some(folder)) => mount(options, folder, cancel),
-        (None, None) => Err(Failure::new(Code::Usage, "say where to: --nbd, --mount or --ublk")),
+        (None, None) => Err(Failure::new(Code::Usage, "name a target: --nbd, --mount or --ublk")),
     }
 }
 
@@ -29,7 +31,7 @@ fn ublk() -> Failure {
 }
 
 fn mount(options: &ExportArgs, folder: &Path, cancel: &Cancel) -> Result<(), Failure> {
-    let device = super::open_with(&options.images, &options.key, !options.read_only, options.discard, cancel)?.device;
+    let device = open_with(&options.images, &options.key, !options.read_only, options.discard, cancel)?.device;
     let name = options.images[0].file_name().unwrap_or("volume".as_ref());
     let mounted = fuse::export(device.clone(), name, folder)?;
     output::text(&output::printable(&folder.join(name).display().to_string()))?;

@@ -1,12 +1,22 @@
 //! `bifolio volume info`: the layers of a volume, as far as they show without a key.
 
-use super::InfoArgs;
-use crate::args::Args;
 use crate::exit::Failure;
-use crate::{output, size};
+use crate::global::Global;
+use crate::output::{columns, printable};
+use bifolio_io::size;
 use bifolio_volume::md::Replay;
 use bifolio_volume::{ArrayInfo, Keyslot, Layer, LuksInfo};
+use clap::Args as ClapArgs;
 use serde::Serialize;
+use std::path::PathBuf;
+
+/// Choices for `volume info`.
+#[derive(Debug, ClapArgs)]
+pub struct InfoArgs {
+    /// Image file or block device; several are members of one volume.
+    #[arg(required = true, value_name = "IMG")]
+    pub images: Vec<PathBuf>,
+}
 
 #[derive(Debug, Serialize)]
 struct Info {
@@ -15,20 +25,16 @@ struct Info {
 }
 
 /// Prints them.
-pub fn run(args: &Args, options: &InfoArgs) -> Result<(), Failure> {
+pub fn run(global: &Global, options: &InfoArgs) -> Result<(), Failure> {
     let info = Info { layers: bifolio_volume::describe(&options.images, false)? };
-    if args.json {
-        return output::json(&info);
-    }
-    let texts: Vec<String> = info.layers.iter().map(describe).collect();
-    output::text(&texts.concat())
+    global.answer(&info, || info.layers.iter().map(describe).collect())
 }
 
 /// A layer for people.
 pub fn describe(layer: &Layer) -> String {
     match layer {
         Layer::File { path, size } => {
-            format!("{}: {}\n", output::printable(&path.display().to_string()), size::exact(*size))
+            format!("{}: {}\n", printable(&path.display().to_string()), size::exact(*size))
         }
         Layer::Raid6(info) => array(info),
         Layer::Luks(info) => luks(info),
@@ -55,7 +61,7 @@ fn array(info: &ArrayInfo) -> String {
     row("events", info.events.to_string());
     row("log", if info.has_log { "there is room for one" } else { "no room for one before the data" }.to_owned());
     let rows: Vec<Vec<String>> = rows.into_iter().map(Vec::from).collect();
-    format!("RAID-6\n  {}", output::columns(&rows, &[0, 1]))
+    format!("RAID-6\n  {}", columns(&rows, &[0, 1]))
 }
 
 /// What opening an array has made good.
@@ -63,10 +69,10 @@ pub fn replayed(replay: &Replay) -> String {
     let Replay { writes, bytes, stripes, in_memory } = *replay;
     let mut parts = vec![];
     if writes > 0 {
-        parts.push(format!("{writes} writes ({}) of its log were carried out", size::human(bytes)));
+        parts.push(format!("{writes} writes ({}) of its log were replayed", size::human(bytes)));
     }
     if stripes > 0 {
-        parts.push(format!("P and Q of {stripes} stripes were computed again"));
+        parts.push(format!("P and Q of {stripes} stripes were recomputed"));
     }
     let place = if in_memory { ", in memory: the members are as they were" } else { "" };
     format!("it was not closed cleanly: {}{place}", parts.join(" and "))
@@ -92,7 +98,7 @@ fn luks(info: &LuksInfo) -> String {
         }
     }
     let rows: Vec<Vec<String>> = rows.into_iter().map(Vec::from).collect();
-    format!("LUKS{}\n  {}", info.version, output::columns(&rows, &[0, 1]))
+    format!("LUKS{}\n  {}", info.version, columns(&rows, &[0, 1]))
 }
 
 fn keyslot(slot: &Keyslot) -> String {

@@ -1,7 +1,8 @@
 //! `bifolio volume export --nbd`: which plugin, with which parameters and key, and what its failures mean here. Starting
 //! nbdkit and ending it is `bifolio_block::nbd`.
 
-use super::{ExportArgs, ask};
+use super::export_args::ExportArgs;
+use super::open::{ask, warn};
 use crate::exit::{Code, Failure, code_of_volume, eprintln_quietly};
 use crate::output;
 use bifolio_block::nbd::{self, Ended, Event, Export, Server};
@@ -11,22 +12,10 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+/// How often those who wait look at signals.
+pub const TICK: Duration = Duration::from_millis(20);
 /// Names the plugin's file.
 const PLUGIN_VARIABLE: &str = "BIFOLIO_NBDKIT_PLUGIN";
-/// What fits into an address of a socket (`unix(7)`).
-const SOCKET_BYTES_MAX: usize = 107;
-
-/// The path in `unix:PATH`.
-pub fn parse_socket(text: &str) -> Result<PathBuf, String> {
-    match text.strip_prefix("unix:") {
-        Some(path) if path.len() > SOCKET_BYTES_MAX => {
-            Err(format!("the path of a socket has at most {SOCKET_BYTES_MAX} bytes, and this one {}", path.len()))
-        }
-        Some(path) if !path.is_empty() => Ok(path.into()),
-        _ => Err(format!("\"{text}\" is not a socket: write unix:PATH")),
-    }
-}
-
 /// Serves until interrupted.
 pub fn run(options: &ExportArgs, socket: &Path, cancel: &Cancel) -> Result<(), Failure> {
     let plugin = plugin()?;
@@ -34,7 +23,7 @@ pub fn run(options: &ExportArgs, socket: &Path, cancel: &Cancel) -> Result<(), F
     nbd::free(socket)?;
     // As the server will: what has to be put right is put right now.
     let layers = bifolio_volume::describe(&options.images, !options.read_only)?;
-    super::warn(&layers);
+    warn(&layers);
     let images = images.map_err(|error| Failure::failed(format!("{}: {error}", options.images[0].display())))?;
     let needs_key = layers.iter().any(|layer| matches!(layer, Layer::Luks(_)));
     if !needs_key && options.key.key_file.is_some() {
@@ -148,18 +137,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_are_named_by_their_kind() {
-        assert_eq!(parse_socket("unix:/run/a"), Ok("/run/a".into()));
-        for wrong in ["/run/a", "unix:", "tcp:10809"] {
-            assert!(parse_socket(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
     fn an_error_of_the_plugin_keeps_its_code() {
         let failure = of_plugin("WrongKey: disk.img: no keyslot opens with this passphrase or key").unwrap();
         assert_eq!(
-            (failure.code(), failure.message()),
+            (failure.code(), &*failure.message()),
             (Code::WrongKey, "disk.img: no keyslot opens with this passphrase or key")
         );
         assert_eq!(of_plugin("Damaged: disk.img: it was truncated").unwrap().code(), Code::Damaged);

@@ -1,12 +1,12 @@
 //! `bifolio volume create raid6`, `scrub` and `rebuild`: md RAID-6 over files and block devices.
 
-use super::create::ForceArgs;
+use super::force::ForceArgs;
 use super::info;
-use crate::args::Args;
 use crate::exit::{Code, Failure, eprintln_quietly};
+use crate::global::Global;
+use crate::output::printable;
 use crate::progress::Progress;
-use crate::{output, size};
-use bifolio_io::Cancel;
+use bifolio_io::{Cancel, size};
 use bifolio_volume::md::{ArrayState, Content, CreateOptions, LeftOut, Raid6, Replay, Rotation, ScrubReport};
 use bifolio_volume::{BlockDevice, Load, RoutedFile};
 use clap::Args as ClapArgs;
@@ -14,6 +14,7 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Choices for `volume create raid6`.
 #[derive(Debug, ClapArgs)]
@@ -137,28 +138,25 @@ fn make(path: &Path, bytes: u64) -> Result<(), Failure> {
     let file = std::fs::File::options().write(true).create_new(true).open(path);
     file.and_then(|file| file.set_len(bytes)).map_err(|error| {
         let code = if error.kind() == std::io::ErrorKind::AlreadyExists { Code::Refused } else { Code::Failed };
-        Failure::new(code, format!("{}: it cannot be made: {error}", path.display()))
+        Failure::new(code, format!("{}: creating it failed: {error}", path.display()))
     })
 }
 
 /// A bar over stripes.
-struct Stripes {
-    progress: Progress,
-    doing: &'static str,
-}
+struct StripeBar(Progress);
 
-impl Stripes {
-    fn of(doing: &'static str, array: &Raid6) -> Self {
-        Self { progress: Progress::of_steps(doing, array.stripes()), doing }
+impl StripeBar {
+    fn new(doing: &str, array: &Raid6) -> Self {
+        Self(Progress::of_steps(doing, array.stripes()))
     }
 
     fn set(&self, done: u64) {
-        self.progress.set(self.doing, done);
+        self.0.counter().store(done, Ordering::Relaxed);
     }
 }
 
 /// Makes an array.
-pub fn create(args: &Args, options: &Raid6Args, cancel: &Cancel) -> Result<(), Failure> {
+pub fn create(global: &Global, options: &Raid6Args, cancel: &Cancel) -> Result<(), Failure> {
     let mut made = vec![];
     let created = make_members(options, &mut made).and_then(|()| create_of(options, cancel));
     if created.is_err() {
@@ -168,23 +166,17 @@ pub fn create(args: &Args, options: &Raid6Args, cancel: &Cancel) -> Result<(), F
         }
     }
     let created = created?;
-    if args.json {
-        return output::json(&created);
-    }
-    output::text(&format!(
-        "RAID-6 {}: {} of {} members, {}, chunks of {}\n",
-        created.array,
-        size::human(created.bytes),
-        created.members,
-        created.layout,
-        size::human(created.chunk_bytes)
-    ))
+    global.answer(&created, || {
+        let Created { array, members, layout, chunk_bytes, bytes } = &created;
+        let (bytes, chunk) = (size::human(*bytes), size::human(*chunk_bytes));
+        format!("RAID-6 {array}: {bytes} of {members} members, {layout}, chunks of {chunk}\n")
+    })
 }
 
 fn make_members<'a>(options: &'a Raid6Args, made: &mut Vec<&'a Path>) -> Result<(), Failure> {
     for (at, path) in options.members.iter().enumerate() {
         if options.members[..at].contains(path) {
-            let detail = format!("{}: it is given twice; every member is a file of its own", path.display());
+            let detail = format!("{}: named twice; every member must be a different file", path.display());
             return Err(Failure::new(Code::Usage, detail));
         }
     }
@@ -201,7 +193,7 @@ fn create_of(options: &Raid6Args, cancel: &Cancel) -> Result<Created, Failure> {
     let choices = CreateOptions { name: options.name.clone(), content, overwrite: options.force.overwrite() };
     let members = open(&options.members, true)?;
     let array = Raid6::create(members, options.chunk, options.layout, &choices)?;
-    let stripes = Stripes::of("computing parity", &array);
+    let stripes = StripeBar::new("computing parity", &array);
     array.resync(&mut |done, _| stripes.set(done), cancel)?;
     let created = Created {
         array: array.uuid(),
@@ -215,14 +207,14 @@ fn create_of(options: &Raid6Args, cancel: &Cancel) -> Result<Created, Failure> {
 }
 
 /// Compares data, P and Q of all stripes.
-pub fn scrub(args: &Args, options: &ScrubArgs, cancel: &Cancel) -> Result<(), Failure> {
+pub fn scrub(global: &Global, options: &ScrubArgs, cancel: &Cancel) -> Result<(), Failure> {
     let array = Raid6::assemble(open(&options.members, options.repair)?, options.repair)?;
     let resynchronised = options.repair && array.unsynced().is_some();
     if resynchronised {
-        let stripes = Stripes::of("computing parity", &array);
+        let stripes = StripeBar::new("computing parity", &array);
         array.resync(&mut |done, _| stripes.set(done), cancel)?;
     }
-    let stripes = Stripes::of("scrubbing", &array);
+    let stripes = StripeBar::new("scrubbing", &array);
     let report = array.scrub(options.repair, &mut |done, _| stripes.set(done), cancel);
     drop(stripes);
     let report = report.inspect_err(|_| {
@@ -233,8 +225,7 @@ pub fn scrub(args: &Args, options: &ScrubArgs, cancel: &Cancel) -> Result<(), Fa
     })?;
     let answer = scrubbed(&array, resynchronised, report);
     array.close()?;
-    let printed = if args.json { output::json(&answer) } else { output::text(&describe(&answer)) };
-    printed?;
+    global.answer(&answer, || describe(&answer))?;
     verdict(&answer, options.repair)
 }
 
@@ -243,15 +234,15 @@ fn verdict(answer: &Scrubbed, repair: bool) -> Result<(), Failure> {
     let left = answer.wrong - answer.repaired;
     let (code, detail) = match (left, repair) {
         (0, _) if answer.in_doubt > 0 => {
-            let detail = "stripes were being written when it was last open and were not compared; --repair computes their P \
+            let detail = "stripes were being written when the array was last open and were not compared; --repair computes their P \
                           and Q again";
             (Code::Partial, format!("{} {detail}", answer.in_doubt))
         }
         (0, _) => return Ok(()),
-        (_, true) => {
-            (Code::Partial, format!("{left} pieces are wrong in several members, and nothing there was changed"))
+        (_, true) => (Code::Partial, format!("{left} pieces are wrong in several members and were not changed")),
+        (_, false) => {
+            (Code::Wrong, format!("{left} pieces are wrong; --repair corrects those that are wrong in one member only"))
         }
-        (_, false) => (Code::Wrong, format!("{left} pieces are wrong; --repair corrects those where one member is")),
     };
     Err(Failure::new(code, format!("RAID-6 {}: {detail}", answer.array)))
 }
@@ -284,7 +275,7 @@ fn describe(answer: &Scrubbed) -> String {
             (Some(member), Some(offset)) => format!("data of {member} is wrong, byte {offset} of the array"),
             (Some(member), None) => format!("{} of {member} is wrong", found.what),
         };
-        let whose = output::printable(&whose);
+        let whose = printable(&whose);
         let _ = writeln!(text, "{place}: {whose}{}", if found.repaired { ", corrected" } else { "" });
     }
     if answer.wrong > answer.findings.len() as u64 {
@@ -300,7 +291,7 @@ fn describe(answer: &Scrubbed) -> String {
 }
 
 /// Rebuilds a missing member.
-pub fn rebuild(args: &Args, options: &RebuildArgs, cancel: &Cancel) -> Result<(), Failure> {
+pub fn rebuild(global: &Global, options: &RebuildArgs, cancel: &Cancel) -> Result<(), Failure> {
     let mut members = open(&options.members, true)?;
     let is_new = !options.onto.exists();
     if is_new {
@@ -312,9 +303,10 @@ pub fn rebuild(args: &Args, options: &RebuildArgs, cancel: &Cancel) -> Result<()
         let _ = std::fs::remove_file(&options.onto);
     }
     let rebuilt = rebuilt?;
-    if args.json {
-        return output::json(&rebuilt);
-    }
+    global.answer(&rebuilt, || describe_rebuilt(&rebuilt))
+}
+
+fn describe_rebuilt(rebuilt: &Rebuilt) -> String {
     let mut text = String::new();
     if let Some(replay) = &rebuilt.replay {
         let _ = writeln!(text, "RAID-6 {}: {}", rebuilt.array, info::replayed(replay));
@@ -323,16 +315,16 @@ pub fn rebuild(args: &Args, options: &RebuildArgs, cancel: &Cancel) -> Result<()
         text,
         "RAID-6 {}: {} is member {}, {} rebuilt; {}",
         rebuilt.array,
-        output::printable(&rebuilt.onto),
+        printable(&rebuilt.onto),
         rebuilt.role,
         size::human(rebuilt.bytes),
         rebuilt.state
     );
     for left in &rebuilt.left_out {
         let left = format!("left out: {}: {}", left.member, left.reason);
-        let _ = writeln!(text, "{}", output::printable(&left));
+        let _ = writeln!(text, "{}", printable(&left));
     }
-    output::text(&text)
+    text
 }
 
 fn rebuild_onto(options: &RebuildArgs, members: &mut Vec<Arc<dyn Load>>, cancel: &Cancel) -> Result<Rebuilt, Failure> {
@@ -343,7 +335,7 @@ fn rebuild_onto(options: &RebuildArgs, members: &mut Vec<Arc<dyn Load>>, cancel:
     }
     let array = Raid6::assemble(std::mem::take(members), true)?;
     let before = array.missing();
-    let stripes = Stripes::of("rebuilding", &array);
+    let stripes = StripeBar::new("rebuilding", &array);
     array.rebuild_over(onto, &options.force.overwrite(), &mut |done, _| stripes.set(done), cancel)?;
     drop(stripes);
     let missing = array.missing();

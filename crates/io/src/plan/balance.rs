@@ -1,7 +1,7 @@
 //! Warm bytes for the disk, where the page cache would be the slower of the two by far.
 
-use super::EngineKind;
-use super::objective::Load;
+use super::objective::Share;
+use crate::EngineKind;
 use crate::cost::Costs;
 use crate::residency::Residency;
 use std::ops::Range;
@@ -41,8 +41,8 @@ pub(super) fn balance(kept: &mut [bool], residency: &Residency, costs: &Costs) {
 /// What page cache and storage have to do.
 #[derive(Debug, Clone, Copy)]
 struct Sides {
-    cache: Load,
-    stored: Load,
+    cache: Share,
+    stored: Share,
 }
 
 impl Sides {
@@ -53,8 +53,8 @@ impl Sides {
         // Runs at an end of the request separate nothing.
         let gaps = 1 + inside as u64;
         let all = Self {
-            cache: Load { extents: cached.len() as u64, bytes, fetched: 0 },
-            stored: Load { extents: gaps, bytes: range.end - range.start - bytes, fetched: 0 },
+            cache: Share { extents: cached.len() as u64, bytes, fetched: 0 },
+            stored: Share { extents: gaps, bytes: range.end - range.start - bytes, fetched: 0 },
         };
         let stored = cached.iter().zip(kept).filter(|(_, kept)| !**kept);
         stored.fold(all, |sides, (run, _)| sides.with_stored(run, residency))
@@ -63,8 +63,8 @@ impl Sides {
     /// The same with one run more read from storage, and the transfers on both sides of it joined.
     fn with_stored(self, run: &Range<u64>, residency: &Residency) -> Self {
         let (length, joins) = (run.end - run.start, u64::from(is_inside(run, &residency.range())));
-        let cache = Load { extents: self.cache.extents - 1, bytes: self.cache.bytes - length, fetched: 0 };
-        let stored = Load { extents: self.stored.extents - joins, bytes: self.stored.bytes + length, fetched: 0 };
+        let cache = Share { extents: self.cache.extents - 1, bytes: self.cache.bytes - length, fetched: 0 };
+        let stored = Share { extents: self.stored.extents - joins, bytes: self.stored.bytes + length, fetched: 0 };
         Self { cache, stored }
     }
 
@@ -111,9 +111,11 @@ fn shortest_first(kept: &[bool], runs: &[Range<u64>]) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cost::EngineCost;
     use crate::plan::objective::{JOIN_S, makespan_s};
+    use crate::plan::overlapped::plan;
+    use crate::plan::segment::Offer;
     use crate::plan::segments::assemble;
-    use crate::plan::{Offer, Overlapped, Strategy, simulate};
     use crate::residency::Source;
     use proptest::prelude::{any, prop_assert, proptest};
 
@@ -161,11 +163,13 @@ mod tests {
 
     #[test]
     fn a_page_cache_slower_than_the_disk_is_relieved() {
-        let costs = simulate::paper_costs(simulate::PAPER_CACHE_BYTES_PER_S);
+        let cached = EngineCost { overhead_s: 0.0, cutoff_bytes: 0, bytes_per_s: 1.7e9 };
+        let direct = EngineCost { overhead_s: 584e-6, cutoff_bytes: 512 << 10, bytes_per_s: 2.65e9 };
+        let costs = Costs { cached, direct, ..Costs::default() };
         let mut kept = [true; 4];
         balance(&mut kept, &mostly_warm(), &costs);
         assert!(kept.contains(&false) && kept.contains(&true), "{kept:?}");
-        let plan = Overlapped.plan(&mostly_warm(), &costs, &UNBUFFERED);
+        let plan = plan(&mostly_warm(), &costs, &UNBUFFERED);
         assert!(plan.predicted_s < 0.8 * costs.cached.seconds(mostly_warm().cached_bytes()), "{plan:?}");
     }
 

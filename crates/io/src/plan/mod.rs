@@ -9,144 +9,55 @@
 //! wins for short requests.
 //!
 //! ```text
-//!   Strategy      overlapped (ours, what the router uses) | greedy (the paper's) | exact (its optimum)
-//!       |         decides which cached runs come from the page cache
-//!   segments      makes the segments of that decision
-//!
-//!   objective     what a plan costs: the paper's sum, our makespan
-//!   optimum       the least makespan, for comparison
-//!   simulate      the paper's evaluation, for all strategies
+//!   overlapped    decides which cached runs come from the page cache
+//!      balance    relieves a page cache that is slower than the disk
+//!   segments      makes the segments of any such decision
+//!   objective     what a plan costs
+//!   segment       segments, plans, and what may be used for a request
 //! ```
+//!
+//! The paper's heuristic, its exact optimum and the simulation that compares them with this planner are
+//! measurements, and in the crate `bifolio-bench`.
 
-#[cfg(test)]
-mod against_brute_force;
 mod balance;
-mod exact;
-mod greedy;
 pub mod objective;
-mod optimum;
 mod overlapped;
+mod segment;
 mod segments;
-pub mod simulate;
 
-pub use exact::Exact;
-pub use greedy::Greedy;
+pub use overlapped::plan;
+pub use segment::{Offer, Plan, Segment};
+pub use segments::assemble;
+
 pub(crate) use objective::POLLUTION_FACTOR;
-pub use optimum::optimum_s;
-pub use overlapped::Overlapped;
 
-use crate::cost::{Costs, EngineCost};
+use crate::cost::Costs;
 use crate::kind::EngineKind;
-use crate::residency::Residency;
-use serde::Serialize;
 use std::ops::Range;
-
-/// Bytes of the file that one engine moves.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Segment {
-    /// The engine.
-    pub engine: EngineKind,
-    /// First byte, in the file.
-    pub offset: u64,
-    /// Bytes, at least 1.
-    pub length: u64,
-    /// Seconds that the cost model expects for this segment by itself.
-    pub predicted_s: f64,
-}
-
-impl Segment {
-    /// Takes in a later segment of the same engine.
-    pub(crate) fn join(&mut self, next: &Self, costs: &Costs) {
-        let all_cached = self.is_all_cached(costs) && next.is_all_cached(costs);
-        self.length += next.length;
-        self.predicted_s = match self.engine {
-            EngineKind::Cached if !all_cached => {
-                self.predicted_s + (next.predicted_s - costs.cached.overhead_s).max(0.0)
-            }
-            engine => costs.of(engine).seconds(self.length),
-        };
-    }
-
-    /// Whether its time is that of cached bytes. Parts of what goes through the page cache may come
-    /// from storage, which the engine alone does not tell.
-    fn is_all_cached(&self, costs: &Costs) -> bool {
-        self.predicted_s <= costs.cached.seconds(self.length)
-    }
-}
-
-/// How a request is served. Segments are in file order and cover it exactly.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Plan {
-    /// The segments.
-    pub segments: Vec<Segment>,
-    /// Seconds expected for all of it, engines overlapped.
-    pub predicted_s: f64,
-    /// Why this plan, as a phrase.
-    pub reason: &'static str,
-}
-
-/// What may be used for a request besides the page cache, which always may.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Offer<'a> {
-    /// Unbuffered reads work.
-    pub direct: bool,
-    /// A real direct path exists, for ranges aligned to this many bytes.
-    pub p2p_alignment: Option<u64>,
-    /// Registered ranges in file order, disjoint.
-    pub mapped: &'a [Range<u64>],
-}
-
-/// A way to plan. Strategies differ in which cached runs they read from storage with their
-/// neighbours; what all plans have in common is that they cover the request exactly once, in file
-/// order.
-pub trait Strategy {
-    /// A short name for reports.
-    fn name(&self) -> &'static str;
-
-    /// Plans a request over the range that `residency` describes. Pure.
-    fn plan(&self, residency: &Residency, costs: &Costs, offer: &Offer<'_>) -> Plan;
-}
-
-/// Plans a request over the range that `residency` describes.
-pub fn plan(residency: &Residency, costs: &Costs, offer: &Offer<'_>) -> Plan {
-    Overlapped.plan(residency, costs, offer)
-}
 
 /// The plan that moves all of a range by one engine.
 pub fn plan_with(engine: EngineKind, range: Range<u64>, costs: &Costs) -> Plan {
     let segments = if range.is_empty() { vec![] } else { vec![segments::segment(engine, range, costs)] };
-    finish(segments, costs, "the engine was chosen by the caller")
+    Plan::of(segments, "the engine was chosen by the caller", costs)
 }
 
 impl Plan {
+    /// A plan of segments in file order that cover the request.
+    pub fn of(segments: Vec<Segment>, reason: &'static str, costs: &Costs) -> Self {
+        Self { predicted_s: objective::predicted_s(&segments, costs), segments, reason }
+    }
+
     /// A plan of segments in file order; neighbours of one engine become one.
     pub(crate) fn merged(segments: Vec<Segment>, reason: &'static str, costs: &Costs) -> Self {
-        finish(segments::merge(segments, costs), costs, reason)
+        Self::of(segments::merge(segments, costs), reason, costs)
     }
-}
-
-impl Offer<'_> {
-    /// The cost of a transfer from storage past the page cache; none where there is no such path.
-    fn storage<'c>(&self, costs: &'c Costs) -> Option<&'c EngineCost> {
-        match (self.direct, self.p2p_alignment) {
-            (true, _) => Some(&costs.direct),
-            (false, Some(_)) => Some(&costs.p2p),
-            (false, None) => None,
-        }
-    }
-}
-
-fn finish(segments: Vec<Segment>, costs: &Costs, reason: &'static str) -> Plan {
-    Plan { predicted_s: objective::predicted_s(&segments, costs), segments, reason }
 }
 
 #[cfg(test)]
 mod tests {
     use super::objective::JOIN_S;
-    use super::{
-        Costs, EngineKind, Exact, Greedy, Offer, Overlapped, Plan, Range, Residency, Strategy, plan, plan_with,
-    };
-    use crate::residency::Source;
+    use super::{Costs, EngineKind, Offer, Plan, Range, plan, plan_with};
+    use crate::residency::{Residency, Source};
     use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 
     const MIB: u64 = 1 << 20;
@@ -173,8 +84,7 @@ mod tests {
                 .map(|(page, _)| page as u64 * 4096 * run..(page as u64 + 1) * 4096 * run).collect();
             let mapped = [window * 8192..(window + 600) * 8192];
             let offer = Offer { direct, p2p_alignment: p2p.then_some(4096), mapped: &mapped };
-            for strategy in [&Overlapped as &dyn Strategy, &Greedy, &Exact] {
-            let plan = strategy.plan(&residency(range.clone(), &cached), &Costs::default(), &offer);
+            let plan = plan(&residency(range.clone(), &cached), &Costs::default(), &offer);
             let mut at = range.start;
             for segment in &plan.segments {
                 prop_assert_eq!(segment.offset, at);
@@ -191,7 +101,6 @@ mod tests {
             prop_assert_eq!(at, range.end);
             prop_assert!(plan.segments.windows(2).all(|pair| pair[0].engine != pair[1].engine));
             prop_assert!(plan.predicted_s > 0.0 && plan.predicted_s.is_finite());
-            }
         }
 
         #[test]

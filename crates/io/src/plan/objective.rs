@@ -1,30 +1,17 @@
-//! What a plan is judged by: the paper's objective and ours, as functions of what the plan does to
-//! the request, and not of what the plan says about itself.
+//! What a plan is judged by, as a function of what it does to the request, and not of what it says about
+//! itself.
 
-use super::{EngineKind, Segment};
+use super::segment::Segment;
+use crate::EngineKind;
 use crate::cost::Costs;
 use crate::residency::Residency;
 use std::ops::Range;
 
 /// Starting and joining a second engine (a thread's wake-up) costs about this.
-pub(super) const JOIN_S: f64 = 30e-6;
+pub const JOIN_S: f64 = 30e-6;
 
 /// A storage path that fills the page cache evicts what others use; it must be clearly quicker.
-pub(crate) const POLLUTION_FACTOR: f64 = 1.25;
-
-/// The paper's objective (section 4.3.1): transfers one after another. A transfer from storage takes
-/// what equation 1 says for it, one from the page cache its size over the bandwidth.
-pub fn sum_s(segments: &[Segment], residency: &Residency, costs: &Costs) -> f64 {
-    let mut runs = residency.cached();
-    let seconds = |segment: &Segment| match segment.engine {
-        EngineKind::Cached => {
-            let cached = cached_bytes(&mut runs, segment);
-            cached as f64 / costs.cached.bytes_per_s + costs.buffered.seconds(segment.length - cached)
-        }
-        engine => costs.of(engine).seconds(segment.length),
-    };
-    segments.iter().map(seconds).sum()
-}
+pub const POLLUTION_FACTOR: f64 = 1.25;
 
 /// Our objective: engines run at the same time, each through its own segments as through one
 /// transfer that pays for every further extent, and the slowest counts. A second engine must be
@@ -32,32 +19,34 @@ pub fn sum_s(segments: &[Segment], residency: &Residency, costs: &Costs) -> f64 
 /// others.
 pub fn makespan_s(segments: &[Segment], residency: &Residency, costs: &Costs) -> f64 {
     let mut runs = residency.cached();
-    let mut loads = [Load::default(); EngineKind::ALL.len()];
+    let mut shares = [Share::default(); EngineKind::ALL.len()];
     for segment in segments {
-        let load = &mut loads[segment.engine as usize];
-        load.extents += 1;
-        load.bytes += segment.length;
+        let share = &mut shares[segment.engine as usize];
+        share.extents += 1;
+        share.bytes += segment.length;
         if segment.engine == EngineKind::Cached {
-            load.fetched += segment.length - cached_bytes(&mut runs, segment);
+            share.fetched += segment.length - cached_bytes(&mut runs, segment);
         }
     }
-    let engines = EngineKind::ALL.into_iter().zip(loads).filter(|(_, load)| load.extents > 0);
+    let engines = EngineKind::ALL.into_iter().zip(shares).filter(|(_, share)| share.extents > 0);
     let join_s = if engines.clone().count() > 1 { JOIN_S } else { 0.0 };
-    engines.map(|(engine, load)| load.seconds(engine, costs)).fold(0.0, f64::max) + join_s
+    engines.map(|(engine, share)| share.seconds(engine, costs)).fold(0.0, f64::max) + join_s
 }
 
-/// What one engine has to do.
+/// What one engine has to do of a request.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Load {
-    pub(super) extents: u64,
-    pub(super) bytes: u64,
+pub struct Share {
+    /// Its segments.
+    pub extents: u64,
+    /// Their bytes.
+    pub bytes: u64,
     /// Those of them that are not cached but go through the page cache.
-    pub(super) fetched: u64,
+    pub fetched: u64,
 }
 
-impl Load {
+impl Share {
     /// Seconds that an engine takes for it.
-    pub(super) fn seconds(&self, engine: EngineKind, costs: &Costs) -> f64 {
+    pub fn seconds(&self, engine: EngineKind, costs: &Costs) -> f64 {
         let further = self.extents.saturating_sub(1) as f64 * extent_s(engine, costs);
         let fetched_s = costs.buffered.seconds(self.fetched) * POLLUTION_FACTOR;
         costs.of(engine).seconds(self.bytes - self.fetched) + fetched_s + further

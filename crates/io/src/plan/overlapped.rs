@@ -8,51 +8,47 @@
 
 use super::balance::balance;
 use super::objective::{JOIN_S, POLLUTION_FACTOR, predicted_s};
+use super::segment::{Offer, Plan, Segment};
 use super::segments::{assemble, segment};
-use super::{EngineKind, Offer, Plan, Segment, Strategy, finish};
+use crate::EngineKind;
 use crate::cost::Costs;
 use crate::residency::Residency;
 use std::ops::Range;
 
-/// What the router plans with.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Overlapped;
-
-impl Strategy for Overlapped {
-    fn name(&self) -> &'static str {
-        "overlapped"
+/// Plans a request over the range that `residency` describes, as the router does.
+pub fn plan(residency: &Residency, costs: &Costs, offer: &Offer<'_>) -> Plan {
+    let range = residency.range();
+    let (cached, total) = (residency.cached_bytes(), range.end - range.start);
+    if total == 0 {
+        return Plan { segments: vec![], predicted_s: 0.0, reason: "nothing to read" };
     }
-
-    fn plan(&self, residency: &Residency, costs: &Costs, offer: &Offer<'_>) -> Plan {
-        let range = residency.range();
-        let (cached, total) = (residency.cached_bytes(), range.end - range.start);
-        if total == 0 {
-            return Plan { segments: vec![], predicted_s: 0.0, reason: "nothing to read" };
-        }
-        let segments = split(residency, costs, offer);
-        let split = |reason| Plan { predicted_s: predicted_s(&segments, costs), segments, reason };
-        if cached == total {
-            return split("everything is cached");
-        }
-        if cached == 0 {
-            let reason = "nothing is cached";
-            let (split, buffered_s) = (split(reason), costs.buffered.seconds(total));
-            let is_clear = buffered_s * POLLUTION_FACTOR < split.predicted_s;
-            return if is_clear { through_cache(range, buffered_s, reason) } else { split };
-        }
-        let split = split("partly cached; page cache and storage are read at the same time");
-        let split_s = split.predicted_s + JOIN_S;
-        let through_cache_s = costs.cached.seconds(cached) + costs.buffered.seconds(total - cached) * POLLUTION_FACTOR;
-        if offer.direct && costs.direct.seconds(total) < split_s.min(through_cache_s) {
-            let all = vec![segment(EngineKind::Direct, range, costs)];
-            return finish(all, costs, "partly cached; reading all of it from storage is quickest");
-        }
-        if through_cache_s < split_s {
-            let seconds = costs.cached.seconds(cached) + costs.buffered.seconds(total - cached);
-            return through_cache(range, seconds, "partly cached; the page cache alone is quickest");
-        }
-        split
+    let segments = split(residency, costs, offer);
+    let split = |reason| Plan { predicted_s: predicted_s(&segments, costs), segments, reason };
+    if cached == total {
+        return split("everything is cached");
     }
+    if cached == 0 {
+        let reason = "nothing is cached";
+        let (split, buffered_s) = (split(reason), costs.buffered.seconds(total));
+        let is_clear = buffered_s * POLLUTION_FACTOR < split.predicted_s;
+        return if is_clear { through_cache(range, buffered_s, reason) } else { split };
+    }
+    let split = split("partly cached; page cache and storage are read at the same time");
+    let split_s = split.predicted_s + JOIN_S;
+    let through_cache_s = costs.cached.seconds(cached) + costs.buffered.seconds(total - cached) * POLLUTION_FACTOR;
+    if offer.direct && costs.direct.seconds(total) < split_s.min(through_cache_s) {
+        let all = vec![segment(EngineKind::Direct, range, costs)];
+        return Plan {
+            predicted_s: predicted_s(&all, costs),
+            segments: all,
+            reason: "partly cached; reading all of it from storage is quickest",
+        };
+    }
+    if through_cache_s < split_s {
+        let seconds = costs.cached.seconds(cached) + costs.buffered.seconds(total - cached);
+        return through_cache(range, seconds, "partly cached; the page cache alone is quickest");
+    }
+    split
 }
 
 /// All of a range through the page cache, which the kernel fills on the way.

@@ -1,10 +1,11 @@
 //! From a choice for every cached run to the segments of a plan.
 //!
-//! All strategies decide the same thing, which cached runs are read from the page cache; what lies
+//! All ways to plan decide the same thing, which cached runs are read from the page cache; what lies
 //! between those is one storage transfer each. Registered ranges and the direct path of a driver
 //! are used here, in the same way for all of them.
 
-use super::{EngineKind, Offer, Segment};
+use super::segment::{Offer, Segment};
+use crate::EngineKind;
 use crate::cost::Costs;
 use crate::kind::MAPPED_BYTES_MIN;
 use crate::residency::Residency;
@@ -15,7 +16,7 @@ const P2P_BYTES_MIN: u64 = 1 << 20;
 
 /// The segments of a request whose cached runs come from the page cache where `from_cache` says so,
 /// asked once for every run in file order. Without a storage path everything goes through the cache.
-pub(super) fn assemble(
+pub fn assemble(
     residency: &Residency,
     costs: &Costs,
     offer: &Offer<'_>,
