@@ -1,17 +1,19 @@
 //! What the cache's operations cost on a device: `cache_rates DEVICE FOLDER [GiB]` prints a line for each.
 //!
-//! The file is made of random bytes in FOLDER and removed.
+//! The file is made of incompressible bytes in FOLDER and removed.
 
+use bifolio_bench::harness::usage::{Taken, gb_per_s};
 use bifolio_cache::{Cache, CacheOptions, CachedFile, Mapping, Report};
 use bifolio_device::{Access, Device, DeviceSlice, FRAME_BYTES, open};
+use bifolio_io::cache_state::write_incompressible;
 use bifolio_io::{ReadExtent, ReadOptions, Router, RouterOptions};
-use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 const ROUNDS: usize = 7;
+const SEED: u64 = 1;
 
 /// Bytes of a page, as the cache has it where nobody chooses.
 const PAGE: u64 = 64 << 10;
@@ -24,9 +26,12 @@ fn best(mut round: impl FnMut(usize) -> Outcome<f64>) -> Outcome<f64> {
 }
 
 fn timed<T>(work: impl FnOnce() -> Outcome<T>) -> Outcome<f64> {
-    let started = Instant::now();
-    work()?;
-    Ok(started.elapsed().as_secs_f64())
+    let mut done = Ok(());
+    let taken = Taken::by(|| {
+        done = work().map(drop);
+        Ok(())
+    })?;
+    done.map(|()| taken.seconds)
 }
 
 fn store(device: &Device, mapping: &Mapping, at: u64, bytes: &[u8]) -> Outcome<()> {
@@ -36,13 +41,8 @@ fn store(device: &Device, mapping: &Mapping, at: u64, bytes: &[u8]) -> Outcome<(
 }
 
 fn file_of(folder: &str, bytes: u64) -> Outcome<tempfile::TempPath> {
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    let mut random = std::fs::File::open("/dev/urandom")?;
-    let mut block = vec![0; 16 << 20];
-    for _ in 0..bytes.div_ceil(block.len() as u64) {
-        random.read_exact(&mut block)?;
-        file.write_all(&block)?;
-    }
+    let file = tempfile::NamedTempFile::new_in(folder)?;
+    write_incompressible(file.as_file(), file.path(), bytes, SEED, &mut |_| {})?;
     file.as_file().set_len(bytes)?;
     file.as_file().sync_all()?;
     Ok(file.into_temp_path())
@@ -96,12 +96,12 @@ fn main() -> Outcome<()> {
     let bytes = ((gib * f64::from(1 << 30)) as u64).next_multiple_of(2 << 20);
     let device = open(device.parse()?)?;
     let path = file_of(folder, bytes)?;
-    println!("{} ({}), {:.2} GB, best of {ROUNDS}", device.id(), device.info().name, bytes as f64 / 1e9);
+    println!("{} ({}), {:.2} GB, best of {ROUNDS}, seed {SEED}", device.id(), device.info().name, bytes as f64 / 1e9);
 
     let router = Arc::new(Router::new(&device, RouterOptions::default()));
     let options = CacheOptions { budget_bytes: bytes * 4, ..CacheOptions::default() };
     let cache = Cache::new(&[Arc::clone(&router), Arc::clone(&router)], options)?;
-    let rate = |seconds: f64| bytes as f64 / 1e9 / seconds;
+    let rate = |seconds| gb_per_s(bytes, seconds);
 
     // What only the device has, against storage.
     let mut buffer = vec![1; bytes as usize];

@@ -1,4 +1,4 @@
-//! Measures the kernels on one device: `cargo run --release -p bifolio-kernels --example kernel_rates -- cuda:0`.
+//! Measures the kernels on one device: `cargo run --release -p bifolio-bench --example kernel_rates -- cuda:0`.
 //!
 //! Each row is the best and the median of some runs; a run is several launches in a row and a wait,
 //! so that the time to launch does not count. The rival is the device's own copy of as many bytes.
@@ -7,16 +7,17 @@
 
 mod storage;
 
+use bifolio_bench::harness::machine;
+use bifolio_bench::harness::usage::{Rates, Taken};
 use bifolio_device::{Allocation, Device, DeviceChoice, DeviceSlice, Stream, open};
 use bifolio_kernels::known_answer::Draw;
 use bifolio_kernels::scatter::{self, Extent};
 use bifolio_kernels::{Addressing, KERNELS, Kernels, byte_mask, merge, page_diff};
 use std::cell::Cell;
-use std::time::Instant;
 
 const SEED: u64 = 1;
 const RUNS: usize = 10;
-const LAUNCHES: u32 = 5;
+const LAUNCHES: u64 = 5;
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
@@ -26,7 +27,7 @@ fn main() -> Outcome {
     let (stream, kernels) = (device.create_stream()?, Kernels::load(&device, KERNELS)?);
     // Both buffers of the largest case fit beside whatever else is there.
     let bytes = (device.memory()?.free / 4).min(if device.info().is_accelerator { 4 << 30 } else { 64 << 20 });
-    println!("{}: {}, {}; seed {SEED}, {RUNS} runs", device.id(), device.info().name, device.info().driver);
+    println!("{}; seed {SEED}, {RUNS} runs", machine::describe(&device));
     kernels.report().iter().for_each(|status| println!("{status}"));
     let (a, b) = (device.alloc(bytes)?, device.alloc(bytes)?);
     copy(&stream, &a, &b)?;
@@ -159,17 +160,17 @@ fn measure(
     stream: &Stream,
     launch: impl Fn() -> bifolio_device::Result<()>,
 ) -> Outcome {
-    let mut rates = Vec::new();
+    let mut runs = vec![];
     for _ in 0..=RUNS {
         stream.synchronize()?;
-        let start = Instant::now();
-        (0..LAUNCHES).try_for_each(|_| launch())?;
-        stream.synchronize()?;
-        rates.push(bytes as f64 * f64::from(LAUNCHES) / start.elapsed().as_secs_f64() / 1e9);
+        runs.push(Taken::by(|| {
+            (0..LAUNCHES).try_for_each(|_| launch())?;
+            Ok(stream.synchronize()?)
+        })?);
     }
-    rates.remove(0); // The first run warms up.
-    rates.sort_by(f64::total_cmp);
-    let (best, median) = (rates[RUNS - 1], rates[RUNS / 2]);
+    // The first run warms up.
+    let rates = Rates::of(bytes * LAUNCHES, &runs[1..]);
+    let (best, median) = (rates.gb_per_s_best, rates.gb_per_s_median);
     println!(
         "{what:50} {best:9.1} GB/s best {median:9.1} median, {:7.3} TB/s moved, {:8.5} us for 4 KiB",
         median * moved / 1e3,

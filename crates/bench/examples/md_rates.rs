@@ -2,15 +2,15 @@
 //! size, written and read through the page cache with the same requests.
 //!
 //! ```text
-//! cargo run --release -p bifolio-volume --example md_rates -- /tmp
+//! cargo run --release -p bifolio-bench --example md_rates -- /tmp
 //! ```
 
+use bifolio_bench::harness::usage::{Taken, gb_per_s, median};
 use bifolio_volume::md::{Content, CreateOptions, Raid6, Rotation};
 use bifolio_volume::{BlockDevice, Load, RoutedFile};
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
 const MEMBER_BYTES: u64 = 96 << 20;
 const REPEAT: usize = 5;
@@ -66,15 +66,16 @@ fn rate(device: &dyn BlockDevice, request: usize, writes: bool) -> Result<f64, B
     let mut buffer: Vec<u8> = (0..request).map(|i| (i / 3) as u8).collect();
     let limit = if request < 65536 { 2 << 20 } else { device.geometry().size };
     let requests = limit / request as u64;
-    let mut rates = vec![];
+    let mut seconds = vec![];
     for _ in 0..REPEAT {
-        let started = Instant::now();
-        for i in 0..requests {
-            let offset = i * request as u64;
-            if writes { device.write(offset, &buffer)? } else { device.read(offset, &mut buffer)? }
-        }
-        rates.push((requests * request as u64) as f64 / started.elapsed().as_secs_f64() / 1e9);
+        let taken = Taken::by(|| {
+            for i in 0..requests {
+                let offset = i * request as u64;
+                if writes { device.write(offset, &buffer)? } else { device.read(offset, &mut buffer)? }
+            }
+            Ok(())
+        })?;
+        seconds.push(taken.seconds);
     }
-    rates.sort_by(f64::total_cmp);
-    Ok(rates[REPEAT / 2])
+    Ok(gb_per_s(requests * request as u64, median(&seconds).unwrap_or(0.0)))
 }
