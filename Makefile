@@ -16,7 +16,8 @@ FILE ?=
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-demo: build ## show devices, an explained read and a comparison of engines [FILE=path]
+demo: setup-demo ## show devices, an explained read and a comparison of engines [FILE=path]
+	$(CARGO) build --profile demo -p bifolio-cli --no-default-features
 	@scripts/demo.sh "$(FILE)"
 
 test: setup-test ## install the test tools where needed, run every test tier, list what was skipped

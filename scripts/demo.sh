@@ -4,7 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-bifolio=${CARGO_TARGET_DIR:-target}/release/bifolio
+# The command alone, without volumes and their ciphers, in a profile that is quick to build.
+bifolio=${CARGO_TARGET_DIR:-target}/demo/bifolio
 file=$(scripts/sample.sh "${1:-}")
 
 show() {

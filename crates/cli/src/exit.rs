@@ -28,6 +28,7 @@ Environment:
 
 /// How a command failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(feature = "volumes"), allow(dead_code, reason = "some are found by commands on volumes only"))]
 pub enum Code {
     /// The operation failed.
     Failed = 1,
