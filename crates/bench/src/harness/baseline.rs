@@ -1,6 +1,7 @@
 //! What the disk and the link can do by themselves, in the same run: the limits that engines are
 //! held against.
 
+use super::session::Session;
 use super::usage::gb_per_s;
 use crate::error::{Error, Result};
 use bifolio_device::{Device, PinnedBuffer};
@@ -18,6 +19,9 @@ use std::time::Instant;
 /// One copy over the link.
 const COPY_BYTES: u64 = 64 << 20;
 
+/// More runs than these find no better one.
+const LINK_RUNS_MAX: u32 = 20;
+
 /// Copies of one measurement of the link.
 const COPIES: u64 = 16;
 
@@ -32,14 +36,15 @@ const ALIGNMENT: u64 = 4096;
 
 /// Pinned copies to the device, GB/s, the best of several. Falls back to smaller copies on a
 /// device with little memory.
-pub fn link(device: &Device, repetitions: u32) -> Result<f64> {
+pub fn link(device: &Device, repetitions: u32, session: &Session) -> Result<f64> {
     let bytes = COPY_BYTES.min(device.memory()?.free / 2).max(4096);
     let memory = device.alloc(bytes)?;
     let buffer = device.alloc_pinned(bytes as usize)?;
     let stream = device.create_stream()?;
     let mut best = 0.0_f64;
     // The first one pays for what is set up once.
-    for _ in 0..=repetitions {
+    for _ in 0..=repetitions.min(LINK_RUNS_MAX) {
+        session.check()?;
         let started = Instant::now();
         for _ in 0..COPIES {
             // SAFETY: buffer and memory outlive the synchronisation below.

@@ -35,7 +35,7 @@ pub fn run(device: &Device, options: &Options, session: &Session) -> Result<Meas
     // Engines that do not work here are not known yet.
     let engines = options.engines.as_ref().map_or(4, Vec::len);
     session.begin("starting", (groups * engines) as u64 * u64::from(options.repetitions));
-    let link = baseline::link(device, options.repetitions)?;
+    let link = baseline::link(device, options.repetitions, session)?;
     let mut files = vec![];
     let measure = |path: &std::path::PathBuf| bench.measure_file(path, &states, link, &mut files);
     let ended = options.files.iter().try_for_each(measure);
@@ -277,5 +277,35 @@ fn run_or_note(runner: &Runner<'_>, row: &mut Row, kept: Option<&Arc<OpenFile>>,
             Ok(())
         }
         outcome => outcome,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bifolio_device::HostOptions;
+
+    #[test]
+    fn an_interrupted_benchmark_has_the_runs_until_then() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bifolio_testing::noise(1 << 20, 1)).unwrap();
+        let session = Session::default();
+        let only = [EngineKind::Cached].map(EngineChoice::Only).to_vec();
+        let options = Options {
+            engines: Some([only, vec![EngineChoice::Auto]].concat()),
+            repetitions: 10_000,
+            ..Options::new(vec![file.path().to_owned()])
+        };
+        let measured = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                bifolio_testing::until("both engines have run", || session.progress().steps().0 >= 2);
+                session.cancel().cancel();
+            });
+            run(&Device::host(&HostOptions::default()), &options, &session).unwrap()
+        });
+        assert!(measured.partial && measured.text().starts_with("partial: "), "{}", measured.text());
+        let rows = &measured.results.files[0].groups[0].rows;
+        assert_eq!(rows.len(), 2);
+        assert!(rows.iter().all(|row| row.gb_per_s_best > 0.0 && row.seconds.len() < 10_000));
     }
 }

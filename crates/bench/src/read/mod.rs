@@ -7,9 +7,9 @@
 //!               set the state up, look at what was reached, run, verify once
 //! ```
 //!
-//! What can be asked for is in [`options`] in the words of [`choices`], what it means in [`states`] and [`requests`], the
-//! measuring in [`measure`], [`mod@run`] and [`contention`], the arithmetic in [`results`], the reports in [`table`] and
-//! [`page`].
+//! What can be asked for is in `options` in the words of `choices`, what it means in `states` and `requests`, the
+//! measuring in `measure`, `run` and `contention`, the arithmetic in `results`, the reports in `table` and
+//! `page`.
 
 mod choices;
 mod contention;
