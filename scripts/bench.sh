@@ -6,7 +6,7 @@
 #
 # OUT receives the results; the test file (8 GiB of incompressible data) is made in FOLDER (default:
 # build/) and removed. BIFOLIO names the binary, BIFOLIO_DEVICE the device, PARTS what to measure
-# (of: states sizes calibrate partly load small write disparity spread; those from partly on are not
+# (of: states sizes calibrate partly contention small write disparity spread; those from partly on are not
 # measured without being named, and spread needs BIFOLIO_DEVICE to name two devices).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -49,8 +49,8 @@ case $parts in *partly*)
         --engines cached,direct,auto --limit 256M --repetitions 4 --run-time 0.1
     ;;
 esac
-case $parts in *load*)
-    bench load --states 0%,50%,100% --sizes 512K,8M --load none,cpu,disk --pattern random \
+case $parts in *contention*)
+    bench contention --states 0%,50%,100% --sizes 512K,8M --contention none,cpu,disk --pattern random \
         --engines cached,direct,auto --limit 512M --repetitions 5 --run-time 0.2
     ;;
 esac

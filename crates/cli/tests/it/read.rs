@@ -1,28 +1,16 @@
 //! `bifolio read` on the embedded device: right bytes, and what is said about them.
 
-mod support;
-
-use support::{Place, json, sentence, sha256};
-
-/// The places and lengths of a seeded run.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit
-    }
-}
+use crate::support::{Place, json, sentence, sha256};
 
 #[test]
 fn every_engine_reads_any_offset_and_length() {
     let place = Place::new();
     let (file, content) = place.file("data", 9_000_017);
-    let mut draw = Draw(7);
+    let mut random = fastrand::Rng::with_seed(bifolio_testing::seed());
     for engine in ["cached", "mapped", "direct", "auto"] {
         for round in 0..6 {
-            let offset = if round == 0 { 0 } else { draw.below(content.len() as u64) };
-            let length = if round == 0 { u64::from(u32::MAX) } else { draw.below(5_000_000) };
+            let offset = if round == 0 { 0 } else { random.u64(0..content.len() as u64) };
+            let length = if round == 0 { u64::from(u32::MAX) } else { random.u64(0..5_000_000) };
             let (from, to) = (offset as usize, (offset + length).min(content.len() as u64) as usize);
             let (o, l) = (offset.to_string(), length.to_string());
             let path = file.to_str().unwrap();
@@ -30,7 +18,7 @@ fn every_engine_reads_any_offset_and_length() {
                 "read", path, "--engine", engine, "--offset", &o, "--length", &l, "--sha256", "--verify", "--json",
             ]);
             if output.status.code() == Some(3) {
-                println!("skipped: {}", sentence(&output, 3));
+                bifolio_testing::skip(sentence(&output, 3));
                 break;
             }
             let answer = json(&output);

@@ -1,9 +1,7 @@
 //! `bifolio bench read` and `bifolio calibrate` on the embedded device: what they report and leave
 //! behind, never how quick they are.
 
-mod support;
-
-use support::{Place, json};
+use crate::support::{Place, json};
 
 #[test]
 fn a_benchmark_verifies_every_engine_in_every_state() {
@@ -47,12 +45,12 @@ fn a_benchmark_verifies_every_engine_in_every_state() {
 }
 
 #[test]
-fn partly_cached_files_are_measured_in_both_patterns_under_load() {
+fn partly_cached_files_are_measured_in_both_patterns_under_contention() {
     let place = Place::new();
     let (file, _) = place.file("data", 8 << 20);
     let html = place.dir.path().join("report.html");
     let (file, report) = (file.to_str().unwrap(), html.to_str().unwrap());
-    let line = "--states 0-100%/50 --sizes 512,64K --pattern random,sequential --load none,cpu --cell 64K --requests 200 \
+    let line = "--states 0-100%/50 --sizes 512,64K --pattern random,sequential --contention none,cpu --cell 64K --requests 2000 \
                 --engines cached,auto --repetitions 2 --run-time 0.1 --json --html";
     let args: Vec<_> = ["bench", "read", file].into_iter().chain(line.split_whitespace()).chain([report]).collect();
     let results = json(&place.run(&args));
@@ -62,7 +60,7 @@ fn partly_cached_files_are_measured_in_both_patterns_under_load() {
     assert_eq!(names("state").iter().filter(|state| **state == "50%").count(), 8);
     assert_eq!(names("pattern").iter().filter(|pattern| **pattern == "sequential").count(), 12);
     for group in groups {
-        assert_eq!(group["load_rate"].is_number(), group["load"] == "cpu", "{group}");
+        assert_eq!(group["contention_rate"].is_number(), group["contention"] == "cpu", "{group}");
         let wanted = group["cached_wanted"].as_f64().unwrap();
         for row in group["rows"].as_array().unwrap() {
             assert_eq!(row["verified"], true, "{row}");
@@ -75,23 +73,22 @@ fn partly_cached_files_are_measured_in_both_patterns_under_load() {
             }
         }
     }
-    assert!(results["files"][0]["loads"][0]["rate_max"].as_f64().unwrap() > 0.0);
+    assert!(results["files"][0]["contentions"][0]["rate_max"].as_f64().unwrap() > 0.0);
     let counted = results["summary"]["kept_up_best"].as_u64().unwrap() as usize;
     assert_eq!(counted + results["summary"]["misses"].as_array().unwrap().len(), groups.len());
     let page = std::fs::read_to_string(html).unwrap();
-    for title in ["512 B, sequential: throughput relative to auto", "64 KiB, random, without and under load"] {
+    for title in ["512 B, sequential: throughput relative to auto", "64 KiB, random, without and under contention"] {
         assert!(page.contains(title), "{title}");
     }
     let left: Vec<_> = std::fs::read_dir(place.dir.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
-    assert!(left.iter().all(|name| !name.to_string_lossy().contains("load")), "{left:?}");
+    assert!(left.iter().all(|name| !name.to_string_lossy().contains("contention")), "{left:?}");
 }
 
 #[test]
 fn a_file_in_memory_is_measured_warm_and_the_rest_is_named() {
     let path = std::path::PathBuf::from(format!("/dev/shm/bifolio-measure-{}", std::process::id()));
     if std::fs::write(&path, vec![7; 3_000_000]).is_err() {
-        println!("skipped: /dev/shm is not writable here");
-        return;
+        return bifolio_testing::skip("/dev/shm is not writable here");
     }
     let place = Place::new();
     let output = place.run(&["bench", "read", path.to_str().unwrap(), "--repetitions", "1"]);

@@ -1,8 +1,6 @@
 //! `bifolio bench compute` on the embedded device: what it reports, never how quick it is.
 
-mod support;
-
-use support::{Place, json, sentence};
+use crate::support::{Place, json, sentence};
 
 const LINE: [&str; 6] = ["bench", "compute", "--sizes", "512,16K", "--seconds", "0.002"];
 

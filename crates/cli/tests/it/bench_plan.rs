@@ -1,8 +1,6 @@
 //! `bifolio bench plan`: what it reports, never how quick it is.
 
-mod support;
-
-use support::{Place, json, sentence};
+use crate::support::{Place, json, sentence};
 
 #[test]
 fn planners_are_compared_with_their_optimum_and_with_the_paper() {

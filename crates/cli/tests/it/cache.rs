@@ -1,24 +1,21 @@
 //! `bifolio cache stat`, beside a process that has a cache.
 
-mod support;
-
+use crate::support::{Place, json, sentence};
 use bifolio_device::DeviceId;
+use bifolio_testing::until;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-use support::{Place, json, sentence};
+use std::time::Duration;
 
 /// Tells the process below from the tests, and names its file.
 const VARIABLE: &str = "BIFOLIO_TEST_CACHED_FILE";
 
-/// The other process: it has 4 pages of a file on two devices, and changes of one that the other has not seen.
+/// The other process, which the tests start: it has 4 pages of a file on two devices, and changes of one that the other has not seen.
 #[test]
+#[ignore = "the other tests run it, as a process of its own"]
 fn a_process_with_a_cache() {
-    let Some(path) = std::env::var_os(VARIABLE) else {
-        println!("skipped: this one is run by the others");
-        return;
-    };
+    let path = std::env::var_os(VARIABLE).expect("the other tests run this one");
     let cache = bifolio_cache::process::cache().unwrap();
     let file = cache.open(path).unwrap();
     let map = |index| file.map(DeviceId::new(bifolio_device::BackendKind::Host, index), 0..u64::MAX, true).unwrap();
@@ -55,7 +52,7 @@ impl Cached {
         let place = Place::new();
         let (path, _) = place.file("data", 200_000);
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_process_with_a_cache", "--nocapture"])
+            .args(["--exact", "cache::a_process_with_a_cache", "--ignored", "--nocapture"])
             .env(VARIABLE, path)
             .env("XDG_RUNTIME_DIR", place.dir.path())
             .stdin(Stdio::piped())
@@ -96,13 +93,11 @@ impl Drop for Cached {
 #[test]
 fn pages_and_what_happened_to_them_are_shown_while_the_process_runs() {
     let mut cached = Cached::start();
-    let started = Instant::now();
-    let shown = loop {
-        let shown = json(&cached.stat(&[&cached.pid(), "--json"]));
-        if shown[0]["devices"][1]["pending"] == 1 || started.elapsed() > Duration::from_secs(20) {
-            break shown;
-        }
-    };
+    let mut shown = serde_json::Value::Null;
+    until("it tells what it has", || {
+        shown = json(&cached.stat(&[&cached.pid(), "--json"]));
+        shown[0]["devices"][1]["pending"] == 1
+    });
     let process = &shown[0];
     assert_eq!(process["pid"].to_string(), cached.pid());
     assert!(process["name"].as_str().is_some_and(|name| !name.is_empty()), "{process}");

@@ -1,13 +1,11 @@
 //! `bifolio volume create raid6`, `scrub` and `rebuild`: what they do to members, and what they say.
 
-mod support;
-
+use crate::support::{Place, json, sentence};
 use bifolio_volume::md::Raid6;
 use bifolio_volume::{BlockDevice, FileDevice, Load, RoutedFile};
 use std::path::PathBuf;
 use std::process::Output;
 use std::sync::Arc;
-use support::{Place, json, sentence};
 
 const CREATE: &str = "volume create raid6 m0 m1 m2 m3 m4 --size 2M --chunk 16K --name cli";
 
@@ -188,6 +186,6 @@ fn an_array_with_members_missing_says_so_and_gives_what_it_has() {
         let output = run_in(&place, line);
         assert!(output.status.success(), "{line}: {output:?}");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(said.contains("no member 1 and 3 that can be used"), "{line}: {said}");
+        assert!(said.contains("no usable member 1 and 3"), "{line}: {said}");
     }
 }

@@ -1,48 +1,36 @@
 //! The command on volumes: what it makes, prints and exports, with the programs that others use.
 
-mod support;
-
+use crate::support::{json, sentence, signal};
+use bifolio_testing::{noise, seed, until};
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
-use support::{json, sentence};
 
 const MIB: usize = 1 << 20;
 const SECRET: &str = "correct horse battery";
 
-/// Whether programs are there. Without them the test says that it is skipped; `make test` sets
-/// `BIFOLIO_TEST_REQUIRE_ALL`, so there a missing program is a failure.
+/// Whether programs are there.
+#[track_caller]
 fn has(programs: &[&str]) -> bool {
-    let folders: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
-        .chain(["/usr/sbin".into(), "/sbin".into()])
-        .collect();
-    let missing = programs.iter().find(|program| !folders.iter().any(|folder| folder.join(program).is_file()));
-    let required = std::env::var_os("BIFOLIO_TEST_REQUIRE_ALL").is_some_and(|value| value == "1");
-    if let Some(program) = missing {
-        assert!(!required, "{program} is missing; scripts/setup.sh test installs it");
-        eprintln!("skipped: {program} is missing; scripts/setup.sh test installs it");
-    }
-    missing.is_none()
+    programs.iter().all(|program| bifolio_testing::has(program))
 }
 
 /// Content without a pattern, other in every run.
 fn draw(len: usize) -> Vec<u8> {
-    let mut bytes = vec![0; len];
-    std::fs::File::open("/dev/urandom").unwrap().read_exact(&mut bytes).unwrap();
-    bytes
+    noise(len, seed())
 }
 
 /// A folder with a key file.
 struct Volumes {
-    place: support::Place,
+    place: crate::support::Place,
     key: String,
 }
 
 impl Volumes {
     fn new() -> Self {
-        let place = support::Place::new();
+        let place = crate::support::Place::new();
         let key = place.dir.path().join("key");
         std::fs::write(&key, SECRET).unwrap();
         Self { key: text(&key), place }
@@ -158,30 +146,16 @@ impl Export {
     }
 }
 
-fn signal(id: u32, name: &str) {
-    assert!(Command::new("kill").args([&format!("-{name}"), &id.to_string()]).status().unwrap().success());
-}
-
 fn text(path: &Path) -> String {
     path.to_str().unwrap().to_owned()
 }
 
 #[track_caller]
 fn run(program: &str, args: &[&str]) -> Output {
-    let output = Command::new(program).args(args).output().unwrap();
+    let output = bifolio_testing::command(program).args(args).output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{program} {args:?}: {out}{err}");
     output
-}
-
-/// Waits for what has to come; a minute is never.
-#[track_caller]
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 #[test]
@@ -294,7 +268,7 @@ fn an_image_cut_within_its_first_sector_is_an_error() {
     }
     let volumes = Volumes::new();
     let image = volumes.filled("disk.img", &draw(8192));
-    std::fs::File::options().write(true).open(&image).unwrap().set_len((16 << 20) + 100).unwrap();
+    File::options().write(true).open(&image).unwrap().set_len((16 << 20) + 100).unwrap();
     let output = volumes.cat(&image, &[]);
     assert!(sentence(&output, 7).contains("truncated within the first sector"));
     // And within the first bytes of the header.
@@ -418,7 +392,7 @@ fn every_exit_code_means_one_thing_in_all_commands() {
     drop(held);
     // Two chunks of one stripe are wrong: which they are cannot be told, and the rest is done.
     for (member, byte) in [(0, 9), (1, 77)] {
-        let file = std::fs::File::options().write(true).open(members[member]).unwrap();
+        let file = File::options().write(true).open(members[member]).unwrap();
         file.write_all_at(&[byte; 100], (1 << 20) + 4096).unwrap();
     }
     let scrub = |options: &[&str]| volumes.place.run(&[&["volume", "scrub"], &members[..], options].concat());
@@ -453,7 +427,7 @@ fn a_key_for_what_is_not_encrypted_is_a_refusal() {
     }
     let volumes = Volumes::new();
     let image = volumes.filled("disk.img", &draw(MIB));
-    let disk = std::fs::File::options().write(true).open(&image).unwrap();
+    let disk = File::options().write(true).open(&image).unwrap();
     disk.write_all_at(&vec![0; 16 * MIB], 0).unwrap();
     let before = std::fs::read(&image).unwrap();
     let (image, socket) = (text(&image), format!("unix:{}", volumes.text("socket")));
@@ -592,11 +566,7 @@ fn a_degraded_array_is_exported_again_after_its_server_was_killed() {
     let before: Vec<_> = left.iter().map(|member| std::fs::read(member).unwrap()).collect();
     let cat = volumes.place.run(&[&["volume", "cat"], left].concat());
     assert!(cat.status.success() && cat.stdout[..content.len()] == content, "{}", String::from_utf8_lossy(&cat.stderr));
-    assert!(
-        String::from_utf8_lossy(&cat.stderr).contains("of its log were carried out, in memory"),
-        "{:?}",
-        cat.stderr
-    );
+    assert!(String::from_utf8_lossy(&cat.stderr).contains("of its log were replayed, in memory"), "{:?}", cat.stderr);
     let info = json(&volumes.place.run(&[&["volume", "info", "--json"], left].concat()));
     let array = &info["layers"][left.len()];
     assert!(array["replay"]["in_memory"] == true && array["replay"]["writes"].as_u64() > Some(0), "{array}");
@@ -620,7 +590,7 @@ fn a_degraded_array_is_exported_again_after_its_server_was_killed() {
     left.iter().zip(&copies).for_each(|(member, copy)| _ = std::fs::copy(member, copy).unwrap());
     let repair = volumes.place.run(&[&["volume", "scrub", "--repair"], &copies[..]].concat());
     let said = String::from_utf8(repair.stderr).unwrap();
-    let is_said = said.contains("of its log were carried out") && !said.contains("in memory");
+    let is_said = said.contains("of its log were replayed") && !said.contains("in memory");
     assert!(is_said && said.contains("rebuild them first"), "{said}");
     let export = volumes.export_of(left, &["--nbd", &socket]);
     run("nbdcopy", &[&export.place, &volumes.text("copy")]);
@@ -637,8 +607,7 @@ fn fio_verifies_what_it_writes_to_an_export() {
     }
     let engines = run("fio", &["--enghelp"]);
     if !String::from_utf8_lossy(&engines.stdout).contains("nbd") {
-        eprintln!("skipped: this fio has no engine for NBD");
-        return;
+        return bifolio_testing::skip("this fio has no engine for NBD");
     }
     let volumes = Volumes::new();
     let image = volumes.filled("disk.img", &draw(16 * MIB));
@@ -668,31 +637,29 @@ fn what_was_flushed_survives_a_killed_server() {
     let kept = draw(half);
     std::fs::write(volumes.path("kept"), &kept).unwrap();
     run("nbdcopy", &["--flush", &volumes.text("kept"), &export.place]);
-    // Load on the other half, without end.
+    // Writes to the other half, without end.
+    let half_of_image = || {
+        let mut bytes = [0; 4096];
+        File::open(&image).unwrap().read_exact_at(&mut bytes, (16 * MIB + half) as u64).unwrap();
+        bytes
+    };
+    let before = half_of_image();
     let writes = "write -q -P 5 8M 4M\n".repeat(10_000);
-    let mut load = Command::new("qemu-io");
-    load.args(["-f", "raw", &export.place]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut load = load.spawn().unwrap();
-    let mut input = load.stdin.take().unwrap();
+    let mut writer = Command::new("qemu-io");
+    writer.args(["-f", "raw", &export.place]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut writer = writer.spawn().unwrap();
+    let mut input = writer.stdin.take().unwrap();
     let feeder = std::thread::spawn(move || {
         let _ = input.write_all(writes.as_bytes());
     });
     let server = export.server();
-    until("the load begins", || {
-        let file = std::fs::File::open(&image).unwrap();
-        let mut now = [0; 4096];
-        file.read_exact_at(&mut now, (16 * MIB + half) as u64).unwrap();
-        std::thread::sleep(Duration::from_millis(30));
-        let mut later = [0; 4096];
-        file.read_exact_at(&mut later, (16 * MIB + half + 2 * MIB) as u64).unwrap();
-        std::fs::read(format!("/proc/{server}/stat")).is_ok() && now != later
-    });
+    until("the writes arrive", || half_of_image() != before);
     signal(server, "KILL");
     let output = export.wait();
     assert_eq!(output.status.code(), Some(1), "the command says that its server has gone");
     assert!(String::from_utf8_lossy(&output.stderr).contains("nbdkit has ended"), "{output:?}");
-    let _ = load.kill();
-    let _ = load.wait();
+    let _ = writer.kill();
+    let _ = writer.wait();
     feeder.join().unwrap();
     assert!(volumes.content(&image)[..half] == kept);
     // The socket that was left behind is no obstacle.
@@ -792,10 +759,11 @@ fn exports_that_cannot_begin_say_why() {
 }
 
 /// Whether folders can be mounted here.
+#[track_caller]
 fn can_mount() -> bool {
     let can = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
     if !can {
-        eprintln!("skipped: /dev/fuse cannot be opened here");
+        bifolio_testing::skip("/dev/fuse cannot be opened here");
     }
     can
 }
@@ -842,7 +810,7 @@ fn a_mounted_volume_is_a_file_of_fixed_size() {
     }
     open.set_len(5 * MIB as u64).unwrap();
     drop(open);
-    assert_eq!(std::fs::File::create(&file).unwrap_err().raw_os_error(), Some(libc::EPERM), "it cannot be truncated");
+    assert_eq!(File::create(&file).unwrap_err().raw_os_error(), Some(libc::EPERM), "it cannot be truncated");
     assert!(std::fs::remove_file(&file).is_err() && std::fs::write(folder.join("new"), "x").is_err());
     export.end();
     assert!(!is_mounted(&folder));

@@ -1,10 +1,8 @@
 //! Bad input and faults: a sentence with file, offset and device, the right exit code, and nothing
 //! on stdout that could be taken for success.
 
-mod support;
-
+use crate::support::{Place, sentence, signal, until_at_work};
 use std::os::unix::process::CommandExt;
-use support::{Place, sentence};
 
 #[track_caller]
 fn says(text: &str, words: &[&str]) {
@@ -54,7 +52,7 @@ fn no_permission() {
     command.args(["read", "--device", "host"]).arg(&secret).current_dir(open.path()).uid(65_534).gid(65_534);
     match command.output() {
         Ok(output) => says(&sentence(&output, 1), &["secret", "permissions", "host:0"]),
-        Err(error) => println!("skipped: nobody cannot run programs here: {error}"),
+        Err(error) => bifolio_testing::skip(format_args!("nobody cannot run programs here: {error}")),
     }
 }
 
@@ -152,9 +150,8 @@ fn an_interrupted_read_says_so() {
     let file = file.to_str().unwrap();
     let mut command = place.command(&["read", file, "--repeat", "1000000", "--engine", "cached"]);
     let child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(700));
-    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(killed.success());
+    until_at_work(child.id(), 0.3);
+    signal(child.id(), "INT");
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{stderr}");

@@ -1,16 +1,15 @@
 //! `bifolio crypt`: what each command says and does, mounts in the background, and a process that is killed.
 
-mod support;
-
+use crate::support::{self, Place, json, sentence};
 use bifolio_crypt::{CipherDir, Key};
+use bifolio_testing::until;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
-use std::time::{Duration, Instant};
-use support::{Place, json, sentence};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const BLOCK: u64 = 4096;
 
@@ -39,11 +38,12 @@ fn with_a_file() -> Place {
 }
 
 /// Whether system calls can be watched here. Set-up does not install what does.
+#[track_caller]
 fn can_trace() -> bool {
     let traced = Command::new("strace").args(["-f", "-o", "/dev/null", "true"]).output();
     let can = traced.is_ok_and(|output| output.status.success());
     if !can {
-        println!("skipped: strace is not there, or may not trace");
+        bifolio_testing::skip("strace is not there, or may not trace");
     }
     can
 }
@@ -66,21 +66,13 @@ fn done(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
+#[track_caller]
 fn can_mount() -> bool {
     let has = Path::new("/dev/fuse").exists();
     if !has {
-        println!("skipped: there is no /dev/fuse");
+        bifolio_testing::skip("there is no /dev/fuse");
     }
     has
-}
-
-#[track_caller]
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed() < Duration::from_secs(20), "{what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 fn is_mounted(at: &Path) -> bool {
@@ -209,8 +201,7 @@ fn a_signal_unmounts_it() {
     for signal in ["INT", "TERM"] {
         let mut served = Served::start(&place);
         fs::write(served.at.join(signal), "content").unwrap();
-        let pid = served.child.id().to_string();
-        assert!(Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap().success());
+        support::signal(served.child.id(), signal);
         let status = served.child.wait().unwrap();
         assert!(status.success(), "{status}");
         assert!(!is_mounted(&served.at));
@@ -426,9 +417,7 @@ fn hostile_costs_are_refused_and_a_key_is_given_up_at_the_first_signal() {
             let mut names = fs::read_dir(tasks).unwrap().flatten();
             names.any(|task| fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name == "bifolio-work\n"))
         });
-        assert!(
-            Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status().unwrap().success()
-        );
+        support::signal(child.id(), signal);
         until("it ends", || child.try_wait().unwrap().is_some());
         assert_eq!(child.wait().unwrap().code(), Some(130));
     }
@@ -526,14 +515,15 @@ fn what_was_synced_survives_a_kill_under_load() {
     }
     let place = initialised();
     let content = |thread: usize, round: usize| vec![(thread * 50 + round) as u8 | 1; 1000 + round * 3777];
-    for after_ms in [30, 120] {
+    for after in [5, 60] {
         let mut served = Served::start(&place);
-        let folder = served.at.join(format!("after-{after_ms}"));
+        let folder = served.at.join(format!("after-{after}"));
+        let count = AtomicUsize::new(0);
         fs::create_dir(&folder).unwrap();
         let synced: Vec<Vec<String>> = std::thread::scope(|scope| {
             let writers: Vec<_> = (0..3)
                 .map(|thread| {
-                    let folder = &folder;
+                    let (folder, count) = (&folder, &count);
                     scope.spawn(move || {
                         let mut synced = vec![];
                         for round in 0..10_000 {
@@ -547,18 +537,19 @@ fn what_was_synced_survives_a_kill_under_load() {
                                 break;
                             }
                             synced.push(name);
+                            count.fetch_add(1, Ordering::Relaxed);
                         }
                         synced
                     })
                 })
                 .collect();
-            std::thread::sleep(Duration::from_millis(after_ms));
+            until("files are written", || count.load(Ordering::Relaxed) >= after);
             served.child.kill().unwrap();
             writers.into_iter().map(|writer| writer.join().unwrap()).collect()
         });
         drop(served);
         let again = Served::start(&place);
-        let folder = again.at.join(format!("after-{after_ms}"));
+        let folder = again.at.join(format!("after-{after}"));
         for (thread, names) in synced.iter().enumerate() {
             for (round, name) in names.iter().enumerate() {
                 assert!(fs::read(folder.join(name)).unwrap() == content(thread, round % 40), "{name}");

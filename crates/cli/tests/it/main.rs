@@ -1,0 +1,16 @@
+//! The command, run as a program on the embedded device: what it does, prints and leaves behind, never how quick it is.
+
+mod bench_compute;
+mod bench_plan;
+mod bench_read;
+mod bench_volume;
+mod cache;
+mod crypt;
+mod faults;
+mod interrupted;
+mod raid;
+mod read;
+mod read_volume;
+mod support;
+mod volume;
+mod write;
