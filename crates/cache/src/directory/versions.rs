@@ -370,3 +370,52 @@ impl Versions {
         self.written = Written::default();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: u64 = 4096;
+
+    fn versions(pages: u64) -> Versions {
+        let mut versions = Versions::new(PAGE, 2);
+        versions.resize(pages * PAGE, u64::MAX);
+        versions
+    }
+
+    #[test]
+    fn a_cut_changes_the_page_that_it_goes_through() {
+        let mut versions = versions(4);
+        versions.note_fetched(0, &[0, 1, 2, 3]);
+        versions.settle(0, &(0..4 * PAGE), false);
+        assert!(versions.is_settled(0, &(PAGE..2 * PAGE), false) && !versions.is_settled(0, &(0..PAGE), true));
+        versions.resize(2 * PAGE + 10, u64::MAX);
+        assert_eq!((versions.len(), versions.bytes_of(&(2..3))), (3, 2 * PAGE..2 * PAGE + 10));
+        assert_eq!(versions.behind(0, 0..3), [2]);
+        assert!(!versions.is_settled(0, &(0..PAGE), false));
+    }
+
+    #[test]
+    fn after_a_doubt_a_device_has_what_was_compared_and_did_not_differ() {
+        let mut versions = versions(4);
+        versions.note_fetched(0, &[0, 1]);
+        versions.doubt();
+        assert_eq!((versions.doubtful(0, &(0..4)), versions.holder(0)), (vec![0, 1], None));
+        versions.note_compared(0, &(0..2), &BTreeSet::from([1]));
+        assert_eq!((versions.holder(0), versions.holder(1)), (Some(0), None));
+        assert_eq!((versions.behind(0, 0..4), versions.doubtful(0, &(0..4))), (vec![1, 2, 3], vec![]));
+    }
+
+    #[test]
+    fn what_a_lower_device_has_written_is_remembered_while_a_higher_one_may_overwrite_it() {
+        let mut versions = versions(1);
+        (0..2).for_each(|device| versions.note_fetched(device, &[0]));
+        versions.begin_use(1, &(0..10));
+        versions.note_released(0, [0]);
+        versions.note_written(0, &(0..1), &[7; 8], &[0b10]);
+        versions.note_flushed(0, &(0..1));
+        assert!(versions.is_from_below(1, 0, 1, 7) && !versions.is_from_below(1, 0, 0, 7));
+        versions.end_use(1, &(0..10));
+        assert!(!versions.is_from_below(1, 0, 1, 7));
+    }
+}
