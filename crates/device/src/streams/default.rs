@@ -24,7 +24,7 @@ impl Device {
         Ok(work.map(|raw| Event::new(self, raw)))
     }
 
-    /// The work that comes before a request with `memory` that names no stream: [`Self::default_work`] for foreign
+    /// The work that comes before a request with `memory` that names no stream: what the default streams hold for foreign
     /// memory, none for what is not.
     pub fn work_on(&self, memory: DeviceSlice<'_>) -> Result<Option<Event>> {
         if memory.is_foreign() && !memory.is_empty() { self.default_work() } else { Ok(None) }
