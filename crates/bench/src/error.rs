@@ -99,7 +99,7 @@ impl std::error::Error for Error {
 impl From<bifolio_io::Error> for Error {
     fn from(error: bifolio_io::Error) -> Self {
         use bifolio_io::ErrorKind as Io;
-        let device = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<bifolio_device::Error>());
+        let device = error.cause().and_then(|cause| cause.downcast_ref::<bifolio_device::Error>());
         let kind = match error.kind() {
             Io::Cancelled => ErrorKind::Interrupted,
             Io::NoEngine => ErrorKind::Unavailable,
@@ -135,6 +135,13 @@ impl From<bifolio_volume::Error> for Error {
             _ => ErrorKind::Failed,
         };
         Self::of_room(kind, error)
+    }
+}
+
+#[cfg(feature = "volumes")]
+impl From<bifolio_block::Error> for Error {
+    fn from(error: bifolio_block::Error) -> Self {
+        bifolio_volume::Error::from(error).into()
     }
 }
 

@@ -13,12 +13,12 @@ use crate::harness::router::{RouterSettings, open_file};
 use crate::harness::session::Session;
 use crate::harness::table::{Table, ratio};
 use crate::harness::verify::{Checker, poison};
-use bifolio_crypt::{CipherDir, InitOptions, Key, LoadableFile};
+use bifolio_crypt::{CipherDir, CryptDevice, InitOptions, Key};
 use bifolio_device::{Allocation, Device, Event, PinnedBuffer, Stream};
 use bifolio_io::cache_state::write_incompressible;
 use bifolio_io::{OpenFile, ReadOptions, Router, RouterOptions, size};
 use bifolio_volume::md::{Content, CreateOptions, Raid6, Rotation};
-use bifolio_volume::{BlockDevice, FileDevice, FormatOptions, Loader, Luks, Overwrite, Pbkdf};
+use bifolio_volume::{BlockDevice, FormatOptions, Load, Loader, Luks, Overwrite, Pbkdf, RoutedFile, Sealed};
 use serde::Serialize;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ enum By {
 
 struct Way {
     name: String,
-    content: Arc<dyn BlockDevice>,
+    content: Arc<dyn Load>,
     by: By,
     /// The files whose state counts.
     files: Vec<OpenFile>,
@@ -172,7 +172,7 @@ impl Maker<'_> {
             self.session.advance(written - before);
             before = written;
         })?;
-        let plain: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(&path, false)?);
+        let plain: Arc<dyn Load> = Arc::new(RoutedFile::open(&path, false)?);
         let mut ways = vec![Way {
             name: "plain file".to_owned(),
             content: Arc::clone(&plain),
@@ -180,7 +180,7 @@ impl Maker<'_> {
             files: vec![OpenFile::open(&path)?],
             rival: None,
         }];
-        let luks: Arc<dyn BlockDevice> = Arc::new(self.encrypted(&*plain)?);
+        let luks: Arc<dyn Load> = Arc::new(self.encrypted(&*plain)?);
         let image = || Ok::<_, Error>(vec![OpenFile::open(self.path("luks"))?]);
         let by = |by, name: &str| -> Result<Way> {
             Ok(Way { name: name.to_owned(), content: Arc::clone(&luks), by, files: image()?, rival: Some(0) })
@@ -198,7 +198,7 @@ impl Maker<'_> {
                 0 => "RAID-6, all members".to_owned(),
                 _ => format!("RAID-6, {gone} of {} members gone", members.len()),
             };
-            let devices = left.iter().map(|path| Ok(Arc::new(FileDevice::open(path, false)?) as Arc<dyn BlockDevice>));
+            let devices = left.iter().map(|path| Ok(Arc::new(RoutedFile::open(path, false)?) as Arc<dyn Load>));
             let content = Arc::new(Raid6::assemble(devices.collect::<Result<_>>()?, false)?);
             let files = left.iter().map(|path| Ok(OpenFile::open(path)?)).collect::<Result<_>>()?;
             ways.push(Way { name, content, by: By::Device, files, rival: Some(if gone == 0 { 0 } else { healthy }) });
@@ -210,10 +210,10 @@ impl Maker<'_> {
         let path = self.make("luks", self.bytes + HEADER_BYTES)?;
         let pbkdf = Pbkdf { time_ms: 1, iterations: Some(4), memory_kib: 32, threads: 1 };
         let format = FormatOptions { sector_bytes: self.options.sector_bytes, pbkdf, ..FormatOptions::default() };
-        let luks = Luks::format(Arc::new(FileDevice::open(&path, true)?), SECRET, &format)?;
+        let luks = Luks::format(Arc::new(RoutedFile::open(&path, true)?), SECRET, &format)?;
         self.copy(plain, &luks)?;
         drop(luks);
-        Ok(Luks::open(Arc::new(FileDevice::open(&path, false)?), SECRET)?)
+        Ok(Luks::open(Arc::new(RoutedFile::open(&path, false)?), SECRET)?)
     }
 
     /// A file of an encrypted directory.
@@ -233,17 +233,17 @@ impl Maker<'_> {
             self.session.advance(part.len() as u64);
         }
         file.sync(true)?;
-        let content = LoadableFile::open(&dir, name)?;
+        let content = CryptDevice::open(&dir, name)?;
         let files = vec![OpenFile::open(content.stored_at())?];
         let name = "file of gocryptfs, verified and decrypted on the device".to_owned();
-        Ok(Way { name, content: Arc::new(content), by: By::Device, files, rival: Some(0) })
+        Ok(Way { name, content: Arc::new(Sealed::of(content)?), by: By::Device, files, rival: Some(0) })
     }
 
     fn array(&self, plain: &dyn BlockDevice) -> Result<Vec<PathBuf>> {
         let member = self.bytes / self.options.data_members + MEMBER_HEAD_BYTES;
         let names = (0..self.options.data_members + 2).map(|number| format!("member-{number}"));
         let paths = names.map(|name| self.make(&name, member)).collect::<Result<Vec<_>, _>>()?;
-        let devices = paths.iter().map(|path| Ok(Arc::new(FileDevice::open(path, true)?) as Arc<dyn BlockDevice>));
+        let devices = paths.iter().map(|path| Ok(Arc::new(RoutedFile::open(path, true)?) as Arc<dyn Load>));
         let create = CreateOptions { name: String::new(), content: Content::Zeroes, overwrite: Overwrite::Nothing };
         let devices = devices.collect::<Result<_>>()?;
         let array = Raid6::create(devices, self.options.chunk_bytes, Rotation::LeftSymmetric, &create)?;

@@ -4,6 +4,7 @@
 //! ```text
 //!   device      BlockDevice: bytes at offsets, with flush and discard
 //!   file        a file or a block device of the system's, and its claim against other writers
+//!   sealed      content that is stored in authenticated blocks, as its format describes it
 //!   ranges      range locks, for those whose unit is more than a byte
 //!   nbd         a device for NBD clients: nbdkit with a plugin, from its start to its end
 //!   fuse/       (feature `fuse`)
@@ -25,9 +26,11 @@ mod file;
 pub mod fuse;
 pub mod nbd;
 pub mod ranges;
+mod sealed;
 mod text;
 
 pub use device::{BlockDevice, Geometry};
 pub use error::{Cause, Error, ErrorKind, Result};
 pub use file::FileDevice;
+pub use sealed::{OVERHEAD_BYTES as SEALED_OVERHEAD_BYTES, SealedBlocks, SealedDevice};
 pub use text::{is_unprintable, printable};

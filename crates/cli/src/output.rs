@@ -4,9 +4,9 @@
 //! line, so that nothing reaches a terminal; that a name ends no line is up to whoever puts it into one.
 
 use crate::exit::Failure;
+pub use bifolio_bench::harness::table::columns;
 use bifolio_block::is_unprintable;
 pub use bifolio_block::printable;
-pub use bifolio_bench::harness::table::columns;
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
 

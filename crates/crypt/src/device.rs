@@ -6,14 +6,12 @@
 
 use crate::config::CONFIG_NAME;
 use crate::content::FileId;
-use crate::content::layout::PLAIN_BLOCK_BYTES;
+use crate::content::layout::{HEADER_BYTES, PLAIN_BLOCK_BYTES};
 use crate::dir::{CipherDir, Key};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::CryptFile;
-use crate::keys::KEY_BYTES;
-use bifolio_block::{self as block, BlockDevice, FileDevice, Geometry};
+use bifolio_block::{self as block, BlockDevice, FileDevice, Geometry, SealedBlocks, SealedDevice};
 use std::path::{Path, PathBuf};
-use zeroize::Zeroizing;
 
 /// An encrypted file, for reading. Its size is that of the moment when it was opened.
 #[derive(Debug)]
@@ -63,28 +61,29 @@ impl CryptDevice {
         &self.stored
     }
 
-    /// The encrypted file as it is stored, by a descriptor of its own.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn stored(&self) -> Result<FileDevice> {
-        let failed = |error| Error::system(&self.name, "opening the encrypted file once more", error);
-        let file = self.file.with_file(std::fs::File::try_clone).map_err(failed)?;
-        Ok(FileDevice::of_file(file, Path::new(&self.name), false)?)
-    }
-
-    /// The file's id, which every block's tag covers; none while the file is empty.
-    pub fn file_id(&self) -> Option<FileId> {
-        self.id
-    }
-
-    /// The key of its blocks, by AES-256-GCM.
-    pub fn content_key(&self) -> &Zeroizing<[u8; KEY_BYTES]> {
-        self.dir.content_key()
-    }
-
     fn read_only(&self) -> block::Error {
         block::Error::new(block::ErrorKind::ReadOnly, &self.name, "it was opened for reading only")
+    }
+}
+
+impl SealedDevice for CryptDevice {
+    fn stored(&self) -> block::Result<FileDevice> {
+        let failed = |error| block::Error::system(&self.name, "opening the encrypted file once more", error);
+        let file = self.file.with_file(std::fs::File::try_clone).map_err(failed)?;
+        FileDevice::of_file(file, Path::new(&self.name), false)
+    }
+
+    fn blocks(&self) -> SealedBlocks {
+        SealedBlocks {
+            header_bytes: HEADER_BYTES,
+            block_bytes: PLAIN_BLOCK_BYTES,
+            // An empty file has none, and no blocks.
+            id: self.id.unwrap_or_default(),
+        }
+    }
+
+    fn key(&self) -> &[u8] {
+        &self.dir.content_key()[..]
     }
 }
 

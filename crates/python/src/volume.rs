@@ -7,10 +7,9 @@ use crate::error::{bad, of_directory, of_volume};
 use crate::extents::extents_of;
 use crate::life::{READ, Shared, begin, detached};
 use bifolio_compute::keyed::PerDevice;
-use bifolio_crypt::content::layout;
 use bifolio_crypt::{CryptDevice, Key};
 use bifolio_io::Router;
-use bifolio_volume::{Error, ErrorKind, Load, Loader, OpenOptions, Sealed, SealedBlocks, Unlock};
+use bifolio_volume::{Error, ErrorKind, Load, Loader, OpenOptions, Sealed, Unlock};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
@@ -79,20 +78,9 @@ pub(crate) fn open_volume(
 /// Opens a file of an encrypted directory for reading.
 pub(crate) fn open_encrypted(py: Python<'_>, path: &Path, key: &Secret<'_>) -> PyResult<Volume> {
     let key = key.bytes();
-    let opened = detached(py, || sealed(CryptDevice::open_path(path, &Key::Passphrase(&key))?));
-    opened.map(|file| Volume::new(Arc::new(file))).map_err(|error| of_directory(&error))
-}
-
-/// A file of an encrypted directory with its way into device memory.
-fn sealed(file: CryptDevice) -> bifolio_crypt::Result<Sealed> {
-    let blocks = SealedBlocks {
-        header_bytes: layout::HEADER_BYTES,
-        block_bytes: layout::PLAIN_BLOCK_BYTES,
-        // An empty file has none, and no blocks.
-        id: file.file_id().unwrap_or_default(),
-    };
-    let (stored, key) = (file.stored()?, file.content_key().clone());
-    Ok(Sealed::new(Arc::new(file), stored, blocks, &key[..]))
+    let opened = detached(py, || CryptDevice::open_path(path, &Key::Passphrase(&key)));
+    let file = opened.map_err(|error| of_directory(&error))?;
+    Ok(Volume::new(Arc::new(Sealed::of(file).map_err(|error| of_volume(&error))?)))
 }
 
 fn read_key(file: &Path) -> bifolio_volume::Result<Zeroizing<Vec<u8>>> {

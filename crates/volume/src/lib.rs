@@ -21,7 +21,7 @@ pub mod signatures;
 
 pub use bifolio_block::{BlockDevice, FileDevice, Geometry};
 pub use error::{Error, ErrorKind, Result};
-pub use load::{Load, Loader, RoutedFile, Sealed, SealedBlocks};
+pub use load::{Load, Loader, RoutedFile, Sealed};
 pub use luks::{FormatOptions, Keyslot, Luks, LuksInfo, Pbkdf, Unlock};
 pub use open::{ArrayInfo, AskKey, Layer, OpenOptions, Opened, describe, open, unencrypted};
 pub use signatures::Overwrite;

@@ -35,7 +35,7 @@ pub fn run(device: &Device, options: &Options, session: &Session) -> Result<Meas
         seed: options.seed,
         seconds: options.point.as_secs_f64(),
         rounds: rounds::rounds(),
-        lanes: settings.lanes,
+        pipelines: settings.pipelines,
         cpu_threads: settings.cpu_threads,
         slot_bytes: settings.slot_bytes,
         kernels: executor.kernels().report().iter().map(ToString::to_string).collect(),

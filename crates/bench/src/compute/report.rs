@@ -21,12 +21,12 @@ const HEAD: [&str; 10] = [
 ];
 
 pub(super) fn head(results: &Results) -> String {
-    let Results { machine, seed, seconds, rounds, lanes, cpu_threads, slot_bytes, .. } = results;
+    let Results { machine, seed, seconds, rounds, pipelines, cpu_threads, slot_bytes, .. } = results;
     let mut text = format!("{machine}\n");
     let _ = writeln!(
         text,
         "random data, seed {seed}; medians in GB/s of {rounds} rounds of all ways in turns, {seconds} s for each way at each \
-         size; {lanes} lanes with slots of {}, {cpu_threads} CPU threads; all results compared",
+         size; {pipelines} pipelines with slots of {}, {cpu_threads} CPU threads; all results compared",
         size::exact(*slot_bytes)
     );
     for kernel in &results.kernels {

@@ -64,7 +64,7 @@ pub struct Results {
     pub(super) seed: u64,
     pub(super) seconds: f64,
     pub(super) rounds: usize,
-    pub(super) lanes: usize,
+    pub(super) pipelines: usize,
     pub(super) cpu_threads: usize,
     pub(super) slot_bytes: u64,
     /// How the kernels fared.

@@ -53,7 +53,11 @@ pub(super) struct Session<'a> {
 /// The pages of a mapping, as a table numbers them.
 pub(super) fn extent(mapping: &Mapping) -> PagedRange {
     let page_bytes = mapping.file.held.lock().versions.page_bytes();
-    PagedRange { length: mapping.len(), skew: mapping.range.start % page_bytes, page_shift: page_bytes.trailing_zeros() }
+    PagedRange {
+        length: mapping.len(),
+        skew: mapping.range.start % page_bytes,
+        page_shift: page_bytes.trailing_zeros(),
+    }
 }
 
 impl<'a> Session<'a> {

@@ -10,11 +10,10 @@ use crate::progress::Progress;
 use crate::{secret, signals, volume};
 use bifolio_bench::harness::usage::cpu_seconds;
 use bifolio_bench::harness::verify::{Content, poison};
-use bifolio_crypt::content::layout;
 use bifolio_crypt::{CryptDevice, Key};
 use bifolio_device::{DeviceId, DeviceSlice};
-use bifolio_io::{Cancel, OpenFile, ReadOptions, Router};
-use bifolio_volume::{BlockDevice, Layer, Load, Loader, Sealed, SealedBlocks};
+use bifolio_io::{Cancel, OpenFile, Router};
+use bifolio_volume::{BlockDevice, Layer, Load, Loader, Sealed};
 use serde::Serialize;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -104,19 +103,7 @@ fn open_content(options: &ReadArgs, cancel: &Cancel) -> Result<Source, Failure> 
     let open = move || CryptDevice::open_path(&path, &Key::Passphrase(&passphrase));
     let file = signals::until_interrupted(cancel, open)??;
     let costs_of = OpenFile::open(file.stored_at())?;
-    Ok(Source { content: Arc::new(sealed(file)?), layers: vec![], costs_of })
-}
-
-/// A file of an encrypted directory with its way into device memory.
-pub fn sealed(file: CryptDevice) -> Result<Sealed, Failure> {
-    let blocks = SealedBlocks {
-        header_bytes: layout::HEADER_BYTES,
-        block_bytes: layout::PLAIN_BLOCK_BYTES,
-        // An empty file has none, and no blocks.
-        id: file.file_id().unwrap_or_default(),
-    };
-    let (stored, key) = (file.stored()?, file.content_key().clone());
-    Ok(Sealed::new(Arc::new(file), stored, blocks, &key[..]))
+    Ok(Source { content: Arc::new(Sealed::of(file)?), layers: vec![], costs_of })
 }
 
 /// Bytes that the request means, which is refused if it begins behind the end.

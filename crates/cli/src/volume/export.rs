@@ -1,7 +1,7 @@
 //! `bifolio volume export`: a volume's content for other programs, until interrupted.
 
 use super::export_args::ExportArgs;
-use super::nbd::{self, TICK};
+use super::nbd;
 use super::open::{complain, open_with};
 use crate::exit::{Code, Failure, eprintln_quietly};
 use crate::output;

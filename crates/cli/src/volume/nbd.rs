@@ -12,10 +12,9 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// How often those who wait look at signals.
-pub const TICK: Duration = Duration::from_millis(20);
 /// Names the plugin's file.
 const PLUGIN_VARIABLE: &str = "BIFOLIO_NBDKIT_PLUGIN";
+
 /// Serves until interrupted.
 pub fn run(options: &ExportArgs, socket: &Path, cancel: &Cancel) -> Result<(), Failure> {
     let plugin = plugin()?;

@@ -1,7 +1,7 @@
 //! Encrypted files as block devices.
 
 use crate::support::{PASSPHRASE, Place};
-use bifolio_block::BlockDevice;
+use bifolio_block::{BlockDevice, SealedDevice};
 use bifolio_crypt::config::Features;
 use bifolio_crypt::content::layout;
 use bifolio_crypt::{CryptDevice, ErrorKind, Key};
@@ -32,7 +32,7 @@ fn a_device_has_the_files_bytes_of_when_it_was_opened_and_says_where_they_are_st
     let content = noise(10_000, 3);
     let written = dir.create_file(Path::new("file")).unwrap();
     let empty = CryptDevice::open(&dir, Path::new("file")).unwrap();
-    assert_eq!((empty.geometry().size, empty.file_id()), (0, None));
+    assert_eq!((empty.geometry().size, empty.blocks().id), (0, [0; 16]));
     written.write_at(&content, 0).unwrap();
     let file = CryptDevice::open(&dir, Path::new("file")).unwrap();
     let mut bytes = vec![0xa5; 9000];
@@ -44,7 +44,7 @@ fn a_device_has_the_files_bytes_of_when_it_was_opened_and_says_where_they_are_st
     assert_eq!(stored.geometry().size, layout::cipher_len(10_000));
     let mut header = [0; 18];
     stored.read(0, &mut header).unwrap();
-    assert_eq!(header[2..], file.file_id().unwrap());
+    assert_eq!(header[2..], file.blocks().id);
     // A changed block is damage, and a shorter file one that cannot be read.
     let disk = std::fs::File::options().write(true).open(file.stored_at()).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&disk, &[1, 2, 3], 100).unwrap();

@@ -4,9 +4,9 @@
 //! memory as it is, and the kernel takes each block from there to its place. What a tag does not fit is not written.
 //! A block of zeroes is a hole, which no tag fits: those that were refused are looked at once more.
 //!
-//! Whose files these are is not known here. A format's own crate (`bifolio-crypt`) opens the file, reads it by the CPU as a
-//! [`BlockDevice`], and says where its blocks lie and by which key; a [`Sealed`] is made of both by whoever uses both
-//! (the command, Python), so that neither crate needs the other: the format's links no router, and this one no format.
+//! Whose files these are is not known here. A format's own crate (`bifolio-crypt`) opens the file, reads it by the CPU,
+//! and says as a [`SealedDevice`] where its blocks lie and by which key: that crate links no router, and this one no
+//! format.
 
 use super::device::Load;
 use super::file::RoutedFile;
@@ -14,7 +14,7 @@ use super::follow::{FOLLOWED_BYTES_MIN, Transform, UNIT_BYTES, load_followed};
 use super::loader::Loader;
 use super::parts::in_parts;
 use crate::{Error, ErrorKind, Result};
-use bifolio_block::{BlockDevice, FileDevice, Geometry};
+use bifolio_block::{BlockDevice, FileDevice, Geometry, SEALED_OVERHEAD_BYTES, SealedBlocks, SealedDevice};
 use bifolio_compute::keyed::{DeviceGcm, GcmOperands, PerDevice, SecretMemory, Workspace};
 use bifolio_device::DeviceSlice;
 use bifolio_kernels::aes_gcm::{Blocks, Message};
@@ -25,50 +25,10 @@ use zeroize::Zeroizing;
 
 /// The boundary that kernels want.
 const WORD_BYTES: u64 = 16;
-/// Bytes of a block's nonce, which is its beginning, and of its tag, which is its end.
-const OVERHEAD_BYTES: u64 = 16 + 16;
 /// Bytes of what the kernel says of a block.
 const FLAG_BYTES: u64 = 4;
 /// Plain bytes of a request that is followed: the more, the more scratch memory, and the seldomer the link pauses.
 const FOLLOWED_BYTES: u64 = 512 << 20;
-
-/// Where the blocks of a file lie, and what their tags cover.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SealedBlocks {
-    /// Bytes of the file before the first block.
-    pub header_bytes: u64,
-    /// Plain bytes of a block, a multiple of 16; the last one of a file may be shorter.
-    pub block_bytes: u64,
-    /// What a tag covers beside its block and the block's number.
-    pub id: [u8; 16],
-}
-
-impl SealedBlocks {
-    /// Bytes of a whole block in the file.
-    fn sealed_bytes(self) -> u64 {
-        self.block_bytes + OVERHEAD_BYTES
-    }
-
-    /// Bytes of the blocks that hold `plain` bytes from a block's beginning on.
-    fn sealed_len(self, plain: u64) -> u64 {
-        plain + plain.div_ceil(self.block_bytes) * OVERHEAD_BYTES
-    }
-
-    /// Where a block begins in the file.
-    fn sealed_at(self, block: u64) -> u64 {
-        self.header_bytes + block * self.sealed_bytes()
-    }
-
-    /// Where a block begins in the content.
-    fn plain_at(self, block: u64) -> u64 {
-        block * self.block_bytes
-    }
-
-    /// The blocks that hold a range of the content, which is not empty.
-    fn holding(self, range: &Range<u64>) -> Range<u64> {
-        range.start / self.block_bytes..range.end.div_ceil(self.block_bytes)
-    }
-}
 
 /// A file of authenticated blocks: read by the CPU as its format does, loaded by the device.
 pub struct Sealed {
@@ -87,6 +47,15 @@ impl fmt::Debug for Sealed {
 }
 
 impl Sealed {
+    /// The way into device memory for a file whose format says how it is stored.
+    ///
+    /// # Errors
+    /// The system's, if the stored file cannot be opened once more.
+    pub fn of(file: impl SealedDevice + 'static) -> Result<Self> {
+        let (stored, blocks, key) = (file.stored()?, file.blocks(), Zeroizing::new(file.key().to_vec()));
+        Ok(Self::new(Arc::new(file), stored, blocks, &key))
+    }
+
     /// `plain` is the content of the file `stored`, whose blocks are encrypted with `key` by AES-256-GCM.
     pub fn new(plain: Arc<dyn BlockDevice>, stored: FileDevice, blocks: SealedBlocks, key: &[u8]) -> Self {
         let key = Zeroizing::new(key.to_vec());
@@ -328,7 +297,7 @@ impl Transfer<'_> {
 
     /// What was refused is a hole, or an error.
     fn hole(&self, block: u64, message: &Message, sealed: DeviceSlice<'_>, place: DeviceSlice<'_>) -> Result<()> {
-        let mut bytes = vec![0xff; (message.len + OVERHEAD_BYTES) as usize];
+        let mut bytes = vec![0xff; (message.len + SEALED_OVERHEAD_BYTES) as usize];
         let read = sealed.part(message.nonce, bytes.len() as u64);
         self.loader.with_workspace(|workspace| {
             let read = read.and_then(|from| workspace.stream().download(&mut bytes, from));

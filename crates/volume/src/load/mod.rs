@@ -32,7 +32,7 @@ mod xts;
 pub use device::Load;
 pub(crate) use device::through_host;
 pub use file::RoutedFile;
-pub use gcm::{Sealed, SealedBlocks};
+pub use gcm::Sealed;
 pub use loader::Loader;
 pub(crate) use stripes::{ArraySnapshot, Failed, load_stripes};
 pub(crate) use xts::{Cipher, load_encrypted};

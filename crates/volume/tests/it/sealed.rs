@@ -2,9 +2,10 @@
 //! the layout of gocryptfs's files.
 
 use crate::support::{Draw, loaders};
+use bifolio_block::SealedBlocks;
 use bifolio_compute::cpu::Gcm;
 use bifolio_io::ReadOptions;
-use bifolio_volume::{BlockDevice, ErrorKind, FileDevice, Load, Loader, Sealed, SealedBlocks};
+use bifolio_volume::{BlockDevice, ErrorKind, FileDevice, Load, Loader, Sealed};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
