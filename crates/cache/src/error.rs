@@ -63,7 +63,7 @@ impl Error {
 
     /// A request for a file failed. Its error names the file, and where in it.
     pub(crate) fn reading(cause: bifolio_io::Error) -> Self {
-        Self { kind: ErrorKind::Read, subject: String::new(), detail: cause.to_string(), cause: Some(Box::new(cause)) }
+        Self::new(ErrorKind::Read, cause.subject(), cause.about_file()).with_cause(cause)
     }
 
     /// Flushing released bytes to a file failed.
@@ -112,26 +112,16 @@ impl Error {
         if let Some(error) = cause.downcast_ref::<bifolio_io::Error>() {
             return error.os_code();
         }
-        let mut cause = Some(cause as &(dyn std::error::Error + 'static));
-        while let Some(error) = cause {
-            if let Some(code) = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error) {
-                return Some(code);
-            }
-            if let Some(error) = error.downcast_ref::<bifolio_io::Error>() {
-                return error.os_code();
-            }
-            cause = error.source();
+        if let Some(error) = cause.downcast_ref::<bifolio_device::Error>() {
+            return error.os_code();
         }
-        None
+        cause.downcast_ref::<std::io::Error>()?.raw_os_error()
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.subject.is_empty() {
-            write!(f, "{}: ", self.subject)?;
-        }
-        f.write_str(&self.detail)
+        write!(f, "{}: {}", self.subject, self.detail)
     }
 }
 

@@ -169,6 +169,17 @@ impl Error {
         &self.detail
     }
 
+    /// The sentence without the file: offset and device where they are known, and the detail. For errors of rooms above,
+    /// whose own subject is the file.
+    pub fn about_file(&self) -> String {
+        let offset = self.offset.map(|offset| format!("offset {offset}"));
+        let device = self.device.map(|device| format!("{} {device}", if self.is_write { "from" } else { "into" }));
+        match [offset, device].into_iter().flatten().reduce(|one, two| format!("{one}, {two}")) {
+            Some(place) => format!("{place}: {}", self.detail),
+            None => self.detail.clone(),
+        }
+    }
+
     /// What caused it: an [`io::Error`] or a [`bifolio_device::Error`].
     pub fn cause(&self) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
         self.cause.as_deref()

@@ -70,7 +70,7 @@ pub(crate) fn is_beyond_the_end(error: &IoError) -> bool {
 /// The exception for a failure of the cache.
 pub(crate) fn of_cache(error: &CacheError) -> PyErr {
     let sentence = error.to_string();
-    match error.kind() {
+    let exception = match error.kind() {
         Kind::BadRange | Kind::BadUse => bad(sentence),
         Kind::OutOfMemory => PyMemoryError::new_err(sentence),
         Kind::Read | Kind::Write => {
@@ -80,7 +80,8 @@ pub(crate) fn of_cache(error: &CacheError) -> PyErr {
             os_error(error.os_code().unwrap_or(libc::EIO), sentence)
         }
         _ => Error::new_err(sentence),
-    }
+    };
+    with_parts(exception, error.subject(), None, error.os_code())
 }
 
 /// The exception for a failure of a volume, or of an encrypted file.

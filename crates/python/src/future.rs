@@ -49,7 +49,6 @@ pub(crate) enum Running {
 }
 
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly all are running, and each is made once")]
 enum State {
     Running(Running),
     /// A thread waits for the stream.

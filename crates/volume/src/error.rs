@@ -115,6 +115,9 @@ impl Error {
         if let Some(error) = cause.downcast_ref::<bifolio_io::Error>() {
             return error.os_code();
         }
+        if let Some(error) = cause.downcast_ref::<bifolio_device::Error>() {
+            return error.os_code();
+        }
         cause.downcast_ref::<io::Error>()?.raw_os_error()
     }
 }
@@ -199,9 +202,7 @@ impl From<bifolio_io::Error> for Error {
             // The way to the device, and not what lies on storage.
             _ => ErrorKind::Device,
         };
-        // Its own message leads with the file.
-        let text = error.to_string();
-        let (subject, detail) = text.split_once(": ").unwrap_or(("volume", &text));
+        let (subject, detail) = (error.subject().display().to_string(), error.about_file());
         Self::new(kind, subject, detail).with_cause(error)
     }
 }

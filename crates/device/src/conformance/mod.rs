@@ -12,9 +12,6 @@ mod gates;
 mod memory;
 mod order;
 mod peers;
-mod random;
-
-pub use random::{Random, fresh_seed};
 
 use crate::Device;
 use fastrand::Rng;
