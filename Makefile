@@ -36,6 +36,7 @@ lint: ## check formatting, clippy and the documentation
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
+	$(CARGO) clippy -p bifolio-cli --no-default-features -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --workspace --all-features --no-deps
 
 bench: build ## compare the engines on one file [FILE=path]

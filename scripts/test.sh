@@ -9,7 +9,7 @@ mkdir -p build
 : > "$skips"
 export BIFOLIO_TEST_REQUIRE_ALL=1 BIFOLIO_TEST_SKIPS=$skips
 
-"${CARGO:-cargo}" test --workspace --all-features
+"${CARGO:-cargo}" test --workspace --all-features --no-fail-fast
 rust=$?
 python=0
 [ "$rust" -eq 0 ] && { scripts/test-python.sh; python=$?; }

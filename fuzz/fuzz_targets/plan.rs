@@ -1,10 +1,10 @@
-//! Any residency, costs and offer: every strategy's plan covers the request exactly once, uses only
+//! Any residency, costs and offer: the plan covers the request exactly once, uses only
 //! what was offered, and predicts a finite time.
 
 #![no_main]
 
 use bifolio_io::cost::{Costs, EngineCost};
-use bifolio_io::plan::{Exact, Greedy, Offer, Overlapped, Strategy};
+use bifolio_io::plan::{Offer, plan};
 use bifolio_io::residency::{Residency, Source};
 use bifolio_io::{EngineKind, Plan};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
@@ -79,15 +79,13 @@ fuzz_target!(|request: Request| {
     let p2p_alignment = request.p2p_alignment_shift.map(|shift| 1 << (shift % 22));
     let offer = Offer { direct: request.direct, p2p_alignment, mapped: &mapped };
     let residency = Residency::new(Source::Mincore, range.clone(), cached);
-    for strategy in [&Overlapped as &dyn Strategy, &Greedy, &Exact] {
-        check(strategy.name(), &strategy.plan(&residency, &costs, &offer), &range, &offer);
-    }
+    check(&plan(&residency, &costs, &offer), &range, &offer);
 });
 
-fn check(strategy: &str, plan: &Plan, range: &Range<u64>, offer: &Offer<'_>) {
+fn check(plan: &Plan, range: &Range<u64>, offer: &Offer<'_>) {
     let mut at = range.start;
     for segment in &plan.segments {
-        assert!(segment.offset == at && segment.length > 0, "{strategy}: {segment:?} where {at} is next");
+        assert!(segment.offset == at && segment.length > 0, "{segment:?} where {at} is next");
         at += segment.length;
         let is_offered = match segment.engine {
             EngineKind::Cached => true,
@@ -98,12 +96,12 @@ fn check(strategy: &str, plan: &Plan, range: &Range<u64>, offer: &Offer<'_>) {
             // Touching windows are one segment.
             EngineKind::Mapped => is_covered(segment.offset..at, offer.mapped),
         };
-        assert!(is_offered, "{strategy}: {segment:?} with {offer:?}");
-        assert!(segment.predicted_s.is_finite() && segment.predicted_s >= 0.0, "{strategy}: {segment:?}");
+        assert!(is_offered, "{segment:?} with {offer:?}");
+        assert!(segment.predicted_s.is_finite() && segment.predicted_s >= 0.0, "{segment:?}");
     }
-    assert_eq!(at, range.end, "{strategy}: {plan:?}");
-    assert!(plan.predicted_s.is_finite() && plan.predicted_s >= 0.0, "{strategy}: {plan:?}");
-    assert!(plan.segments.windows(2).all(|pair| pair[0].engine != pair[1].engine), "{strategy}: {plan:?}");
+    assert_eq!(at, range.end, "{plan:?}");
+    assert!(plan.predicted_s.is_finite() && plan.predicted_s >= 0.0, "{plan:?}");
+    assert!(plan.segments.windows(2).all(|pair| pair[0].engine != pair[1].engine), "{plan:?}");
 }
 
 fn is_covered(range: Range<u64>, windows: &[Range<u64>]) -> bool {

@@ -5,7 +5,7 @@
 //!      |     |     |       |       |        |         |       |
 //!      +-----+-----+-------+---+---+--------+---------+-------+
 //!                              |
-//!   harness      turns and comparisons, cache states, contention, verification, rates, tables, plots, pages
+//!   harness      turns and comparisons, cache states, verification, rates, tables, plots, pages
 //! ```
 //!
 //! A benchmark is a function from options to a [`Measured`] report, which is text, JSON, and for some an HTML page.

@@ -77,9 +77,10 @@ impl CachedFile {
         let mut directory = self.held.lock();
         // It may have another size by now.
         look(&mut directory)?;
-        let (size, range) = (directory.versions.size(), range.start..range.end.min(directory.versions.size()));
+        let (size, asked) = (directory.versions.size(), range);
+        let range = asked.start..asked.end.min(size);
         if range.is_empty() {
-            let detail = format!("bytes {} to {} lie outside the file, of {size} bytes", range.start, range.end);
+            let detail = format!("bytes {} to {} lie outside the file, of {size} bytes", asked.start, asked.end);
             return Err(bad(ErrorKind::BadRange, detail));
         }
         let address = mappings::attach(&mut directory, device, &memory)?.offset_by(range.start);

@@ -41,7 +41,7 @@ pub fn run(global: &Global, options: &CalibrateArgs, cancel: &Cancel) -> Result<
     let device = global.device()?;
     if let Err(error) = std::fs::metadata(&options.path) {
         let what = if error.kind() == std::io::ErrorKind::NotFound {
-            "there is no such file".to_owned()
+            "no such file or directory".to_owned()
         } else {
             error.to_string()
         };

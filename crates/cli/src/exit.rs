@@ -151,6 +151,7 @@ fn of_system(error: &bifolio_io::Error) -> Option<std::io::ErrorKind> {
     Some(error.cause()?.downcast_ref::<std::io::Error>()?.kind())
 }
 
+#[cfg(feature = "volumes")]
 impl From<bifolio_block::Error> for Failure {
     fn from(error: bifolio_block::Error) -> Self {
         bifolio_volume::Error::from(error).into()

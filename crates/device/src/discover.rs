@@ -1,4 +1,5 @@
-//! What devices there are, and opening one of them. The one place, beside [`crate::pointer`], that names the backends.
+//! What devices there are, and opening one of them. The one place that names all backends; beside it,
+//! [`crate::pointer`] names those that know their addresses, and the crate's root and `Device` the embedded `host`.
 
 use crate::backend::{Backend, cuda, host, opencl};
 use crate::{BackendKind, BackendReport, Device, DeviceChoice, DeviceId, Result};

@@ -48,6 +48,12 @@ pub fn look(file: &OpenFile, range: Range<u64>) -> Result<Residency> {
     Ok(Residency::new(source, range, runs))
 }
 
+/// The same of a range of up to 32 MiB without any read, after which the kernel might read ahead: none where it does not
+/// count what is cached (`cachestat`), and of a striped file.
+pub fn look_counted(file: &OpenFile, range: Range<u64>) -> Option<Residency> {
+    if file.layout().is_some() { None } else { residency::count(file.plain(), range) }
+}
+
 fn look_plain(file: &PlainFile, range: Range<u64>) -> Result<Residency> {
     let mut source = if range.is_empty() { Source::Cachestat } else { Source::Registered };
     let (mut at, mut runs) = (range.start, Vec::new());

@@ -149,13 +149,8 @@ impl Error {
         self.kind
     }
 
-    /// The file that it is about.
-    pub fn subject(&self) -> &Path {
-        &self.path
-    }
-
     /// The file, or what else it is about.
-    pub fn path(&self) -> &Path {
+    pub fn subject(&self) -> &Path {
         &self.path
     }
 

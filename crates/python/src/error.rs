@@ -58,7 +58,7 @@ pub(crate) fn of_request(error: &IoError) -> PyErr {
         ErrorKind::Cancelled => CancelledError::new_err(sentence),
         _ => Error::new_err(sentence),
     };
-    with_parts(exception, error.path().display(), error.offset(), error.os_code())
+    with_parts(exception, error.subject().display(), error.offset(), error.os_code())
 }
 
 /// Whether a read begins beyond the end of its file. Of the ranges that a file can have at all, only those are bad. The

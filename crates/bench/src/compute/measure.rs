@@ -2,7 +2,7 @@
 
 use super::figures;
 use super::options::Options;
-use super::results::{Ends, Figure, Results, Row};
+use super::results::{Ends, Results, Row};
 use super::work::{Kind, Work, prepare};
 use crate::error::{Error, ErrorKind, Result};
 use crate::harness::machine;
@@ -24,10 +24,12 @@ pub fn run(device: &Device, options: &Options, session: &Session) -> Result<Meas
     }
     let time = Time { point: options.point, deadline: Instant::now() + options.whole };
     session.begin("starting", (options.sizes.len() * (2 * options.services.len() + 2)) as u64);
-    let executor = Executor::new(device, bifolio_compute::Options::default())?;
     let (mut figures, mut rows, mut left_out) = (figures::none(), vec![], vec![]);
-    let bench = Bench { device, options, executor: &executor, time, session };
-    let ended = bench.measure_all(&mut figures, &mut rows, &mut left_out);
+    // Made afterwards, so that its threads and slots are not there while others' are measured.
+    let drawn = figures::measure(device, options, time, session, &mut figures, &mut left_out);
+    let executor = Executor::new(device, bifolio_compute::Options::default())?;
+    let bench = Bench { options, executor: &executor, time, session };
+    let ended = drawn.and_then(|()| bench.measure_all(&mut rows, &mut left_out));
     let settings = executor.options();
     let has_measured = !rows.is_empty() || figures.iter().any(|figure| !figure.points.is_empty());
     Measured::new(ended, has_measured, || Results {
@@ -47,7 +49,6 @@ pub fn run(device: &Device, options: &Options, session: &Session) -> Result<Meas
 }
 
 struct Bench<'a> {
-    device: &'a Device,
     options: &'a Options,
     executor: &'a Executor,
     time: Time,
@@ -59,8 +60,7 @@ const ORACLE_BYTES_MAX: u64 = 1 << 20;
 
 impl Bench<'_> {
     /// Adds what is measured as it is measured.
-    fn measure_all(&self, figures: &mut [Figure; 2], rows: &mut Vec<Row>, left_out: &mut Vec<String>) -> Result<()> {
-        figures::measure(self.device, self.options, self.time, self.session, figures, left_out)?;
+    fn measure_all(&self, rows: &mut Vec<Row>, left_out: &mut Vec<String>) -> Result<()> {
         for &kind in &self.options.services {
             for &bytes in &self.options.sizes {
                 let what = format!("{} of {}", kind.name(), size::exact(bytes));

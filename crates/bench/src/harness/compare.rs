@@ -103,7 +103,10 @@ impl<W: Copy + PartialEq> Runs<W> {
             return Ok(());
         }
         match self.run(comparison) {
-            Err(error) if error.kind() == ErrorKind::Failed && comparison.may_fail(self.way) => {
+            Err(error)
+                if matches!(error.kind(), ErrorKind::Failed | ErrorKind::Unavailable)
+                    && comparison.may_fail(self.way) =>
+            {
                 self.failed = Some(error.to_string());
                 Ok(())
             }

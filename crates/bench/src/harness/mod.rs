@@ -10,7 +10,7 @@
 //!   router      how the router that is measured is set up
 //!   verify      device memory beside the file
 //!   report      what was measured, all of it or a part: text, JSON, page
-//!   table plots page text   how it is shown
+//!   table plots page        how it is shown
 //!   machine usage           where it was measured, and what that took
 //! ```
 

@@ -7,7 +7,9 @@ use crate::copies::home::write_all;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fault::{Point, at};
 use crate::page::Device;
+use crate::ranges::{intersection, runs};
 use bifolio_io::cache_state;
+use bifolio_io::residency::Residency;
 use bifolio_io::storage::{OsStorage, Storage};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -71,20 +73,32 @@ fn run_of_one_holder(directory: &Directory, range: &Range<u64>) -> (Option<Devic
 
 /// Reads what is in the page cache from there, and what it lacks from a device that has it. The page cache is asked
 /// before what it has: a read that is to return what is cached and no more (`RWF_NOWAIT`) makes the kernel read the rest
-/// ahead, from the disk, as soon as it meets what is not.
+/// ahead, from the disk, as soon as it meets what is not. Where the kernel does not say what it has, one such read tells.
 fn read_nearest(directory: &mut Directory, device: Device, run: &Range<u64>, buffer: &mut [u8]) -> Result<()> {
     let file = Arc::clone(&directory.copies.home.file);
-    let pieces: Vec<_> = match cache_state::look(&file, run.clone()) {
-        Ok(residency) => residency.runs().collect(),
-        Err(_) => vec![(run.clone(), false)],
-    };
-    for (piece, is_cached) in pieces {
-        let part = &mut buffer[(piece.start - run.start) as usize..(piece.end - run.start) as usize];
+    let counted = cache_state::look_counted(&file, run.clone());
+    let missing = counted.map_or(vec![], |residency| pages_missing(directory, run, &residency));
+    let mut at = run.start;
+    // What is cached before each piece and does not come after all is the device's to give as well.
+    for piece in missing.into_iter().chain([run.end..run.end]) {
+        let part = &mut buffer[(at - run.start) as usize..(piece.end - run.start) as usize];
+        let cached = &mut part[..(piece.start - at) as usize];
         let read =
-            if is_cached { OsStorage.read_cached_at(file.buffered(), part, piece.start).unwrap_or(0) } else { 0 };
-        read_device(directory, device, &(piece.start + read as u64..piece.end), &mut part[read..])?;
+            if cached.is_empty() { 0 } else { OsStorage.read_cached_at(file.buffered(), cached, at).unwrap_or(0) };
+        read_device(directory, device, &(at + read as u64..piece.end), &mut part[read..])?;
+        at = piece.end;
     }
     Ok(())
+}
+
+/// The bytes of a run whose pages the page cache lacks, or has in part: one copy of a page costs less than several of
+/// its parts.
+fn pages_missing(directory: &Directory, run: &Range<u64>, residency: &Residency) -> Vec<Range<u64>> {
+    let versions = &directory.versions;
+    let missing = residency.runs().filter(|(_, is_cached)| !is_cached);
+    let mut pages: Vec<u64> = missing.flat_map(|(piece, _)| versions.pages_of(&piece)).collect();
+    pages.dedup();
+    runs(pages).iter().map(|pages| intersection(&versions.bytes_of(pages), run)).collect()
 }
 
 fn read_device(directory: &mut Directory, device: Device, run: &Range<u64>, buffer: &mut [u8]) -> Result<()> {

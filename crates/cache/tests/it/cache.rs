@@ -445,6 +445,8 @@ fn wrong_use_is_refused_with_a_sentence() {
     mapping.release(0..100).unwrap();
     refused(mapping.release(0..100), ErrorKind::BadUse);
     assert_eq!(file.map_on(0, 20_000..u64::MAX, false).unwrap_err().kind(), ErrorKind::BadRange);
+    let outside = file.map_on(0, 20_000..20_100, false).unwrap_err().to_string();
+    assert!(outside.contains("bytes 20000 to 20100 lie outside the file"), "{outside}");
     assert_eq!(file.map_on(7, 0..10, false).unwrap_err().kind(), ErrorKind::BadUse);
     assert!(world.cache.open(world.path.with_file_name("absent")).unwrap_err().to_string().contains("no such file"));
     // Writes through a read-only mapping reach nobody.

@@ -153,8 +153,9 @@ fn what_a_device_has_is_not_asked_of_the_disk() {
         let part = 0..1 << 20;
         program.mapping.acquire(part.clone()).unwrap();
         until_sure(&mut program.mapping, part.clone());
-        program.store(5, &[1, 1]);
-        expected[5..7].fill(1);
+        // Not in the first 4 KiB of its page, so that the page cache has a part of the page between two that it lacks.
+        program.store(5000, &[1, 1]);
+        expected[5000..5002].fill(1);
         program.mapping.release(part).unwrap();
         let home = OpenFile::open(&world.path).unwrap();
         File::open(&world.path).unwrap().sync_all().unwrap();
@@ -173,5 +174,13 @@ fn what_a_device_has_is_not_asked_of_the_disk() {
         File::open(&world.path).unwrap().read_exact_at(&mut half, 512 << 10).unwrap();
         assert_eq!(file.read(0, &mut seen).unwrap(), seen.len());
         assert!(seen == expected[..1 << 20]);
+        // However scattered that is, a device is asked for a page once.
+        let scattered: Vec<_> = (0..256).step_by(2).map(|page| page * 4096..(page + 1) * 4096).collect();
+        cache_state::arrange(&home, 0..4 << 20, &scattered).unwrap();
+        let before = world.cache.counts().served;
+        seen.fill(0);
+        assert_eq!(file.read(100, &mut seen[100..]).unwrap(), seen.len() - 100);
+        assert!(seen[100..] == expected[100..1 << 20]);
+        assert!((1..=16).contains(&(world.cache.counts().served - before)), "{}", world.cache.counts().served - before);
     }
 }

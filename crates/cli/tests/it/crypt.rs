@@ -149,7 +149,7 @@ fn mistakes_are_sentences() {
     let place = initialised();
     assert!(sentence(&run(&place, "info mount"), 7).contains("no gocryptfs.conf"));
     assert!(sentence(&run(&place, "info nothing"), 1).contains("nothing"));
-    assert!(sentence(&run(&place, "mount --passfile pass cipher pass"), 1).contains("no directory"));
+    assert!(sentence(&run(&place, "mount --passfile pass cipher pass"), 1).contains("not a directory"));
     assert!(sentence(&run(&place, "mount --passfile pass cipher cipher"), 1).contains("itself"));
     assert!(sentence(&run(&place, "mount --passfile nothing cipher mount"), 1).contains("reading the key"));
     assert!(sentence(&run(&place, "mount -o sync --passfile pass cipher mount"), 2).contains("sync"));

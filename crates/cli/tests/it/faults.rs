@@ -14,8 +14,8 @@ fn says(text: &str, words: &[&str]) {
 #[test]
 fn a_missing_file() {
     let place = Place::new();
-    says(&sentence(&place.run(&["read", "no/such/file"]), 1), &["no/such/file", "host:0", "there is no such file"]);
-    says(&sentence(&place.run(&["bench", "read", "no/such/file"]), 1), &["no/such/file", "there is no such file"]);
+    says(&sentence(&place.run(&["read", "no/such/file"]), 1), &["no/such/file", "host:0", "no such file"]);
+    says(&sentence(&place.run(&["bench", "read", "no/such/file"]), 1), &["no/such/file", "no such file"]);
     says(&sentence(&place.run(&["calibrate", "no/such/folder"]), 1), &["no/such/folder", "host:0"]);
 }
 

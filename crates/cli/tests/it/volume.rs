@@ -498,7 +498,7 @@ fn nbd_clients_read_and_write_an_export() {
     assert_eq!(mode & 0o022, 0, "nobody but its owner may connect, for which Linux asks for the right to write");
     let other = format!("unix:{}", text(&socket));
     let second = ["volume", "export", &text(&image), "--key-file", &volumes.key, "--nbd", &other];
-    assert!(sentence(&volumes.command(&second).output().unwrap(), 1).contains("somebody serves"));
+    assert!(sentence(&volumes.command(&second).output().unwrap(), 1).contains("serves on this socket"));
 
     run("nbdcopy", &[&uri, &volumes.text("copy")]);
     assert!(std::fs::read(volumes.path("copy")).unwrap() == content);
@@ -750,7 +750,7 @@ fn exports_that_cannot_begin_say_why() {
     assert_eq!(export(&[]).output().unwrap().status.code(), Some(2), "where to has to be said");
     std::fs::write(volumes.path("file"), "in the way").unwrap();
     let taken = format!("unix:{}", volumes.text("file"));
-    assert!(sentence(&export(&["--nbd", &taken]).output().unwrap(), 5).contains("no socket"));
+    assert!(sentence(&export(&["--nbd", &taken]).output().unwrap(), 5).contains("not a socket"));
     assert!(sentence(&export(&["--mount", &volumes.text("none")]).output().unwrap(), 1).contains("none"));
     if Path::new("/dev/fuse").exists() {
         let used = text(volumes.place.dir.path());

@@ -145,6 +145,6 @@ fn compute(task: &Task, source: &mut HostEnd, target: Option<&mut HostEnd>) -> R
 
 /// A range that a job keeps.
 pub(crate) fn device_range(at: u64, len: u64) -> DeviceSlice<'static> {
-    // SAFETY: jobs hold their memory until their last task is over, and parts use such ranges no longer.
+    // SAFETY: jobs hold their memory until their last task is over, and tasks use such ranges no longer.
     unsafe { DeviceSlice::from_raw_ordered(DevicePtr(at), len) }
 }

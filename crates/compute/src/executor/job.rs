@@ -10,6 +10,7 @@ use crate::service::{Output, Step};
 use crate::{Error, ErrorKind, Result};
 use bifolio_device::{Cancel, Promise};
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -239,10 +240,12 @@ pub(crate) struct Ending {
 }
 
 impl Ending {
-    /// Tells the caller, who may do anything then.
+    /// Tells the caller, who may do anything then; a panic of the caller's callback ends here, as the thread goes on to
+    /// the work of others.
     pub(crate) fn keep(self) {
         if let Some(promise) = self.promise {
-            promise.keep(self.outcome);
+            let told = AssertUnwindSafe(|| promise.keep(self.outcome));
+            let _ = catch_unwind(told);
         }
     }
 }

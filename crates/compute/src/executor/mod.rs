@@ -136,5 +136,6 @@ impl Drop for Executor {
         for thread in self.pipelines.drain(..) {
             let _ = thread.join();
         }
+        self.shared.forget_cpus();
     }
 }

@@ -47,7 +47,7 @@ struct PipelineMemory {
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) error: Error,
-    /// The sources may hold a task of the result, so that nobody can compute it again.
+    /// The sources may hold a part of the result, so that nobody can compute it again.
     pub(crate) is_overwritten: bool,
 }
 
@@ -61,8 +61,8 @@ struct Side {
 
 impl Side {
     fn of_slot(slot_bytes: u64) -> Self {
-        let task = (slot_bytes / 2).max(64 << 10).next_multiple_of(BOUNDARY);
-        Self { table: task, scratch: task, results: task }
+        let part = (slot_bytes / 2).max(64 << 10).next_multiple_of(BOUNDARY);
+        Self { table: part, scratch: part, results: part }
     }
 
     fn total(self) -> u64 {
@@ -160,8 +160,8 @@ impl PipelineMemory {
         match at {
             Placement::Direct(address) => Ok(device_range(address, len)),
             Placement::Staged(offset) => {
-                let task = self.data.slice().part(offset, len)?;
-                Ok(device_range(task.ptr().0, task.len()))
+                let part = self.data.slice().part(offset, len)?;
+                Ok(device_range(part.ptr().0, part.len()))
             }
         }
     }

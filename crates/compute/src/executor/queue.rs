@@ -33,6 +33,8 @@ struct Waiting {
     jobs: usize,
     /// Threads that compute, or are about to.
     shifts: usize,
+    /// Shifts that found no work any more, and have not given their memory back yet.
+    ending: usize,
     is_closed: bool,
     /// A pipeline holds a small batch and waits for more.
     is_gathering: bool,
@@ -100,8 +102,8 @@ fn knee_of(task: &Task, slot_bytes: u64) -> u64 {
 impl Queue {
     pub(crate) fn new(options: Options) -> Self {
         let tasks = [Fair::new(options.slot_bytes), Fair::new(options.slot_bytes)];
-        let (callers, jobs, shifts) = Default::default();
-        let waiting = Waiting { tasks, callers, jobs, shifts, is_closed: false, is_gathering: false };
+        let (callers, jobs, shifts, ending) = Default::default();
+        let waiting = Waiting { tasks, callers, jobs, shifts, ending, is_closed: false, is_gathering: false };
         let (for_pipelines, for_callers, loads) = Default::default();
         Self { options, waiting: Mutex::new(waiting), for_pipelines, for_callers, loads }
     }
@@ -112,7 +114,7 @@ impl Queue {
         self.for_pipelines.notify_all();
         self.for_callers.notify_all();
         let mut waiting = self.lock();
-        while !waiting.is_over() || waiting.shifts > 0 {
+        while !waiting.is_over() || waiting.shifts + waiting.ending > 0 {
             waiting = wait(&self.for_callers, waiting);
         }
     }
@@ -227,11 +229,18 @@ impl Queue {
         let task = waiting.tasks[Path::Cpu as usize].pop();
         if task.is_none() {
             waiting.shifts -= 1;
-            if waiting.is_closed {
-                self.for_callers.notify_all();
-            }
+            waiting.ending += 1;
         }
         task
+    }
+
+    /// A shift that found no more work holds nothing of the executor's any more.
+    pub(crate) fn end_shift(&self) {
+        let mut waiting = self.lock();
+        waiting.ending -= 1;
+        if waiting.is_closed {
+            self.for_callers.notify_all();
+        }
     }
 
     /// The next batch for a pipeline: a task, and with a small one others that join it, for which it waits a

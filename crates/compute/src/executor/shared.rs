@@ -77,6 +77,11 @@ impl Shared {
         self.lock_idle().push(cpu);
     }
 
+    /// Frees what threads of the host have worked with: nobody will any more.
+    pub(crate) fn forget_cpus(&self) {
+        self.lock_idle().clear();
+    }
+
     fn lock_idle(&self) -> MutexGuard<'_, Vec<Cpu>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -26,6 +26,7 @@ fn shift(shared: &Arc<Shared>) {
         compute(shared, &mut cpu, task);
     }
     shared.put_back(cpu);
+    shared.queue.end_shift();
 }
 
 /// Computes batches on the device until the executor has ended.

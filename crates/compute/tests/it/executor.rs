@@ -451,6 +451,25 @@ fn a_caller_in_order_is_served_in_order_by_many_threads() {
     assert_eq!(notes.service().seen(), (0..200).collect::<Vec<_>>());
 }
 
+/// Symptom: with one thread, no request after the first whose callback panicked was carried out, and the executor's end
+/// waited for ever. Cause: the panic ended the thread's work before it was signed off, and before the next request of a
+/// caller in order was handed on.
+#[test]
+fn a_callback_that_panics_holds_nobody_up() {
+    let executor = executor(&host(), Options { cpu_threads: 1, ..options() });
+    let notes = notes(&executor);
+    notes.service().open();
+    let caller = executor.caller_in_order();
+    for number in 0..3 {
+        let request = Request::new(notes.step(2 * number), vec![0; 100]).on(Path::Cpu);
+        caller.submit_with(request, |_| panic!("planted")).unwrap();
+        let request = Request::new(notes.step(2 * number + 1), vec![0; 100]).on(Path::Cpu);
+        caller.submit(request).unwrap().wait().result.unwrap();
+    }
+    assert_eq!(notes.service().seen(), (0..6).collect::<Vec<_>>());
+    drop(executor);
+}
+
 /// Symptom: requests of a caller in order that was shared by threads were never carried out. Cause: two that were
 /// admitted at the same moment each took the other one for one that runs.
 #[test]

@@ -31,7 +31,8 @@ use std::ffi::c_uint;
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Carry out requests of all batches.
+/// Carry out requests of all batches. They start with the first one; where the system gives no thread at that moment,
+/// requests are carried out by those who submit them.
 static REQUESTS: LazyLock<Workers> = LazyLock::new(|| Workers::start(16));
 
 static BATCHES: Numbered<Batch> = Numbered::new();

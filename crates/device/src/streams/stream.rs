@@ -99,7 +99,6 @@ impl Stream {
         self.name(unsafe { self.raw()?.copy_on_device(dst.ptr(), src.ptr(), dst.len()) })
     }
 
-    /// Enqueues filling a range with one byte value.
     /// Enqueues a copy from a range of another device of the same backend into a range of this
     /// stream's device; the ranges have equal length. Ordered by this stream alone: work on the
     /// peer that writes `src` is waited for with [`Stream::wait`], and work on the peer that
@@ -152,6 +151,7 @@ impl Stream {
         self.name(unsafe { self.raw()?.copy_rows_to_host(dst, src.ptr(), rows) })
     }
 
+    /// Enqueues filling a range with one byte value.
     ///
     /// # Safety
     /// The range stays valid until the work completes.

@@ -322,7 +322,7 @@ impl PlainFile {
 
 fn open_error(path: &Path, error: io::Error) -> Error {
     match error.kind() {
-        io::ErrorKind::NotFound => Error::new(ErrorKind::NotFound, path, "no such file").with_cause(error),
+        io::ErrorKind::NotFound => Error::new(ErrorKind::NotFound, path, "no such file or directory").with_cause(error),
         _ => Error::system(path, "open", error),
     }
 }
@@ -381,7 +381,7 @@ mod tests {
         if Path::new("/sys/kernel/mm/transparent_hugepage/enabled").exists() {
             assert!(refusal(Path::new("/sys/kernel/mm/transparent_hugepage/enabled")).contains("files in /sys"));
         }
-        assert!(refusal(&dir.path().join("absent")).contains("no such file"));
+        assert!(refusal(&dir.path().join("absent")).contains("no such file or directory"));
     }
 
     #[test]

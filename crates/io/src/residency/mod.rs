@@ -2,7 +2,7 @@
 
 mod query;
 
-pub use query::query;
+pub use query::{count, query};
 
 use serde::Serialize;
 use std::ops::Range;

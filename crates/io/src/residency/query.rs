@@ -44,16 +44,20 @@ const PROBE_STRIDE_MIN: u64 = 128 << 10;
 
 /// Asks the kernel what of `range` is cached.
 pub fn query(file: &PlainFile, storage: &dyn Storage, range: Range<u64>) -> Result<Residency> {
+    let by_probes = || believe(mincore(file, &range), &range, &|offset| is_cached(file, storage, offset));
+    Ok(count(file, range.clone()).unwrap_or_else(by_probes))
+}
+
+/// What `cachestat` says of `range`, and no read; none where it is missing or refused.
+pub fn count(file: &PlainFile, range: Range<u64>) -> Option<Residency> {
     if file.is_in_memory() {
-        return Ok(Residency::all(Source::InMemory, range));
+        return Some(Residency::all(Source::InMemory, range));
     }
     if range.is_empty() {
-        return Ok(Residency::none(Source::Cachestat, range));
+        return Some(Residency::none(Source::Cachestat, range));
     }
-    match cachestat(file, &range) {
-        Ok(pages) => Ok(Search::new(file, &range).runs(pages)),
-        Err(_) => Ok(believe(mincore(file, &range), &range, &|offset| is_cached(file, storage, offset))),
-    }
+    let pages = cachestat(file, &range).ok()?;
+    Some(Search::new(file, &range).runs(pages))
 }
 
 /// The search for runs by halving.

@@ -64,8 +64,10 @@ unsafe fn through_host<K: PageKernel>(
             parts.push(unsafe { operand.part(at, len) }?);
         }
         let mut page = lens.map(|len| vec![0; len as usize]);
-        for (bytes, (part, _)) in page.iter_mut().zip(parts.iter().zip(K::READS).filter(|(_, reads)| *reads)) {
-            stream.download(bytes, *part)?;
+        for ((bytes, part), reads) in page.iter_mut().zip(&parts).zip(K::READS) {
+            if reads {
+                stream.download(bytes, *part)?;
+            }
         }
         let word = K::oracle(page.each_mut().map(Vec::as_mut_slice));
         for ((bytes, part), written) in page.iter().zip(parts).zip(K::writes(word)) {

@@ -248,6 +248,10 @@ impl Transfer<'_> {
         let blocks = layout.holding(part);
         let sealed_end = layout.sealed_at(blocks.end).min(self.file.stored_bytes());
         let cipher = layout.sealed_at(blocks.start)..sealed_end;
+        if cipher.is_empty() {
+            // The file was cut after its content was measured.
+            return Err(self.refused(blocks.start));
+        }
         let plain = layout.plain_at(blocks.start)..layout.plain_at(blocks.end).min(self.file.size());
         let in_place = *part == plain && place.ptr().0.is_multiple_of(WORD_BYTES);
         self.loader.with_scratch(cipher.end - cipher.start, |scratch| {

@@ -26,7 +26,7 @@ struct Files {
 impl Files {
     fn new(draw: &mut Draw) -> Self {
         let id = draw.bytes(16).try_into().unwrap();
-        Self { folder: tempfile::tempdir().unwrap(), key: draw.bytes(32), id }
+        Self { folder: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(), key: draw.bytes(32), id }
     }
 
     fn sealed(&self) -> PathBuf {

@@ -192,6 +192,7 @@ impl RawStream for CudaStream {
     }
 
     fn record(&self) -> Result<Box<dyn RawEvent>> {
+        let _entered = self.enter()?;
         Ok(Box::new(self.record_event(Wait::Asleep)?))
     }
 

@@ -8,7 +8,6 @@
 //! - Copies out of a registered file mapping go through `process_vm_readv`: where the file was
 //!   truncated the kernel reports a fault instead of killing the process with SIGBUS.
 //! - Optional shaping (bandwidth, latency) simulates a link; all streams share it.
-
 //!
 //! ```text
 //!   mod          memory and address ranges     stream   queues and their workers   event   points, gates
