@@ -80,7 +80,8 @@ impl CachedFile {
         let (size, asked) = (directory.versions.size(), range);
         let range = asked.start..asked.end.min(size);
         if range.is_empty() {
-            let detail = format!("bytes {} to {} lie outside the file, of {size} bytes", asked.start, asked.end);
+            let end = if asked.end == u64::MAX { "the end".to_owned() } else { asked.end.to_string() };
+            let detail = format!("bytes {} to {end} lie outside the file, of {size} bytes", asked.start);
             return Err(bad(ErrorKind::BadRange, detail));
         }
         let address = mappings::attach(&mut directory, device, &memory)?.offset_by(range.start);
