@@ -11,8 +11,8 @@ export BIFOLIO_TEST_REQUIRE_ALL=1 BIFOLIO_TEST_SKIPS=$skips
 
 "${CARGO:-cargo}" test --workspace --all-features --no-fail-fast
 rust=$?
-python=0
-[ "$rust" -eq 0 ] && { scripts/test-python.sh; python=$?; }
+scripts/test-python.sh
+python=$?
 
 # One line for one reason: how many tests it left out, wholly or in part, and in which files.
 if [ -s "$skips" ]; then

@@ -343,7 +343,7 @@ mod tests {
             ("1024", "0", "power of two"),
             ("1024", "268435456", "refused"),
             ("1024", "9223372036854775808", "refused"),
-            ("1024", "-1", "no configuration"),
+            ("1024", "-1", "not a configuration"),
             ("\"R\": 8", "\"R\": 1", "safe"),
             ("\"R\": 8", "\"R\": 18446744073709551615", "refused"),
             ("\"P\": 1", "\"P\": 0", "safe"),
@@ -351,7 +351,7 @@ mod tests {
             ("\"KeyLen\": 32", "\"KeyLen\": 16", "KeyLen"),
             ("3VrzEVXvO4kqgKkM6Lz0qXQNg6IolTsAVadh6dO0UDU=", "3Vrz", "salt"),
             ("3VrzEVXvO4kqgKkM6Lz0qXQNg6IolTsAVadh6dO0UDU=", "3", "salt"),
-            ("NF/u", "NF/u====", "base 64"),
+            ("NF/u", "NF/u====", "base64"),
             ("NF/u", "", "EncryptedKey"),
         ];
         for (from, to, expected) in changes {

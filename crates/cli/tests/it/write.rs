@@ -43,7 +43,7 @@ fn bad_writes_are_sentences_and_leave_the_file_alone() {
     assert!(longer.contains("10000") && longer.contains("10001"), "{longer}");
     assert!(sentence(&run_in(&place, "write none/target --from source"), 1).contains("directory"));
     assert!(sentence(&run_in(&place, "write target --from nothing"), 1).contains("no such file"));
-    assert!(sentence(&run_in(&place, "write target --from source --engine mapped"), 3).contains("does not write"));
+    assert!(sentence(&run_in(&place, "write target --from source --engine mapped"), 3).contains("cannot write"));
     assert!(sentence(&run_in(&place, "write stripe:none.toml --from source"), 1).contains("descriptor"));
     assert!(std::fs::read(target).unwrap() == before);
 }

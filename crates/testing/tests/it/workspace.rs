@@ -51,7 +51,12 @@ impl Room {
 pub(crate) fn drawn() -> Arrows<String> {
     let path = root().join("docs/architecture.md");
     let text = std::fs::read_to_string(&path).expect("docs/architecture.md can be read");
-    let cells = |line: &str| -> Vec<String> { line.split('|').map(|cell| cell.trim().replace('`', "")).collect() };
+    // A room's name leads to its page.
+    let name = |cell: &str| match cell.trim().strip_prefix('[') {
+        Some(link) => link.split(']').next().unwrap_or_default().to_owned(),
+        None => cell.trim().to_owned(),
+    };
+    let cells = |line: &str| -> Vec<String> { line.split('|').map(name).collect() };
     let rows = text.lines().skip_while(|line| !line.starts_with("| room | uses |")).skip(2);
     let drawn: Arrows<String> = rows
         .take_while(|line| line.starts_with('|'))
