@@ -57,7 +57,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     said = report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else ""
     reason = said if expected is None else f"expected failure: {expected}"
     with open(path, "a") as file:
-        file.write(f"crates/python/{report.fspath}\t{report.nodeid}\t{' '.join(reason.split())}\n")
+        file.write(f"{report.fspath}\t{report.nodeid}\t{' '.join(reason.split())}\n")
 
 
 def gpus() -> list[str]:
