@@ -15,6 +15,7 @@ const VECTORS_MAX: c_int = 1024;
 #[inline]
 fn one(described: Call, buffer: *const c_void, length: size_t, pass_on: impl FnOnce() -> ssize_t) -> ssize_t {
     let vector = [iovec { iov_base: buffer.cast_mut(), iov_len: length }];
+    let code = real::errno();
     if !hosts::hold(buffer.addr() as u64)
         && let Some(moved) = carry_out(&described, &vector)
     {
@@ -24,6 +25,7 @@ fn one(described: Call, buffer: *const c_void, length: size_t, pass_on: impl FnO
     if moved >= 0 || real::errno() != libc::EFAULT {
         return moved;
     }
+    real::set_errno(code);
     carry_out(&described, &vector).unwrap_or_else(refuse)
 }
 
@@ -33,6 +35,7 @@ fn one(described: Call, buffer: *const c_void, length: size_t, pass_on: impl FnO
 /// `vectors` has `count` elements, or the kernel refuses it.
 #[inline]
 unsafe fn many(described: Call, vectors: *const iovec, count: c_int, pass_on: impl FnOnce() -> ssize_t) -> ssize_t {
+    let code = real::errno();
     // A list that the CPU cannot read is the kernel's to refuse.
     let is_list = (1..=VECTORS_MAX).contains(&count) && hosts::hold(vectors.addr() as u64);
     if is_list {
@@ -48,6 +51,7 @@ unsafe fn many(described: Call, vectors: *const iovec, count: c_int, pass_on: im
     if moved >= 0 || real::errno() != libc::EFAULT || !is_list {
         return moved;
     }
+    real::set_errno(code);
     copy_of(vectors, count as usize).and_then(|vectors| carry_out(&described, &vectors)).unwrap_or_else(refuse)
 }
 
