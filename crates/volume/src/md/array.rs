@@ -3,7 +3,7 @@
 use super::choose::{self, Choice, LeftOut};
 use super::layout::Layout;
 use super::log::{self, Entry, Log, Shape};
-use super::parts::{Shared, divide, each_stripe};
+use super::parts::{Columns, Shared, divide, each_stripe};
 use super::replayed::{self, Replay};
 use super::state::{self, Member};
 use super::superblock::{self, Refusal, Superblock};
@@ -60,6 +60,8 @@ pub struct Raid6 {
     pub(super) log: Option<Log>,
     /// Of stripes.
     locks: Ranges,
+    /// Of scrubs and rebuilds.
+    pub(super) columns: Columns,
     /// For loading into device memory.
     pub(super) service: PerDevice<DeviceRaid6>,
     is_writable: bool,
@@ -162,6 +164,7 @@ impl Raid6 {
             state: RwLock::new(state),
             log,
             locks: Ranges::default(),
+            columns: Columns::default(),
             service: PerDevice::default(),
             is_writable: options.writable,
             left_out,
@@ -541,6 +544,7 @@ impl Raid6 {
             state: RwLock::new(state),
             log,
             locks: Ranges::default(),
+            columns: Columns::default(),
             service: PerDevice::default(),
             is_writable: true,
             told: AtomicUsize::new(0),

@@ -5,6 +5,7 @@ use crate::{BlockDevice, Error, Result};
 use bifolio_compute::ThreadPool;
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 /// A part of a request has so many bytes at least.
 const PART_BYTES_MIN: u64 = 1 << 20;
@@ -42,6 +43,33 @@ pub(super) fn each_stripe(stripes: Range<u64>, work: &(dyn Fn(u64) -> Result<()>
     let (pool, count) = (ThreadPool::of_process(), stripes.end.saturating_sub(stripes.start) as usize);
     let width = pool.width(u64::MAX, 1).max(STRIPES);
     pool.divide(width, (0..count).map(|number| stripes.start + number as u64), work)
+}
+
+/// Columns of stripes that were read, kept for the next ones: memory that is given back to the system and taken again
+/// costs a page fault for every page of it, which is as much as reading a member from memory.
+#[derive(Debug, Default)]
+pub(super) struct Columns(Mutex<Vec<Vec<u8>>>);
+
+/// Kept at most: those of the stripes that are worked on at the same time, of arrays of 16 members.
+const KEPT_MAX: usize = 16 * STRIPES;
+/// And none longer than this.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
+impl Columns {
+    /// Memory of a length, with anything in it.
+    pub(super) fn take(&self, len: usize) -> Vec<u8> {
+        let kept = if len == 0 { None } else { self.0.lock().unwrap_or_else(PoisonError::into_inner).pop() };
+        let mut column = kept.unwrap_or_default();
+        column.resize(len, 0);
+        column
+    }
+
+    pub(super) fn give_back(&self, columns: Vec<Vec<u8>>) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_use = columns.into_iter().filter(|column| (1..=KEPT_BYTES_MAX).contains(&column.len()));
+        let room = KEPT_MAX - kept.len();
+        kept.extend(of_use.take(room));
+    }
 }
 
 /// A range in `count` parts, or one more, which end at stripes.

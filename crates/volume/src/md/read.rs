@@ -196,7 +196,7 @@ impl Raid6 {
         let recovers = gathering.loss != Loss::NOTHING;
         let is_used = |slot: usize| recovers || gathering.read.contains(&slot);
         let mut by_slot: Vec<Vec<u8>> =
-            (0..roles.len()).map(|slot| vec![0; if is_used(slot) { len } else { 0 }]).collect();
+            (0..roles.len()).map(|slot| self.columns.take(if is_used(slot) { len } else { 0 })).collect();
         for slot in &gathering.read {
             self.read_member(state, stripe, roles[*slot], columns.clone(), &mut by_slot[*slot])?;
         }

@@ -167,7 +167,9 @@ impl Raid6 {
                     Err(Failure::Member(failed, error)) => (failed, error),
                     Ok(by_slot) => {
                         let at = member.superblock.data_offset + self.layout.member_offset(stripe);
-                        match member.device.write(at, &by_slot[slot]) {
+                        let written = member.device.write(at, &by_slot[slot]);
+                        self.columns.give_back(by_slot);
+                        match written {
                             Ok(()) => return Ok(()),
                             Err(error) => (role, error.into()),
                         }

@@ -241,7 +241,12 @@ impl Raid6 {
                 self.check_whole(&state)?;
                 let all: Vec<usize> = (0..self.layout.members()).collect();
                 let whole = 0..self.layout.chunk_bytes();
-                match self.gather(&state, stripe, whole, &all).and_then(|mut members| work(&state, &mut members)) {
+                let gathered = self.gather(&state, stripe, whole, &all);
+                match gathered.and_then(|mut members| {
+                    let done = work(&state, &mut members);
+                    self.columns.give_back(members);
+                    done
+                }) {
                     Ok(done) => return Ok(done),
                     Err(failure) => failure,
                 }
