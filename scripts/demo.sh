@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Shows what Bifolio does on this machine: the devices, one explained and verified read, and the
+# Shows what Bifolio does on this machine: the devices, what its paths cost, one explained and verified read, and the
 # same read by every engine. Argument: a file; without one a sample is made.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,5 +15,7 @@ show() {
 }
 
 show devices
+# Predictions are as good as what is known of the machine; some seconds. A folder that may not be written is not measured.
+show calibrate "$(dirname "$file")" || true
 show read "$file" --explain --sha256 --verify
 show bench read "$file"

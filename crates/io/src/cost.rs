@@ -50,6 +50,15 @@ pub struct Costs {
     pub p2p: EngineCost,
 }
 
+/// What a processor does that copies for its device, in bytes a second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct ProcessorRates {
+    /// One thread, once.
+    pub(crate) copied: f64,
+    /// All threads, twice: out of the page cache into a slot, and out of it.
+    pub(crate) through_slots: f64,
+}
+
 /// How much one observation moves a cost.
 const OBSERVATION_WEIGHT: f64 = 0.2;
 
@@ -80,16 +89,14 @@ impl Costs {
         }
     }
 
-    /// The same where the device's copies are the processor's: no path is quicker than it copies, and through a slot
-    /// every byte is copied twice, at best by two cores at the same time.
-    pub(crate) fn bounded_by_processor(mut self, copy_bytes_per_s: f64, cpus: usize) -> Self {
-        let twice = copy_bytes_per_s * (cpus as f64 / 2.0).min(1.0);
+    /// The same where the device's copies are the processor's: no path is quicker than it copies.
+    pub(crate) fn bounded_by_processor(mut self, rates: ProcessorRates) -> Self {
         for (cost, bound) in [
-            (&mut self.cached, twice),
-            (&mut self.buffered, twice),
-            (&mut self.direct, copy_bytes_per_s),
-            (&mut self.mapped, copy_bytes_per_s),
-            (&mut self.p2p, copy_bytes_per_s),
+            (&mut self.cached, rates.through_slots),
+            (&mut self.buffered, rates.through_slots),
+            (&mut self.direct, rates.copied),
+            (&mut self.mapped, rates.copied),
+            (&mut self.p2p, rates.copied),
         ] {
             cost.bytes_per_s = cost.bytes_per_s.min(bound);
         }
@@ -243,10 +250,11 @@ mod tests {
 
     #[test]
     fn where_the_processor_copies_no_path_is_quicker_than_it() {
-        let (costs, bounded) = (Costs::default(), Costs::default().bounded_by_processor(2e9, 1));
+        let slow = ProcessorRates { copied: 2e9, through_slots: 1e9 };
+        let (costs, bounded) = (Costs::default(), Costs::default().bounded_by_processor(slow));
         assert_eq!(bounded.cached, EngineCost { bytes_per_s: 1e9, ..costs.cached });
         assert_eq!(bounded.direct, EngineCost { bytes_per_s: 2e9, ..costs.direct });
-        assert_eq!(costs.bounded_by_processor(1e12, 64), costs);
+        assert_eq!(costs.bounded_by_processor(ProcessorRates { copied: 1e12, through_slots: 1e12 }), costs);
     }
 
     #[test]

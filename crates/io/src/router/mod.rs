@@ -7,6 +7,7 @@ mod ahead;
 mod crowd;
 mod engines;
 mod explain;
+mod gauge;
 mod learn;
 mod options;
 mod ordered;
