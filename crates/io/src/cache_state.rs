@@ -27,8 +27,10 @@ const FOLIO_BYTES_MAX: u64 = 4 << 20;
 const DROPS_MAX: u32 = 40;
 const DROP_PAUSE: Duration = Duration::from_millis(5);
 
-/// Repairs of a state before it is set up anew.
+/// Repairs of a state before it is set up anew, and how often that is tried: pages that are being read, or wait in a
+/// processor's list, stay at the first attempt.
 const REPAIRS_MAX: u32 = 3;
+const REBUILDS_MAX: u32 = 5;
 
 /// What of `range` is in the page cache, to the page where the kernel can tell.
 ///
@@ -87,21 +89,24 @@ pub fn arrange(file: &OpenFile, range: Range<u64>, wanted: &[Range<u64>]) -> Res
 
 fn arrange_plain(file: &PlainFile, range: Range<u64>, wanted: &[Range<u64>]) -> Result<()> {
     let tolerated = ((range.end - range.start) / 200).max(2 * 4096);
-    for repairs in 0..=REPAIRS_MAX {
+    for attempt in 0..REPAIRS_MAX + REBUILDS_MAX {
         let seen = look_plain(file, range.clone())?;
         match seen.source {
             Source::InMemory => return Ok(()),
-            Source::Nowait | Source::Assumed => break,
-            _ if repairs > 0 && bytes_that_differ(seen.cached(), wanted) <= tolerated => return Ok(()),
-            _ if repairs == REPAIRS_MAX => break,
+            Source::Nowait | Source::Assumed => return arrange_anew(file, &range, wanted),
+            _ if attempt > 0 && bytes_that_differ(seen.cached(), wanted) <= tolerated => return Ok(()),
             _ => {}
         }
-        if repairs > 0 {
+        if attempt > 0 {
             std::thread::sleep(DROP_PAUSE);
         }
-        repair(file, &subtract(seen.cached(), wanted), &subtract(wanted, seen.cached()))?;
+        if attempt < REPAIRS_MAX {
+            repair(file, &subtract(seen.cached(), wanted), &subtract(wanted, seen.cached()))?;
+        } else {
+            arrange_anew(file, &range, wanted)?;
+        }
     }
-    arrange_anew(file, &range, wanted)
+    Ok(())
 }
 
 fn repair(file: &PlainFile, surplus: &[Range<u64>], missing: &[Range<u64>]) -> Result<()> {
