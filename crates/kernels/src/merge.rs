@@ -23,10 +23,13 @@ use bifolio_device::{DeviceSlice, ModuleSource, Result, Stream};
 use std::slice;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+/// The header, of which others use the exchange.
+pub(crate) const HEADER: (&str, &str) = ("merge.h", include_str!("cl/merge.h"));
+
 const MODULE: ModuleSource = ModuleSource {
     name: Merge::KERNEL,
     source: include_str!("cl/merge.cl"),
-    headers: &[KDEF_H, DIFFER_H, ("merge.h", include_str!("cl/merge.h"))],
+    headers: &[KDEF_H, DIFFER_H, HEADER],
     kernels: &[(Merge::KERNEL, page_list::run_on_host::<Merge>)],
 };
 
@@ -197,43 +200,53 @@ unsafe fn merge_shared(current: *mut u8, twin: &mut [u8], incoming: &[u8]) -> u3
         let word = |bytes: &[u8]| bytes[at..].first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
         let (old, new) = (word(twin), word(incoming));
         // SAFETY: inside the page, at an 8-byte boundary.
-        let place = unsafe { AtomicU64::from_ptr(current.add(at).cast()) };
-        let mut mine = place.load(Ordering::Relaxed);
-        if mine == old && old == new {
-            continue;
+        flags |= merge_word(unsafe { AtomicU64::from_ptr(current.add(at).cast()) }, old, new);
+        if old != new {
+            twin[at..at + 8].copy_from_slice(&new.to_ne_bytes());
         }
-        let own = differing(mine ^ old);
-        flags |= if own != 0 { OWN_CHANGED } else { 0 };
-        if old == new {
-            continue;
-        }
-        flags |= INCOMING_CHANGED;
-        flags |= if own & differing(new ^ old) & differing(mine ^ new) != 0 { RACE } else { 0 };
-        loop {
-            let merged = mine ^ ((mine ^ new) & !differing(mine ^ old));
-            match place.compare_exchange(mine, merged, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => break,
-                Err(found) => mine = found,
-            }
-        }
-        twin[at..at + 8].copy_from_slice(&new.to_ne_bytes());
     }
     for at in whole..twin.len() {
         // SAFETY: inside the page.
-        let place = unsafe { AtomicU8::from_ptr(current.add(at)) };
-        let mut mine = [place.load(Ordering::Relaxed)];
-        let mut old = [twin[at]];
-        let before = mine;
-        flags |= oracle(&mut mine, &mut old, &incoming[at..=at]);
-        // What has changed meanwhile is the others' and stays.
-        let _ = place.compare_exchange(before[0], mine[0], Ordering::Relaxed, Ordering::Relaxed);
+        flags |= merge_byte(unsafe { AtomicU8::from_ptr(current.add(at)) }, twin[at], incoming[at]);
         twin[at] = incoming[at];
     }
     flags
 }
 
+/// Makes `new` of what is still `old` of 8 bytes into which others may be storing; the flags are returned.
+pub(crate) fn merge_word(current: &AtomicU64, old: u64, new: u64) -> u32 {
+    let mut mine = current.load(Ordering::Relaxed);
+    if mine == old && old == new {
+        return 0;
+    }
+    let own = differing(mine ^ old);
+    let mut flags = if own != 0 { OWN_CHANGED } else { 0 };
+    if old == new {
+        return flags;
+    }
+    flags |= INCOMING_CHANGED;
+    flags |= if own & differing(new ^ old) & differing(mine ^ new) != 0 { RACE } else { 0 };
+    loop {
+        let merged = mine ^ ((mine ^ new) & !differing(mine ^ old));
+        match current.compare_exchange(mine, merged, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return flags,
+            Err(found) => mine = found,
+        }
+    }
+}
+
+/// The same for a single byte.
+pub(crate) fn merge_byte(current: &AtomicU8, old: u8, new: u8) -> u32 {
+    let before = current.load(Ordering::Relaxed);
+    let (mut mine, mut twin) = ([before], [old]);
+    let flags = oracle(&mut mine, &mut twin, &[new]);
+    // What has changed meanwhile is the others' and stays.
+    let _ = current.compare_exchange(before, mine[0], Ordering::Relaxed, Ordering::Relaxed);
+    flags
+}
+
 /// 0xff in each byte that is not 0, as `differ_mask` of `differ.h`.
-fn differing(word: u64) -> u64 {
+pub(crate) fn differing(word: u64) -> u64 {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
     let tops = (((word & LOW) + LOW) | word) & !LOW;
     tops | (tops - (tops >> 7))
