@@ -57,6 +57,7 @@ pub mod aes_xts;
 pub mod byte_mask;
 pub mod demand;
 pub mod digest;
+pub mod fold;
 mod kernel;
 pub mod known_answer;
 mod launch;
@@ -79,6 +80,7 @@ pub const KERNELS: &[&dyn Kernel] = &[
     &scatter::Scatter,
     &merge::Merge,
     &byte_mask::ByteMask,
+    &fold::Fold,
     &aes_xts::AesXts,
     &aes_ctr::AesCtr,
     &aes_gcm::AesGcm,

@@ -4,8 +4,8 @@
 //! over host memory take it then ([`Kernels`]); in the place of others their users compute on the CPU.
 //!
 //! Work is stream-ordered where there is a module. The host path of `page_diff` waits for the stream,
-//! computes and uploads, and so do those of `merge` and `byte_mask`, page by page; that of `scatter`
-//! reads the extents and enqueues one copy for each.
+//! computes and uploads, and so do those of `merge`, `byte_mask` and `fold`, page by page; that of
+//! `scatter` reads the extents and enqueues one copy for each.
 
 use crate::kernel::{Effort, Kernel, Trial};
 use crate::known_answer::Draw;

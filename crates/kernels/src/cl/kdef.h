@@ -17,6 +17,8 @@
  *   global_swap(p, from, to)  atomic: a GLOBAL u32 that is `from` becomes `to`; what it was
  *   load16, store16           16 bytes at a 16-byte boundary; load8, store8 at an 8-byte boundary,
  *                             store2 at a 2-byte boundary
+ *   load16_in_order           load16 of memory that is also written: it stays before a later store
+ *                             that does not depend on it
  *   UNROLL8                   asks for the next loop to be unrolled eight times
  *   UNROLL NO_UNROLL          ask for the next loop to be unrolled altogether, or not at all
  *   LOGIC3(a, b, c, t, e)     a function of three u32, bit by bit: by its truth table t, which has
@@ -183,6 +185,15 @@ FN Word16 load16(const u8 *at)
     word.hi = both.y;
     return word;
 }
+/* Without that mark, which is assembly of which the compiler does not know what it reads. */
+FN Word16 load16_in_order(const u8 *at)
+{
+    ulonglong2 both = *(const ulonglong2 *)at;
+    Word16 word;
+    word.lo = both.x;
+    word.hi = both.y;
+    return word;
+}
 FN void store16(u8 *at, Word16 word) { *(ulonglong2 *)at = make_ulonglong2(word.lo, word.hi); }
 FN u64 load8(const u8 *at) { return *(const u64 *)at; }
 FN void store8(u8 *at, u64 word) { *(u64 *)at = word; }
@@ -201,6 +212,8 @@ FN void store16(GLOBAL u8 *at, Word16 word)
 FN u64 load8(GLOBAL const u8 *at) { return *(GLOBAL const u64 *)at; }
 FN void store8(GLOBAL u8 *at, u64 word) { *(GLOBAL u64 *)at = word; }
 FN void store2(GLOBAL u8 *at, u16 word) { *(GLOBAL u16 *)at = word; }
+
+#define load16_in_order(at) load16(at)
 
 #else
 
@@ -235,6 +248,7 @@ FN Word16 load16(const u8 *at)
     __builtin_memcpy(&word, at, 16);
     return word;
 }
+FN Word16 load16_in_order(const u8 *at) { return load16(at); }
 FN void store16(u8 *at, Word16 word)
 {
     check_aligned(at, 16);

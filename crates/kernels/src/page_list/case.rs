@@ -106,7 +106,7 @@ impl<K: PageKernel> PageCase<K> {
 }
 
 /// Lengths around the boundaries of 16 bytes and of one to three steps of a group, and a long page.
-const LENGTHS: [u64; 13] = [1, 15, 16, 17, 31, 4095, 4096, 4097, 8191, 8192, 8193, 12304, 65536];
+pub(crate) const LENGTHS: [u64; 13] = [1, 15, 16, 17, 31, 4095, 4096, 4097, 8191, 8192, 8193, 12304, 65536];
 
 /// Tries lists of pages as `draw` makes them, by offset and, where there are addresses, by address.
 pub(crate) fn try_lists<K: PageKernel>(

@@ -11,6 +11,6 @@ mod case;
 mod row;
 mod run;
 
-pub(crate) use case::{PageCase, try_lists};
-pub(crate) use row::{PageKernel, ROW_BYTES, Row, check, encode};
+pub(crate) use case::{LENGTHS, PageCase, try_lists};
+pub(crate) use row::{PageKernel, ROW_BYTES, Row, check, check_len, count, encode};
 pub(crate) use run::{run, run_on_host};

@@ -65,7 +65,8 @@ pub(crate) fn check<K: PageKernel>(rows: impl IntoIterator<Item = Row>, operands
     })
 }
 
-fn check_len(len: u64) -> Result<()> {
+/// Refuses a page whose bytes a u32 could not count.
+pub(crate) fn check_len(len: u64) -> Result<()> {
     match u32::try_from(len) {
         Ok(_) => Ok(()),
         Err(_) => Err(bad(format!("a page of {len} bytes is too long: split it into pages of less than 4 GiB"))),
@@ -73,8 +74,8 @@ fn check_len(len: u64) -> Result<()> {
 }
 
 /// The number of pages in a table, or what is wrong with it or with `words`, which has a u32 for each page.
-pub(super) fn count(table: DeviceSlice<'_>, words: DeviceSlice<'_>) -> Result<u32> {
-    let count = addressing::rows(table, ROW_BYTES)?;
+pub(crate) fn count(table: DeviceSlice<'_>, row_bytes: u64, words: DeviceSlice<'_>) -> Result<u32> {
+    let count = addressing::rows(table, row_bytes)?;
     if words.len() < count * 4 || !is_aligned(words, 4) {
         return Err(bad(format!(
             "the results of {count} pages need {} bytes at a 4-byte boundary, got {} at {}",

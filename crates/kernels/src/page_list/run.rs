@@ -1,6 +1,6 @@
 //! The launch of a kernel over a list of pages, the kernel as the `host` device runs it, and its path over host memory.
 
-use super::row::{PageKernel, Row, check, count, decode};
+use super::row::{PageKernel, ROW_BYTES, Row, check, count, decode};
 use crate::addressing::{self, Addressing};
 use crate::launch::download;
 use bifolio_device::{Device, DevicePtr, DeviceSlice, HostLaunch, KernelArg, Module, Result, Stream};
@@ -22,7 +22,7 @@ pub(crate) unsafe fn run<K: PageKernel>(
     table: DeviceSlice<'_>,
     words: DeviceSlice<'_>,
 ) -> Result<()> {
-    let groups = count(table, words)?;
+    let groups = count(table, ROW_BYTES, words)?;
     let arguments = arguments(operands, stream.device())?;
     if groups == 0 {
         return Ok(());

@@ -6,7 +6,7 @@ use crate::parallel;
 use bifolio_device::{BackendKind, Device, DeviceChoice, DeviceId, DeviceSlice, Result, Stream, open};
 use bifolio_kernels::known_answer::Draw;
 use bifolio_kernels::{Addressing, Effort, KERNELS, Kernel, KernelPath, Kernels, LoadedKernel, Trial};
-use bifolio_kernels::{byte_mask, merge};
+use bifolio_kernels::{byte_mask, fold, merge};
 
 #[test]
 fn every_kernel_is_its_oracle_around_every_boundary() {
@@ -68,6 +68,11 @@ fn devices_without_addresses_refuse_lists_of_them() {
             refused.contains("cannot use absolute addresses") && refused.contains("ranges and offsets"),
             "{refused}"
         );
+        let (kernels, table) =
+            (Kernels::load(&device, &[&fold::Fold]).unwrap(), device.alloc(fold::ENTRY_BYTES).unwrap());
+        // SAFETY: as above.
+        let folded = unsafe { kernels.fold(&stream, Addressing::Absolute, table.slice(), flags.slice()) }.unwrap_err();
+        assert_eq!(folded.to_string(), refused);
     }
 }
 
@@ -132,6 +137,25 @@ fn wrong_lists_of_pages_are_refused_with_a_sentence() {
     assert!(page(4080, 16, 17).unwrap_err().to_string().contains("current page of 17 bytes"));
     assert!(page(0, 8, 16).unwrap_err().to_string().contains("twin page"));
     assert!(page(0, 0, 1 << 32).unwrap_err().to_string().contains("too long"));
+}
+
+#[test]
+fn wrong_lists_of_pages_to_fold_are_refused_with_a_sentence() {
+    let device = open(DeviceChoice::Exactly(DeviceId::HOST)).unwrap();
+    let stream = device.create_stream().unwrap();
+    let kernels = Kernels::load(&device, &[&fold::Fold]).unwrap();
+    let memory = device.alloc(16384).unwrap();
+    let part = |at, len| memory.slice().part(at, len).unwrap();
+    let refusal = |start, table, flags| {
+        let pages = Addressing::Relative(part(start, 4096));
+        // SAFETY: every call of this test is refused before anything is enqueued.
+        unsafe { kernels.fold(&stream, pages, table, flags) }.unwrap_err().to_string()
+    };
+    assert!(refusal(0, part(8192, 97), part(12288, 8)).contains("rows of 96 bytes"));
+    assert!(refusal(0, part(8196, 96), part(12288, 8)).contains("8-byte boundary"));
+    assert!(refusal(0, part(8192, 192), part(12288, 7)).contains("need 8 bytes"));
+    assert!(refusal(0, part(8192, 192), part(12289, 8)).contains("4-byte boundary"));
+    assert!(refusal(8, part(8192, 192), part(12288, 8)).contains("not at a 16-byte boundary"));
 }
 
 fn compare(

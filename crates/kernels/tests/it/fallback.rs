@@ -7,7 +7,7 @@ use bifolio_device::{Capability, Device, DevicePtr, HostOptions, KernelArg, Stre
 use bifolio_kernels::known_answer::Draw;
 use bifolio_kernels::scatter::Extent;
 use bifolio_kernels::{
-    Addressing, Effort, KERNELS, KernelPath, Kernels, LoadedKernel, Trial, byte_mask, merge, page_diff, scatter,
+    Addressing, Effort, KERNELS, KernelPath, Kernels, LoadedKernel, Trial, byte_mask, fold, merge, page_diff, scatter,
 };
 use std::sync::Arc;
 
@@ -107,6 +107,7 @@ fn results_are_right(device: &Device, kernels: &Kernels) {
     assert_eq!(content(&stream, &place), b);
     merges_are_right(device, kernels, &stream, &mut draw);
     masks_are_right(device, kernels, &stream, &mut draw);
+    folds_are_right(device, kernels, &stream, &mut draw);
 }
 
 /// Where the pages of the two tests below lie in their operands, and how long they are: one of
@@ -171,6 +172,73 @@ fn masks_are_right(device: &Device, kernels: &Kernels, stream: &Stream, draw: &m
     assert_eq!(content(stream, &counts), words);
     assert_eq!(words, [3_u32, 0, 0, 1].map(u32::to_ne_bytes).concat());
     assert!(content(stream, &masks) == expected);
+}
+
+/// Two devices with more donors than an entry has: by two launches, the first into scratch memory.
+fn folds_are_right(device: &Device, kernels: &Kernels, stream: &Stream, draw: &mut Draw) {
+    let home = draw.bytes(90_000);
+    let changed = |places: &[usize], by: u8| {
+        let mut bytes = home.clone();
+        for at in places {
+            bytes[*at] ^= by;
+        }
+        bytes
+    };
+    // The last one finds the first one's byte.
+    let donors = [
+        changed(&[3, 69_998], 0x41),
+        changed(&[4, 80_012], 0x41),
+        changed(&[5], 0x41),
+        changed(&[6, 80_011], 0x41),
+        changed(&[3], 0x42),
+    ];
+    let (mut current, mut twin) = (changed(&[3, 69_999], 0x43), home.clone());
+    let memory =
+        [&current, &twin, &vec![0xa5; 90_000], &home, &vec![0x5a; 90_000]].map(|bytes| on_device(device, bytes));
+    let released = donors.each_ref().map(|bytes| on_device(device, bytes));
+    let flags = [on_device(device, &[0xa5; 16]), on_device(device, &[0xa5; 16])];
+    let [current_at, twin_at, base_at, home_at, scratch_at] = memory.each_ref().map(|memory| memory.ptr().0);
+    let donor = |i: usize, at| Some(fold::Donor { twin: released[i].ptr().0 + at, base: home_at + at });
+    let first = |(at, len)| fold::Entry {
+        current: scratch_at + at,
+        twin: None,
+        base: None,
+        content: home_at + at,
+        origin: None,
+        donors: [0, 1, 2].map(|i| donor(i, at)),
+        len,
+    };
+    let second = |(at, len)| fold::Entry {
+        current: current_at + at,
+        twin: Some(twin_at + at),
+        base: Some(base_at + at),
+        content: scratch_at + at,
+        origin: Some(home_at + at),
+        donors: [donor(3, at), None, donor(4, at)],
+        len,
+    };
+    let tables = [PAGES.map(first), PAGES.map(second)].map(|entries| on_device(device, &fold::encode(&entries)));
+    for (table, flags) in tables.iter().zip(&flags) {
+        // SAFETY: the allocations live until `content` has waited for the work; the pages are apart.
+        unsafe { kernels.fold(stream, Addressing::Absolute, table.slice(), flags.slice()) }.unwrap();
+    }
+    let (mut base, mut words) = (vec![0xa5; 90_000], Vec::new());
+    for (at, len) in PAGES {
+        let page = at as usize..(at + len) as usize;
+        let donors: Vec<_> = donors.iter().map(|bytes| (&bytes[page.clone()], &home[page.clone()])).collect();
+        words.push(fold::oracle(fold::Page {
+            current: &mut current[page.clone()],
+            twin: Some(&mut twin[page.clone()]),
+            base: Some(&mut base[page.clone()]),
+            content: &home[page],
+            origin: None,
+            donors: &donors,
+        }));
+    }
+    assert_eq!(words, [fold::AHEAD | fold::OWN_CHANGED | fold::LOST, 0, 0, fold::AHEAD]);
+    assert_eq!(content(stream, &flags[1]), words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>());
+    assert!(content(stream, &memory[0]) == current && content(stream, &memory[1]) == twin);
+    assert!(content(stream, &memory[2]) == base && content(stream, &memory[3]) == home);
 }
 
 fn on_device(device: &Device, bytes: &[u8]) -> bifolio_device::Allocation {
