@@ -12,7 +12,7 @@ use bifolio_bench::harness::usage::{Rates, Taken};
 use bifolio_device::{Allocation, Device, DeviceChoice, DeviceSlice, Stream, open};
 use bifolio_kernels::known_answer::Draw;
 use bifolio_kernels::scatter::{self, Extent};
-use bifolio_kernels::{Addressing, KERNELS, Kernels, byte_mask, merge, page_diff};
+use bifolio_kernels::{Addressing, KERNELS, Kernels, byte_mask, fold, merge, page_diff};
 use std::cell::Cell;
 
 const SEED: u64 = 1;
@@ -40,6 +40,7 @@ fn main() -> Outcome {
     for page in [4096, 65536] {
         merge_pages(&stream, &kernels, page, &a, &b)?;
         mask_bytes(&stream, &kernels, page, &a, &b)?;
+        fold_pages(&stream, &kernels, page, &a)?;
     }
     storage::measure_all(&stream, &a, &b)
 }
@@ -148,6 +149,63 @@ fn mask_bytes(stream: &Stream, kernels: &Kernels, page: u64, a: &Allocation, b: 
         // SAFETY: as in `copy`; the pages and masks lie beside each other inside their ranges.
         let launch = || unsafe { kernels.byte_mask(stream, operands, table.slice(), counts.slice()) };
         measure(&format!("byte_mask, {page} bytes, {what}"), half, 2.125, stream, launch)?;
+    }
+    Ok(())
+}
+
+/// Pages in order, all parts in one allocation, each filled with one value. Launches take turns with two contents of
+/// home's: with the same one again, nothing is new. The bytes moved are the least that it takes: every part is read once,
+/// and what changes is written once, the base always.
+fn fold_pages(stream: &Stream, kernels: &Kernels, page: u64, memory: &Allocation) -> Outcome {
+    const PARTS: u64 = 8;
+    let bytes = memory.len() / PARTS / page * page;
+    let place = |part: u64, at: u64| part * bytes + at;
+    let parts = (0..PARTS).map(|part| memory.slice().part(place(part, 0), bytes)).collect::<Result<Vec<_>, _>>()?;
+    let entry = |donors: usize, version: u64, at: u64| {
+        let donor = |twin: u64, base: u64| Some(fold::Donor { twin: place(twin, at), base: place(base, at) });
+        // Another device, then what the page itself has released.
+        let all = [donor(6, 7), donor(1, 2)];
+        fold::Entry {
+            current: place(0, at),
+            twin: Some(place(1, at)),
+            base: Some(place(2, at)),
+            content: place(3 + version, at),
+            origin: Some(place(5, at)),
+            donors: [0, 1, 2].map(|i| if i < donors { all[i] } else { None }),
+            len: page,
+        }
+    };
+    let table = |donors: usize, version: u64| -> Outcome<Allocation> {
+        let entries: Vec<_> = (0..bytes / page).map(|i| entry(donors, version, i * page)).collect();
+        let table = stream.device().alloc(entries.len() as u64 * fold::ENTRY_BYTES)?;
+        stream.upload(table.slice(), &fold::encode(&entries))?;
+        Ok(table)
+    };
+    let flags = stream.device().alloc(bytes / page * 4)?;
+    // Donors; what fills current, twin, base, both contents, origin, and the donor's twin and base; what the memory moves
+    // for one byte.
+    let cases = [
+        ("no donor, nothing new", 0, [1; 8], 5.0),
+        ("no donor, all new", 0, [1, 1, 1, 2, 3, 1, 1, 1], 7.0),
+        ("one donor, nothing new", 1, [2, 2, 1, 1, 1, 1, 2, 1], 7.0),
+        ("one donor, all new", 1, [1, 1, 1, 2, 3, 1, 1, 1], 9.0),
+        ("one donor, all own", 1, [9, 2, 1, 1, 1, 1, 2, 1], 7.0),
+        ("another and own", 2, [2, 2, 1, 1, 1, 1, 2, 1], 8.0),
+    ];
+    for (what, donors, values, moved) in cases {
+        for (range, value) in parts.iter().zip(values) {
+            // SAFETY: as in `copy`.
+            unsafe { stream.fill(*range, value) }?;
+        }
+        let (tables, turn) = ([table(donors, 0)?, table(donors, 1)?], Cell::new(false));
+        let launch = || {
+            turn.set(!turn.get());
+            let memory = Addressing::Relative(memory.slice());
+            let table = &tables[usize::from(turn.get())];
+            // SAFETY: as in `copy`; the pages lie beside each other inside the memory.
+            unsafe { kernels.fold(stream, memory, table.slice(), flags.slice()) }
+        };
+        measure(&format!("fold, {page} bytes, {what}"), bytes, moved, stream, launch)?;
     }
     Ok(())
 }
