@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Runs the examples that reproduce the evaluation of the GAIA paper (examples/gaia), and writes their results:
-# Markdown, JSON and plots. On a GPU with sizes for an H200, under five minutes; on a host small, in seconds.
+# Markdown, JSON and plots. On a GPU with sizes for an H200, some ten minutes; on a host small, in about a minute.
 #
 #   scripts/gaia-examples.sh DEVICE FOLDER [OUT]
 #
-# DEVICE is cuda:N or host:N. The files are made in FOLDER, on a disk with 6 GB of room, and removed. OUT is
+# DEVICE is cuda:N or host:N. The files are made in FOLDER, on a disk with 8 GB of room, and removed. OUT is
 # bench/results without a word. PYTHON names an interpreter that has the package `bifolio`, NumPy and, for a GPU,
 # CuPy; with two GPUs, those that need two are run on both. TAG ends the results' names: by default the GPU's.
-# PARTS chooses from: streaming graph stitching false_sharing peer_read.
+# PARTS chooses from: streaming graph stitching false_sharing peer_read. An example
+# that is interrupted writes what it has, and ends the script.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,7 +16,11 @@ device=${1:?usage: scripts/gaia-examples.sh DEVICE FOLDER [OUT]}
 folder=${2:?usage: scripts/gaia-examples.sh DEVICE FOLDER [OUT]}
 out=${3:-bench/results}
 python=${PYTHON:-python3}
-parts=" ${PARTS:-streaming graph stitching false_sharing peer_read} "
+known="streaming graph stitching false_sharing peer_read"
+parts=" ${PARTS:-$known} "
+for part in $parts; do
+    case " $known " in *" $part "*) ;; *) echo "there is no part $part: PARTS chooses from $known" >&2; exit 2 ;; esac
+done
 started=$SECONDS
 
 # The last word of the GPU's name, and the next GPU if there is one.
@@ -40,16 +45,16 @@ example() { # example NAME TAG OPTION...
 
 case $device in
 cuda:*)
-    example streaming "$tag" --small 1G --large 3G --budget 2G --window 256M --repetitions 3
+    example streaming "$tag" --small 1G --large 3G --budget 2G --windows 16M,256M --repetitions 3
     example graph "$tag" --vertices 4000000 --edges 128000000 --repetitions 2 --cpu
-    example peer_read "$tag" --size 256M --request 64K --repetitions 2
-    example stitching "$tag-cpu" --other host:0 --width 8192 --height 8192 --runs 1,2,4 --repetitions 2
-    example false_sharing "$tag-cpu" --other host:0 --size 64M --times 1,16,64 --repetitions 3
+    example peer_read "$tag" --size 128M --requests 4K,64K,1M --repetitions 2
+    example stitching "$tag-cpu" --other process --width 8192 --height 8192 --runs 1,2,4,8 --repetitions 2
+    example false_sharing "$tag-cpu" --other process --sizes 64K,64M --times 1,4,16,64,256 --repetitions 3
     if [ "$other" = none ]; then
         echo "skipped: two GPUs in one image, and in one page, as there is one GPU here"
     else
         example stitching "$tag-x2" --other "$other" --width 16384 --height 16384 --runs 1,8,64 --repetitions 2
-        example false_sharing "$tag-x2" --other "$other" --size 64M --times 1,16,256 --repetitions 3
+        example false_sharing "$tag-x2" --other "$other" --sizes 64K,64M --times 1,4,16,64,256 --repetitions 3
     fi
     ;;
 *)
@@ -57,9 +62,11 @@ cuda:*)
     [ "$device" != "$other" ] || other=host:0
     example streaming "$tag"
     example graph "$tag"
-    example peer_read "$tag"
-    example stitching "$tag" --other "$other"
-    example false_sharing "$tag" --other "$other"
+    example peer_read "$tag" --repetitions 1
+    for second in process "$other"; do
+        example stitching "$tag-${second%:*}" --other "$second"
+        example false_sharing "$tag-${second%:*}" --other "$second"
+    done
     ;;
 esac
 echo "$((SECONDS - started)) s in all"

@@ -1,36 +1,63 @@
-"""What the examples share: devices, clean times, data, cache states, and results as files.
+"""What the examples share: options, devices, clean times, data and cache states.
 
 `host:N` computes with NumPy, `cuda:N` with CuPy. Sizes are bytes, times are seconds.
 """
 
 import argparse
 import contextlib
-import datetime
-import json
+import mmap
 import os
-import platform
-import shlex
-import subprocess
+import re
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-import bifolio
 import numpy
 
-import plot
-
 BLOCK = 64 << 20
+# What `--other` calls a CPU process that knows nothing of the cache.
+PROCESS = "process"
 SUFFIXES = {"K": 10, "M": 20, "G": 30, "T": 40}
 
 
 def size(text: str) -> int:
     """A number of bytes such as 4096, 64K or 2G."""
     number, shift = (text[:-1], SUFFIXES[text[-1].upper()]) if text[-1:].upper() in SUFFIXES else (text, 0)
+    if not number.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes such as 4096, 64K or 2G")
     return int(number) << shift
+
+
+def sizes(text: str) -> list[int]:
+    """Some of them, with commas between them."""
+    return [size(part) for part in text.split(",")]
+
+
+def count(text: str) -> int:
+    """A number from 1 on."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
+
+
+def counts(text: str) -> list[int]:
+    """Some of them, with commas between them."""
+    return [count(part) for part in text.split(",")]
+
+
+def device_name(text: str) -> str:
+    if not re.fullmatch(r"(host|cuda):\d+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a device such as host:0 or cuda:1")
+    return text
+
+
+def other_name(text: str) -> str:
+    return text if text == PROCESS else device_name(text)
 
 
 def named(count: int) -> str:
@@ -41,18 +68,31 @@ def named(count: int) -> str:
     return str(count)
 
 
-def arguments(description: str, **sizes: str) -> argparse.ArgumentParser:
-    """The options of every example, and its sizes with their defaults."""
+def arguments(description: str, **defaults: str) -> argparse.ArgumentParser:
+    """The options of every example, and those with sizes and their defaults."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--device", default="host:0", help="host:N, computing with NumPy, or cuda:N, with CuPy")
+    parser.add_argument("--device", type=device_name, default="host:0", help="host:N, computing with NumPy, or cuda:N, with CuPy")
     parser.add_argument("--folder", type=Path, default=Path("build"), help="where the files are made, on a disk")
-    parser.add_argument("--repetitions", type=int, default=3, help="timed runs, after one that is not")
+    parser.add_argument("--repetitions", type=count, default=3, help="timed runs, after one that is not")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, help="a folder for the results: Markdown, JSON and a plot (SVG)")
     parser.add_argument("--tag", default="", help="the end of the results' names, such as h200")
-    for name, default in sizes.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=size, default=default, help="bytes")
+    for name, default in defaults.items():
+        several = "," in default or name.endswith("s")
+        parser.add_argument(f"--{name.replace('_', '-')}", type=sizes if several else size, default=default,
+                            help="bytes, several with commas" if several else "bytes")
     return parser
+
+
+def refuse(sentence: str) -> NoReturn:
+    """Options that make no sense."""
+    print(f"{Path(sys.argv[0]).name}: {sentence}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+def need(condition: Any, sentence: str) -> None:
+    if not condition:
+        refuse(sentence)
 
 
 class Device:
@@ -63,9 +103,16 @@ class Device:
         self.index = int(name.partition(":")[2] or 0)
         self.kernels: dict[tuple[str, str], Any] = {}
         if self.is_gpu:
-            import cupy
-
+            try:
+                import cupy
+            except ImportError as error:
+                refuse(f"{name} needs CuPy, which computes on GPUs: {error}")
             self.xp: Any = cupy
+            try:
+                found = cupy.cuda.runtime.getDeviceCount()
+            except cupy.cuda.runtime.CUDARuntimeError as error:
+                refuse(f"there is no {name} here: {error}")
+            need(self.index < found, f"there is no {name} here: CuPy finds {found} GPUs")
             with self.use():
                 properties = cupy.cuda.runtime.getDeviceProperties(self.index)
                 self.title = properties["name"].decode()
@@ -147,6 +194,10 @@ class Plain:
 
     def read(self, file: Any, offset: int, bytes: int) -> Any:
         read_fully(file, offset, self.host[:bytes])
+        return self.upload(bytes)
+
+    def upload(self, bytes: int) -> Any:
+        """What is there in host memory, on the device."""
         if self.device.is_gpu:
             with self.device.use():
                 self.target[:bytes].set(self.host[:bytes])
@@ -178,42 +229,102 @@ class Times:
         return min(self.all)
 
 
-def measure(work: Callable[[], Any], repetitions: int, before: Callable[[], Any] = lambda: None) -> Times:
-    """Runs it once to warm up, and then that many times; `before` is not timed."""
+def nothing() -> None:
+    """What is done where there is nothing to do."""
+
+
+def seconds_of(work: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def measure(work: Callable[[], Any], repetitions: int, before: Callable[[], Any] = nothing,
+            verify: Callable[[], Any] = nothing) -> Times:
+    """Runs it once, which is verified and not timed; then that many times, of which the last is verified again.
+
+    `before` is not timed.
+    """
     seconds = []
-    for _ in range(repetitions + 1):
+    for number in range(repetitions + 1):
         before()
-        started = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - started)
+        seconds.append(seconds_of(work))
+        if number in (0, repetitions):
+            verify()
     return Times(seconds[1:])
 
 
-def at_once(*works: Callable[[], Any]) -> None:
-    """Runs each on a thread of its own; the first failure is raised."""
-    import threading
+# Threads that are there already: starting one takes longer than some of what is measured.
+_threads = ThreadPoolExecutor(max_workers=8, thread_name_prefix="side")
 
-    failures: list[BaseException] = []
 
-    def run(work: Callable[[], Any]) -> None:
-        try:
-            work()
-        except BaseException as error:
-            failures.append(error)
+def at_once(*works: Callable[[], Any]) -> list[float]:
+    """Runs each on a thread of its own; the seconds that each took. The first failure is raised once all have ended."""
+    started = threading.Barrier(len(works))
 
-    threads = [threading.Thread(target=run, args=(work,)) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+    def run(work: Callable[[], Any]) -> float:
+        started.wait()
+        return seconds_of(work)
+
+    running = [_threads.submit(run, work) for work in works]
+    try:
+        return [one.result() for one in running]
+    finally:
+        # An interrupt must not take away the memory that they still work on.
+        for one in running:
+            one.exception()
 
 
 def windows(total: int, window: int) -> Iterator[tuple[int, int]]:
     """Offset and length of the parts of a file, from its start to its end."""
     for start in range(0, total, window):
         yield start, min(window, total - start)
+
+
+@contextlib.contextmanager
+def scratch_files(folder: Path, *names: str) -> Iterator[list[Path]]:
+    """Paths in a folder, which is made if it is missing. What is there at the end is removed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"gaia-{name}" for name in names]
+    try:
+        yield paths
+    finally:
+        for path in paths:
+            path.unlink(missing_ok=True)
+
+
+def noise(bytes: int, seed: int) -> Any:
+    """Random bytes."""
+    return numpy.random.default_rng(seed).integers(0, 256, bytes, "uint8")
+
+
+def noise_file(path: Path, bytes: int, seed: int) -> Path:
+    """A file of random bytes, whose blocks differ."""
+    base = noise(min(BLOCK, bytes), seed)
+    with open(path, "wb") as file:
+        for number, (_, length) in enumerate(windows(bytes, BLOCK)):
+            file.write((base[:length] ^ numpy.uint8(number & 0xFF)).data)
+    return path
+
+
+class SharedMemory:
+    """Memory that a CPU process maps by its path, and that a GPU copies by itself."""
+
+    def __init__(self, device: "Device", bytes: int) -> None:
+        self.file = os.memfd_create("gaia")
+        os.ftruncate(self.file, bytes)
+        self.path = f"/proc/{os.getpid()}/fd/{self.file}"
+        self.array = numpy.frombuffer(mmap.mmap(self.file, bytes), "uint8")
+        self.device = device
+        if device.is_gpu:
+            with device.use():
+                device.xp.cuda.runtime.hostRegister(self.array.ctypes.data, bytes, 0)
+
+    def close(self) -> None:
+        if self.device.is_gpu:
+            with self.device.use():
+                self.device.xp.cuda.runtime.hostUnregister(self.array.ctypes.data)
+        os.close(self.file)
 
 
 def float_file(path: Path, bytes: int, seed: int) -> Path:
@@ -253,116 +364,3 @@ def check(condition: Any, sentence: str) -> None:
     """Wrong results make an example fail, and not only slow."""
     if not condition:
         raise SystemExit(f"wrong result: {sentence}")
-
-
-@dataclass
-class Results:
-    """A table that is printed as it grows, and files of it."""
-
-    name: str
-    title: str
-    says: str
-    columns: Sequence[str]
-    options: argparse.Namespace
-    rows: list[list[Any]] = field(default_factory=list)
-    figures: list[tuple[str, str, str]] = field(default_factory=list)
-    plots: list[str] = field(default_factory=list)
-
-    def row(self, *values: Any) -> None:
-        if not self.rows:
-            print(self._line(self.columns), flush=True)
-        self.rows.append(list(values))
-        print(self._line(values), flush=True)
-
-    def figure(self, name: str, wanted: str, measured: str) -> None:
-        """A number that was asked for."""
-        self.figures.append((name, wanted, measured))
-        print(f"{name}: {measured} (wanted: {wanted})", flush=True)
-
-    def _line(self, values: Sequence[Any]) -> str:
-        cells = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in values]
-        return "  ".join(
-            cell.ljust(22) if at == 0 else cell.rjust(max(len(column), 10))
-            for at, (cell, column) in enumerate(zip(cells, self.columns, strict=True))
-        )
-
-    def write(self) -> None:
-        """Markdown, JSON and a plot, with the date, where a folder was asked for."""
-        out = self.options.out
-        if out is None:
-            return
-        out.mkdir(parents=True, exist_ok=True)
-        today = datetime.date.today().isoformat()
-        stem = f"{today}-gaia-{self.name}" + (f"-{self.options.tag}" if self.options.tag else "")
-        with_options = {name: str(value) for name, value in vars(self.options).items() if name not in ("out", "folder")}
-        document = {
-            "title": self.title,
-            "date": today,
-            "machine": machine(self.options),
-            "options": with_options,
-            "columns": list(self.columns),
-            "rows": self.rows,
-            "figures": [dict(zip(("figure", "wanted", "measured"), figure, strict=True)) for figure in self.figures],
-            "cache": bifolio.cache_stats(),
-        }
-        (out / f"{stem}.json").write_text(json.dumps(document, indent=1) + "\n")
-        for number, svg in enumerate(self.plots):
-            (out / f"{stem}{'' if number == 0 else f'-{number + 1}'}.svg").write_text(svg)
-        (out / f"{stem}.md").write_text(self._markdown(stem, today))
-
-    def _markdown(self, stem: str, today: str) -> str:
-        shown, skip = [], False
-        for word in sys.argv[1:]:
-            # Where the files lay says nothing to others.
-            skip, hidden = word in ("--folder", "--out"), skip
-            shown += [] if hidden or word.startswith(("--folder=", "--out=")) else [word] + (["..."] if skip else [])
-        command = f"examples/gaia/{Path(sys.argv[0]).name} {shlex.join(shown)}".strip()
-        parts = [f"# {self.title}, {today}", self.says, machine(self.options), f"```\n{command}\n```"]
-        for number in range(len(self.plots)):
-            parts.append(f"![{self.title}]({stem}{'' if number == 0 else f'-{number + 1}'}.svg)")
-        if self.figures:
-            lines = [f"| {name} | {wanted} | {measured} |" for name, wanted, measured in self.figures]
-            parts.append("\n".join(["## Figures asked for\n", "| figure | wanted | measured |", "|---|---|---|", *lines]))
-        table = "\n".join([self._line(self.columns), *map(self._line, self.rows)])
-        parts.append(f"## All numbers\n\n```\n{table}\n```")
-        return "\n\n".join(parts) + "\n"
-
-
-def machine(options: argparse.Namespace) -> str:
-    """A sentence about where it was measured."""
-    names = [getattr(options, name) for name in ("device", "other") if getattr(options, name, None)]
-    devices = " and ".join(f"{name} ({Device(name).title})" for name in names)
-    driver = ""
-    if any(name.startswith("cuda:") for name in names):
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-            found = subprocess.run(query, capture_output=True, text=True, check=True, timeout=20).stdout.split()
-            driver = f", driver {found[0]}" if found else ""
-    processors = len(os.sched_getaffinity(0))
-    return (
-        f"Bifolio {bifolio.__version__} on {devices}{driver}; {processors} processors, Linux {platform.release()}, "
-        f"Python {platform.python_version()}. Medians of {options.repetitions} runs after one that is not timed; "
-        f"seed {options.seed}."
-    )
-
-
-__all__ = [
-    "Device",
-    "Managed",
-    "Plain",
-    "Results",
-    "Times",
-    "arguments",
-    "at_once",
-    "budget",
-    "check",
-    "evict",
-    "float_file",
-    "measure",
-    "named",
-    "plot",
-    "read_fully",
-    "size",
-    "warm",
-    "windows",
-]

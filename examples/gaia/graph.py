@@ -5,7 +5,7 @@ The graph is a file (CSR: offsets, targets, weights), of which a share of the pa
 before every run, by `pwrite` in a process that knows nothing of the cache, or by the cache's own interface. The
 ways to have the graph on the device again:
 
-    acquire         the file is mapped, and an acquire finds out what has changed
+    acquire         the file is mapped, and an acquire finds out what the unknown process has changed
     known writes    the same, with changes made through the cache's interface
     read_into       `bifolio.open().read_into` copies all of it
     read, copy      `pread` into page-locked memory, and a copy
@@ -13,6 +13,7 @@ ways to have the graph on the device again:
     CPU only        NumPy, once, where --cpu asks for it; its distances are compared with the device's
 """
 
+import contextlib
 import heapq
 import os
 import subprocess
@@ -26,7 +27,8 @@ import bifolio
 import numpy
 
 import common
-from common import Device, Managed, Plain, Results, check, measure, named
+from common import Device, Managed, Plain, check, measure
+from results import Results
 
 PAGE = 64 << 10
 NEVER = 0xFFFFFFFF
@@ -190,8 +192,8 @@ class Writer:
     def __init__(self, graph: Graph) -> None:
         program = [sys.executable, "-c", WRITER, graph.path, graph.weights_at, graph.edges * 4, PAGE, Path(__file__).parent]
         self.process = subprocess.Popen(
-            [str(word) for word in program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ
-        )
+            [str(word) for word in program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ,
+            start_new_session=True)
 
     def update(self, share: int, seed: int) -> None:
         print(share, seed, file=self.process.stdin, flush=True)
@@ -202,132 +204,158 @@ class Writer:
         self.process.communicate()
 
 
+class Service:
+    """A graph on a device, what changes it, and the ways to have it there again. A way is called with the search."""
+
+    def __init__(self, device: Device, graph: Graph, seed: int, closing: contextlib.ExitStack) -> None:
+        self.device, self.graph, self.seed, self.report = device, graph, seed, None
+        self.paths = ShortestPaths(device, graph)
+        self.mapping = closing.enter_context(bifolio.map(graph.path, device=device.name))
+        self.through = closing.enter_context(bifolio.map(graph.path, writable=True, device=device.name))
+        self.file = closing.enter_context(bifolio.open(graph.path))
+        self.plain_file = closing.enter_context(open(graph.path, "rb", buffering=0))
+        self.writer = Writer(graph)
+        closing.callback(self.writer.close)
+        self.target, self.plain = device.empty(graph.bytes, "uint8"), Plain(device, graph.bytes)
+        self.memory = Managed(device, graph.bytes) if device.is_gpu else None
+        self.ways = {"acquire": (self.by_process, self.acquired), "known writes": (self.by_cache, self.acquired),
+                     "read_into": (self.by_process, self.read_into), "read, copy": (self.by_process, self.read_copy)}
+        self.ways |= {"managed": (self.by_process, self.managed)} if self.memory else {}
+
+    def by_process(self, share: int) -> None:
+        self.seed += 1
+        self.writer.update(share, self.seed)
+
+    def by_cache(self, share: int) -> None:
+        self.seed += 1
+        for offset, bytes in updates(self.graph.weights_at, self.graph.edges * 4, share, self.seed):
+            self.through.write_from(bytes, offset)
+
+    def acquired(self, search: Callable[[Any], None]) -> None:
+        with self.mapping.acquired() as part:
+            self.report = part.report
+            search(self.device.array(part, "uint8"))
+
+    def read_into(self, search: Callable[[Any], None]) -> None:
+        self.file.read_into(self.target)
+        search(self.target)
+
+    def read_copy(self, search: Callable[[Any], None]) -> None:
+        array = self.plain.read(self.plain_file, 0, self.graph.bytes)
+        self.device.wait()
+        search(array)
+
+    def managed(self, search: Callable[[Any], None]) -> None:
+        common.read_fully(self.plain_file, 0, self.memory.cpu)
+        search(self.memory.on(self.device, "uint8"))
+
+    def answer(self, name: str, search: Callable[[Any], None] | None = None) -> Any:
+        """The distances by a way, of the graph as it is now."""
+        self.report = None
+        with self.device.use():
+            self.ways[name][1](search or self.paths.run)
+        self.device.wait()
+        return self.paths.result()
+
+    def check_all(self, share: int, wanted: Any = None) -> None:
+        """All ways give the same distances, and the oracle's if there is one."""
+        self.by_process(share)
+        self.through.sync()
+        for name in self.ways:
+            got = self.answer(name).copy()
+            wanted = got if wanted is None else wanted
+            check((got == wanted).all(), f"{name} at {share} %: {int((got != wanted).sum())} of {got.size} distances")
+
+
+def check_small(device: Device, options: Any) -> None:
+    """All ways against Dijkstra's algorithm, on a graph that is small enough for it."""
+    edges = min(options.edges, options.check_edges)
+    with common.scratch_files(options.folder, "graph-small") as (path,), contextlib.ExitStack() as closing:
+        graph = Graph(path, max(2, min(options.vertices, edges // 20)), edges, options.seed)
+        service = Service(device, graph, options.seed, closing)
+        for share in (0, 10, 100):
+            for name, (update, _) in service.ways.items():
+                update(share)
+                service.through.sync()
+                wrong = int((service.answer(name) != oracle(graph)).sum())
+                check(wrong == 0, f"{name} at {share} %: {wrong} of {graph.vertices} distances")
+
+
 def run(options: Any) -> Results:
     device = Device(options.device)
-    options.folder.mkdir(parents=True, exist_ok=True)
-    path = options.folder / "gaia-graph"
-    graph = Graph(path, options.vertices, options.edges, options.seed)
+    common.need(options.vertices > 1, "a graph has two vertices at least")
     # Everything is on the device at a time, and nothing is written there: no twins.
-    common.budget(options.budget or graph.bytes + (64 << 20))
-    paths = ShortestPaths(device, graph)
+    common.budget(options.budget or 4 * options.edges * 2 + 16 * options.vertices + (64 << 20))
     results = Results(
         "graph",
         "Shortest paths over a graph that a CPU process changes",
-        f"Figure 7 of the GAIA paper: a power-law graph of {graph.vertices} vertices and {graph.edges} edges, {graph.bytes} "
-        f"bytes in the page cache, and new weights in some percent of their pages of 64 KiB before every run. \"input\" is "
-        "the time until the device has the graph, \"all\" includes the search, the writer's time is in neither.",
+        f"Figure 7 of the GAIA paper: a power-law graph of {options.vertices} vertices and some {options.edges} edges in the "
+        "page cache, and new weights in some percent of their pages of 64 KiB before every run. \"input\" is the time until the "
+        "device has the graph, \"all\" includes the search, the writer's time is in neither.",
         ("way", "updated %", "input s", "all s", "fetched", "compared"),
         options,
     )
-    mapping = bifolio.map(path, device=device.name)
-    through = bifolio.map(path, writable=True, device=device.name)
-    writer, file, plain_file = Writer(graph), bifolio.open(path), open(path, "rb", buffering=0)
-    target, plain = device.empty(graph.bytes, "uint8"), Plain(device, graph.bytes)
-    shared = Managed(device, graph.bytes) if device.is_gpu else None
-    seed, report, input_seconds = options.seed, None, [0.0]
+    inputs: dict[tuple[str, int], float] = {}
+    totals: dict[tuple[str, int], float] = {}
 
-    def by_process(share: int) -> None:
-        nonlocal seed
-        seed += 1
-        writer.update(share, seed)
+    def time_it(service: Service, name: str, share: int) -> None:
+        seconds = []
 
-    def by_cache(share: int) -> None:
-        nonlocal seed
-        seed += 1
-        for offset, bytes in updates(graph.weights_at, graph.edges * 4, share, seed):
-            through.write_from(bytes, offset)
-
-    def acquired(search: Callable[[Any], None]) -> None:
-        nonlocal report
-        with mapping.acquired() as part:
-            report = part.report
-            search(device.array(part, "uint8"))
-
-    def read_into(search: Callable[[Any], None]) -> None:
-        file.read_into(target)
-        search(target)
-
-    def read_copy(search: Callable[[Any], None]) -> None:
-        array = plain.read(plain_file, 0, graph.bytes)
-        device.wait()
-        search(array)
-
-    def managed(search: Callable[[Any], None]) -> None:
-        common.read_fully(plain_file, 0, shared.cpu)
-        search(shared.on(device, "uint8"))
-
-    ways = {"acquire": (by_process, acquired), "known writes": (by_cache, acquired), "read_into": (by_process, read_into),
-            "read, copy": (by_process, read_copy), "managed": (by_process, managed)}
-    if shared is None:
-        del ways["managed"]
-    try:
-        inputs: dict[tuple[str, int], float] = {}
-        totals: dict[tuple[str, int], float] = {}
-        for share in SHARES:
-            for name, (update, way) in ways.items():
-                seconds = []
-
-                def once() -> None:
-                    started = time.perf_counter()
-
-                    def search(array: Any) -> None:
-                        seconds.append(time.perf_counter() - started)
-                        paths.run(array)
-
-                    with device.use():
-                        way(search)
-                    device.wait()
-
-                report = None
-                times = measure(once, options.repetitions, lambda: update(share))
-                inputs[name, share], totals[name, share] = float(numpy.median(seconds[1:])), times.median
-                if graph.edges <= options.check_edges:
-                    through.sync()
-                    check((paths.result() == oracle(graph)).all(), f"{name} at {share} %: a distance")
-                results.row(name, share, inputs[name, share], times.median, report.fetched if report else "",
-                            report.compared if report else "")
-            if graph.edges > options.check_edges:
-                # All ways have seen their own weights: one more search by each over the same ones.
-                by_process(0)
-                found = []
-                for name, (_, way) in ways.items():
-                    with device.use():
-                        way(paths.run)
-                    found.append(paths.result().copy())
-                check(all((one == found[0]).all() for one in found), f"at {share} % the ways differ")
-        if options.cpu:
-            on_cpu = ShortestPaths(Device("host:0"), graph)
-            with device.use():
-                acquired(paths.run)
-            # Once, and without a warm-up: it takes long.
+        def once() -> None:
             started = time.perf_counter()
-            on_cpu.run(numpy.fromfile(path, "uint8"))
-            results.row("CPU only", "", "", time.perf_counter() - started, "", "")
-            check((on_cpu.result() == paths.result()).all(), "the CPU's distances are others")
-    finally:
-        writer.close()
-        mapping.close()
-        through.close()
-        file.close()
-        plain_file.close()
-        path.unlink()
-    full = inputs["read_into", 0]
-    for share, wanted in ((10, "a fifth of a full copy"), (100, "1.05 of a full copy")):
-        measured = ", ".join(f"{name} {inputs[name, share] / full:.2f}" for name in ("acquire", "known writes"))
-        results.figure(f"{share} % of the pages changed", wanted, f"{measured} of read_into")
-    labels = [str(share) for share in SHARES]
-    for title, numbers in (("Until the graph is on the device", inputs), ("With the search", totals)):
-        series = [(name, [numbers[name, share] * 1e3 for share in SHARES]) for name in ways]
-        results.plots.append(common.plot.lines(title, "percent of the weights' pages changed", "milliseconds", labels, series))
-    results.write()
+
+            def search(array: Any) -> None:
+                seconds.append(time.perf_counter() - started)
+                service.paths.run(array)
+
+            service.answer(name, search)
+
+        times = measure(once, options.repetitions, lambda: service.ways[name][0](share))
+        inputs[name, share], totals[name, share] = float(numpy.median(seconds[1:])), times.median
+        counted = (service.report.fetched, service.report.compared) if service.report else ("", "")
+        results.row(name, share, inputs[name, share], times.median, *counted)
+
+    def on_cpu(service: Service) -> None:
+        found = ShortestPaths(Device("host:0"), service.graph)
+        wanted = service.answer("acquire")
+        # Once, and without a warm-up: it takes long.
+        started = time.perf_counter()
+        found.run(numpy.fromfile(service.graph.path, "uint8"))
+        results.row("CPU only", "", "", time.perf_counter() - started, "", "")
+        check((found.result() == wanted).all(), "the CPU's distances are others")
+
+    def summary() -> None:
+        for share, unknown, known in ((10, "at most 1.2", "at most 0.15"), (100, "at most 1.1", "at most 1.1")):
+            for name, writer, wanted in (("acquire", "an unknown", unknown), ("known writes", "a known", known)):
+                results.ratio(f"acquire after {writer} writer changed {share} %", wanted, inputs.get((name, share)),
+                              inputs.get(("read_into", share)), "a copy of the file as it then is")
+                results.ratio(f"the same with the search, {share} %, {writer} writer", "below 1", totals.get((name, share)),
+                              totals.get(("managed", share)), "managed")
+        names = ("acquire", "known writes", "read_into", "read, copy", "managed")
+        for title, numbers in (("Until the graph is on the device", inputs), ("With the search", totals)):
+            series = [(name, [(found := numbers.get((name, share))) and found * 1e3 for share in SHARES]) for name in names]
+            results.lines(title, "percent of the weights' pages changed", "milliseconds", list(map(str, SHARES)), series)
+
+    results.summary = summary
+    with results, contextlib.ExitStack() as closing:
+        check_small(device, options)
+        (path,) = closing.enter_context(common.scratch_files(options.folder, "graph"))
+        service = Service(device, Graph(path, options.vertices, options.edges, options.seed), options.seed, closing)
+        for share in SHARES:
+            service.check_all(share)
+            for name in service.ways:
+                time_it(service, name, share)
+        if options.cpu:
+            on_cpu(service)
     return results
 
 
 def main(words: list[str] | None = None) -> Results:
     parser = common.arguments(__doc__ or "", budget="0")
-    parser.add_argument("--vertices", type=int, default=20_000)
-    parser.add_argument("--edges", type=int, default=1_000_000)
-    parser.add_argument("--check-edges", type=int, default=200_000, help="graphs up to here are checked by Dijkstra's algorithm")
+    parser.add_argument("--vertices", type=common.count, default=20_000)
+    parser.add_argument("--edges", type=common.count, default=1_000_000)
+    parser.add_argument("--check-edges", type=common.count, default=60_000,
+                        help="edges of the graph that Dijkstra's algorithm checks")
     parser.add_argument("--cpu", action="store_true", help="also search by NumPy alone, and compare")
     return run(parser.parse_args(words))
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 FONT = "system-ui, sans-serif"
 INK, FAINT = "#333A44", "#E3E7EC"
 # Apart for the colour-blind; the first stands out.
-COLOURS = ("#D63C4A", "#3D6FA5", "#F2B15C", "#9A8FBF", "#5B9E8F", "#8A8F98")
+COLOURS = ("#D63C4A", "#3D6FA5", "#F2B15C", "#9A8FBF", "#5B9E8F", "#8A8F98", "#8A5A33")
 WIDTH, HEIGHT, LEFT, RIGHT, BOTTOM = 720, 400, 76, 20, 62
 
 

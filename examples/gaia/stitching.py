@@ -1,25 +1,28 @@
 #!/usr/bin/env python3
-"""Two devices write interleaved columns of one image: figure 8 of the GAIA paper.
+"""Two processors write interleaved columns of one image: figure 8 of the GAIA paper.
 
 An input image is sharpened into an output image, both files, row by row. Columns are dealt out in stripes, to one
-device and the other by turns, so that every page of the output has bytes of both. The filter runs several times,
-to vary how often a page is written between its transfers. The two devices may be a GPU and the CPU ("host:N"),
-two GPUs, or two hosts. The ways:
+side and the other by turns, so that every page of the output has bytes of both. The filter runs several times, to
+vary how often a page is written between its transfers. The two may be a GPU and a CPU process ("process"), which maps
+both files and knows nothing of the cache; two GPUs; or hosts. The ways:
 
-    bifolio.map     both map input and output; a release publishes what each has written, byte by byte
+    bifolio.map     input and output are mapped; a release publishes what each has written, byte by byte
     private, merge  each writes an image of its own, and their columns are put together at the end
-    managed         both write one buffer of managed memory (UVM), which moves by pages
+    router          the same, but a device's whole image goes into the file by `write_from`, and then the other's columns
+    managed         both write one buffer of managed memory (UVM), which moves by pages; the CPU is a thread then
     CPU only        NumPy on one thread
 """
 
-from collections.abc import Callable
+import contextlib
 from typing import Any
 
 import bifolio
 import numpy
 
 import common
-from common import Device, Managed, Results, check, measure, named
+import cpu
+from common import Device, Managed, SharedMemory, check, measure
+from results import Results
 
 SOURCE = r"""
 extern "C" __global__ void sharpen(const unsigned char* input, unsigned char* output, long long width, long long height,
@@ -37,167 +40,205 @@ extern "C" __global__ void sharpen(const unsigned char* input, unsigned char* ou
 }
 """
 
-# Rows that NumPy sharpens at a time.
-ROWS = 64
-
-
-def sharpened(image: Any, top: int, bottom: int) -> Any:
-    """Some rows of the sharpened image."""
-    height, width = image.shape
-    rows = numpy.clip(numpy.arange(top - 1, bottom + 1), 0, height - 1)
-    part = image[rows].astype("int16")
-    sides = numpy.pad(part[1:-1], ((0, 0), (1, 1)), mode="edge")
-    return numpy.clip(5 * part[1:-1] - part[:-2] - part[2:] - sides[:, :-2] - sides[:, 2:], 0, 255).astype("uint8")
-
 
 class Side:
-    """One of the two devices, with its columns."""
+    """One of the two, with its columns: a device, or the CPU process."""
 
-    def __init__(self, device: Device, turn: int, width: int, height: int, stripe: int) -> None:
-        self.device, self.turn, self.width, self.height, self.stripe = device, turn, width, height, stripe
+    def __init__(self, name: str, turn: int, width: int, height: int, stripe: int) -> None:
+        self.name, self.turn, self.is_process = name, turn, name == common.PROCESS
+        self.device = Device("host:0" if self.is_process else name)
+        self.width, self.height, self.stripe = width, height, stripe
 
     def columns(self, image: Any) -> Any:
         """Its columns of an image, as (rows, stripes, columns of a stripe)."""
-        return image.reshape(self.height, -1, 2, self.stripe)[:, :, self.turn]
+        return cpu.columns(image, self.height, self.stripe, self.turn)
 
     def sharpen(self, source: Any, target: Any, times: int) -> None:
         """Writes its columns, all of them, several times."""
-        if self.device.is_gpu:
-            kernel, (grid, block) = self.device.kernel(SOURCE, "sharpen"), self.device.grid(self.width * self.height // 2)
-            sizes = [numpy.int64(number) for number in (self.width, self.height, self.stripe, self.turn)]
-            with self.device.use():
-                for _ in range(times):
-                    kernel(grid, block, (source, target, *sizes))
-            self.device.wait()
+        if not self.device.is_gpu:
+            cpu.sharpen(source, target, self.height, self.stripe, self.turn, times)
             return
-        image, place = source.reshape(self.height, self.width), self.columns(target)
-        for _ in range(times):
-            for top in range(0, self.height, ROWS):
-                bottom = min(top + ROWS, self.height)
-                rows = sharpened(image, top, bottom).reshape(bottom - top, -1, 2, self.stripe)
-                place[top:bottom] = rows[:, :, self.turn]
+        kernel, (grid, block) = self.device.kernel(SOURCE, "sharpen"), self.device.grid(self.width * self.height // 2)
+        sizes = [numpy.int64(number) for number in (self.width, self.height, self.stripe, self.turn)]
+        with self.device.use():
+            for _ in range(times):
+                kernel(grid, block, (source, target, *sizes))
+        self.device.wait()
 
 
-def run(options: Any) -> Results:
-    devices = [Device(options.device), Device(options.other)]
-    width, height, stripe = options.width, options.height, options.stripe
-    check(width % (2 * stripe) == 0, f"the width is a multiple of {2 * stripe}, two stripes")
-    sides = [Side(device, turn, width, height, stripe) for turn, device in enumerate(devices)]
-    total = width * height
-    options.folder.mkdir(parents=True, exist_ok=True)
-    source, target = (options.folder / f"gaia-stitching-{name}" for name in ("input", "output"))
-    image = numpy.random.default_rng(options.seed).integers(0, 256, (height, width), "uint8")
-    source.write_bytes(image.tobytes())
-    wanted = numpy.concatenate([sharpened(image, top, min(top + ROWS, height)) for top in range(0, height, ROWS)])
-    # Input, output, its twin, what was released and not written home; and some room.
-    common.budget(options.budget or 4 * total + (64 << 20))
-    pair = f"{options.device} and {options.other}"
-    results = Results(
-        "stitching",
-        f"Interleaved columns of one image, by {pair}",
-        f"Figure 8 of the GAIA paper: an image of {width} x {height} bytes is sharpened, in stripes of {stripe} columns by turns. "
-        "The whole is measured: the input comes from the page cache, and the output ends in the file (not durably).",
-        ("way", "filter runs", "seconds", "GB/s"),
-        options,
-    )
+class Stitching:
+    """Both images, and the ways to write the second. A way returns the seconds of each side."""
 
-    def empty_output() -> None:
-        with open(target, "wb") as file:
-            file.truncate(total)
+    def __init__(self, options: Any, closing: contextlib.ExitStack) -> None:
+        self.width, self.height, self.stripe = options.width, options.height, options.stripe
+        self.total = self.width * self.height
+        self.sides = [Side(name, turn, self.width, self.height, self.stripe)
+                      for turn, name in enumerate((options.device, options.other))]
+        self.source, self.target = closing.enter_context(
+            common.scratch_files(options.folder, "stitching-input", "stitching-output"))
+        image = common.noise(self.total, options.seed).reshape(self.height, self.width)
+        image.tofile(self.source)
+        self.before = common.noise(self.total, options.seed + 1)
+        self.before.tofile(self.target)
+        self.wanted = numpy.concatenate([cpu.sharpened(image, top, min(top + cpu.ROWS, self.height))
+                                         for top in range(0, self.height, cpu.ROWS)])
+        devices = [side.device for side in self.sides]
+        self.gpu = next((device for device in devices if device.is_gpu), None)
+        self.process = closing.enter_context(cpu.Process()) if self.sides[1].is_process else None
+        self.inputs, self.outputs = ([device.empty(self.total, "uint8") for device in devices] for _ in range(2))
+        if self.process:
+            # What the process writes privately is here as well, and a GPU could copy it by itself.
+            self.shared = SharedMemory(devices[0], self.total)
+            closing.callback(self.shared.close)
+            self.process.do("open", name="shared", path=self.shared.path, store="mmap")
+            self.process.do("open", name="input", path=str(self.source), store="read")
+            self.outputs[1] = self.shared.array
+        self.managed_memory = [Managed(self.gpu, self.total) for _ in range(2)] if self.gpu else []
 
-    def mapped(times: int) -> None:
+    def empty_output(self) -> None:
+        """The output is another image before: nothing is written where the same is already there."""
+        with open(self.target, "r+b") as file:
+            file.write(self.before.data)
+
+    def check(self, name: str, times: int) -> None:
+        got = numpy.fromfile(self.target, "uint8").reshape(self.height, self.width)
+        check((got == self.wanted).all(), f"{name}, {times} runs: {(got != self.wanted).sum()} pixels")
+
+    def by_process(self, target: str, times: int) -> None:
+        assert self.process
+        self.process.do("sharpen", source="input", target=target, height=self.height, stripe=self.stripe, turn=1, times=times)
+
+    def mapped(self, times: int) -> list[float]:
         # The mappings of both are there until both have released: else one would write home what the other waits for.
-        with bifolio.map(target, writable=True, device=devices[0].name) as one, \
-                bifolio.map(target, writable=True, device=devices[1].name) as other:
+        with contextlib.ExitStack() as closing:
+            outputs = [None if side.is_process else
+                       closing.enter_context(bifolio.map(self.target, writable=True, device=side.name)) for side in self.sides]
+            if self.process:
+                self.process.do("open", name="output", path=str(self.target), store="mmap")
+                closing.callback(self.process.do, "shut", name="output")
 
-            def work(side: Side, output: bifolio.Mapping) -> None:
-                with side.device.use(), bifolio.map(source, device=side.device.name) as input:
+            def work(side: Side) -> None:
+                output = outputs[side.turn]
+                if output is None:
+                    self.by_process("output", times)
+                    return
+                with side.device.use(), bifolio.map(self.source, device=side.name) as input:
                     with input.acquired() as read, output.acquired() as written:
                         side.sharpen(side.device.array(read, "uint8"), side.device.array(written, "uint8"), times)
 
-            common.at_once(lambda: work(sides[0], one), lambda: work(sides[1], other))
+            return common.at_once(*(lambda side=side: work(side) for side in self.sides))
 
-    def columns_of(side: Side, buffer: Any) -> Any:
+    def write_private(self, side: Side, times: int) -> None:
+        """One side's columns, in memory of its own."""
+        if side.is_process:
+            self.by_process("shared", times)
+            return
+        with bifolio.open(self.source) as file, side.device.use():
+            file.read_into(self.inputs[side.turn])
+        side.sharpen(self.inputs[side.turn], self.outputs[side.turn], times)
+
+    def columns_of(self, side: Side) -> Any:
+        """Brought to host memory."""
         with side.device.use():
-            return side.device.host(side.device.xp.ascontiguousarray(side.columns(buffer)))
+            return side.device.host(side.device.xp.ascontiguousarray(side.columns(self.outputs[side.turn])))
 
-    inputs = [device.empty(total, "uint8") for device in devices]
-    outputs = [device.empty(total, "uint8") for device in devices]
-
-    def private(times: int) -> None:
-        merged = numpy.empty((height, width // (2 * stripe), 2, stripe), "uint8")
+    def private(self, times: int) -> list[float]:
+        merged = numpy.empty((self.height, self.width // (2 * self.stripe), 2, self.stripe), "uint8")
 
         def work(side: Side) -> None:
-            with bifolio.open(source) as file:
-                file.read_into(inputs[side.turn])
-            side.sharpen(inputs[side.turn], outputs[side.turn], times)
-            merged[:, :, side.turn] = columns_of(side, outputs[side.turn])
+            self.write_private(side, times)
+            merged[:, :, side.turn] = self.columns_of(side)
 
-        common.at_once(lambda: work(sides[0]), lambda: work(sides[1]))
-        with open(target, "r+b") as file:
+        seconds = common.at_once(*(lambda side=side: work(side) for side in self.sides))
+        with open(self.target, "r+b") as file:
             file.write(merged.data)
+        return seconds
 
-    gpu = next((device for device in devices if device.is_gpu), None)
-    shared = [Managed(gpu, total) for _ in range(2)] if gpu else []
+    def routed(self, times: int) -> list[float]:
+        seconds = common.at_once(*(lambda side=side: self.write_private(side, times) for side in self.sides))
+        first, second = self.sides
+        with bifolio.open(self.target, "r+") as file, first.device.use():
+            file.write_from(self.outputs[0])
+        second.columns(numpy.memmap(self.target, "uint8", "r+"))[:] = self.columns_of(second)
+        return seconds
 
-    def managed(times: int) -> None:
-        with open(source, "rb", buffering=0) as file:
-            common.read_fully(file, 0, shared[0].cpu)
+    def managed(self, times: int) -> list[float]:
+        source, target = self.managed_memory
+        with open(self.source, "rb", buffering=0) as file:
+            common.read_fully(file, 0, source.cpu)
 
         def work(side: Side) -> None:
-            side.sharpen(shared[0].on(side.device, "uint8"), shared[1].on(side.device, "uint8"), times)
+            side.sharpen(source.on(side.device, "uint8"), target.on(side.device, "uint8"), times)
 
-        common.at_once(lambda: work(sides[0]), lambda: work(sides[1]))
-        with open(target, "r+b") as file:
-            file.write(shared[1].cpu.data)
+        seconds = common.at_once(*(lambda side=side: work(side) for side in self.sides))
+        with open(self.target, "r+b") as file:
+            file.write(target.cpu.data)
+        return seconds
 
-    def cpu_only(times: int) -> None:
-        pixels = numpy.fromfile(source, "uint8")
-        output = numpy.empty(total, "uint8")
+    def cpu_only(self, times: int) -> list[float]:
+        pixels, output = numpy.fromfile(self.source, "uint8"), numpy.empty(self.total, "uint8")
         for turn in range(2):
-            Side(Device("host:0"), turn, width, height, stripe).sharpen(pixels, output, times)
-        with open(target, "r+b") as file:
+            cpu.sharpen(pixels, output, self.height, self.stripe, turn, times)
+        with open(self.target, "r+b") as file:
             file.write(output.data)
+        return [0.0, 0.0]
 
-    ways: dict[str, Callable[[int], None]] = {"bifolio.map": mapped, "private, merge": private}
-    if gpu:
-        ways |= {"managed": managed, "CPU only": cpu_only}
+
+def run(options: Any) -> Results:
+    common.need(options.width % (2 * options.stripe) == 0,
+                f"the width is a multiple of two stripes, {2 * options.stripe}, and not {options.width}")
+    common.need(options.device != options.other, f"two processors are needed, and not twice {options.device}")
+    # Input, output, its twin, what was released and not written home; and some room.
+    common.budget(options.budget or 4 * options.width * options.height + (64 << 20))
+    pair = f"{options.device} and {'a CPU process' if options.other == common.PROCESS else options.other}"
+    results = Results(
+        "stitching",
+        f"Interleaved columns of one image, by {pair}",
+        f"Figure 8 of the GAIA paper: an image of {options.width} x {options.height} bytes is sharpened, in stripes of "
+        f"{options.stripe} columns by turns. \"all\" is everything: the input comes from the page cache, and the output ends in "
+        "the file (not durably). \"first\" and \"second\" are the times of the two until each has published what it wrote.",
+        ("way", "filter runs", "first s", "second s", "all s", "GB/s"),
+        options,
+    )
     seconds: dict[tuple[str, int], float] = {}
-    try:
+
+    def summary() -> None:
+        for times in options.runs:
+            mine = seconds.get(("bifolio.map", times))
+            for rival, wanted in (("managed", "below 1 (the paper: 0.76)"), ("private, merge", "-"), ("router", "-")):
+                results.ratio(f"{times} filter runs", wanted, mine, seconds.get((rival, times)), rival)
+        names = ("bifolio.map", "private, merge", "router", "managed")
+        series = [(name, [seconds.get((name, times)) for times in options.runs]) for name in names]
+        results.lines(f"One image, written by {pair}", "runs of the filter", "seconds", list(map(str, options.runs)), series,
+                      log=True)
+
+    results.summary = summary
+    with results, contextlib.ExitStack() as closing:
+        stitching = Stitching(options, closing)
+        ways = {"bifolio.map": stitching.mapped, "private, merge": stitching.private, "router": stitching.routed}
+        if stitching.gpu:
+            ways |= {"managed": stitching.managed, "CPU only": stitching.cpu_only}
         for times in options.runs:
             for name, way in ways.items():
                 if name == "CPU only" and times != options.runs[0]:
                     continue
+                sides: list[list[float]] = []
                 repetitions = 1 if name == "CPU only" else options.repetitions
-                measured = measure(lambda: way(times), repetitions, empty_output)
-                got = numpy.fromfile(target, "uint8").reshape(height, width)
-                check((got == wanted).all(), f"{name}, {times} runs: {(got != wanted).sum()} pixels")
-                seconds[name, times] = measured.median
-                results.row(name, times, measured.median, total / measured.median / 1e9)
-    finally:
-        source.unlink(missing_ok=True)
-        target.unlink(missing_ok=True)
-    most = options.runs[-1]
-    results.figure(f"{most} filter runs, beside private buffers and a merge", "no slower",
-                   f"{seconds['bifolio.map', most] / seconds['private, merge', most]:.2f} of their time")
-    if gpu:
-        results.figure(f"{most} filter runs, beside managed memory", "2.3 times as fast for the GPU, in the paper",
-                       f"{seconds['managed', most] / seconds['bifolio.map', most]:.2f} times as fast as a whole")
-    names = [name for name in ways if name != "CPU only"]
-    series = [(name, [seconds[name, times] for times in options.runs]) for name in names]
-    labels = [str(times) for times in options.runs]
-    results.plots.append(common.plot.lines(f"One image, written by {pair}", "runs of the filter", "seconds", labels, series, log=True))
-    results.write()
+                measured = measure(lambda: sides.append(way(times)), repetitions, stitching.empty_output,
+                                   lambda: stitching.check(name, times)).median
+                seconds[name, times] = measured
+                first, second = (float(numpy.median(column)) for column in zip(*sides[1:], strict=True))
+                results.row(name, times, first, second, measured, stitching.total / measured / 1e9)
     return results
 
 
 def main(words: list[str] | None = None) -> Results:
     parser = common.arguments(__doc__ or "", budget="0", stripe="256")
-    parser.add_argument("--other", default="host:1", help="the device of the other columns")
-    parser.add_argument("--width", type=int, default=2048)
-    parser.add_argument("--height", type=int, default=1024)
-    parser.add_argument("--runs", type=lambda text: [int(number) for number in text.split(",")], default=[1, 2, 4],
-                        help="how often the filter runs")
+    parser.add_argument("--other", type=common.other_name, default=common.PROCESS,
+                        help="what writes the other columns: a device, or a CPU process (process)")
+    parser.add_argument("--width", type=common.count, default=2048)
+    parser.add_argument("--height", type=common.count, default=1024)
+    parser.add_argument("--runs", type=common.counts, default=[1, 2, 4], help="how often the filter runs, several with commas")
     return run(parser.parse_args(words))
 
 

@@ -5,7 +5,9 @@ Three kernels: one that only reads, an LU factorisation of small tiles, and cuBL
 left matrix (on a host the same by NumPy). Two files, one smaller and one larger than the budget of the cache.
 The ways to get the file to the kernel, window by window:
 
-    bifolio.map     the file is mapped, and a window is acquired while the kernel is on it
+    bifolio.map     the file is mapped, and a window is acquired while the kernel is on it; what comes next is brought ahead
+    no readahead    the same, after `advise("random")`
+    one acquire     all of the file is acquired, and then the kernel runs; where it fits into the budget
     read_into       `bifolio.open().read_into` copies the file every time
     read, copy      `pread` into page-locked memory, and a copy
     managed         `pread` into managed memory (UVM), which the kernel reads
@@ -20,7 +22,8 @@ import bifolio
 import numpy
 
 import common
-from common import Device, Managed, Plain, Results, check, measure, named, windows
+from common import Device, Managed, Plain, check, measure, named, windows
+from results import Results
 
 SOURCE = r"""
 extern "C" __global__ void add_up(const unsigned long long* words, unsigned long long count, unsigned long long* sum) {
@@ -63,6 +66,7 @@ extern "C" __global__ void factorise(const float* numbers, unsigned long long ti
 TILE = 32
 # Numbers in a row of the file as a matrix, and columns of what it is multiplied with.
 ROW = 1024
+FRAME = 2 << 20
 
 
 class AddUp:
@@ -174,16 +178,14 @@ def check_tiles(device: Device, path: Path) -> None:
 def ways(device: Device, path: Path, total: int, window: int) -> dict[str, Callable[[Callable[[Any], None]], None]]:
     """How the file gets to the kernel; each is called with what takes a window."""
 
-    def mapped(feed: Callable[[Any], None]) -> None:
+    def through(feed: Callable[[Any], None], length: int, advice: str = "normal") -> None:
         with bifolio.map(path, device=device.name) as mapping:
-            through(mapping, feed)
-
-    def through(mapping: bifolio.Mapping, feed: Callable[[Any], None]) -> None:
-        for offset, length in windows(total, window):
-            with mapping.acquired(offset, length) as part:
-                feed(device.array(part, "float32"))
-            # It keeps the window's memory for as long as it is there.
-            del part
+            mapping.advise(advice)
+            for offset, length in windows(total, length):
+                with mapping.acquired(offset, length) as part:
+                    feed(device.array(part, "float32"))
+                # It keeps the window's memory for as long as it is there.
+                del part
 
     target = device.empty(window, "uint8")
 
@@ -211,100 +213,160 @@ def ways(device: Device, path: Path, total: int, window: int) -> dict[str, Calla
                 feed(shared.on(device, "float32")[: length // 4])
                 device.wait()
 
-    found = {"bifolio.map": mapped, "read_into": read_into, "read, copy": read_copy, "managed": managed}
+    found = {
+        "bifolio.map": lambda feed: through(feed, window),
+        "no readahead": lambda feed: through(feed, window, "random"),
+        "one acquire": lambda feed: through(feed, total),
+        "read_into": read_into,
+        "read, copy": read_copy,
+        "managed": managed,
+    }
     return {name: way for name, way in found.items() if device.is_gpu or name != "managed"}
+
+
+def ways_of(kernel: type, is_smaller: bool, is_widest: bool) -> list[str]:
+    """What is of interest: all of it by the widest windows, and by others what only reads."""
+    if kernel is not AddUp:
+        return ["bifolio.map", "read_into", "read, copy", "managed"] if is_widest else []
+    names = ["bifolio.map", "no readahead", "one acquire", "read_into", "read, copy", "managed"]
+    return [name for name in names if name != "one acquire" or (is_smaller and is_widest)]
+
+
+Key = tuple[str, str, int, int, str]
 
 
 def run(options: Any) -> Results:
     device = Device(options.device)
+    common.need(all(window % (4 * ROW * TILE) == 0 and window for window in options.windows + [options.small, options.large]),
+                f"files and windows are multiples of {named(4 * ROW * TILE)}, which the kernels take together")
+    common.need(options.small <= options.budget < options.large, "the budget lies between the sizes of the two files")
+    options.windows.sort()
+    common.need(max(options.windows[-1], FRAME) <= options.budget,
+                f"the budget ({named(options.budget)}) has room for the widest window and for {named(FRAME)}, in which memory is "
+                "mapped")
     common.budget(options.budget)
+    widest = options.windows[-1]
     results = Results(
         "streaming",
         "Streaming read of a mapped file",
         f"Figure 6 of the GAIA paper: kernels read a file of {named(options.small)} and one of {named(options.large)}; the "
-        f"cache has {named(options.budget)} on the device, windows are of {named(options.window)}. "
-        "\"again\" is the second pass over what the device has cached.",
-        ("way", "kernel", "file", "state", "seconds", "GB/s"),
+        f"cache has {named(options.budget)} on the device. \"again\" is the second pass over what the device has cached.",
+        ("way", "kernel", "file", "window", "state", "seconds", "GB/s"),
         options,
     )
-    rates: dict[tuple[str, int, str, str], float] = {}
+    # GB/s by way, kernel, file, window and state.
+    rates: dict[Key, float] = {}
 
-    def time_it(way: str, kernel: Any, file: int, state: str, work: Callable[[], None], before: Callable[[], None],
-                wanted: float | None) -> None:
+    def rate(way: str, file: int, state: str = "warm", kernel: str = AddUp.name, window: int = widest) -> float | None:
+        return rates.get((way, kernel, file, window, state))
+
+    def note(key: Key, seconds: float) -> None:
+        rates[key] = key[2] / seconds / 1e9
+        results.row(*key[:2], named(key[2]), named(key[3]), key[4], seconds, rates[key])
+
+    def time_it(key: Key, kernel: Any, work: Callable[[], None], before: Callable[[], None], wanted: list[float]) -> None:
         def once() -> None:
             kernel.start()
             with device.use():
                 work()
             device.wait()
 
-        times = measure(once, options.repetitions, before)
-        if wanted is not None:
-            allowed = kernel.tolerance * abs(wanted)
-            check(abs(kernel.result() - wanted) <= allowed, f"{way}, {kernel.name}: {kernel.result()}, not {wanted}")
-        rates[way, file, state, kernel.name] = file / times.median / 1e9
-        results.row(way, kernel.name, named(file), state, times.median, file / times.median / 1e9)
+        def verify() -> None:
+            got = kernel.result()
+            # Of a kernel without an oracle for all of a file, all ways leave the same.
+            wanted.extend([] if wanted else [got])
+            check(abs(got - wanted[0]) <= kernel.tolerance * abs(wanted[0]), f"{key[0]}, {key[1]}: {got}, not {wanted[0]}")
 
-    options.folder.mkdir(parents=True, exist_ok=True)
-    for total in (options.small, options.large):
-        path = common.float_file(options.folder / f"gaia-streaming-{named(total)}", total, options.seed)
-        try:
-            found = ways(device, path, total, min(options.window, total))
-            check_tiles(device, path)
-            for make in KERNELS:
-                kernel, wanted = make(device), expected_sum(path, make)
-                for state in ("cold", "warm") if make is AddUp else ("warm",):
+        note(key, measure(once, options.repetitions, before, verify).median)
+
+    def on_cpu(make: Any, path: Path, total: int, state: str, prepare: Callable[[], None], wanted: list[float]) -> None:
+        kernel = make(Device("host:0"))
+
+        def work() -> None:
+            kernel.start()
+            # Mapped anew each time: pages of a mapping stay in the page cache.
+            data = numpy.memmap(path, "float32", "r")
+            for at, length in windows(total, widest):
+                kernel.feed(data[at // 4 : (at + length) // 4])
+
+        def verify() -> None:
+            got = kernel.result()
+            check(abs(got - wanted[0]) <= kernel.tolerance * abs(wanted[0]), f"CPU only, {kernel.name}: {got}, not {wanted[0]}")
+
+        note(("CPU only", kernel.name, total, widest, state), measure(work, 1, prepare, verify).median)
+
+    def again(make: Any, path: Path, total: int, wanted: list[float]) -> None:
+        kernel = make(device)
+        with bifolio.map(path, device=device.name) as mapping, mapping.acquired() as part:
+            array = device.array(part, "float32")
+
+            def work() -> None:
+                with mapping.acquired():
+                    kernel.feed(array)
+
+            time_it(("bifolio.map", kernel.name, total, widest, "again"), kernel, work, common.nothing, wanted)
+            del array
+        del part
+
+    def one_file(path: Path, total: int) -> None:
+        check_tiles(device, path)
+        for make in KERNELS:
+            sums = expected_sum(path, make)
+            wanted = [] if sums is None else [sums]
+            for state in ("cold", "warm") if make is AddUp else ("warm",):
+                prepare = (lambda: common.evict(path)) if state == "cold" else common.nothing
+                for window in options.windows:
+                    found, is_widest = ways(device, path, total, min(window, total)), window == widest
+                    if state == "cold" and not is_widest:
+                        continue
                     common.warm(path)
-                    prepare = (lambda: common.evict(path)) if state == "cold" else (lambda: None)
-                    for name, way in found.items():
-                        time_it(name, kernel, total, state, lambda: way(kernel.feed), prepare, wanted)
-                        # Of a kernel without an oracle all ways leave the same.
-                        wanted = kernel.result() if wanted is None else wanted
-                    if device.is_gpu and (make is not Factorise or total <= 64 << 20):
-                        cpu = make(Device("host:0"))
+                    for name in ways_of(make, total <= options.budget, is_widest):
+                        if name in found:
+                            kernel = make(device)
+                            work = found[name]
+                            time_it((name, kernel.name, total, window, state), kernel, lambda: work(kernel.feed), prepare, wanted)
+                if device.is_gpu and (make is not Factorise or total <= 64 << 20):
+                    on_cpu(make, path, total, state, prepare, wanted)
+            if total <= options.budget:
+                again(make, path, total, wanted)
 
-                        def on_cpu() -> None:
-                            # Mapped anew each time: pages of a mapping stay in the page cache.
-                            data = numpy.memmap(path, "float32", "r")
-                            for at, length in windows(total, options.window):
-                                cpu.feed(data[at // 4 : (at + length) // 4])
+    def summary() -> None:
+        small, large = options.small, options.large
+        mapped, copied = rate("bifolio.map", small), rate("read_into", small)
+        if mapped and copied:
+            results.figure("streaming read, warm, smaller than the budget", "at least 48 GB/s, on an H200",
+                           f"{mapped:.1f} GB/s by windows of {named(widest)} (the plain copy {copied:.1f})")
+        if mapped and (whole := rate("one acquire", small)):
+            results.figure(f"windows of {named(widest)} beside one acquire", "within 5 %", f"{100 * (mapped / whole - 1):+.1f} %")
+        if mapped and (without := rate("no readahead", small)):
+            results.figure("readahead", "-", f"{mapped / without:.2f} times as fast as without")
+        if (mapped := rate("bifolio.map", large)) and (copied := rate("read_into", large)):
+            results.figure("streaming read, warm, larger than the budget", "as the plain copy",
+                           f"{mapped:.1f} GB/s (the plain copy {copied:.1f})")
+        names = ("bifolio.map", "read_into", "read, copy", "managed", "CPU only")
+        for title, kernels in (("A kernel that only reads", [AddUp]), ("Kernels that compute", [Factorise, Multiply])):
+            groups = []
+            for kernel, file, state in ((kernel, file, state) for kernel in kernels for file in (small, large)
+                                        for state in ("cold", "warm", "again")):
+                label = f"{kernel.name + ', ' if len(kernels) > 1 else ''}{named(file)} {state}"
+                groups.append((label, [rate(name, file, state, kernel.name) for name in names]))
+            results.bars(title, "GB/s of file", groups, names, log=True)
+        if len(options.windows) > 1:
+            series = [(name, [rate(name, small, window=window) for window in options.windows])
+                      for name in ("bifolio.map", "no readahead", "read_into")]
+            results.lines("Windows, warm, smaller than the budget", "window", "GB/s of file", list(map(named, options.windows)), series)
 
-                        times = measure(on_cpu, 1, prepare)
-                        rates["CPU only", total, state, kernel.name] = total / times.median / 1e9
-                        results.row("CPU only", kernel.name, named(total), state, times.median, total / times.median / 1e9)
-                if total <= options.budget:
-                    with bifolio.map(path, device=device.name) as mapping, mapping.acquired() as part:
-                        array = device.array(part, "float32")
-
-                        def again() -> None:
-                            with mapping.acquired():
-                                kernel.feed(array)
-
-                        time_it("bifolio.map", kernel, total, "again", again, lambda: None, wanted)
-                        del array
-                    del part
-        finally:
-            path.unlink()
-    for title, kernels in (("A kernel that only reads", ["read only"]), ("Kernels that compute", ["LU", "SGEMM"])):
-        keys = [(file, state, kernel) for kernel in kernels for file in (options.small, options.large)
-                for state in ("cold", "warm", "again") if ("bifolio.map", file, state, kernel) in rates]
-        names = [name for name in ("bifolio.map", "read_into", "read, copy", "managed", "CPU only")
-                 if any((name, *key) in rates for key in keys)]
-        groups = [(f"{kernel + ', ' if len(kernels) > 1 else ''}{named(file)} {state}",
-                   [rates.get((name, file, state, kernel)) for name in names]) for file, state, kernel in keys]
-        results.plots.append(common.plot.bars(title, "GB/s of file", groups, names, log=True))
-    small, large = options.small, options.large
-    warm_rate, plain_rate = (rates[way, small, "warm", "read only"] for way in ("bifolio.map", "read_into"))
-    results.figure("streaming read, warm, smaller than the budget", "45 GB/s, on an H200", f"{warm_rate:.1f} GB/s "
-                   f"(the plain copy {plain_rate:.1f})")
-    results.figure("the same, larger than the budget", "as the plain copy",
-                   f"{rates['bifolio.map', large, 'warm', 'read only']:.1f} GB/s (the plain copy "
-                   f"{rates['read_into', large, 'warm', 'read only']:.1f})")
-    results.write()
+    results.summary = summary
+    with results:
+        for total in (options.small, options.large):
+            with common.scratch_files(options.folder, f"streaming-{named(total)}") as (path,):
+                common.float_file(path, total, options.seed)
+                one_file(path, total)
     return results
 
 
 def main(words: list[str] | None = None) -> Results:
-    parser = common.arguments(__doc__ or "", small="16M", large="96M", budget="64M", window="16M")
+    parser = common.arguments(__doc__ or "", small="16M", large="96M", budget="64M", windows="4M,16M")
     return run(parser.parse_args(words))
 
 

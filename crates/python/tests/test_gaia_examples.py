@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import xml.etree.ElementTree
@@ -17,24 +18,36 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples/gaia"
 
 # Arguments, and how many lines each has: ways, sizes, states.
 RUNS = {
-    "streaming": (["--small", "2M", "--large", "6M", "--budget", "4M", "--window", "2M"], 2 * 3 * 4 + 3),
-    "graph": (["--vertices", "500", "--edges", "40000", "--cpu"], 4 * 7 + 1),
-    "stitching": (["--width", "1024", "--height", "129", "--stripe", "64", "--runs", "1,3"], 2 * 2),
-    "false_sharing": (["--size", "260K", "--times", "1,3"], 2 * 2),
-    "peer_read": (["--size", "4M", "--request", "256K"], 2 * 5 * 2 + 2),
+    "streaming": (["--small", "2M", "--large", "6M", "--budget", "4M", "--windows", "1M,2M"], 23 + 18),
+    "graph": (["--vertices", "500", "--edges", "40000", "--check-edges", "4000", "--cpu"], 4 * 7 + 1),
+    "stitching": (["--width", "1024", "--height", "129", "--stripe", "64", "--runs", "1,3"], 2 * 3),
+    "stitching hosts": (["--width", "512", "--height", "65", "--stripe", "64", "--runs", "2", "--other", "host:1"], 3),
+    "false_sharing": (["--sizes", "64K,260K", "--times", "1,3"], 2 * 2 * 3),
+    "false_sharing hosts": (["--sizes", "68K", "--times", "2", "--other", "host:1"], 3),
+    "false_sharing write": (["--sizes", "68K", "--times", "2", "--store", "write"], 3),
+    "peer_read": (["--size", "4M", "--requests", "64K,256K"], 2 * 2 * 2 * 5 + 4 * 2 * 2 + 2 * 4 * 2),
 }
+TINY = {name: words for name, (words, _) in RUNS.items() if " " not in name}
 
 
 def run(name: str, words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, EXAMPLES / f"{name}.py", "--folder", folder, *words]
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("BIFOLIO_CACHE")}
-    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120, env=environment, check=False)
+    words = command(name, words, folder)
+    return subprocess.run(words, capture_output=True, text=True, timeout=120, env=environment(), check=False)
+
+
+def command(name: str, words: list[str], folder: Path) -> list[str]:
+    return [sys.executable, str(EXAMPLES / f"{name}.py"), "--folder", str(folder), *words]
+
+
+def environment() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if not key.startswith("BIFOLIO_CACHE")}
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_an_example_runs_and_its_numbers_are_right(name: str, folder: Path, tmp_path: Path) -> None:
     need_module("numpy")
     words, rows = RUNS[name]
+    name = name.partition(" ")[0]
     seed = random.SystemRandom().randrange(1 << 31)
     print("seed", seed)
     done = run(name, [*words, "--repetitions", "1", "--seed", str(seed), "--out", str(tmp_path), "--tag", "test"], folder)
@@ -43,14 +56,123 @@ def test_an_example_runs_and_its_numbers_are_right(name: str, folder: Path, tmp_
     (written,) = tmp_path.glob("*.json")
     found = json.loads(written.read_text())
     assert len(found["rows"]) == rows and found["figures"] and found["options"]["seed"] == str(seed)
-    assert all(len(row) == len(found["columns"]) for row in found["rows"])
+    assert all(len(row) == len(found["columns"]) for row in found["rows"]) and not found["partial"]
     markdown = written.with_suffix(".md").read_text()
     assert f"examples/gaia/{name}.py" in markdown and str(folder) not in markdown and "## All numbers" in markdown
+    assert "artial" not in markdown
     plots = sorted(tmp_path.glob("*.svg"))
     assert plots and all(plot.name in markdown for plot in plots)
     for plot in plots:
         numbers = [element for element in xml.etree.ElementTree.parse(plot).iter() if element.tag.endswith(("circle", "rect"))]
         assert len(numbers) > 2
+
+
+# Options that make no sense, and what is said of them.
+REFUSED = {
+    "false_sharing --sizes 5000": "a size is a number of pages of 4 KiB, and not 5000",
+    "false_sharing --times 1,502": "after 502 turns the bytes are what they were",
+    "false_sharing --times 0": "'0' is not a number from 1 on",
+    "false_sharing --other host:0": "two processors are needed, and not twice host:0",
+    "false_sharing --device gpu": "'gpu' is not a device such as host:0 or cuda:1",
+    "false_sharing --device process": "'process' is not a device",
+    "stitching --width 100": "the width is a multiple of two stripes, 512, and not 100",
+    "stitching --height x": "'x' is not a number from 1 on",
+    "peer_read --size 3M": "the size is a multiple of 2M and of the largest request, 1M, and not 3M",
+    "peer_read --requests 12K,64K": "requests are parts of the largest, 64K",
+    "streaming --windows 1000": "files and windows are multiples of 128K",
+    "streaming --budget 1M": "the budget lies between the sizes of the two files",
+    "streaming --windows 128M": "the budget (64M) has room for the widest window",
+    "streaming --small 1.5M": "'1.5M' is not a number of bytes such as 4096, 64K or 2G",
+    "graph --vertices 1": "a graph has two vertices at least",
+    "graph --repetitions 0": "'0' is not a number from 1 on",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_options_that_make_no_sense_are_refused_with_a_sentence(words: str, tmp_path: Path) -> None:
+    need_module("numpy")
+    name, *options = words.split()
+    done = run(name, options, tmp_path / "new")
+    assert done.returncode == 2 and REFUSED[words] in done.stderr and "Traceback" not in done.stderr, done.stderr
+    assert not done.stdout and not (tmp_path / "new").exists(), "nothing was begun"
+
+
+# What makes the results of an example wrong, and the sentence that says so.
+SPOILED = {
+    "false_sharing": ("Side.flip = lambda side, words, after, times: None", "bifolio.map: host:0 has "),
+    "stitching": ("Side.sharpen = lambda side, source, target, times: None", "bifolio.map, 1 runs: "),
+    "peer_read": ("honest = Reads.by_cache\n"
+                  "Reads.by_cache = lambda reads, offsets, request: honest(reads, offsets[:-1], request)",
+                  "released, requests of 64K: "),
+    "streaming": ("AddUp.feed = lambda kernel, floats: None", "bifolio.map, read only: 0, not "),
+    "graph": ("ShortestPaths._on_host = lambda paths, *parts: None", "acquire at 0 %: "),
+}
+SPOIL = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import {name}
+from {name} import *
+{spoil}
+main([*sys.argv[3:], "--repetitions", "1", "--folder", sys.argv[2]])
+"""
+
+
+@pytest.mark.parametrize("name", SPOILED)
+def test_wrong_results_fail_an_example_before_anything_is_timed(name: str, folder: Path) -> None:
+    need_module("numpy")
+    spoil, sentence = SPOILED[name]
+    done = run_program(SPOIL.format(name=name, spoil=spoil), EXAMPLES, folder, *TINY[name])
+    assert done.returncode == 1 and done.stderr.startswith("wrong result: ") and sentence in done.stderr, done.stderr
+    assert not done.stdout and not list(folder.glob("gaia-*"))
+
+
+INTERRUPT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import common
+left, honest = int(sys.argv[4]), common.measure
+def measure(*arguments, **more):
+    global left
+    left -= 1
+    if left < 0:
+        raise KeyboardInterrupt
+    return honest(*arguments, **more)
+common.measure = measure
+import {name}
+{name}.main([*sys.argv[5:], "--repetitions", "1", "--folder", sys.argv[2], "--out", sys.argv[3]])
+"""
+
+
+@pytest.mark.parametrize("measured", [0, 2])
+@pytest.mark.parametrize("name", TINY)
+def test_an_interrupted_example_writes_what_it_has(name: str, measured: int, folder: Path, tmp_path: Path) -> None:
+    need_module("numpy")
+    done = run_program(INTERRUPT.format(name=name), EXAMPLES, folder, tmp_path, measured, *TINY[name])
+    sentence = f"interrupted: {measured} rows were measured, the results are partial"
+    assert done.returncode == 130 and sentence in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and not list(folder.glob("gaia-*"))
+    (written,) = tmp_path.glob("*.json")
+    found = json.loads(written.read_text())
+    assert found["partial"] and len(found["rows"]) == measured
+    assert "**Partial: it was interrupted.**" in written.with_suffix(".md").read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_interrupt_an_example(number: signal.Signals, folder: Path, tmp_path: Path) -> None:
+    need_module("numpy")
+    # So many counts that it is in the midst of them.
+    words = ["--sizes", "64K", "--times", ",".join(["1"] * 20_000), "--repetitions", "1", "--out", str(tmp_path)]
+    with subprocess.Popen(command("false_sharing", words, folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env=environment()) as running:
+        try:
+            assert running.stdout and running.stdout.readline().startswith("way") and running.stdout.readline()
+            running.send_signal(number)
+            _, said = running.communicate(timeout=60)
+        finally:
+            running.kill()
+    assert running.returncode == 130 and "the results are partial" in said, said
+    (written,) = tmp_path.glob("*.json")
+    assert json.loads(written.read_text())["partial"] and not list(folder.glob("gaia-*"))
 
 
 @pytest.fixture
@@ -62,24 +184,58 @@ def graph(monkeypatch: pytest.MonkeyPatch) -> Any:
     return graph
 
 
-WRONG = """
-import sys
-sys.path.insert(0, sys.argv[1])
-import graph
-honest = graph.ShortestPaths.result
-def dishonest(paths):
-    distances = honest(paths).copy()
-    distances[paths.graph.source] += 1
-    return distances
-graph.ShortestPaths.result = dishonest
-graph.main(["--vertices", "50", "--edges", "400", "--repetitions", "1", "--folder", sys.argv[2]])
-"""
+@pytest.fixture
+def cpu(graph: Any) -> Any:
+    import cpu
+
+    return cpu
 
 
-def test_wrong_distances_fail_the_example(folder: Path) -> None:
-    need_module("numpy")
-    done = run_program(WRONG, EXAMPLES, folder)
-    assert done.returncode == 1 and "wrong result: acquire at 0 %" in done.stderr, done.stderr
+def test_of_two_turns_every_byte_differs(cpu: Any) -> None:
+    bytes_of = {turn: cpu.mark(turn).to_bytes(4, "little") for turn in range(600)}
+    for after in range(0, 600, 7):
+        for turn in range(after):
+            differ = [one != other for one, other in zip(bytes_of[after], bytes_of[turn], strict=True)]
+            assert all(differ) if (after - turn) % 251 else not any(differ), (after, turn)
+
+
+def test_a_flip_changes_every_byte_of_its_half_and_no_other(cpu: Any) -> None:
+    numpy = need_module("numpy")
+    before = numpy.random.default_rng(3).integers(0, 256, 5 * 4096, "uint8")
+    for half in range(2):
+        words = before.copy().view("uint32")
+        cpu.flip(words, half, 4, 256)
+        changed = (words.view("uint8") != before).reshape(-1, 2, 2048)
+        assert changed[:, half].all() and not changed[:, 1 - half].any()
+
+
+def test_points_are_dealt_out_once_and_assigned_to_the_nearest_centroid(cpu: Any) -> None:
+    numpy = need_module("numpy")
+    random = numpy.random.default_rng(4)
+    points, centroids = random.integers(0, 100, (20_000, 3), "int32"), random.integers(0, 100, (7, 3)).astype("int64")
+    assignments, sums = numpy.full(len(points), 99, "uint32"), 0
+    sides = [cpu.dealt(len(points), 5, side) for side in range(2)]
+    assert sorted(numpy.concatenate(sides).tolist()) == list(range(len(points))) and 0.25 < len(sides[1]) / len(points) < 0.4
+    for mine in sides:
+        sums = sums + cpu.assign(points, mine, centroids, assignments)
+    for number in random.integers(0, len(points), 200):
+        distances = [sum((int(a) - int(b)) ** 2 for a, b in zip(points[number], centroid, strict=True)) for centroid in centroids]
+        assert assignments[number] == distances.index(min(distances))
+    for group in range(7):
+        mine = points[assignments == group]
+        assert sums[group].tolist() == [*mine.sum(axis=0), len(mine)]
+        assert cpu.moved(sums, centroids)[group].tolist() == (mine.sum(axis=0) // len(mine)).tolist()
+    assert (cpu.moved(sums * 0, centroids) == centroids).all(), "a centroid without a point stays"
+
+
+def test_a_cpu_process_says_what_went_wrong(cpu: Any, tmp_path: Path) -> None:
+    with cpu.Process() as process:
+        with pytest.raises(RuntimeError, match="the CPU process failed: FileNotFoundError"):
+            process.do("open", name="a", path=str(tmp_path / "missing"), store="mmap")
+        process.process.kill()
+        process.process.wait()
+        with pytest.raises(RuntimeError, match="the CPU process has ended"):
+            process.do("look", name="a")
 
 
 def test_updates_touch_the_share_of_pages_that_was_asked_for(graph: Any) -> None:
