@@ -25,7 +25,9 @@ RUNS = {
     "false_sharing": (["--sizes", "64K,260K", "--times", "1,3"], 2 * 2 * 3),
     "false_sharing hosts": (["--sizes", "68K", "--times", "2", "--other", "host:1"], 3),
     "false_sharing write": (["--sizes", "68K", "--times", "2", "--store", "write"], 3),
+    "kmeans": (["--points", "9001", "--dimensions", "2", "--groups", "5", "--rounds", "2", "--share", "3"], 3 + 4),
     "peer_read": (["--size", "4M", "--requests", "64K,256K"], 2 * 2 * 2 * 5 + 4 * 2 * 2 + 2 * 4 * 2),
+    "collage": (["--size", "16M", "--budget", "8M", "--blocks", "40"], 2 * 5),
 }
 TINY = {name: words for name, (words, _) in RUNS.items() if " " not in name}
 
@@ -77,12 +79,17 @@ REFUSED = {
     "false_sharing --device process": "'process' is not a device",
     "stitching --width 100": "the width is a multiple of two stripes, 512, and not 100",
     "stitching --height x": "'x' is not a number from 1 on",
+    "kmeans --groups 400": "groups x (dimensions + 1) is at most 1024, and not 1600",
+    "kmeans --points 9": "there are 9 points for 16 groups",
+    "kmeans --share 16": "the CPU's share is 1 to 15 of 16 stripes, and not 16",
     "peer_read --size 3M": "the size is a multiple of 2M and of the largest request, 1M, and not 3M",
     "peer_read --requests 12K,64K": "requests are parts of the largest, 64K",
     "streaming --windows 1000": "files and windows are multiples of 128K",
     "streaming --budget 1M": "the budget lies between the sizes of the two files",
     "streaming --windows 128M": "the budget (64M) has room for the widest window",
     "streaming --small 1.5M": "'1.5M' is not a number of bytes such as 4096, 64K or 2G",
+    "collage --budget 64M": "the data set (32M) is larger than the budget (64M)",
+    "collage --size 3M": "the data set has 8 buckets of 1M at least, and whole ones: not 3M",
     "graph --vertices 1": "a graph has two vertices at least",
     "graph --repetitions 0": "'0' is not a number from 1 on",
 }
@@ -104,6 +111,9 @@ SPOILED = {
     "peer_read": ("honest = Reads.by_cache\n"
                   "Reads.by_cache = lambda reads, offsets, request: honest(reads, offsets[:-1], request)",
                   "released, requests of 64K: "),
+    "kmeans": ("Way.by_device = lambda way, structure: None", "bifolio.map: the centroids"),
+    "collage": ("honest = Search.look\nSearch.look = lambda search, numbers, buckets: honest(search, numbers, buckets[::-1])",
+                "bifolio.map, cold: "),
     "streaming": ("AddUp.feed = lambda kernel, floats: None", "bifolio.map, read only: 0, not "),
     "graph": ("ShortestPaths._on_host = lambda paths, *parts: None", "acquire at 0 %: "),
 }
