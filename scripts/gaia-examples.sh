@@ -54,6 +54,7 @@ cuda:*)
     example collage "$tag" --size 4G --budget 1G --blocks 2048 --repetitions 2 "${demand[@]}"
     example stitching "$tag-cpu" --other process --width 8192 --height 8192 --runs 1,2,4,8 --repetitions 2
     example false_sharing "$tag-cpu" --other process --sizes 64K,64M --times 1,4,16,64,256 --repetitions 3
+    example false_sharing "$tag-cpu-write" --other process --store write --sizes 64K --times 1,16,256 --repetitions 3
     example kmeans "$tag-cpu" --other process --points 400000 --dimensions 4 --rounds 5 --share 1 --repetitions 2
     if [ "$other" = none ]; then
         echo "skipped: two GPUs in one image, and in one page, as there is one GPU here"

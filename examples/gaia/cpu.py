@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """What CPUs do in the examples, with NumPy alone, and a CPU process that does it.
 
 The process knows nothing of the cache, nor has it the package: it opens files, maps or writes them, and reads. Its

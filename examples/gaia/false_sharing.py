@@ -368,6 +368,8 @@ def run(options: Any) -> Results:
                 results.ratio(turns, "-", mine, seconds("router", total, times), "router")
                 wanted = "below 1" if not has_process or times >= 16 else "-"
                 results.ratio(turns, wanted, mine, seconds("managed", total, times), "managed")
+                results.ratio(f"{turns}, in managed memory", "the paper: up to 28 (figure 1)", seconds("managed", total, times),
+                              one_merge("private, merge", total, times), "private, merge")
             times = options.times[0]
             merges = [numbers[key][1] for key in [("bifolio.map", total, times)] if key in numbers]
             if merges:

@@ -201,12 +201,17 @@ def run(options: Any) -> Results:
         options,
     )
     seconds: dict[tuple[str, int], float] = {}
+    of_sides: dict[tuple[str, int], list[float]] = {}
 
     def summary() -> None:
         for times in options.runs:
             mine = seconds.get(("bifolio.map", times))
             for rival, wanted in (("managed", "below 1 (the paper: 0.76)"), ("private, merge", "-"), ("router", "-")):
                 results.ratio(f"{times} filter runs", wanted, mine, seconds.get((rival, times)), rival)
+            for side, paper in ((0, "the paper: 0.43 for its GPU"), (1, "the paper: 0.69 for its CPU")):
+                mine, managed = (of_sides.get((name, times)) for name in ("bifolio.map", "managed"))
+                results.ratio(f"{times} filter runs, the {('first', 'second')[side]} alone", paper, mine and mine[side],
+                              managed and managed[side], "managed")
         names = ("bifolio.map", "private, merge", "router", "managed")
         series = [(name, [seconds.get((name, times)) for times in options.runs]) for name in names]
         results.lines(f"One image, written by {pair}", "runs of the filter", "seconds", list(map(str, options.runs)), series,
@@ -227,8 +232,8 @@ def run(options: Any) -> Results:
                 measured = measure(lambda: sides.append(way(times)), repetitions, stitching.empty_output,
                                    lambda: stitching.check(name, times)).median
                 seconds[name, times] = measured
-                first, second = (float(numpy.median(column)) for column in zip(*sides[1:], strict=True))
-                results.row(name, times, first, second, measured, stitching.total / measured / 1e9)
+                of_sides[name, times] = [float(numpy.median(column)) for column in zip(*sides[1:], strict=True)]
+                results.row(name, times, *of_sides[name, times], measured, stitching.total / measured / 1e9)
     return results
 
 

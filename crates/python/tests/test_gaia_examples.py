@@ -153,6 +153,30 @@ import {name}
 """
 
 
+DEMAND = """#!/bin/sh
+while [ "$1" != --json ]; do echo "$1"; shift; done >>{said}
+{end}
+echo '{{"demand": {{"seconds": 0.25}}}}' >"$2"
+"""
+
+
+def test_a_collage_has_demand_mode_where_the_program_is_given(folder: Path, tmp_path: Path) -> None:
+    need_module("numpy")
+    program, said = tmp_path / "collage", tmp_path / "said"
+    program.write_text(DEMAND.format(said=said, end=""))
+    program.chmod(0o755)
+    words = [*TINY["collage"], "--repetitions", "1", "--out", str(tmp_path), "--demand", str(program)]
+    done = run("collage", words, folder)
+    assert done.returncode == 0, done.stderr
+    (written,) = tmp_path.glob("*.json")
+    rows = [row for row in json.loads(written.read_text())["rows"] if row[0] == "demand mode"]
+    assert [row[:3] for row in rows] == [["demand mode", "cold", 0.25], ["demand mode", "warm", 0.25]]
+    assert said.read_text().split()[:5] == ["host:0", str(folder), "0.015625", "--budget", "0.0078125"]
+    program.write_text(DEMAND.format(said=said, end="echo no such device >&2; exit 3"))
+    done = run("collage", words, folder)
+    assert done.returncode == 1 and "no such device" in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("measured", [0, 2])
 @pytest.mark.parametrize("name", TINY)
 def test_an_interrupted_example_writes_what_it_has(name: str, measured: int, folder: Path, tmp_path: Path) -> None:
@@ -236,6 +260,17 @@ def test_points_are_dealt_out_once_and_assigned_to_the_nearest_centroid(cpu: Any
         assert sums[group].tolist() == [*mine.sum(axis=0), len(mine)]
         assert cpu.moved(sums, centroids)[group].tolist() == (mine.sum(axis=0) // len(mine)).tolist()
     assert (cpu.moved(sums * 0, centroids) == centroids).all(), "a centroid without a point stays"
+
+
+def test_a_cpu_process_has_not_the_package(cpu: Any, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(bytes(4096))
+    with cpu.Process() as process:
+        process.do("open", name="a", path=str(file), store="mmap")
+        mapped = Path(f"/proc/{process.process.pid}/maps").read_text()
+        assert str(file) in mapped and "_multiarray" in mapped and "bifolio/_native" not in mapped
+        process.do("flip", name="a", half=1, after=0, times=1)
+    assert not any(file.read_bytes()[:2048]) and all(file.read_bytes()[2048:])
 
 
 def test_a_cpu_process_says_what_went_wrong(cpu: Any, tmp_path: Path) -> None:
