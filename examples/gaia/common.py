@@ -266,11 +266,15 @@ def at_once(*works: Callable[[], Any]) -> list[float]:
         started.wait()
         return seconds_of(work)
 
-    running = [_threads.submit(run, work) for work in works]
+    running = []
     try:
+        for work in works:
+            running.append(_threads.submit(run, work))
         return [one.result() for one in running]
     finally:
-        # An interrupt must not take away the memory that they still work on.
+        # An interrupt leaves none waiting for one that was not started, nor takes away memory that they still work on.
+        if len(running) < len(works):
+            started.abort()
         for one in running:
             one.exception()
 

@@ -104,6 +104,22 @@ def test_options_that_make_no_sense_are_refused_with_a_sentence(words: str, tmp_
     assert not done.stdout and not (tmp_path / "new").exists(), "nothing was begun"
 
 
+WITHOUT_CUPY = """
+import sys
+sys.path.insert(0, sys.argv[1])
+sys.modules["cupy"] = None
+import stitching
+stitching.main(["--device", "cuda:0", "--folder", sys.argv[2]])
+"""
+
+
+def test_a_gpu_without_cupy_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    need_module("numpy")
+    done = run_program(WITHOUT_CUPY, EXAMPLES, tmp_path / "new")
+    assert done.returncode == 2 and "cuda:0 needs CuPy, which computes on GPUs" in done.stderr, done.stderr
+    assert not (tmp_path / "new").exists()
+
+
 # What makes the results of an example wrong, and the sentence that says so.
 SPOILED = {
     "false_sharing": ("Side.flip = lambda side, words, after, times: None", "bifolio.map: host:0 has "),
