@@ -30,6 +30,8 @@ pub struct Faults {
     pub launches: AtomicI64,
     /// Copies inside the device.
     pub device_copies: AtomicI64,
+    /// Fills with one value.
+    pub fills: AtomicI64,
     /// Registrations of file mappings.
     pub registrations: AtomicI64,
     /// Modules compiled.
@@ -56,6 +58,7 @@ impl Default for Faults {
             maps: never(),
             launches: never(),
             device_copies: never(),
+            fills: never(),
             registrations: never(),
             modules: never(),
             damage: None,
@@ -160,8 +163,12 @@ impl Backend for FaultBackend {
         self.inner.create_frame(len)
     }
 
-    fn import_frame(&self, fd: OwnedFd) -> Result<Box<dyn RawFrame>> {
-        self.inner.import_frame(fd)
+    fn import_frame(&self, fd: OwnedFd, len: u64) -> Result<Box<dyn RawFrame>> {
+        self.inner.import_frame(fd, len)
+    }
+
+    fn zeroes_frames(&self) -> bool {
+        self.inner.zeroes_frames()
     }
 
     unsafe fn map_frame(&self, ptr: DevicePtr, frame: &dyn RawFrame, len: u64, access: Access) -> Result<()> {
@@ -246,6 +253,7 @@ impl RawStream for FaultStream {
     }
 
     unsafe fn fill(&self, dst: DevicePtr, value: u8, len: u64) -> Result<()> {
+        Faults::allow(&self.faults.fills, "a fill")?;
         // SAFETY: the caller's promise.
         unsafe { self.inner.fill(dst, value, len) }
     }

@@ -83,8 +83,15 @@ pub trait Backend: Send + Sync + Debug {
     /// Creates one physical frame of `len` bytes, a multiple of [`crate::FRAME_BYTES`].
     fn create_frame(&self, len: u64) -> Result<Box<dyn RawFrame>>;
 
-    /// Takes over a frame of [`crate::FRAME_BYTES`] that another process exported.
-    fn import_frame(&self, fd: OwnedFd) -> Result<Box<dyn RawFrame>>;
+    /// Takes over a frame that another process exported as one of `len` bytes, a multiple of [`crate::FRAME_BYTES`].
+    /// Neither the descriptor nor the length is believed: one that is no frame, has another length or could still get
+    /// one is refused (`BadArgument`), or by the driver in its own words.
+    fn import_frame(&self, fd: OwnedFd, len: u64) -> Result<Box<dyn RawFrame>>;
+
+    /// Whether new frames are zeroes. Where a driver does not promise that, they may have what this process freed.
+    fn zeroes_frames(&self) -> bool {
+        false
+    }
 
     /// Maps a frame of `len` bytes at `ptr` inside a reserved range.
     ///

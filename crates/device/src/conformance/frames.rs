@@ -79,16 +79,55 @@ pub(super) fn frames_are_shared(device: &Device, random: &mut Rng) {
         || device.create_frame(),
         || {
             let stream = device.create_stream().unwrap();
-            let (here, there) = (device.reserve(FRAME_BYTES).unwrap(), device.reserve(FRAME_BYTES).unwrap());
-            let frame = device.create_frame().unwrap();
-            here.map(0, &frame, Access::ReadWrite).unwrap();
-            let imported = device.import_frame(frame.export().unwrap()).unwrap();
-            there.map(0, &imported, Access::ReadWrite).unwrap();
-            poison(&stream, all_of(&there));
-            let data = noise(random, FRAME_BYTES);
-            stream.upload(all_of(&here), &data).unwrap();
-            drop((here, frame));
-            assert!(download(&stream, all_of(&there)) == data, "the memory outlives its exporter");
+            for frames in [1, 2, 5] {
+                let len = frames * FRAME_BYTES;
+                let (here, there) = (device.reserve(len).unwrap(), device.reserve(len).unwrap());
+                let frame = device.create_frame_of(len).unwrap();
+                here.map(0, &frame, Access::ReadWrite).unwrap();
+                let imported = device.import_frame_of(frame.export().unwrap(), len).unwrap();
+                assert_eq!(imported.len(), len);
+                there.map(0, &imported, Access::ReadWrite).unwrap();
+                poison(&stream, all_of(&there));
+                let data = noise(random, len);
+                stream.upload(all_of(&here), &data).unwrap();
+                drop((here, frame));
+                assert!(download(&stream, all_of(&there)) == data, "the memory outlives its exporter");
+            }
         },
     );
+}
+
+pub(super) fn imports_are_checked(device: &Device, _: &mut Rng) {
+    let no_frame = || std::fs::File::open("/dev/null").unwrap().into();
+    where_capable(
+        &device.capabilities().export_fd,
+        || device.import_frame(no_frame()),
+        || {
+            let frame = device.create_frame_of(3 * FRAME_BYTES).unwrap();
+            let refused = |len| device.import_frame_of(frame.export().unwrap(), len).unwrap_err();
+            for frames in [1, 2, 4, 5] {
+                let error = refused(frames * FRAME_BYTES);
+                assert_eq!(error.kind(), ErrorKind::BadArgument, "{frames}: {error}");
+            }
+            for len in [0, 1, 3 * FRAME_BYTES - 1, 3 * FRAME_BYTES + 1] {
+                assert_eq!(refused(len).kind(), ErrorKind::BadArgument, "{len}");
+            }
+            device.import_frame_of(frame.export().unwrap(), 3 * FRAME_BYTES).unwrap();
+            device.import_frame(no_frame()).unwrap_err();
+        },
+    );
+}
+
+pub(super) fn frames_begin_as_zeroes(device: &Device, _: &mut Rng) {
+    if !device.zeroes_frames() {
+        println!("  not on this device: its driver does not say so");
+        return;
+    }
+    let (stream, len) = (device.create_stream().unwrap(), 2 * FRAME_BYTES);
+    for _ in 0..3 {
+        let range = device.reserve(len).unwrap();
+        range.map(0, &device.create_frame_of(len).unwrap(), Access::ReadWrite).unwrap();
+        assert!(download(&stream, all_of(&range)).iter().all(|byte| *byte == 0), "a frame has what another one had");
+        poison(&stream, all_of(&range));
+    }
 }

@@ -33,6 +33,8 @@ const CHECKS: &[Check] = &[
     ("frames keep their content wherever they are mapped", frames::frames_move),
     ("places in a range are checked", frames::places_are_checked),
     ("an exported frame is the same memory", frames::frames_are_shared),
+    ("what is imported has the length that it is said to have", frames::imports_are_checked),
+    ("new frames are zeroes where that is promised", frames::frames_begin_as_zeroes),
     ("registered file mappings can be copied from", |device, random| {
         memory::registered_mappings_copy(device, device, random);
     }),

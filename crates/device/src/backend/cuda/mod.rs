@@ -39,7 +39,7 @@ use crate::{
     Access, BackendKind, DeviceId, DeviceInfo, DevicePtr, Error, ErrorKind, FRAME_BYTES, MemoryInfo, ModuleSource,
     Result,
 };
-use abi::{AccessDescription, FrameProperties, OUT_OF_MEMORY, Status};
+use abi::{AccessDescription, FrameProperties, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, Status};
 use context::Context;
 use frame::CudaFrame;
 use module::CudaModule;
@@ -117,6 +117,25 @@ impl CudaBackend {
         capability.reason().map_or(Ok(()), |reason| {
             Err(Error::new(ErrorKind::Unsupported, format!("{what} is not supported by this device: {reason}")))
         })
+    }
+
+    /// Whether a frame has at least `len` bytes. The driver tells nobody the length of what was imported, but it maps
+    /// no more than there is.
+    fn has_bytes(&self, handle: u64, len: u64) -> Result<bool> {
+        let place = self.reserve(len)?;
+        let _entered = self.context.enter_relaxed()?;
+        // SAFETY: nothing is mapped in the range, which is as long and nobody else's.
+        let status = unsafe { (self.context.cuda.cuMemMap)(place.0, len as usize, 0, handle, 0) };
+        if status == SUCCESS {
+            // SAFETY: the frame was just mapped there, and nothing could use it without access.
+            unsafe { (self.context.cuda.cuMemUnmap)(place.0, len as usize) };
+        }
+        // SAFETY: as above, and nothing is mapped any more.
+        unsafe { self.unreserve(place, len) }?;
+        match status {
+            INVALID_VALUE => Ok(false),
+            status => self.check(status, format_args!("asking for the length of an imported frame")).map(|()| true),
+        }
     }
 
     fn frame(&self, handle: u64) -> Box<dyn RawFrame> {
@@ -230,7 +249,7 @@ impl Backend for CudaBackend {
         Ok(self.frame(handle))
     }
 
-    fn import_frame(&self, fd: OwnedFd) -> Result<Box<dyn RawFrame>> {
+    fn import_frame(&self, fd: OwnedFd, len: u64) -> Result<Box<dyn RawFrame>> {
         Self::require(&self.info.capabilities.export_fd, "importing a frame")?;
         let _entered = self.context.enter_relaxed()?;
         let mut handle = 0;
@@ -241,7 +260,12 @@ impl Backend for CudaBackend {
         let status =
             unsafe { (self.context.cuda.cuMemImportFromShareableHandle)(&raw mut handle, shared, abi::HANDLE_FD) };
         self.check(status, format_args!("importing a frame of device memory from a descriptor"))?;
-        Ok(self.frame(handle))
+        let frame = self.frame(handle);
+        if !self.has_bytes(handle, len)? || self.has_bytes(handle, len + FRAME_BYTES)? {
+            let detail = format!("the descriptor is not an exported frame of {len} bytes: it has another length");
+            return Err(Error::new(ErrorKind::BadArgument, detail));
+        }
+        Ok(frame)
     }
 
     unsafe fn map_frame(&self, ptr: DevicePtr, frame: &dyn RawFrame, len: u64, access: Access) -> Result<()> {

@@ -2,9 +2,12 @@
 
 use super::memory::MemoryAccount;
 use crate::backend::RawFrame;
-use crate::{Error, ErrorKind, FRAME_BYTES, Result};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use crate::{Error, ErrorKind, Result};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+
+/// What keeps a frame's length as it is, for good.
+const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 /// A memfd of one frame; imported ones are somebody else's memory and are not accounted here.
 #[derive(Debug)]
@@ -22,20 +25,16 @@ impl HostFrame {
         Ok(Self { fd, len, account: Some(Arc::clone(account)) })
     }
 
-    /// One that another process exported. It is not trusted: memory that it could shrink would kill us with SIGBUS.
-    pub(super) fn import(fd: OwnedFd) -> Result<Self> {
-        // SAFETY: F_GET_SEALS takes no argument and changes nothing.
-        let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
-        // SAFETY: `stat` is plain old data, for which zeroes are a valid value.
-        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: the descriptor is open and `stat` is writable.
-        let known = unsafe { libc::fstat(fd.as_raw_fd(), &raw mut stat) } == 0;
-        let is_frame = known && stat.st_size as u64 == FRAME_BYTES && seals >= 0 && seals & libc::F_SEAL_SHRINK != 0;
-        if !is_frame {
-            let detail = "the descriptor is not an exported frame: expected a sealed memfd of 2 MiB";
-            return Err(Error::new(ErrorKind::BadArgument, detail));
+    /// One of `len` bytes that another process exported. It is not trusted: memory that it could shrink, or that the
+    /// kernel cannot fill when it is touched, would kill us with SIGBUS.
+    pub(super) fn import(fd: OwnedFd, len: u64) -> Result<Self> {
+        match why_no_frame(fd.as_raw_fd(), len) {
+            None => Ok(Self { fd, len, account: None }),
+            Some(why) => {
+                let detail = format!("the descriptor is not an exported frame of {len} bytes: {why}");
+                Err(Error::new(ErrorKind::BadArgument, detail))
+            }
         }
-        Ok(Self { fd, len: FRAME_BYTES, account: None })
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -66,8 +65,34 @@ fn create_sealed_memfd(len: u64) -> Result<OwnedFd> {
     }
     // SAFETY: the descriptor is new and ours alone.
     let fd = unsafe { OwnedFd::from_raw_fd(raw) };
-    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
     // SAFETY: plain calls on an open descriptor.
-    let sized = unsafe { libc::ftruncate(raw, len as i64) == 0 && libc::fcntl(raw, libc::F_ADD_SEALS, seals) == 0 };
+    let sized = unsafe { libc::ftruncate(raw, len as i64) == 0 && libc::fcntl(raw, libc::F_ADD_SEALS, SEALS) == 0 };
     if sized { Ok(fd) } else { Err(Error::last_os("sizing and sealing a frame (memfd)")) }
+}
+
+/// Why a descriptor is not that of a frame of `len` bytes, if it is not. Seals are asked for first: what is sealed
+/// keeps the length that is seen after it.
+fn why_no_frame(fd: RawFd, len: u64) -> Option<String> {
+    // SAFETY: takes no argument and changes nothing.
+    let seals = unsafe { libc::fcntl(fd, libc::F_GET_SEALS) };
+    if seals < 0 {
+        return Some("it is not a memory file (memfd)".to_owned());
+    }
+    if seals & SEALS != SEALS {
+        return Some("it is not sealed, and whoever has it could change its length".to_owned());
+    }
+    // SAFETY: as above.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    if flags & libc::O_ACCMODE != libc::O_RDWR {
+        return Some("it is not open for reading and writing".to_owned());
+    }
+    // SAFETY: both are plain old data, for which zeroes are a valid value.
+    let (mut file_system, mut stat): (libc::statfs, libc::stat) = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open and both are writable.
+    let known = unsafe { libc::fstatfs(fd, &raw mut file_system) == 0 && libc::fstat(fd, &raw mut stat) == 0 };
+    if !known || file_system.f_type != libc::TMPFS_MAGIC {
+        // Of huge pages there may be none left at the first touch, and that is a SIGBUS.
+        return Some("its memory is not of ordinary pages".to_owned());
+    }
+    (stat.st_size as u64 != len).then(|| format!("it has {} bytes", stat.st_size))
 }

@@ -206,8 +206,13 @@ impl Backend for HostBackend {
         Ok(Box::new(HostFrame::create(len, &self.memory)?))
     }
 
-    fn import_frame(&self, fd: OwnedFd) -> Result<Box<dyn RawFrame>> {
-        Ok(Box::new(HostFrame::import(fd)?))
+    fn import_frame(&self, fd: OwnedFd, len: u64) -> Result<Box<dyn RawFrame>> {
+        Ok(Box::new(HostFrame::import(fd, len)?))
+    }
+
+    /// The kernel hands out no page of a memfd that is not.
+    fn zeroes_frames(&self) -> bool {
+        true
     }
 
     unsafe fn map_frame(&self, ptr: DevicePtr, frame: &dyn RawFrame, len: u64, access: Access) -> Result<()> {

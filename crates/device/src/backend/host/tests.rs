@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::{Device, DeviceChoice, HostLaunch};
+use bifolio_testing::skip;
 use std::io::Read;
+use std::os::fd::FromRawFd;
 use std::sync::mpsc::channel;
 use std::time::Instant;
 
@@ -37,12 +39,54 @@ fn a_frame_reaches_another_process_through_its_descriptor() {
     assert!(seen == content, "another process read something else");
 }
 
+/// Symptom: the end of the process by SIGBUS. Cause: memory that somebody makes shorter while it is mapped, or that
+/// there is none of when it is touched.
 #[test]
-fn memory_that_a_peer_could_shrink_is_not_taken_as_a_frame() {
+fn what_is_no_frame_is_refused_and_the_sentence_says_why() {
+    let device = Device::host(&HostOptions::default());
+    let refused = |fd: OwnedFd, why: &str| {
+        let error = device.import_frame_of(fd, 2 * FRAME_BYTES).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BadArgument);
+        let text = error.to_string();
+        assert!(text.contains("not an exported frame of 4194304 bytes") && text.contains(why), "{text}");
+    };
     let file = tempfile::tempfile().unwrap();
-    file.set_len(FRAME_BYTES).unwrap();
-    let error = Device::host(&HostOptions::default()).import_frame(file.into()).unwrap_err();
-    assert!(error.to_string().contains("not an exported frame"), "{error}");
+    file.set_len(2 * FRAME_BYTES).unwrap();
+    refused(file.into(), "not a memory file");
+    let (reader, _writer) = std::io::pipe().unwrap();
+    refused(reader.into(), "not a memory file");
+    // Some of the seals are not enough, as the others let somebody change the length.
+    let all = [libc::F_SEAL_SHRINK, libc::F_SEAL_GROW, libc::F_SEAL_SEAL];
+    for missing in all {
+        let seals = all.iter().filter(|seal| **seal != missing).sum();
+        refused(memfd(2 * FRAME_BYTES, 0, seals).unwrap(), "not sealed");
+    }
+    let sealed = all.iter().sum();
+    for len in [0, FRAME_BYTES, 2 * FRAME_BYTES - 1, 3 * FRAME_BYTES] {
+        refused(memfd(len, 0, sealed).unwrap(), &format!("it has {len} bytes"));
+    }
+    let good = memfd(2 * FRAME_BYTES, 0, sealed).unwrap();
+    let reading = std::fs::File::open(format!("/proc/self/fd/{}", good.as_raw_fd())).unwrap();
+    refused(reading.into(), "not open for reading and writing");
+    match memfd(2 * FRAME_BYTES, libc::MFD_HUGETLB, sealed) {
+        Ok(huge) => refused(huge, "ordinary pages"),
+        Err(error) => skip(format_args!("this kernel makes no memory file of huge pages: {error}")),
+    }
+    device.import_frame_of(good, 2 * FRAME_BYTES).unwrap();
+}
+
+/// A memory file of a stranger's.
+fn memfd(len: u64, flags: libc::c_uint, seals: libc::c_int) -> std::io::Result<OwnedFd> {
+    // SAFETY: the name is a C string, and the call touches no memory of ours.
+    let raw = unsafe { libc::memfd_create(c"stranger".as_ptr(), flags | libc::MFD_ALLOW_SEALING) };
+    if raw < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new and ours alone.
+    let fd = unsafe { OwnedFd::from_raw_fd(raw) };
+    // SAFETY: plain calls on an open descriptor.
+    let made = unsafe { libc::ftruncate(raw, len as i64) == 0 && libc::fcntl(raw, libc::F_ADD_SEALS, seals) == 0 };
+    if made { Ok(fd) } else { Err(std::io::Error::last_os_error()) }
 }
 
 #[test]

@@ -171,7 +171,7 @@ impl Backend for OpenClBackend {
         Self::unsupported(&self.info.capabilities.virtual_memory, "a frame of device memory")
     }
 
-    fn import_frame(&self, _fd: OwnedFd) -> Result<Box<dyn RawFrame>> {
+    fn import_frame(&self, _fd: OwnedFd, _len: u64) -> Result<Box<dyn RawFrame>> {
         Self::unsupported(&self.info.capabilities.export_fd, "importing a frame")
     }
 
