@@ -1,11 +1,36 @@
-//! Frames of one device under a budget. Those that come back are kept, as creating one costs more than mapping it.
+//! Frames of one device under a budget. Those that come back are kept, as creating one costs more than mapping it, and
+//! with them whose bytes are in them: nobody else may see those.
 
 use super::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What has a length.
 pub(crate) trait Long {
     /// In bytes.
     fn bytes(&self) -> u64;
+}
+
+/// Who puts bytes into frames: one file on one device, for as long as it is there. No two have the same number, so that
+/// one that is there again is another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Owner(u64);
+
+impl Owner {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Whose bytes are in a frame that somebody has taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// Those of who has taken it.
+    Own,
+    /// Somebody else's, or it is not known whose.
+    Foreign,
+    /// What the device puts into new frames.
+    New,
 }
 
 #[derive(Debug)]
@@ -18,7 +43,14 @@ pub(crate) struct Budget<F> {
 struct Frames<F> {
     /// In use, spare, or being created.
     bytes: u64,
-    spare: Vec<F>,
+    spare: Vec<Spare<F>>,
+}
+
+#[derive(Debug)]
+struct Spare<F> {
+    frame: F,
+    /// Whose bytes are in it, if that is known.
+    owner: Option<Owner>,
 }
 
 impl<F: Long> Budget<F> {
@@ -26,38 +58,57 @@ impl<F: Long> Budget<F> {
         Self { bytes_max, frames: Mutex::new(Frames { bytes: 0, spare: vec![] }) }
     }
 
-    /// A frame of so many bytes that came back, or one that `create` creates; none if the budget is used up.
-    pub(crate) fn take<E>(&self, bytes: u64, create: impl FnOnce() -> Result<F, E>) -> Result<Option<F>, E> {
+    /// A frame of so many bytes that came back, one's own if there is one, or one that `create` creates; none if the
+    /// budget is used up.
+    pub(crate) fn take<E>(
+        &self,
+        owner: Owner,
+        bytes: u64,
+        create: impl FnOnce() -> Result<F, E>,
+    ) -> Result<Option<(F, Content)>, E> {
         let mut dropped = vec![];
         {
             let mut frames = self.lock();
-            if let Some(at) = frames.spare.iter().rposition(|frame| frame.bytes() == bytes) {
-                return Ok(Some(frames.spare.swap_remove(at)));
+            if let Some(spare) = frames.take_spare(owner, bytes) {
+                let content = if spare.owner == Some(owner) { Content::Own } else { Content::Foreign };
+                return Ok(Some((spare.frame, content)));
             }
             while frames.bytes + bytes > self.bytes_max {
                 // Those of other lengths are nobody's.
                 let Some(other) = frames.spare.pop() else { return Ok(None) };
-                frames.bytes -= other.bytes();
+                frames.bytes -= other.frame.bytes();
                 dropped.push(other);
             }
             frames.bytes += bytes;
         }
         // The device may take its time.
         drop(dropped);
-        create().map(Some).inspect_err(|_| self.lock().bytes -= bytes)
+        let created = create().inspect_err(|_| self.lock().bytes -= bytes)?;
+        Ok(Some((created, Content::New)))
     }
 
-    pub(crate) fn give(&self, frame: F) {
-        self.lock().spare.push(frame);
+    /// Takes a frame back, with whose bytes are in it; none where that is not known, as it was not cleared.
+    pub(crate) fn give(&self, frame: F, owner: Option<Owner>) {
+        self.lock().spare.push(Spare { frame, owner });
     }
 
     /// Bytes of frames in use.
     pub(crate) fn used_bytes(&self) -> u64 {
         let frames = self.lock();
-        frames.bytes - frames.spare.iter().map(Long::bytes).sum::<u64>()
+        frames.bytes - frames.spare.iter().map(|spare| spare.frame.bytes()).sum::<u64>()
     }
 
     fn lock(&self) -> MutexGuard<'_, Frames<F>> {
         self.frames.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<F: Long> Frames<F> {
+    /// A spare frame of so many bytes: one's own need not be cleared.
+    fn take_spare(&mut self, owner: Owner, bytes: u64) -> Option<Spare<F>> {
+        let fits = |spare: &Spare<F>| spare.frame.bytes() == bytes;
+        let own = self.spare.iter().rposition(|spare| fits(spare) && spare.owner == Some(owner));
+        let at = own.or_else(|| self.spare.iter().rposition(fits))?;
+        Some(self.spare.swap_remove(at))
     }
 }

@@ -1,11 +1,14 @@
 //! The memory of one device that a cache may use: frames under a budget, and scratch memory of its own.
 
-use crate::budget::{Budget, Long};
+use crate::budget::{Budget, Content, Long, Owner};
 use crate::error::{Error, ErrorKind};
 use crate::options::CacheOptions;
-use bifolio_device::{Allocation, Device, DeviceId, DeviceSlice, FRAME_BYTES, Frame, PinnedBuffer, Result, Stream};
+use bifolio_device::{
+    Access, AddressRange, Allocation, Device, DeviceId, DeviceSlice, FRAME_BYTES, Frame, PinnedBuffer, Result, Stream,
+};
 use bifolio_io::Router;
 use bifolio_kernels::{Kernels, byte_mask::ByteMask, merge::Merge, page_diff::PageDiff};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 
 /// Most bytes of incoming content that are merged at a time, and fewest.
@@ -92,6 +95,8 @@ pub(crate) struct Memory {
     pub(crate) kernels: Kernels,
     budget_bytes: u64,
     frames: Budget<Frame>,
+    /// For filling frames with zeroes; made when that is first needed.
+    cleaning: OnceLock<Stream>,
     scratch: Mutex<Option<Scratch>>,
 }
 
@@ -131,18 +136,65 @@ impl Memory {
             kernels: Kernels::load(device, &[&PageDiff, &Merge, &ByteMask])?,
             budget_bytes,
             frames: Budget::new(budget_bytes),
+            cleaning: OnceLock::new(),
             scratch: Mutex::default(),
         })
     }
 
-    /// A frame of `len` bytes, or none if the budget is used up.
-    pub(crate) fn take_frame(&self, len: u64) -> Result<Option<Frame>> {
-        self.frames.take(len, || self.device.create_frame_of(len))
+    /// Maps a frame as long as `place` there, and tells whether there was one: none if the budget is used up. It holds
+    /// zeroes, or what its owner has left in it.
+    pub(crate) fn map_frame(&self, owner: Owner, range: &AddressRange, place: &Range<u64>) -> Result<bool> {
+        let len = place.end - place.start;
+        let Some((frame, content)) = self.frames.take(owner, len, || self.device.create_frame_of(len))? else {
+            return Ok(false);
+        };
+        if let Err(error) = range.map(place.start, &frame, Access::ReadWrite) {
+            self.frames.give(frame, None);
+            return Err(error);
+        }
+        // SAFETY: the frame was just mapped there, and nobody uses it yet.
+        let cleared = unsafe { range.slice() }.part(place.start, len).and_then(|place| self.clear(content, place));
+        // SAFETY: as above; the stream was waited for, or the device has failed.
+        if cleared.is_err() && unsafe { range.unmap(place.start) }.is_ok() {
+            self.frames.give(frame, None);
+        }
+        cleared.map(|()| true)
     }
 
-    /// Takes a frame back.
-    pub(crate) fn give_frame(&self, frame: Frame) {
-        self.frames.give(frame);
+    /// Gives a frame back that is mapped in a range, with what its owner leaves in it.
+    ///
+    /// # Safety
+    /// No work in flight uses it there.
+    pub(crate) unsafe fn unmap_frame(&self, owner: Owner, range: &AddressRange, offset: u64) -> Result<()> {
+        // SAFETY: the caller's promise.
+        let frame = unsafe { range.unmap(offset) }?;
+        self.frames.give(frame, Some(owner));
+        Ok(())
+    }
+
+    /// Fills a frame with zeroes, unless nobody else's bytes are in it. At the speed of the device's memory, which is a
+    /// fiftieth of the time in which a link fills it.
+    fn clear(&self, content: Content, frame: DeviceSlice<'_>) -> Result<()> {
+        let is_clean = match content {
+            Content::Own => true,
+            Content::Foreign => false,
+            Content::New => self.device.zeroes_frames(),
+        };
+        if is_clean {
+            return Ok(());
+        }
+        let stream = self.cleaning()?;
+        // SAFETY: the caller has mapped the frame, and keeps it until the stream is waited for, whatever happens.
+        let filled = unsafe { stream.fill(frame, 0) };
+        filled.and(stream.synchronize())
+    }
+
+    fn cleaning(&self) -> Result<&Stream> {
+        if let Some(stream) = self.cleaning.get() {
+            return Ok(stream);
+        }
+        let made = self.device.create_stream()?;
+        Ok(self.cleaning.get_or_init(|| made))
     }
 
     /// Bytes of frames that hold something.

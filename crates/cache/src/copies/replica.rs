@@ -8,10 +8,11 @@
 //!
 //! So a release compares `current` with `twin`, one behind the other, and a flush compares `twin` with `base`.
 
+use crate::budget::Owner;
 use crate::memory::Memory;
 use crate::options::CacheOptions;
 use crate::ranges::{intersection, runs};
-use bifolio_device::{Access, AddressRange, DevicePtr, DeviceSlice, FRAME_BYTES, Result, Stream};
+use bifolio_device::{AddressRange, DevicePtr, DeviceSlice, FRAME_BYTES, Result, Stream};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -27,6 +28,8 @@ const USES_MAX: u8 = 3;
 #[derive(Debug)]
 pub(crate) struct Replica {
     pub(crate) memory: Arc<Memory>,
+    /// Of what is in its frames.
+    owner: Owner,
     page_bytes: u64,
     frame_bytes: u64,
     /// Mappings that name its addresses.
@@ -74,6 +77,7 @@ impl Replica {
         let [current, twin, base] = [0; 3].map(|_: i32| memory.device.reserve(room));
         Ok(Self {
             memory: Arc::clone(memory),
+            owner: Owner::new(),
             page_bytes: options.page_bytes,
             frame_bytes,
             users: 0,
@@ -182,22 +186,18 @@ impl Replica {
         if self.has(image, frame) {
             return Ok(true);
         }
-        let Some(memory) = self.memory.take_frame(self.frame_bytes)? else { return Ok(false) };
-        if let Err(error) = self.range(image).map(frame as u64 * self.frame_bytes, &memory, Access::ReadWrite) {
-            self.memory.give_frame(memory);
-            return Err(error);
-        }
-        *self.flag(image, frame) = true;
-        Ok(true)
+        let place = self.bytes_of(&(frame as u64..frame as u64 + 1));
+        let is_mapped = self.memory.map_frame(self.owner, self.range(image), &place)?;
+        *self.flag(image, frame) = is_mapped;
+        Ok(is_mapped)
     }
 
     /// Gives memory back that nobody uses.
     pub(crate) fn unmap(&mut self, image: Image, frame: usize) -> Result<()> {
         if self.has(image, frame) {
             // SAFETY: the work of every operation is waited for, and frames in use by kernels are pinned.
-            let memory = unsafe { self.range(image).unmap(frame as u64 * self.frame_bytes) }?;
+            unsafe { self.memory.unmap_frame(self.owner, self.range(image), frame as u64 * self.frame_bytes) }?;
             *self.flag(image, frame) = false;
-            self.memory.give_frame(memory);
         }
         Ok(())
     }

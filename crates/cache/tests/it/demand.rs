@@ -4,10 +4,11 @@
 #[path = "../../../kernels/tests/demand/mod.rs"]
 mod probe;
 
-use crate::support::{Draw, FRAME, World, random, sets};
+use crate::frames::{assert_clean, other, world_with_secrets};
+use crate::support::{Draw, FRAME, PAGE, World, random, sets};
 use bifolio_cache::{CacheOptions, CachedFile, Demand, DemandReport, Error, ErrorKind};
 use bifolio_device::backend::fault::{FaultBackend, Faults};
-use bifolio_device::{Device, KernelArg};
+use bifolio_device::{Device, DeviceSlice, KernelArg};
 use bifolio_testing::until;
 use fastrand::Rng;
 use std::collections::BTreeSet;
@@ -104,6 +105,31 @@ impl Work {
 }
 
 type Outcome = Result<DemandReport, Error>;
+
+/// Symptom: a kernel read the bytes of another file. Cause: of a frame only the pages are fetched that somebody asks for,
+/// and what another file had left in the others was still there.
+#[test]
+fn kernels_that_ask_for_pages_see_nothing_of_other_files() {
+    for device in devices() {
+        let world = world_with_secrets(std::slice::from_ref(&device), 4);
+        let content = vec![7; 3 * PAGE as usize];
+        let mut mapping = other(&world, &content).map_on(0, 0..u64::MAX, false).unwrap();
+        let (start, stream) = (mapping.ptr(), device.create_stream().unwrap());
+        let (mut frame, mut rounds) = (vec![0x5a; FRAME as usize], 0);
+        let work = Work { questions: vec![vec![(10, 40)]], goes_on: false };
+        let look = |round: Option<u32>| {
+            if round.is_some_and(|round| round > 0) {
+                // SAFETY: the frame has memory since a page of it was asked for.
+                stream.download(&mut frame, unsafe { DeviceSlice::from_raw(start, FRAME) }).unwrap();
+                rounds += 1;
+            }
+        };
+        let (outcome, sums) = work.run(&mut mapping.demand().unwrap(), &device, look);
+        outcome.unwrap();
+        assert_eq!((rounds, sums), (1, work.sums(&content)));
+        assert_clean(&frame, &content, PAGE as usize, "what was not asked for");
+    }
+}
 
 #[test]
 fn items_get_what_they_ask_for_and_nothing_else_moves() {
@@ -217,9 +243,7 @@ fn what_others_write_is_seen_by_the_next_session() {
                     let part = at as u64..at as u64 + bytes.len() as u64;
                     other.acquire(part.clone()).unwrap();
                     // SAFETY: the part is acquired.
-                    let slice = unsafe {
-                        bifolio_device::DeviceSlice::from_raw(other.ptr().offset_by(part.start), bytes.len() as u64)
-                    };
+                    let slice = unsafe { DeviceSlice::from_raw(other.ptr().offset_by(part.start), bytes.len() as u64) };
                     device.create_stream().unwrap().upload(slice, &bytes).unwrap();
                     other.release(part).unwrap();
                 }

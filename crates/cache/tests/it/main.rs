@@ -4,6 +4,7 @@ mod cache;
 mod cpus;
 mod demand;
 mod faults;
+mod frames;
 mod litmus;
 mod mishaps;
 mod model;

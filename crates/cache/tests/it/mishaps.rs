@@ -374,7 +374,7 @@ fn a_file_that_ends_with_a_failed_write_gives_its_memory_back() {
 #[test]
 fn a_device_that_fails_or_has_no_memory_left_loses_nothing() {
     type Which = fn(&Faults) -> &AtomicI64;
-    let operations: [(&str, Which); 8] = [
+    let operations: [(&str, Which); 9] = [
         ("frames", |faults| &faults.frames),
         ("maps", |faults| &faults.maps),
         ("allocations", |faults| &faults.allocations),
@@ -382,6 +382,7 @@ fn a_device_that_fails_or_has_no_memory_left_loses_nothing() {
         ("copies", |faults| &faults.copies),
         ("downloads", |faults| &faults.downloads),
         ("device copies", |faults| &faults.device_copies),
+        ("fills", |faults| &faults.fills),
         ("kernels", |faults| &faults.launches),
     ];
     let mut random = random();

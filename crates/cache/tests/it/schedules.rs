@@ -14,17 +14,29 @@ mod sync {
     pub(crate) use std::sync::PoisonError;
 }
 
-use budget::{Budget, Long};
+use budget::{Budget, Content, Long, Owner};
 use shuttle::sync::atomic::{AtomicU32, Ordering};
 use shuttle::{check_pct, check_random, thread};
 use std::sync::Arc;
 use table::Table;
 
-struct Piece(u64);
+/// A frame, and whose bytes are in it.
+#[derive(Debug)]
+struct Piece(u64, Option<Owner>);
 
 impl Long for Piece {
     fn bytes(&self) -> u64 {
         self.0
+    }
+}
+
+impl Piece {
+    fn content_for(&self, owner: Owner) -> Content {
+        match self.1 {
+            None => Content::New,
+            Some(other) if other == owner => Content::Own,
+            Some(_) => Content::Foreign,
+        }
     }
 }
 
@@ -97,17 +109,19 @@ fn frames_never_exceed_the_budget_and_all_of_them_come_back() {
         let in_use = Arc::new(AtomicU32::new(0));
         let take = |number: u32, budget: Arc<Budget<Piece>>, in_use: Arc<AtomicU32>| {
             move || {
+                let owner = Owner::new();
                 for round in 0..3 {
                     let bytes = u64::from(1 + number % 2);
                     // Now and then the device has none.
-                    let taken =
-                        budget.take(bytes, || if (number + round) % 4 == 3 { Err(()) } else { Ok(Piece(bytes)) });
-                    if let Ok(Some(frame)) = taken {
+                    let create = || if (number + round) % 4 == 3 { Err(()) } else { Ok(Piece(bytes, None)) };
+                    if let Ok(Some((mut frame, content))) = budget.take(owner, bytes, create) {
+                        assert_eq!(content, frame.content_for(owner));
+                        frame.1 = Some(owner);
                         let before = in_use.fetch_add(bytes as u32, Ordering::SeqCst);
                         assert!(before + bytes as u32 <= 4, "more frames than the budget has");
                         thread::yield_now();
                         in_use.fetch_sub(bytes as u32, Ordering::SeqCst);
-                        budget.give(frame);
+                        budget.give(frame, Some(owner));
                     }
                     assert!(budget.used_bytes() <= 4);
                 }
@@ -123,7 +137,30 @@ fn frames_never_exceed_the_budget_and_all_of_them_come_back() {
         }
         assert_eq!(budget.used_bytes(), 0);
         // Nothing has leaked: the whole budget is there.
-        let all: Vec<_> = std::iter::from_fn(|| budget.take(2, || Ok::<_, ()>(Piece(2))).unwrap()).collect();
+        let owner = Owner::new();
+        let take = || budget.take(owner, 2, || Ok::<_, ()>(Piece(2, None))).unwrap();
+        let all: Vec<_> = std::iter::from_fn(take).collect();
         assert_eq!((all.len(), budget.used_bytes()), (2, 4));
     });
+}
+
+/// A file that gets its own frames back need not wait for their being cleared.
+#[test]
+fn of_frames_that_came_back_ones_own_are_taken_first() {
+    // One thread, and so one schedule.
+    let test = || {
+        let budget = Budget::<Piece>::new(5);
+        let take = |owner: Owner| {
+            let taken = budget.take(owner, 1, || Ok::<_, ()>(Piece(1, None))).unwrap();
+            taken.map(|(_, content)| content)
+        };
+        let [one, two, three] = [(); 3].map(|()| Owner::new());
+        assert_eq!([one, two, two, two].map(take), [Some(Content::New); 4]);
+        for owner in [Some(one), Some(two), None, Some(two)] {
+            budget.give(Piece(1, owner), owner);
+        }
+        assert_eq!([one, two, two].map(take), [Some(Content::Own); 3]);
+        assert_eq!([one, three, two].map(take), [Some(Content::Foreign), Some(Content::New), None]);
+    };
+    check_random(test, 1);
 }
