@@ -59,8 +59,9 @@ impl CachedFile {
     /// acquired. Without an end, to the end of the file.
     ///
     /// # Errors
-    /// `BadRange` for a range that is empty or lies beyond the end of the file, `BadUse` for one beyond what was
-    /// reserved when the file was first mapped on the device, while other mappings of it are open there.
+    /// `BadRange` for a range that is empty or lies beyond the end of the file, `BadUse` for one of which only a part
+    /// lies in what was reserved when the file was first mapped on the device, while other mappings of that are open
+    /// there; `OutOfMemory` for one so far from the beginning that there is no memory to keep account of its pages.
     pub fn map(&self, device: DeviceId, range: Range<u64>, writable: bool) -> Result<Mapping> {
         let number = self.pool.devices.iter().position(|known| known.id == device);
         let number = number.ok_or_else(|| bad(ErrorKind::BadUse, format!("{device} is no device of this cache")))?;
@@ -84,7 +85,7 @@ impl CachedFile {
             let detail = format!("bytes {} to {end} lie outside the file, of {size} bytes", asked.start);
             return Err(bad(ErrorKind::BadRange, detail));
         }
-        let address = mappings::attach(&mut directory, device, &memory)?.offset_by(range.start);
+        let address = mappings::attach(&mut directory, device, &memory, &range)?;
         drop(directory);
         self.pool.operated();
         let (file, acquired, sequence) = (self.clone(), vec![], Sequence::default());
@@ -251,13 +252,14 @@ impl Mapping {
 
     fn end(&mut self) -> Report {
         self.is_open = false;
-        let (device, writable, acquired) = (self.device, self.writable, std::mem::take(&mut self.acquired));
+        let (device, writable, first) = (self.device, self.writable, self.range.start);
+        let acquired = std::mem::take(&mut self.acquired);
         self.file.with(Some(device), |directory| {
             let (started, before) = (Instant::now(), directory.versions.counts);
             for range in &acquired {
                 release::discard(directory, device, range, writable);
             }
-            mappings::detach(directory, device);
+            mappings::detach(directory, device, first);
             Report::between(&before, &directory.versions.counts, started)
         })
     }

@@ -17,7 +17,7 @@ impl Copies {
         let complete = || -> bifolio_device::Result<()> {
             // Of the last page.
             let last = plan.direct.last().max(plan.own.last());
-            let end = last.map_or(0, |page| (page + 1) * self.page_bytes).min(replica.len());
+            let end = last.map_or(0, |page| (page + 1) * self.page_bytes);
             if size < end {
                 let tail = size..end;
                 for image in [Image::Current, Image::Twin] {

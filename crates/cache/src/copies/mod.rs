@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   Copies ── home        the file: what changed, and writing single bytes (fragments: many short runs)
-//!      |  └── replica     one device's: its images and their frames
+//!      |  └── replica     one device's: its images and their frames    window   where they have addresses
 //!      |
 //!   plan        what is to be done: extents, a fetch
 //!   source      home -> device              compare    which pages of two images, or of an image and home, differ
@@ -29,6 +29,7 @@ pub(crate) mod plan;
 pub(crate) mod replica;
 mod source;
 mod transfer;
+mod window;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Memory;
@@ -106,7 +107,8 @@ impl Copies {
 
     /// Keeps the memory of a range of a replica in place: its frames.
     pub(crate) fn pin(&mut self, device: Device, range: &Range<u64>) -> Result<Range<usize>> {
-        let replica = self.replica_mut(device)?;
+        let replica = self.replicas[device].as_mut().filter(|replica| replica.has_addresses(range));
+        let replica = replica.ok_or_else(|| unmapped(self.home.path()))?;
         let frames = replica.frames_of(range);
         replica.pin(frames.clone());
         Ok(frames)
@@ -117,9 +119,9 @@ impl Copies {
         self.get_mut(device).is_some_and(|replica| replica.unpin(frames))
     }
 
-    /// Bytes that the longest replica has addresses for.
+    /// Where what has addresses on some device ends.
     pub(crate) fn reserved(&self) -> u64 {
-        self.replicas.iter().flatten().map(Replica::len).max().unwrap_or(0)
+        self.replicas.iter().flatten().map(Replica::end).max().unwrap_or(0)
     }
 
     /// The memory of a device that has a replica.

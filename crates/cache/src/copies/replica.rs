@@ -1,26 +1,31 @@
 //! One file in the memory of one device.
 //!
-//! Three images of it, each a range of addresses as long as the file may become, with frames where they are needed:
+//! Three images of it, each in ranges of addresses, with frames where they are needed:
 //! - `current`: what kernels see and change, the mapping itself;
 //! - `twin`: the content of the latest release, or of the fetch before the first;
 //! - `base`: of pages whose releases home lacks, the content at the latest agreement with home, from which their
 //!   changes count. Of other pages the twin is the base.
 //!
 //! So a release compares `current` with `twin`, one behind the other, and a flush compares `twin` with `base`.
+//!
+//! Addresses come in windows (`window`), one for the whole file as a rule, and for each of the parts that are mapped
+//! where it is very long. They do not overlap: a page has one place on a device, and mappings of it share that. Frames
+//! and pages have the numbers that they have in the file. What lies in several windows lies apart: bytes from where to
+//! where are asked for are those of one mapping, and of others in pieces ([`Replica::pieces`]).
 
+use super::window::{FrameState, Window, bytes_for};
 use crate::budget::Owner;
 use crate::memory::Memory;
 use crate::options::CacheOptions;
 use crate::ranges::{intersection, runs};
-use bifolio_device::{AddressRange, DevicePtr, DeviceSlice, FRAME_BYTES, Result, Stream};
+use bifolio_device::{DevicePtr, DeviceSlice, FRAME_BYTES, Result, Stream};
 use std::ops::Range;
 use std::sync::Arc;
 
+pub(crate) use super::window::Image;
+
 /// Longest frames: 32 MiB cost as much as 2 MiB to map, and nothing beside reading as much.
 const FRAME_BYTES_MAX: u64 = 32 << 20;
-
-/// Addresses for a file at least.
-const ROOM_BYTES_MIN: u64 = 64 << 20;
 
 /// Uses that make a frame stay longest; more make no difference.
 const USES_MAX: u8 = 3;
@@ -32,126 +37,138 @@ pub(crate) struct Replica {
     owner: Owner,
     page_bytes: u64,
     frame_bytes: u64,
-    /// Mappings that name its addresses.
-    pub(crate) users: usize,
-    current: AddressRange,
-    twin: AddressRange,
-    base: AddressRange,
-    frames: Vec<FrameState>,
-    /// Where the search for a frame to evict goes on.
+    /// In the order of the file.
+    windows: Vec<Window>,
+    /// The frame from which the search for one to evict goes on.
     hand: usize,
 }
 
-/// What one frame of the file has.
-#[derive(Debug, Clone, Copy, Default)]
-struct FrameState {
-    current: bool,
-    twin: bool,
-    base: bool,
-    /// Acquires that were not released.
-    pins: u32,
-    /// Uses since it was last considered for eviction: what is used once, in passing, goes first.
-    uses: u8,
-}
-
-/// One of the images.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Image {
-    Current,
-    Twin,
-    Base,
-}
-
-impl Image {
-    pub(crate) const ALL: [Self; 3] = [Self::Current, Self::Twin, Self::Base];
-}
-
+/// Its addresses.
 impl Replica {
-    /// A replica of a file of `len` bytes, with addresses for it to grow.
-    pub(crate) fn new(memory: &Arc<Memory>, options: &CacheOptions, len: u64) -> Result<Self> {
+    /// A replica of a file of `len` bytes, of which nothing has addresses yet.
+    pub(crate) fn new(memory: &Arc<Memory>, options: &CacheOptions, len: u64) -> Self {
         let frame_bytes = match options.frame_bytes {
             0 => frame_bytes_for(memory.budget_bytes(), len),
             bytes => bytes,
         };
-        let room = room_bytes(len, frame_bytes);
-        let [current, twin, base] = [0; 3].map(|_: i32| memory.device.reserve(room));
-        Ok(Self {
-            memory: Arc::clone(memory),
-            owner: Owner::new(),
-            page_bytes: options.page_bytes,
-            frame_bytes,
-            users: 0,
-            current: current?,
-            twin: twin?,
-            base: base?,
-            frames: vec![FrameState::default(); (room / frame_bytes) as usize],
-            hand: 0,
-        })
+        let (memory, page_bytes) = (Arc::clone(memory), options.page_bytes);
+        Self { memory, owner: Owner::new(), page_bytes, frame_bytes, windows: vec![], hand: 0 }
     }
 
+    /// Where what has addresses ends.
+    pub(crate) fn end(&self) -> u64 {
+        self.windows.last().map_or(0, |window| window.bytes().end)
+    }
+
+    /// Whether a range lies in one window as a whole.
+    pub(crate) fn has_addresses(&self, range: &Range<u64>) -> bool {
+        let holds = |bytes: &Range<u64>| bytes.start <= range.start && range.end <= bytes.end;
+        self.windows.iter().any(|window| holds(window.bytes()))
+    }
+
+    /// The bytes of windows in which a part of a range lies, and whether they are in use.
+    pub(crate) fn windows_in(&self, range: &Range<u64>) -> Vec<(Range<u64>, bool)> {
+        let range = self.bytes_of(&(range.start / self.frame_bytes..range.end.div_ceil(self.frame_bytes)));
+        let is_in = |window: &&Window| !intersection(window.bytes(), &range).is_empty();
+        self.windows.iter().filter(is_in).map(|window| (window.bytes().clone(), window.users > 0)).collect()
+    }
+
+    /// The bytes of a window for a range of the file, of `len` bytes, none of which has addresses.
+    pub(crate) fn window_for(&self, range: &Range<u64>, len: u64) -> Range<u64> {
+        bytes_for(range, len, self.frame_bytes, self.windows.iter().map(Window::bytes))
+    }
+
+    /// Gives some bytes addresses. Those that nobody uses, and that have no memory, go.
+    pub(crate) fn add_window(&mut self, bytes: Range<u64>) -> Result<()> {
+        let window = Window::new(&self.memory, bytes, self.frame_bytes)?;
+        self.windows.retain(|window| window.users > 0 || window.has_memory());
+        let at = self.windows.partition_point(|other| other.bytes().start < window.bytes().start);
+        self.windows.insert(at, window);
+        Ok(())
+    }
+
+    /// Takes the addresses of some bytes away, with what memory is there.
+    pub(crate) fn remove_window(&mut self, bytes: &Range<u64>) {
+        if let Some(at) = self.windows.iter().position(|window| window.bytes() == bytes) {
+            let window = self.windows.remove(at);
+            drain(window, &self.memory, self.owner);
+        }
+    }
+
+    /// Has one more user of the addresses of a byte, and says which that is.
+    pub(crate) fn hold(&mut self, at: u64) -> DevicePtr {
+        let window = self.window_mut((at / self.frame_bytes) as usize);
+        window.users += 1;
+        window.address(at)
+    }
+
+    /// Has one less.
+    pub(crate) fn let_go(&mut self, at: u64) {
+        self.window_mut((at / self.frame_bytes) as usize).users -= 1;
+    }
+
+    /// All addresses of the window in which a byte of the mapping lies.
+    ///
+    /// # Safety
+    /// Only parts that have memory are used, and only as long as the replica is there.
+    pub(crate) unsafe fn all(&self, at: u64) -> DeviceSlice<'static> {
+        // SAFETY: the caller's promise.
+        unsafe { self.window((at / self.frame_bytes) as usize).all() }
+    }
+
+    /// Where a byte of the mapping lies among those.
+    pub(crate) fn place(&self, at: u64) -> u64 {
+        at - self.window((at / self.frame_bytes) as usize).bytes().start
+    }
+
+    /// Some bytes of one of the images, whose frames are there.
+    pub(crate) fn slice(&self, image: Image, range: &Range<u64>) -> DeviceSlice<'_> {
+        self.window((range.start / self.frame_bytes) as usize).slice(image, range)
+    }
+
+    /// Those of some bytes that have addresses, window by window.
+    pub(crate) fn pieces(&self, bytes: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let pieces = self.windows.iter().map(|window| intersection(window.bytes(), bytes));
+        pieces.filter(|piece| !piece.is_empty())
+    }
+
+    /// The same for pages.
+    pub(crate) fn pieces_of_pages(&self, pages: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let bytes = pages.start * self.page_bytes..pages.end * self.page_bytes;
+        let pages = |bytes: Range<u64>| bytes.start / self.page_bytes..bytes.end / self.page_bytes;
+        self.pieces(&bytes).map(pages).collect::<Vec<_>>().into_iter()
+    }
+
+    /// The window with a frame that has addresses.
+    fn window(&self, frame: usize) -> &Window {
+        &self.windows[self.window_at(frame)]
+    }
+
+    fn window_mut(&mut self, frame: usize) -> &mut Window {
+        let at = self.window_at(frame);
+        &mut self.windows[at]
+    }
+
+    fn window_at(&self, frame: usize) -> usize {
+        self.windows.partition_point(|window| window.frames().end <= frame)
+    }
+}
+
+/// Its frames.
+impl Replica {
     /// Bytes of its frames.
     pub(crate) fn frame_bytes(&self) -> u64 {
         self.frame_bytes
     }
 
-    /// Bytes that it has addresses for.
-    pub(crate) fn len(&self) -> u64 {
-        self.current.len()
-    }
-
-    /// Some bytes of one of the images, whose frames are there.
-    pub(crate) fn slice(&self, image: Image, range: &Range<u64>) -> DeviceSlice<'_> {
-        // SAFETY: callers ask for what they have mapped.
-        let all = unsafe { self.range(image).slice() };
-        // SAFETY: inside the range.
-        unsafe { DeviceSlice::from_raw_ordered(all.ptr().offset_by(range.start), range.end - range.start) }
-    }
-
-    /// All addresses of the mapping.
-    ///
-    /// # Safety
-    /// Only parts that have memory are used, and only as long as the replica is there.
-    pub(crate) unsafe fn all(&self) -> DeviceSlice<'static> {
-        // SAFETY: the caller's promise.
-        unsafe { DeviceSlice::from_raw_ordered(self.address(), self.current.len()) }
-    }
-
-    /// Where the mapping begins.
-    pub(crate) fn address(&self) -> DevicePtr {
-        // SAFETY: only the address is used.
-        unsafe { self.current.slice() }.ptr()
-    }
-
-    fn range(&self, image: Image) -> &AddressRange {
-        match image {
-            Image::Current => &self.current,
-            Image::Twin => &self.twin,
-            Image::Base => &self.base,
-        }
-    }
-
-    fn flag(&mut self, image: Image, frame: usize) -> &mut bool {
-        let state = &mut self.frames[frame];
-        match image {
-            Image::Current => &mut state.current,
-            Image::Twin => &mut state.twin,
-            Image::Base => &mut state.base,
-        }
-    }
-
     pub(crate) fn has(&self, image: Image, frame: usize) -> bool {
-        let state = self.frames[frame];
-        match image {
-            Image::Current => state.current,
-            Image::Twin => state.twin,
-            Image::Base => state.base,
-        }
+        let window = self.windows.get(self.window_at(frame)).filter(|window| window.frames().contains(&frame));
+        window.is_some_and(|window| window.state(frame).has(image))
     }
 
-    /// Frames that hold bytes of a range, of which there are none behind its addresses: files may become longer.
+    /// Frames that hold bytes of a range.
     pub(crate) fn frames_of(&self, range: &Range<u64>) -> Range<usize> {
-        let frame = |number: u64| number.min(self.frames.len() as u64) as usize;
-        frame(range.start / self.frame_bytes)..frame(range.end.div_ceil(self.frame_bytes))
+        (range.start / self.frame_bytes) as usize..range.end.div_ceil(self.frame_bytes) as usize
     }
 
     /// The bytes of some frames.
@@ -159,99 +176,9 @@ impl Replica {
         frames.start * self.frame_bytes..frames.end * self.frame_bytes
     }
 
-    /// The bytes of those of some frames that have memory for an image, in runs.
-    pub(crate) fn runs_with(&self, image: Image, frames: Range<usize>) -> Vec<Range<u64>> {
-        let mapped = frames.filter(|frame| self.has(image, *frame)).map(|frame| frame as u64);
-        runs(mapped).iter().map(|run| self.bytes_of(run)).collect()
-    }
-
-    /// Some bytes as of the latest release or fetch: from twins where frames have them, and from what kernels see where
-    /// nobody writes. Frames beside each other come at once.
-    pub(crate) fn settled_images(&self, bytes: &Range<u64>) -> Vec<(Image, Range<u64>)> {
-        let of_image = |image: Image| {
-            let is_here = move |frame: &usize| self.has(Image::Twin, *frame) == (image == Image::Twin);
-            let frames = self.frames_of(bytes).filter(is_here).map(|frame| frame as u64);
-            runs(frames).into_iter().map(move |run| (image, intersection(&self.bytes_of(&run), bytes)))
-        };
-        [Image::Twin, Image::Current].into_iter().flat_map(of_image).collect()
-    }
-
     /// The frame that holds a page.
     pub(crate) fn frame_of(&self, page: u64) -> usize {
         (page * self.page_bytes / self.frame_bytes) as usize
-    }
-
-    /// Maps memory where there is none yet; false if the budget is used up.
-    pub(crate) fn map(&mut self, image: Image, frame: usize) -> Result<bool> {
-        if self.has(image, frame) {
-            return Ok(true);
-        }
-        let place = self.bytes_of(&(frame as u64..frame as u64 + 1));
-        let is_mapped = self.memory.map_frame(self.owner, self.range(image), &place)?;
-        *self.flag(image, frame) = is_mapped;
-        Ok(is_mapped)
-    }
-
-    /// Gives memory back that nobody uses.
-    pub(crate) fn unmap(&mut self, image: Image, frame: usize) -> Result<()> {
-        if self.has(image, frame) {
-            // SAFETY: the work of every operation is waited for, and frames in use by kernels are pinned.
-            unsafe { self.memory.unmap_frame(self.owner, self.range(image), frame as u64 * self.frame_bytes) }?;
-            *self.flag(image, frame) = false;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn pin(&mut self, frames: Range<usize>) {
-        for state in &mut self.frames[frames] {
-            state.pins += 1;
-            state.uses = (state.uses + 1).min(USES_MAX);
-        }
-    }
-
-    /// False if one of them was not pinned.
-    pub(crate) fn unpin(&mut self, frames: Range<usize>) -> bool {
-        let all = self.frames[frames.clone()].iter().all(|state| state.pins > 0);
-        for state in &mut self.frames[frames] {
-            state.pins = state.pins.saturating_sub(1);
-        }
-        all
-    }
-
-    /// Whether something of a frame is acquired.
-    pub(crate) fn is_pinned(&self, frame: usize) -> bool {
-        self.frames[frame].pins > 0
-    }
-
-    /// The next frame to evict: one that is not in use, and was used less than others since the hand last came
-    /// by. A frame that was read once, in a scan, has one use; those of the working set come back with more.
-    pub(crate) fn victim(&mut self) -> Option<usize> {
-        let candidates = self.frames.iter().filter(|state| state.current && state.pins == 0).count();
-        let mut seen = 0;
-        while candidates > 0 && seen <= candidates * (usize::from(USES_MAX) + 1) {
-            let frame = self.hand;
-            self.hand = (self.hand + 1) % self.frames.len();
-            let state = &mut self.frames[frame];
-            if state.current && state.pins == 0 {
-                seen += 1;
-                if state.uses <= 1 {
-                    return Some(frame);
-                }
-                state.uses -= 1;
-            }
-        }
-        None
-    }
-
-    /// A frame with a twin that nobody needs: it is as the mapping is, where nothing is acquired, and can be made
-    /// again by a copy on the device.
-    pub(crate) fn frame_with_idle_twin(&self) -> Option<usize> {
-        self.frames.iter().position(|state| state.twin && !state.base && state.pins == 0)
-    }
-
-    /// A frame with memory for bases.
-    pub(crate) fn frame_with_base(&self) -> Option<usize> {
-        self.frames.iter().position(|state| state.base)
     }
 
     /// The pages of a frame.
@@ -260,9 +187,114 @@ impl Replica {
         first..first + self.frame_bytes / self.page_bytes
     }
 
-    /// Frames with memory.
-    pub(crate) fn mapped_frames(&self) -> Vec<usize> {
-        (0..self.frames.len()).filter(|frame| self.frames[*frame].current).collect()
+    /// The bytes of those of some frames that have memory for an image, in runs.
+    pub(crate) fn runs_with(&self, image: Image, frames: Range<usize>) -> Vec<Range<u64>> {
+        let bytes = frames.start as u64..frames.end as u64;
+        self.runs_where(&self.bytes_of(&bytes), |state| state.has(image))
+    }
+
+    /// Some bytes as of the latest release or fetch: from twins where frames have them, and from what kernels see where
+    /// nobody writes. Frames beside each other come at once.
+    pub(crate) fn settled_images(&self, bytes: &Range<u64>) -> Vec<(Image, Range<u64>)> {
+        let of_image = |image: Image| {
+            let runs = self.runs_where(bytes, move |state| state.has(Image::Twin) == (image == Image::Twin));
+            runs.into_iter().map(move |run| (image, intersection(&run, bytes)))
+        };
+        [Image::Twin, Image::Current].into_iter().flat_map(of_image).collect()
+    }
+
+    /// The bytes of frames that hold some bytes, where they are as asked for, in runs that end with a window.
+    fn runs_where(&self, bytes: &Range<u64>, is: impl Fn(&FrameState) -> bool) -> Vec<Range<u64>> {
+        let mut all = Vec::new();
+        for window in &self.windows {
+            let here = intersection(window.bytes(), bytes);
+            if !here.is_empty() {
+                let frames = self.frames_of(&here).filter(|frame| is(window.state(*frame)));
+                all.extend(runs(frames.map(|frame| frame as u64)).iter().map(|run| self.bytes_of(run)));
+            }
+        }
+        all
+    }
+
+    /// Maps memory where there is none yet; false if the budget is used up.
+    pub(crate) fn map(&mut self, image: Image, frame: usize) -> Result<bool> {
+        let (memory, owner) = (Arc::clone(&self.memory), self.owner);
+        self.window_mut(frame).map(&memory, owner, image, frame)
+    }
+
+    /// Gives memory back that nobody uses.
+    pub(crate) fn unmap(&mut self, image: Image, frame: usize) -> Result<()> {
+        if !self.has(image, frame) {
+            return Ok(());
+        }
+        let (memory, owner) = (Arc::clone(&self.memory), self.owner);
+        // SAFETY: the work of every operation is waited for, and frames in use by kernels are pinned.
+        unsafe { self.window_mut(frame).unmap(&memory, owner, image, frame) }
+    }
+
+    pub(crate) fn pin(&mut self, frames: Range<usize>) {
+        for frame in frames {
+            let state = self.window_mut(frame).state_mut(frame);
+            state.pins += 1;
+            state.uses = (state.uses + 1).min(USES_MAX);
+        }
+    }
+
+    /// False if one of them was not pinned.
+    pub(crate) fn unpin(&mut self, frames: Range<usize>) -> bool {
+        let mut all = true;
+        for frame in frames {
+            let state = self.window_mut(frame).state_mut(frame);
+            all &= state.pins > 0;
+            state.pins = state.pins.saturating_sub(1);
+        }
+        all
+    }
+
+    /// Whether something of a frame is acquired.
+    pub(crate) fn is_pinned(&self, frame: usize) -> bool {
+        self.window(frame).state(frame).pins > 0
+    }
+
+    /// The next frame to evict: one that is not in use, and was used less than others since the hand last came
+    /// by. A frame that was read once, in a scan, has one use; those of the working set come back with more.
+    pub(crate) fn victim(&mut self) -> Option<usize> {
+        let idle = |(_, state): &(usize, &FrameState)| state.has(Image::Current) && state.pins == 0;
+        let candidates: Vec<usize> = self.states().filter(idle).map(|(frame, _)| frame).collect();
+        let first = candidates.partition_point(|frame| *frame < self.hand);
+        let rounds = usize::from(USES_MAX) + 1;
+        for frame in candidates.iter().cycle().skip(first).take(candidates.len() * rounds) {
+            let state = self.window_mut(*frame).state_mut(*frame);
+            if state.uses <= 1 {
+                self.hand = frame + 1;
+                return Some(*frame);
+            }
+            state.uses -= 1;
+        }
+        None
+    }
+
+    /// A frame with a twin that nobody needs: it is as the mapping is, where nothing is acquired, and can be made
+    /// again by a copy on the device.
+    pub(crate) fn frame_with_idle_twin(&self) -> Option<usize> {
+        let is_idle = |state: &FrameState| state.has(Image::Twin) && !state.has(Image::Base) && state.pins == 0;
+        self.states().find(|(_, state)| is_idle(state)).map(|(frame, _)| frame)
+    }
+
+    /// A frame with memory for bases.
+    pub(crate) fn frame_with_base(&self) -> Option<usize> {
+        self.states().find(|(_, state)| state.has(Image::Base)).map(|(frame, _)| frame)
+    }
+
+    /// Frames with memory, of those that hold some bytes.
+    pub(crate) fn mapped_frames(&self, bytes: &Range<u64>) -> Vec<usize> {
+        let runs = self.runs_where(bytes, |state| state.has(Image::Current));
+        runs.iter().flat_map(|run| self.frames_of(run)).collect()
+    }
+
+    /// All frames that have addresses.
+    fn states(&self) -> impl Iterator<Item = (usize, &FrameState)> {
+        self.windows.iter().flat_map(|window| window.frames().zip(&window.states))
     }
 
     /// Copies pages from one image to another, runs of them at once.
@@ -273,7 +305,7 @@ impl Replica {
         from: Image,
         to: Image,
     ) -> Result<()> {
-        for run in runs(pages) {
+        for run in runs(pages).iter().flat_map(|run| self.pieces_of_pages(run)) {
             let bytes = run.start * self.page_bytes..run.end * self.page_bytes;
             // SAFETY: both images have memory there, which stays until the stream is waited for.
             unsafe { stream.copy_on_device(self.slice(to, &bytes), self.slice(from, &bytes)) }?;
@@ -284,11 +316,18 @@ impl Replica {
 
 impl Drop for Replica {
     fn drop(&mut self) {
-        for frame in 0..self.frames.len() {
-            for image in Image::ALL {
-                // Of a device that takes no memory back there is none to give.
-                let _ = self.unmap(image, frame);
-            }
+        for window in std::mem::take(&mut self.windows) {
+            drain(window, &self.memory, self.owner);
+        }
+    }
+}
+
+/// Gives the memory of a window back, before it goes.
+fn drain(mut window: Window, memory: &Memory, owner: Owner) {
+    for frame in window.frames() {
+        for image in Image::ALL {
+            // SAFETY: as for what is unmapped by itself. Of a device that takes no memory back there is none to give.
+            let _ = unsafe { window.unmap(memory, owner, image, frame) };
         }
     }
 }
@@ -299,24 +338,9 @@ fn frame_bytes_for(budget_bytes: u64, len: u64) -> u64 {
     1 << most.ilog2()
 }
 
-/// Bytes of addresses for a file, in whole frames. Of a length that has no double no device has them.
-fn room_bytes(len: u64, frame_bytes: u64) -> u64 {
-    len.saturating_mul(2).clamp(ROOM_BYTES_MIN, u64::MAX / 2).next_multiple_of(frame_bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Symptom: a sum that overflows. Cause: a stranger makes a file as long as files may be.
-    #[test]
-    fn the_longest_file_asks_for_addresses_without_an_overflow() {
-        for frame_bytes in [FRAME_BYTES, FRAME_BYTES_MAX] {
-            assert_eq!(room_bytes(i64::MAX as u64, frame_bytes), 1 << 63);
-            assert_eq!(room_bytes(5000, frame_bytes), ROOM_BYTES_MIN);
-            assert_eq!(room_bytes((60 << 20) + 1, frame_bytes), ((120 << 20) + 2_u64).next_multiple_of(frame_bytes));
-        }
-    }
 
     #[test]
     fn frames_are_long_where_there_is_room_for_many() {

@@ -48,6 +48,7 @@ impl Copies {
     ) -> Result<()> {
         let (mine, theirs) = (self.replica(device)?, self.replica(peer)?);
         let copy = || -> bifolio_device::Result<()> {
+            // They may have them in several windows; here they are a mapping's.
             for (image, here) in theirs.settled_images(bytes) {
                 let (to, from) = (mine.slice(Image::Current, &here), theirs.slice(image, &here));
                 // SAFETY: both have memory there, and the file's lock keeps it until the stream is waited for.

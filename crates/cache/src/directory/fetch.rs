@@ -69,9 +69,10 @@ fn prepare_and_read(directory: &mut Directory, request: &Request<'_>, plan: &mut
     let source = directory.copies.source(request.device)?;
     let replica = directory.copies.replica(request.device)?;
     let frame_bytes = replica.frame_bytes();
+    let Some(first) = request.frames.first() else { return Ok(()) };
     // SAFETY: the range of addresses stays as long as the file's lock is held, and only parts of it are used
     // in which memory was mapped before; their frames are pinned.
-    let all = unsafe { replica.all() };
+    let all = unsafe { replica.all(*first as u64 * frame_bytes) };
     if request.behind.len() as u64 * directory.versions.page_bytes() <= ALONE_BYTES_MAX {
         let list = prepare(directory, request, request.frames, plan)?;
         return source.read(&list, all);
@@ -120,7 +121,7 @@ fn prepare(
                 memory.with_scratch(|scratch| copies.copy_from_peer(device, peer, &bytes, scratch))?;
                 directory.versions.counts.from_peers += run.end - run.start;
             }
-            None => from_home.push((bytes.clone(), bytes.start)),
+            None => from_home.push((bytes.clone(), directory.copies.replica(device)?.place(bytes.start))),
         }
         plan.direct.extend(run);
     }

@@ -31,7 +31,9 @@ pub(crate) fn flush(directory: &mut Directory, pages: &BTreeSet<u64>) -> Result<
             continue;
         }
         let memory = directory.copies.memory(device)?;
-        for run in runs(mine) {
+        let replica = directory.copies.replica(device)?;
+        let pieces: Vec<_> = runs(mine).iter().flat_map(|run| replica.pieces_of_pages(run)).collect();
+        for run in pieces {
             for chunk in chunks(&run, pages_at_a_time(directory)) {
                 memory.with_scratch(|scratch| flush_chunk(directory, device, &chunk, scratch))?;
             }

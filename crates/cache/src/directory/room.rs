@@ -81,11 +81,11 @@ pub(crate) fn give_room(directory: &mut Directory, device: Device, bytes: u64) -
     given
 }
 
-/// Drops a device's replica; what was released reaches home first.
-pub(super) fn drop_replica(directory: &mut Directory, device: Device) -> Result<()> {
-    for frame in directory.copies.replica(device)?.mapped_frames() {
+/// Takes the addresses of some bytes away on a device; what was released there reaches home first.
+pub(super) fn drop_window(directory: &mut Directory, device: Device, bytes: &Range<u64>) -> Result<()> {
+    for frame in directory.copies.replica(device)?.mapped_frames(bytes) {
         evict(directory, device, frame)?;
     }
-    directory.copies.remove(device);
+    directory.copies.replica_mut(device)?.remove_window(bytes);
     Ok(())
 }
