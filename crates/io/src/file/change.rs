@@ -1,14 +1,17 @@
 //! Whether a file has changed: what tells, and when that can be relied on.
 
+use super::file_system::Times;
 use super::plain::PlainFile;
 use crate::{Error, Result};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 /// Kernels before 6.13 stamp changes with the time of the latest tick, 10 ms at the coarsest.
 const CHANGE_GRANULARITY: Duration = Duration::from_millis(20);
+
+/// File systems without room for nanoseconds (ext4 with inodes of 128 bytes) have whole seconds, or two (FAT).
+const WHOLE_SECONDS: Duration = Duration::from_secs(2);
 
 /// The block layer gives a request up after this time, where nobody has set another.
 const WRITE_TIME_MAX: Duration = Duration::from_secs(30);
@@ -27,7 +30,14 @@ pub(crate) struct Stamp {
 impl Stamp {
     /// Whether it is older than the coarsest clock tick, so that a later change has another stamp.
     pub(crate) fn is_settled(&self) -> bool {
-        self.age() > CHANGE_GRANULARITY
+        let coarsest = if self.has_nanoseconds() { Duration::ZERO } else { WHOLE_SECONDS };
+        self.age() > coarsest + CHANGE_GRANULARITY
+    }
+
+    /// Whether it may be told from one of the same second. The time of the inode tells, as programs may set the other to
+    /// anything.
+    fn has_nanoseconds(&self) -> bool {
+        self.changed[3] != 0
     }
 
     /// Since the latest change.
@@ -78,22 +88,26 @@ impl PlainFile {
     /// anywhere, and `stamp` is older than a clock tick. A store into a mapping moves the times of
     /// change when it first touches a page, so only mappings that exist already would escape.
     pub(crate) fn is_unchanging(&self, stamp: &Stamp) -> bool {
-        !self.is_block_device() && stamp.is_settled() && !self.is_in_memory() && self.has_no_writers()
+        self.is_observable() && stamp.is_settled() && self.has_no_writers()
+    }
+
+    /// Whether its times and a lease together tell of every change. A block device has neither.
+    pub(crate) fn is_observable(&self) -> bool {
+        !self.is_block_device() && self.times() != Times::Incomplete
     }
 
     /// What it looks like now, to be asked later whether it has changed.
     pub(crate) fn observe(&self) -> Result<Observation> {
         let stamp = self.stamp()?;
-        let is_settled = stamp.is_settled() || has_fine_times() && !self.is_in_memory();
-        Ok(Observation {
-            stamp,
-            is_sure: is_settled && !self.is_block_device() && !self.is_in_memory() && self.has_no_writers(),
-        })
+        let has_own_times = self.times() == Times::Apart && stamp.has_nanoseconds();
+        let would_show = self.is_observable() && (has_own_times || stamp.is_settled());
+        Ok(Observation { stamp, is_sure: would_show && self.has_no_writers() })
     }
 
     /// Whether it is certain that nobody has changed it since: size and times are the same, and nobody had it
     /// open for writing, mapped included, then or has now. Times move with every write, and with the first
-    /// store to a page through a mapping, for which it must have been open; not so in memory (tmpfs).
+    /// store to a page through a mapping, for which it must have been open; where that was not shown
+    /// (`file_system.rs`), nothing is certain.
     pub(crate) fn is_unchanged_since(&self, then: &Observation) -> Result<bool> {
         Ok(then.is_sure && self.stamp()? == then.stamp && self.has_no_writers())
     }
@@ -112,15 +126,4 @@ impl PlainFile {
                 && libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK) == 0
         }
     }
-}
-
-/// Whether the kernel gives a change that follows a look at the times a time of its own (multigrain
-/// timestamps, since Linux 6.13).
-fn has_fine_times() -> bool {
-    static FINE: OnceLock<bool> = OnceLock::new();
-    *FINE.get_or_init(|| {
-        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|digits| digits.parse::<u32>().unwrap_or(0));
-        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 13)
-    })
 }

@@ -6,6 +6,7 @@
 //!     ranges     locks of ranges, first come first served
 //!     change     whether a plain file has changed since
 //!       plain    one file or block device: what it is, how large, whether it may be written
+//!         file_system   what holds it, and what the times and leases of that tell of changes
 //!         descriptors   how it is read and written
 //!         attachments   what engines and readahead keep with it, without the file knowing what that is
 //! ```
@@ -13,6 +14,7 @@
 mod attachments;
 mod change;
 mod descriptors;
+mod file_system;
 mod open;
 mod plain;
 mod ranges;

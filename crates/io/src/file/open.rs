@@ -130,6 +130,12 @@ impl OpenFile {
         self.plain().observe()
     }
 
+    /// Whether looking at it can tell that nobody has changed it: where the times and leases of its file system do not
+    /// tell of every change, [`Self::is_unchanged_since`] never does. Not for sets.
+    pub fn is_observable(&self) -> bool {
+        self.layout().is_none() && self.plain().is_observable()
+    }
+
     /// Whether it is certain that nobody has changed it since; never for sets.
     pub fn is_unchanged_since(&self, then: &Observation) -> Result<bool> {
         Ok(self.layout().is_none() && self.plain().is_unchanged_since(then)?)

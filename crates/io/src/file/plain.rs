@@ -2,6 +2,7 @@
 
 use super::attachments::{Attachments, Kept};
 use super::descriptors::{Descriptors, Direct, beyond_standard_streams};
+use super::file_system::{self, Times};
 use crate::options::Advice;
 use crate::{Error, ErrorKind, Result};
 use std::fs::File;
@@ -28,6 +29,8 @@ pub struct PlainFile {
     descriptors: Descriptors,
     is_block_device: bool,
     in_memory: bool,
+    /// Found out when it is first asked for.
+    times: OnceLock<Times>,
     /// Device and inode.
     identity: (u64, u64),
     /// Which part of the latest requests was cached, of `u32::MAX`, and whether the latest was.
@@ -108,7 +111,8 @@ impl PlainFile {
             is_block_device: metadata.file_type().is_block_device(),
             identity: (metadata.dev(), metadata.ino()),
             // A device node lives on devtmpfs, its content does not.
-            in_memory: !metadata.file_type().is_block_device() && lives_in_memory(&buffered),
+            in_memory: !metadata.file_type().is_block_device() && file_system::lives_in_memory(&buffered),
+            times: OnceLock::new(),
             descriptors: Descriptors::new(buffered, access != Access::Read, is_guest),
             part_cached: AtomicU32::new(u32::MAX),
             latest_cached: AtomicBool::new(false),
@@ -278,6 +282,11 @@ impl PlainFile {
         self.in_memory
     }
 
+    /// What its times tell of changes.
+    pub(crate) fn times(&self) -> Times {
+        *self.times.get_or_init(|| file_system::times(self.buffered()))
+    }
+
     /// The part of the latest requests' bytes, 0 to 1, that was found in the page cache, later requests
     /// counting more; 1 before the first.
     pub(crate) fn part_cached(&self) -> f64 {
@@ -302,7 +311,7 @@ impl PlainFile {
     /// Files of /proc report no size but have content, and those of /sys report a page; neither can
     /// be planned for.
     fn refuse_sizeless(&self, metadata: &std::fs::Metadata) -> Result<()> {
-        if file_system_type(self.buffered()) == Some(libc::SYSFS_MAGIC as u32) {
+        if file_system::is_sysfs(self.buffered()) {
             let detail = "files in /sys do not report their size; copy it to a regular file first";
             return Err(Error::new(ErrorKind::NotAFile, &self.path, detail));
         }
@@ -340,23 +349,6 @@ fn refuse_others(path: &Path, kind: std::fs::FileType) -> Result<()> {
         return Ok(());
     };
     Err(Error::new(ErrorKind::NotAFile, path, what))
-}
-
-/// `f_type` of ramfs (`linux/magic.h`).
-const RAMFS_MAGIC: u32 = 0x8584_58f6;
-
-fn lives_in_memory(file: &File) -> bool {
-    let in_memory = [libc::TMPFS_MAGIC as u32, libc::HUGETLBFS_MAGIC as u32, RAMFS_MAGIC];
-    file_system_type(file).is_some_and(|kind| in_memory.contains(&kind))
-}
-
-/// `f_type` of the file system that holds a file.
-fn file_system_type(file: &File) -> Option<u32> {
-    // SAFETY: `statfs` is plain old data, for which zeroes are a valid value.
-    let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open and `stat` is writable.
-    let known = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut stat) } == 0;
-    known.then_some(stat.f_type as u32)
 }
 
 #[cfg(test)]
