@@ -85,8 +85,9 @@ impl Cache {
             .map_err(|error| Error::new(ErrorKind::Read, path, format!("stat failed: {error}")).with_cause(error))?;
         let (devices, options) = (self.pool.devices.len(), self.pool.options);
         let held = self.pool.open(&(metadata.dev(), metadata.ino()), |past| {
+            let is_observable = file.is_observable();
             let directory = Directory::new(Home::new(Arc::new(file)), devices, options)?;
-            Ok(OpenedFile::new(directory, devices, past))
+            Ok(OpenedFile::new(directory, is_observable, devices, past))
         })?;
         Ok(CachedFile::new(&self.pool, held))
     }

@@ -147,7 +147,7 @@ impl Mapping {
     pub fn acquire(&mut self, part: Range<u64>) -> Result<Report> {
         let range = self.part(&part)?;
         let mut tries = 0;
-        let report = loop {
+        let mut report = loop {
             let outcome = self
                 .file
                 .with(Some(self.device), |directory| acquire::acquire(directory, self.device, &range, self.writable));
@@ -162,6 +162,7 @@ impl Mapping {
                 outcome => break outcome?,
             }
         };
+        report.always_compared = !self.file.held.is_observable;
         if let Some(ahead) = self.sequence.acquired(&range, self.range.end) {
             self.bring(ahead);
         }

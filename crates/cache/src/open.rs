@@ -30,6 +30,8 @@ impl Past {
 #[derive(Debug)]
 pub(crate) struct OpenedFile {
     directory: Mutex<Directory>,
+    /// Whether looking at it can tell that it has not changed.
+    pub(crate) is_observable: bool,
     devices: usize,
     past: Arc<Mutex<Past>>,
     /// Failures of syncs that syncs of the whole cache have told of.
@@ -42,9 +44,9 @@ pub(crate) struct OpenedFile {
 pub(crate) type Summary = (Vec<(u64, u64, u64)>, Counts);
 
 impl OpenedFile {
-    pub(crate) fn new(directory: Directory, devices: usize, past: &Arc<Mutex<Past>>) -> Self {
+    pub(crate) fn new(directory: Directory, is_observable: bool, devices: usize, past: &Arc<Mutex<Past>>) -> Self {
         let (directory, past) = (Mutex::new(directory), Arc::clone(past));
-        Self { directory, devices, past, told: AtomicU64::new(0), let_go: Mutex::default() }
+        Self { directory, is_observable, devices, past, told: AtomicU64::new(0), let_go: Mutex::default() }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Directory> {

@@ -64,11 +64,15 @@ pub struct Report {
     pub counts: Counts,
     /// How long it took.
     pub seconds: f64,
+    /// Of an acquire: whether each one of this file compares, as the times and leases of its file system do not tell of
+    /// every change (all but those of ext4, ext3, ext2, XFS and Btrfs).
+    pub always_compared: bool,
 }
 
 impl Report {
     pub(crate) fn between(before: &Counts, after: &Counts, started: Instant) -> Self {
-        Self { counts: after.minus(before), seconds: started.elapsed().as_secs_f64() }
+        let seconds = started.elapsed().as_secs_f64();
+        Self { counts: after.minus(before), seconds, always_compared: false }
     }
 }
 

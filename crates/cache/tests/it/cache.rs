@@ -53,7 +53,7 @@ fn a_mapped_file_is_on_the_device_and_comes_once() {
             let again = mapping.acquire(100..len).unwrap();
             mapping.release(100..len).unwrap();
             assert_eq!((again.fetched, again.hits), (0, len.div_ceil(PAGE)));
-            again.compared == 0
+            again.compared == 0 || again.always_compared
         });
     }
 }

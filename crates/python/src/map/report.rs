@@ -25,6 +25,8 @@ pub(crate) struct Report {
     compared: u64,
     /// Pages whose memory was needed.
     evicted: u64,
+    /// Of an acquire: whether each one of this file compares, as its file system does not tell of every change.
+    always_compared: bool,
     /// How long it took.
     seconds: f64,
 }
@@ -49,15 +51,28 @@ impl Report {
     pub(super) fn of(report: &bifolio_cache::Report) -> Self {
         let Counts { hits, fetched, from_peers, merged, races, released, flushed, compared, evicted, .. } =
             report.counts;
-        let seconds = report.seconds;
-        Self { hits, fetched, from_peers, merged, races, released, flushed, compared, evicted, seconds }
+        let (always_compared, seconds) = (report.always_compared, report.seconds);
+        Self {
+            hits,
+            fetched,
+            from_peers,
+            merged,
+            races,
+            released,
+            flushed,
+            compared,
+            evicted,
+            always_compared,
+            seconds,
+        }
     }
 }
 
 #[pymethods]
 impl Report {
     fn __repr__(&self) -> String {
-        let Self { hits, fetched, from_peers, merged, races, released, flushed, compared, evicted, seconds } = self;
+        let Self { hits, fetched, from_peers, merged, races, released, flushed, compared, evicted, .. } = self;
+        let seconds = self.seconds;
         format!(
             "<bifolio.Report: hits={hits}, fetched={fetched}, from_peers={from_peers}, merged={merged}, races={races}, \
              released={released}, flushed={flushed}, compared={compared}, evicted={evicted}, seconds={seconds:.6}>"
