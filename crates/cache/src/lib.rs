@@ -10,6 +10,7 @@
 //!   directory                        one file: what happens to its pages in which order
 //!     versions    copies             decisions, without a byte | bytes, without a decision
 //!        page     memory             one page's protocol       | frames, scratch memory, streams
+//!                 siblings           what other caches of the process have open
 //!   error  options  stats  advice  ranges  table  budget  fault
 //! ```
 //!
@@ -49,6 +50,7 @@ mod pool;
 pub mod process;
 pub mod published;
 mod ranges;
+mod siblings;
 mod stats;
 mod sync;
 mod table;

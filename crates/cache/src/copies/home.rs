@@ -2,11 +2,12 @@
 
 use super::fragments::{Fragments, count_runs, runs_of};
 use crate::fault::{Point, at};
+use crate::siblings::Listed;
 use bifolio_io::{Observation, OpenFile};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 /// Where runs are shorter than this on the average, they are written many at a time: a call for each costs as much
@@ -18,20 +19,24 @@ const RUN_BYTES_MIN: usize = 1024;
 pub(crate) struct Home {
     pub(crate) file: std::sync::Arc<OpenFile>,
     seen: Option<Observation>,
+    /// Among the files that caches of this process have open; none if it cannot be said which file it is.
+    listed: Option<Listed>,
     /// Made with the first write: giving one back takes the kernel milliseconds.
     watch: Option<Watch>,
     /// Made when first needed.
     pub(crate) fragments: Option<Fragments>,
 }
 
-/// Tells whether another process has opened a file (fanotify on one inode, which any process may have since
-/// Linux 5.13). Events of several processes are kept apart, so that ours hides nobody's.
+/// Tells whether another process has opened a file, or cut it by its name, for which it need not open it (fanotify on
+/// one inode, which any process may have since Linux 5.13). Events of several processes are kept apart, so that ours
+/// hides nobody's; those of several caches of this process are not (`siblings`).
 #[derive(Debug)]
 struct Watch(OwnedFd);
 
 impl Home {
     pub(crate) fn new(file: std::sync::Arc<OpenFile>) -> Self {
-        Self { file, seen: None, watch: None, fragments: None }
+        let listed = file.buffered().metadata().ok().map(|metadata| Listed::of(metadata.dev(), metadata.ino()));
+        Self { file, seen: None, listed, watch: None, fragments: None }
     }
 
     /// Whether it is certain that nobody but this cache has changed the file since the last look; from now on
@@ -74,11 +79,11 @@ impl Home {
         })
     }
 
-    /// Lets `work` write to the file. If no other process has opened it meanwhile, its new state is as well known
-    /// as the old one was. (A thread of this process that writes to the file at that moment, and not through the
-    /// cache, is not noticed.)
+    /// Lets `work` write to the file. If no other process has opened or cut it meanwhile, and no other cache of this
+    /// process has it open, its new state is as well known as the old one was. (A thread of this process that writes to
+    /// the file at that moment, and not through a cache, is not noticed.)
     pub(crate) fn write(&mut self, work: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
-        if self.watch.is_none() {
+        if self.watch.is_none() && self.file.is_observable() {
             self.watch = Watch::of(self.file.buffered());
         }
         // Another file would get the bytes.
@@ -86,7 +91,8 @@ impl Home {
             return Err(io::Error::from_raw_os_error(libc::EBADF));
         }
         // From here on. Who had it open before and has it still, or has changed it, shows in the look.
-        let is_watched = self.watch.as_ref().is_some_and(|watch| watch.others_opened().is_some());
+        let alone = self.listed.as_ref().and_then(Listed::alone);
+        let is_watched = self.watch.as_ref().is_some_and(|watch| watch.others_came().is_some());
         let was_known = self.is_unchanged();
         let link = format!("/proc/self/fd/{}", self.file.buffered().as_raw_fd());
         let outcome = File::options().read(true).write(true).open(link).and_then(|file| work(&file));
@@ -96,7 +102,8 @@ impl Home {
         if is_watched && was_known && outcome.is_ok() {
             let seen = self.file.observe().ok();
             let looked = at(Point::HomeLooked);
-            if looked.is_ok() && self.watch.as_ref().and_then(Watch::others_opened) == Some(false) {
+            let is_alone = alone.is_some_and(|then| self.listed.as_ref().is_some_and(|now| now.is_alone_since(then)));
+            if looked.is_ok() && is_alone && self.watch.as_ref().and_then(Watch::others_came) == Some(false) {
                 self.seen = seen;
             }
         }
@@ -117,14 +124,14 @@ impl Watch {
             (raw >= 0).then(|| OwnedFd::from_raw_fd(raw))?
         };
         let link = std::ffi::CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
-        let (flags, events) = (libc::FAN_MARK_ADD, libc::FAN_OPEN);
+        let (flags, events) = (libc::FAN_MARK_ADD, libc::FAN_OPEN | libc::FAN_MODIFY);
         // SAFETY: the name is a C string.
         let marked = unsafe { libc::fanotify_mark(fd.as_raw_fd(), flags, events, libc::AT_FDCWD, link.as_ptr()) };
         (marked == 0).then_some(Self(fd))
     }
 
-    /// Whether another process has opened the file since the last question; none if that cannot be known.
-    fn others_opened(&self) -> Option<bool> {
+    /// Whether another process has opened or changed the file since the last question; none if that cannot be known.
+    fn others_came(&self) -> Option<bool> {
         let (own, mut others) = (std::process::id().cast_signed(), false);
         loop {
             let mut buffer = [0_u64; 512];
@@ -225,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn openings_by_other_processes_are_told_from_our_own() {
+    fn what_other_processes_do_is_told_from_our_own() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("data");
         std::fs::write(&path, b"x").unwrap();
@@ -234,15 +241,15 @@ mod tests {
             bifolio_testing::skip("this kernel or sandbox does not let a process watch a file (fanotify)");
             return;
         };
-        assert_eq!(watch.others_opened(), Some(false));
+        assert_eq!(watch.others_came(), Some(false));
         drop(File::open(&path).unwrap());
-        assert_eq!(watch.others_opened(), Some(false));
+        assert_eq!(watch.others_came(), Some(false));
         // Ours before and after theirs, so that nothing lies between.
         drop(File::open(&path).unwrap());
         let status = std::process::Command::new("cat").arg(&path).stdout(std::process::Stdio::null()).status();
         drop(File::open(&path).unwrap());
         assert!(status.unwrap().success());
-        assert_eq!(watch.others_opened(), Some(true));
-        assert_eq!(watch.others_opened(), Some(false));
+        assert_eq!(watch.others_came(), Some(true));
+        assert_eq!(watch.others_came(), Some(false));
     }
 }

@@ -3,11 +3,13 @@
 mod cache;
 mod cpus;
 mod demand;
+mod detection;
 mod faults;
 mod frames;
 mod litmus;
 mod mishaps;
 mod model;
+mod mounts;
 mod neighbours;
 mod replay;
 mod schedules;
