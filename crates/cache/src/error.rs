@@ -25,6 +25,20 @@ pub enum ErrorKind {
     Forked,
 }
 
+impl ErrorKind {
+    /// All of them.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::BadRange,
+        Self::BadUse,
+        Self::OutOfMemory,
+        Self::Device,
+        Self::Read,
+        Self::Write,
+        Self::Permission,
+        Self::Forked,
+    ];
+}
+
 /// A failed operation.
 #[derive(Debug)]
 pub struct Error {

@@ -62,4 +62,4 @@ pub use demand::{Demand, DemandReport, Launch};
 pub use error::{Error, ErrorKind, Result};
 pub use mapping::{Mapping, Pin};
 pub use options::{CacheOptions, Mode};
-pub use stats::{Counts, Report, Stats};
+pub use stats::{Counts, Report, Snapshot, Stats};

@@ -103,11 +103,13 @@ pub struct Stats {
     pub counts: Counts,
 }
 
-/// What a cache holds at a moment, on all devices.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Snapshot {
-    pub(crate) counts: Counts,
-    pub(crate) devices: Vec<Stats>,
+/// What a cache holds at a moment, and what has happened to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Snapshot {
+    /// Since the cache was made, for devices and CPUs.
+    pub counts: Counts,
+    /// By device, of those that something was mapped on.
+    pub devices: Vec<Stats>,
 }
 
 /// What one process's cache holds, as its file says.

@@ -2,9 +2,9 @@
 
 use crate::bf_ptr;
 use crate::file::{BF_DONTNEED, BF_NORMAL, BF_RANDOM, BF_WILLNEED};
-use crate::status::{Failure, Outcome, bf_status, owned_text, status, store, text};
+use crate::status::{Failure, bf_status, owned_text, status, store, text};
 use bifolio_cache::Advice;
-use bifolio_cache::process::{address, cache};
+use bifolio_cache::process::{address, shared};
 use bifolio_device::{DeviceChoice, DevicePtr};
 use std::ffi::{c_char, c_int};
 
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn bf_mmap(
         // SAFETY: the caller's promise.
         let name = unsafe { text(device, "device name") }?.unwrap_or("auto");
         let choice: DeviceChoice = name.parse().map_err(|error| Failure::argument(format!("{error}")))?;
-        let ptr = address::mmap(length, prot, flags, fd, offset, choice)?;
+        let ptr = shared::mmap(length, prot, flags, fd, offset, choice)?;
         // SAFETY: as above.
         unsafe { store(mapping, ptr.0) }
     })
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn bf_mmap(
 /// No kernel uses the bytes meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bf_macquire(ptr: bf_ptr, length: u64) -> bf_status {
-    status(|| done(address::acquire(DevicePtr(ptr), length)))
+    status(|| Ok(shared::acquire(DevicePtr(ptr), length)?))
 }
 
 /// Publishes what kernels have changed in bytes that were acquired, to whoever acquires them next and to the
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn bf_macquire(ptr: bf_ptr, length: u64) -> bf_status {
 /// Kernels that use the bytes have come to their end: no stream is waited for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bf_mrelease(ptr: bf_ptr, length: u64) -> bf_status {
-    status(|| done(address::release(DevicePtr(ptr), length)))
+    status(|| Ok(shared::release(DevicePtr(ptr), length)?))
 }
 
 /// Publishes what kernels have changed in all that is acquired of a mapping, which stays so, writes everything
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn bf_mrelease(ptr: bf_ptr, length: u64) -> bf_status {
 /// No kernel changes the mapping meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bf_msync(ptr: bf_ptr, length: u64) -> bf_status {
-    status(|| Ok(address::sync(DevicePtr(ptr), length)?))
+    status(|| Ok(shared::sync(DevicePtr(ptr), length)?))
 }
 
 /// Says what will be done with bytes of a mapping, as madvise does: with `BF_WILLNEED` they are brought in the
@@ -101,7 +101,7 @@ pub extern "C" fn bf_madvise(ptr: bf_ptr, length: u64, advice: u32) -> bf_status
             BF_DONTNEED => Advice::DontNeed,
             _ => return Err(Failure::argument(format!("the advice {advice} is not defined for mappings"))),
         };
-        Ok(address::advise(DevicePtr(ptr), length, advice)?)
+        Ok(shared::advise(DevicePtr(ptr), length, advice)?)
     })
 }
 
@@ -113,7 +113,7 @@ pub extern "C" fn bf_madvise(ptr: bf_ptr, length: u64, advice: u32) -> bf_status
 /// No kernel uses the mapping any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bf_munmap(mapping: bf_ptr, length: u64) -> bf_status {
-    status(|| Ok(address::unmap(DevicePtr(mapping), length)?))
+    status(|| Ok(shared::unmap(DevicePtr(mapping), length)?))
 }
 
 /// What the cache of this process holds on each device that something was mapped on, and what has happened to
@@ -125,14 +125,8 @@ pub unsafe extern "C" fn bf_munmap(mapping: bf_ptr, length: u64) -> bf_status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bf_cache_stats(json: *mut *mut c_char) -> bf_status {
     status(|| {
-        let cache = cache()?;
-        let text = serde_json::json!({ "counts": cache.counts(), "devices": cache.stats() });
+        let text = serde_json::json!(shared::statistics()?).to_string();
         // SAFETY: the caller's promise.
-        unsafe { store(json, owned_text(&text.to_string())) }
+        unsafe { store(json, owned_text(&text)) }
     })
-}
-
-fn done(outcome: bifolio_cache::Result<bifolio_cache::Report>) -> Outcome<()> {
-    outcome?;
-    Ok(())
 }

@@ -51,6 +51,32 @@ pub enum ErrorKind {
     Forked,
 }
 
+impl ErrorKind {
+    /// All of them.
+    pub const ALL: [Self; 20] = [
+        Self::NotFound,
+        Self::Permission,
+        Self::NotAFile,
+        Self::BadRange,
+        Self::BadDestination,
+        Self::Truncated,
+        Self::Read,
+        Self::Write,
+        Self::BadStripe,
+        Self::ReadOnly,
+        Self::Latched,
+        Self::DirectRefused,
+        Self::Changed,
+        Self::NoEngine,
+        Self::Device,
+        Self::Cancelled,
+        Self::Panicked,
+        Self::Profile,
+        Self::Calibration,
+        Self::Forked,
+    ];
+}
+
 /// A failed request.
 #[derive(Debug)]
 pub struct Error {

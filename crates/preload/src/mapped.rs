@@ -7,7 +7,8 @@
 //! The device is that of the variable `BIFOLIO_DEVICE` at the time of the call, else the first GPU, else `host:0`.
 
 use crate::{log, real};
-use bifolio_cache::process::address::{self, MAP_ONGPU};
+use bifolio_cache::process::address::MAP_ONGPU;
+use bifolio_cache::process::shared;
 use bifolio_cache::{Error, ErrorKind};
 use bifolio_device::{DeviceChoice, DevicePtr};
 use libc::{c_int, c_void, off_t, size_t};
@@ -57,11 +58,11 @@ pub unsafe extern "C" fn mmap64(
 /// As there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(address: *mut c_void, length: size_t) -> c_int {
-    if !address::holds(address.addr() as u64) {
+    if !shared::holds(address.addr() as u64) {
         // SAFETY: the caller's promise.
         return unsafe { real::munmap(address, length) };
     }
-    answer(|| address::unmap(ptr(address), length as u64))
+    answer(|| shared::unmap(ptr(address), length as u64))
 }
 
 /// `msync(2)`: of a mapping on a device, everything that was changed there reaches the file, with each flag.
@@ -70,25 +71,25 @@ pub unsafe extern "C" fn munmap(address: *mut c_void, length: size_t) -> c_int {
 /// As there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn msync(address: *mut c_void, length: size_t, flags: c_int) -> c_int {
-    if !address::holds(address.addr() as u64) {
+    if !shared::holds(address.addr() as u64) {
         // SAFETY: the caller's promise.
         return unsafe { real::msync(address, length, flags) };
     }
-    answer(|| address::sync(ptr(address), length as u64))
+    answer(|| shared::sync(ptr(address), length as u64))
 }
 
 /// Brings bytes of a mapping on a device up to date for kernels that are launched afterwards: 0, or -1 with errno.
 /// GAIA's third argument, the device, is not looked at: an address is one device's.
 #[unsafe(no_mangle)]
 pub extern "C" fn macquire(address: *mut c_void, length: size_t, _device: *mut c_void) -> c_int {
-    answer(|| address::acquire(ptr(address), length as u64).map(drop))
+    answer(|| shared::acquire(ptr(address), length as u64))
 }
 
 /// Publishes what kernels have changed in bytes that were acquired: 0, or -1 with errno. The kernels have come to
 /// their end.
 #[unsafe(no_mangle)]
 pub extern "C" fn mrelease(address: *mut c_void, length: size_t, _device: *mut c_void) -> c_int {
-    answer(|| address::release(ptr(address), length as u64).map(drop))
+    answer(|| shared::release(ptr(address), length as u64))
 }
 
 fn ptr(address: *mut c_void) -> DevicePtr {
@@ -100,7 +101,7 @@ fn map(length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t
     let mut mapped = libc::MAP_FAILED;
     answer(|| {
         let device = device()?;
-        let ptr = address::mmap(length as u64, protection, flags, fd, offset as u64, device)?;
+        let ptr = shared::mmap(length as u64, protection, flags, fd, offset as u64, device)?;
         mapped = std::ptr::with_exposed_provenance_mut(ptr.0 as usize);
         Ok(())
     });

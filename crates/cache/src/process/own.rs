@@ -7,6 +7,7 @@ use crate::options::{CacheOptions, Mode};
 use crate::published::Published;
 use bifolio_device::fork::Birth;
 use bifolio_device::{BackendKind, DeviceChoice, DeviceId, discover};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Bytes of each device's memory for the cache, in bytes, or with the suffix `K`, `M`, `G` or `T`. Else it is
@@ -21,6 +22,8 @@ const HOSTS: u32 = 4;
 
 static CACHE: Mutex<Option<Cache>> = Mutex::new(None);
 static BIRTH: OnceLock<Birth> = OnceLock::new();
+/// Whether another library has the cache of the process.
+static IS_PRIVATE: AtomicBool = AtomicBool::new(false);
 
 /// The cache, made on first use and kept until the process ends, over the GPUs and a few hosts. A device is
 /// opened when something is first mapped there. Of devices that race, a GPU beats a host, and the higher
@@ -28,7 +31,7 @@ static BIRTH: OnceLock<Birth> = OnceLock::new();
 ///
 /// # Errors
 /// `BadUse` for variables with impossible values, `Forked` in a child of the process that made it.
-pub fn cache() -> Result<Cache> {
+pub(super) fn cache() -> Result<Cache> {
     refuse_children()?;
     let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(cache) = &*cache {
@@ -41,10 +44,16 @@ pub fn cache() -> Result<Cache> {
     let hosts = (0..HOSTS).map(|index| DeviceId::new(BackendKind::Host, index));
     let device = |id| DeviceMemory::lazy(id, Box::new(move || router(id)));
     let made = Cache::over(hosts.chain(gpus).map(device).collect(), options)?;
-    if let Some(published) = Published::new() {
+    let published = (!IS_PRIVATE.load(Ordering::Relaxed)).then(Published::new).flatten();
+    if let Some(published) = published {
         made.publish(published);
     }
     Ok(cache.insert(made).clone())
+}
+
+/// Another library has the cache of the process, and its statistics are what others see.
+pub(super) fn keep_private() {
+    IS_PRIVATE.store(true, Ordering::Relaxed);
 }
 
 /// Before any lock, which a thread of the parent's may have held.

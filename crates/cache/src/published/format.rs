@@ -18,6 +18,9 @@ const COUNTS: usize = 11;
 const HEAD: usize = 2 + 5 + COUNTS + 1;
 const DEVICE: usize = 2 + 5 + COUNTS;
 
+/// Numbers of what a cache holds, on as many devices as it may have.
+pub(crate) const SNAPSHOT: usize = COUNTS + 1 + DEVICES_MAX * DEVICE;
+
 /// Numbers of a file.
 pub(super) const WORDS: usize = BODY + HEAD + DEVICES_MAX * DEVICE;
 
@@ -26,7 +29,14 @@ pub(super) fn encode(identity: Identity, taken: SystemTime, operations: u64, sna
     let taken_ns = taken.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |passed| passed.as_nanos() as u64);
     let mut words = vec![MAGIC, 0];
     words.extend([u64::from(identity.pid), identity.started, identity.namespace, taken_ns, operations]);
-    words.extend(of_counts(&snapshot.counts));
+    words.extend(of_snapshot(snapshot));
+    words[1] = checksum(&words[2..]);
+    words
+}
+
+/// What a cache holds: at most [`SNAPSHOT`] numbers.
+pub(crate) fn of_snapshot(snapshot: &Snapshot) -> Vec<u64> {
+    let mut words = of_counts(&snapshot.counts).to_vec();
     words.push(snapshot.devices.len() as u64);
     for stats in &snapshot.devices {
         let backend = BackendKind::ALL.iter().position(|kind| *kind == stats.device.backend);
@@ -34,7 +44,6 @@ pub(super) fn encode(identity: Identity, taken: SystemTime, operations: u64, sna
         words.extend([stats.used_bytes, stats.budget_bytes, stats.pages, stats.behind, stats.pending]);
         words.extend(of_counts(&stats.counts));
     }
-    words[1] = checksum(&words[2..]);
     words
 }
 
@@ -56,8 +65,14 @@ pub(super) fn decode(file: &[u64]) -> Option<(Identity, ProcessStats)> {
     let identity = Identity { pid, started: words.next()?, namespace: words.next()? };
     let taken = SystemTime::UNIX_EPOCH + Duration::from_nanos(words.next()?);
     let operations_since = now.saturating_sub(words.next()?);
-    let counts = counts_of(&mut words)?;
-    words.next()?;
+    let Snapshot { counts, devices } = snapshot_in(&mut words)?;
+    Some((identity, ProcessStats { pid, name: String::new(), taken, operations_since, counts, devices }))
+}
+
+/// What a cache held, from its numbers; none if that is what they cannot be.
+pub(crate) fn snapshot_in(words: &mut impl Iterator<Item = u64>) -> Option<Snapshot> {
+    let counts = counts_of(words)?;
+    let devices = words.next().filter(|devices| *devices <= DEVICES_MAX as u64)?;
     let device = |_| {
         let backend = *BackendKind::ALL.get(usize::try_from(words.next()?).ok()?)?;
         Some(Stats {
@@ -67,11 +82,11 @@ pub(super) fn decode(file: &[u64]) -> Option<(Identity, ProcessStats)> {
             pages: words.next()?,
             behind: words.next()?,
             pending: words.next()?,
-            counts: counts_of(&mut words)?,
+            counts: counts_of(words)?,
         })
     };
     let devices = (0..devices).map(device).collect::<Option<_>>()?;
-    Some((identity, ProcessStats { pid, name: String::new(), taken, operations_since, counts, devices }))
+    Some(Snapshot { counts, devices })
 }
 
 fn of_counts(counts: &Counts) -> [u64; COUNTS] {

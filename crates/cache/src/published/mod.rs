@@ -9,7 +9,7 @@
 //! A reader may come at any moment: what it reads has a checksum (`format.rs`) and is read again until that is right.
 
 mod folder;
-mod format;
+pub(crate) mod format;
 mod identity;
 mod reader;
 mod writer;

@@ -14,6 +14,8 @@
 mod region;
 
 use region::{Place, Region};
+use std::ffi::c_void;
+use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::SeqCst;
 
 /// A file as a cache has it listed, until it is dropped.
@@ -71,6 +73,11 @@ impl Drop for Listed {
             (None, None) => {}
         }
     }
+}
+
+/// Where the library whose cache is the process's says so: the first that puts something there.
+pub(crate) fn offered() -> Option<&'static AtomicPtr<c_void>> {
+    Region::of_the_process().map(|region| &region.head.offered)
 }
 
 /// The other places with the file of one.

@@ -3,14 +3,13 @@
 //! It is a memfd's, mapped privately, whose name the kernel shows in `/proc/self/maps`. So nothing has to be exported or
 //! looked up by the loader, whatever was linked, preloaded or opened with `RTLD_LOCAL`, and in which order; it needs no
 //! descriptor, which a program might close, and no environment. A private mapping is the process's own: a child of
-//! `fork` has a copy of it, which says nothing to its parent. It stays when the library that made it is unloaded, as it holds no
-//! addresses. Two copies that look for it at the same moment do so one after the other, under the
+//! `fork` has a copy of it, which says nothing to its parent. It stays when the library that made it is unloaded. Two copies that look for it at the same moment do so one after the other, under the
 //! loader's lock, which is one in a process.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicPtr, AtomicU64};
 
 /// Files that can be listed at a time.
 const PLACES: usize = 8192;
@@ -32,6 +31,8 @@ pub(super) struct Head {
     /// Files that were opened without a place, and how many of them were closed.
     pub(super) unlisted_came: AtomicU64,
     pub(super) unlisted_left: AtomicU64,
+    /// The functions of the library whose cache is the process's (`process::shared`). They begin with their version.
+    pub(super) offered: AtomicPtr<c_void>,
     /// Places that have ever been used.
     used: AtomicU64,
 }

@@ -85,6 +85,28 @@ fn a_program_maps_a_file_on_devices_by_a_flag_of_mmap() {
     }
 }
 
+/// Symptom: what one library of a process had released, another did not see. Cause: each had a cache of its own, and took
+/// what the other wrote, while it wrote itself, for its own.
+#[test]
+fn several_libraries_in_one_process_have_one_cache() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let program = compile("two_faces.c", folder.path());
+    // Cargo builds it for these tests, and another copy has another identity for the loader.
+    let library = shim().with_file_name("libbifolio.so");
+    let copy = folder.path().join("libcopy.so");
+    std::fs::copy(&library, &copy).unwrap();
+    let [library, copy] = [&library, &copy].map(|path| path.to_str().unwrap());
+    for libraries in [["shim", library], [library, "shim"], [library, copy]] {
+        let data = folder.path().join("data");
+        std::fs::write(&data, [0; 5000]).unwrap();
+        let mut command = under_shim(&program);
+        command.arg(&data).args(libraries).env("BIFOLIO_CACHE_MODE", "eager").env("XDG_RUNTIME_DIR", folder.path());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{libraries:?}: {}", text(&output));
+        assert_eq!(text(&output), "both saw both\n");
+    }
+}
+
 /// A shell script and the same under the shim: output, status and files are the same.
 fn check_script(script: &str) {
     let mut seen = Vec::new();
