@@ -155,6 +155,18 @@ impl Context {
         self.words.as_ref()
     }
 
+    /// Other devices in use here that reach this one's memory.
+    pub(super) fn neighbours(&self) -> impl Iterator<Item = Ordinal> {
+        let is_in_use = |known: &AtomicUsize| known.load(Ordering::Acquire) != 0;
+        let others = (0..).zip(&PRIMARIES).filter(move |(_, known)| is_in_use(known)).map(|(device, _)| device);
+        others.filter(|device| *device != self.device).filter(|device| {
+            let mut can = 0;
+            // SAFETY: the driver stores one integer.
+            let status = unsafe { (self.cuda.cuDeviceCanAccessPeer)(&raw mut can, *device, self.device) };
+            status == abi::SUCCESS && can != 0
+        })
+    }
+
     /// Asks, once for each peer, that the two devices reach each other's memory, so that copies
     /// between them need no host memory. A refusal is fine: the driver then copies by the host.
     pub(super) fn connect(&self, peer: &Arc<Self>) -> Result<()> {

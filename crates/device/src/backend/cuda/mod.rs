@@ -275,9 +275,17 @@ impl Backend for CudaBackend {
         // SAFETY: the caller names a free, frame-aligned place of a reserved range.
         let status = unsafe { (cuda.cuMemMap)(ptr.0, len, 0, frame.handle, 0) };
         self.check(status, format_args!("mapping a frame at {ptr}"))?;
-        let description = AccessDescription::of(self.context.device, access);
-        // SAFETY: the frame was just mapped there, and the description lives through the call.
-        let status = unsafe { (cuda.cuMemSetAccess)(ptr.0, len, &raw const description, 1) };
+        let own = AccessDescription::of(self.context.device, access);
+        let others = self.context.neighbours().map(|device| AccessDescription::of(device, Access::Read));
+        // Without their access the driver copies from a mapped frame to another device by the host, at a sixth of the rate
+        // of the link between them.
+        let all: Vec<_> = std::iter::once(own).chain(others).collect();
+        // SAFETY: the frame was just mapped there, and the descriptions live through the call.
+        let set = |count: usize| unsafe { (cuda.cuMemSetAccess)(ptr.0, len, all.as_ptr(), count) };
+        let status = match set(all.len()) {
+            SUCCESS => SUCCESS,
+            _ => set(1),
+        };
         self.check(status, format_args!("enabling access to the frame mapped at {ptr}")).inspect_err(|_| {
             // SAFETY: the frame was just mapped there, and nothing could use it without access.
             unsafe { (cuda.cuMemUnmap)(ptr.0, len) };
