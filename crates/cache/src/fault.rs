@@ -27,8 +27,12 @@ points! {
     AcquireMapped,
     /// What a CPU process has changed is known.
     AcquireCompared,
-    /// What was pending is home.
+    /// Pages that cannot be folded, as there is no memory for bases, are in the file.
     AcquireFlushed,
+    /// Pages are folded, which is noted whatever happens here.
+    FoldMerged,
+    /// It is noted.
+    FoldNoted,
     /// Pages without changes of the device's own are read; there are no twins, and nothing is noted.
     FillRead,
     /// Pages with changes of the device's own are read beside them.

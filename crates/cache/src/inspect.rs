@@ -1,7 +1,7 @@
 //! What tests look at and do that programs cannot.
 
 use crate::cached_file::CachedFile;
-use crate::directory::{release, room};
+use crate::directory::{flush, release, room};
 use crate::error::Result;
 use crate::mapping::Mapping;
 use crate::page::{Device, Page};
@@ -26,6 +26,13 @@ impl CachedFile {
         let is_held = is(&|page| page.is_held_by(device));
         let is_behind = is_held && is(&|page| page.is_behind(device));
         PageState { is_held, is_behind, is_pending: is(&|page| page.is_pending(device)) }
+    }
+
+    /// Writes to the file what it lacks of everything that was released, as a sync does that does not wait for the disk.
+    pub fn flush(&self) -> Result<()> {
+        let mut directory = self.held.lock();
+        let size = directory.versions.size();
+        flush::flush_range(&mut directory, &(0..size))
     }
 
     /// Takes a frame's memory away, acquired or not.

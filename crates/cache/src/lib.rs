@@ -5,7 +5,7 @@
 //!   demand                           work that asks for pages while it runs
 //!   mapping                          a range of a file at addresses of a device
 //!   cache  cached_file  pool         what programs hold, and what its files share
-//!   ahead                            bringing pages before they are acquired
+//!   ahead  write_back                bringing pages before they are acquired, and writing them some time later
 //!   open                             a file's directory under its lock
 //!   directory                        one file: what happens to its pages in which order
 //!     versions    copies             decisions, without a byte | bytes, without a decision
@@ -54,6 +54,7 @@ mod siblings;
 mod stats;
 mod sync;
 mod table;
+mod write_back;
 
 pub use advice::Advice;
 pub use cache::Cache;

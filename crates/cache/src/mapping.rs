@@ -205,7 +205,11 @@ impl Mapping {
         };
         let report = self
             .file
-            .with(Some(self.device), |directory| release::release(directory, self.device, &range, self.writable))?;
+            .with(Some(self.device), |directory| release::release(directory, self.device, &range, self.writable));
+        if report.as_ref().map_or(true, |report| report.released > 0) {
+            self.file.pool.write_back.note(&self.file.held);
+        }
+        let report = report?;
         self.acquired.swap_remove(at);
         Ok(report)
     }
@@ -234,12 +238,14 @@ impl Mapping {
     /// to the file, by whatever device, and makes it durable.
     pub fn sync(&mut self) -> Result<()> {
         self.part(&(0..self.len()))?;
-        self.file.with(Some(self.device), |directory| {
-            if self.writable {
-                self.acquired.iter().try_for_each(|range| release::publish(directory, self.device, range))?;
-            }
-            cpu::sync(directory, &self.file.told)
-        })
+        self.file
+            .with(Some(self.device), |directory| {
+                if self.writable {
+                    self.acquired.iter().try_for_each(|range| release::publish(directory, self.device, range))?;
+                }
+                cpu::sync(directory, &self.file.told)
+            })
+            .inspect_err(|_| self.file.pool.write_back.note(&self.file.held))
     }
 
     /// Ends it. What was changed and not released is discarded: the report says of how many pages.

@@ -7,7 +7,7 @@ use bifolio_device::{
     Access, AddressRange, Allocation, Device, DeviceId, DeviceSlice, FRAME_BYTES, Frame, PinnedBuffer, Result, Stream,
 };
 use bifolio_io::Router;
-use bifolio_kernels::{Kernels, byte_mask::ByteMask, merge::Merge, page_diff::PageDiff};
+use bifolio_kernels::{Kernels, byte_mask::ByteMask, fold::Fold, merge::Merge, page_diff::PageDiff};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 const INCOMING_BYTES_MAX: u64 = 256 << 20;
 const INCOMING_BYTES_MIN: u64 = 16 << 20;
 /// Bytes of tables and results.
-const TABLE_BYTES: u64 = 4 << 20;
+pub(crate) const TABLE_BYTES: u64 = 4 << 20;
 
 /// Bytes of a host for cached files, where nobody says otherwise.
 const HOST_BYTES: u64 = 1 << 30;
@@ -133,7 +133,7 @@ impl Memory {
         Ok(Self {
             device: device.clone(),
             router,
-            kernels: Kernels::load(device, &[&PageDiff, &Merge, &ByteMask])?,
+            kernels: Kernels::load(device, &[&PageDiff, &Merge, &ByteMask, &Fold])?,
             budget_bytes,
             frames: Budget::new(budget_bytes),
             cleaning: OnceLock::new(),

@@ -1,10 +1,10 @@
 //! Files that are open: one directory each, under a lock, for everybody who has opened the file.
 
-use crate::directory::{Directory, mappings, room};
+use crate::directory::{Directory, flush, mappings, room};
 use crate::page::Device;
 use crate::stats::Counts;
 use std::ops::Range;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// Device and inode.
@@ -38,6 +38,8 @@ pub(crate) struct OpenedFile {
     pub(crate) told: AtomicU64,
     /// Frames that are kept no longer, noted without waiting for the directory.
     let_go: Mutex<Vec<(Device, Range<usize>)>>,
+    /// Whether it waits to be written back.
+    pub(crate) noted: AtomicBool,
 }
 
 /// What a file has on each device (pages held, behind, pending), and its counts.
@@ -46,7 +48,15 @@ pub(crate) type Summary = (Vec<(u64, u64, u64)>, Counts);
 impl OpenedFile {
     pub(crate) fn new(directory: Directory, is_observable: bool, devices: usize, past: &Arc<Mutex<Past>>) -> Self {
         let (directory, past) = (Mutex::new(directory), Arc::clone(past));
-        Self { directory, is_observable, devices, past, told: AtomicU64::new(0), let_go: Mutex::default() }
+        Self {
+            directory,
+            is_observable,
+            devices,
+            past,
+            told: AtomicU64::new(0),
+            let_go: Mutex::default(),
+            noted: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Directory> {
@@ -97,6 +107,20 @@ impl OpenedFile {
     /// Takes memory away on a device that nobody uses, up to some bytes; how many.
     pub(crate) fn give_room(&self, device: Device, bytes: u64) -> u64 {
         room::give_room(&mut self.lock(), device, bytes)
+    }
+
+    /// The first bytes from an offset on that the file lacks some of, as many as are asked for.
+    pub(crate) fn unwritten(&self, from: u64, bytes: u64) -> Option<Range<u64>> {
+        let directory = self.lock();
+        let versions = &directory.versions;
+        let pages = versions.pages_of(&(from..versions.size().max(from)));
+        let first = pages.into_iter().find(|page| !versions.is_settled(*page))? * versions.page_bytes();
+        Some(first..first + bytes)
+    }
+
+    /// Writes what the file lacks of a range; whether it could.
+    pub(crate) fn write_back(&self, range: &Range<u64>) -> bool {
+        flush::flush_range(&mut self.lock(), range).is_ok()
     }
 
     /// Takes everything from the devices. What was released reaches the file.

@@ -2,14 +2,19 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use bifolio_device::FRAME_BYTES;
+use std::time::Duration;
 
 /// Longest frames that may be asked for.
 const FRAME_BYTES_MAX: u64 = 1 << 30;
 
+/// As long as operating systems keep dirty pages.
+const WRITE_BACK_AFTER: Duration = Duration::from_secs(5);
+
 /// When released bytes move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// When somebody needs them: another device, a CPU's read through the cache, eviction, sync.
+    /// When somebody needs them: devices and CPUs that read through the cache get them from the device that has them;
+    /// to the file they go with a sync, an eviction, a CPU's write, or after some seconds.
     #[default]
     Lazy,
     /// At once, for files that CPU processes read by themselves.
@@ -28,6 +33,9 @@ pub struct CacheOptions {
     /// Bytes of a frame, the unit of device memory: a power of two from 2 MiB to 1 GiB, or 0 for what fits the
     /// budget and the file, up to 32 MiB.
     pub frame_bytes: u64,
+    /// How long what was released stays on devices alone at most, if nobody needs it before; `Duration::MAX` for as long
+    /// as there is room.
+    pub write_back_after: Duration,
 }
 
 impl CacheOptions {
@@ -54,6 +62,12 @@ impl CacheOptions {
 
 impl Default for CacheOptions {
     fn default() -> Self {
-        Self { page_bytes: 64 << 10, budget_bytes: 1 << 30, mode: Mode::Lazy, frame_bytes: 0 }
+        Self {
+            page_bytes: 64 << 10,
+            budget_bytes: 1 << 30,
+            mode: Mode::Lazy,
+            frame_bytes: 0,
+            write_back_after: WRITE_BACK_AFTER,
+        }
     }
 }

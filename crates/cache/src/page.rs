@@ -1,80 +1,87 @@
-//! The protocol, for one page: home-based lazy release consistency with several concurrent writers (GAIA,
-//! section 4; Zhou et al. for the home).
+//! The protocol, for one page: lazy release consistency with several concurrent writers (GAIA, section 4; Zhou et al.
+//! for the home), and a home that travels to the devices that use the page.
 //!
-//! A page has a home, the file, and a replica on some of the devices. Whoever changes it has a version of its
-//! own, which counts its releases; the home's counts what the CPUs have changed. A replica knows up to which
-//! version of everybody it has seen the page.
+//! A page's *home* is where its authoritative content is: the file, or a device that has what the file lacks. Devices
+//! that have released changes which home lacks are its *donors*.
 //!
 //! ```text
-//!            fetched                    released (something changed)
-//!   absent ----------> current ------------------------------------> pending
-//!      ^                |   ^                                           |
-//!      |  dropped       |   | fetched (its own changes stay on top)     | flushed
-//!      +----------------+   +------------- behind <---------------------+--- somebody else changes the page
+//!                 released by a device that is up to date
+//!          file ------------------------------------------> that device
+//!           ^  \                                             |     |
+//!           |   \ folded, where there are donors             |     | folded: who acquires the page takes home's
+//!           |    `------------------------------> device <---|-----' content and all donors' changes, and is home
+//!           '------------------------------------------------'
+//!                 flushed: home's changes, then all donors'
 //! ```
 //!
-//! `behind` and `pending` are not exclusive: a replica has changes that home lacks, or lacks changes that
-//! others have, or both. This module says what must happen before what, and moves no byte; contents are
-//! merged as follows, `base` being the content that a replica began with:
-//! - a flush writes home those bytes of what was released that differ from the base, and leaves home's where that
-//!   differs from the base as well: somebody has written it since, and it is never taken back. What a lower device
-//!   has written there is overwritten all the same, if the replica has not seen it, as of devices the higher wins;
-//! - a fetch takes home's bytes, save those that the device has changed since its last release.
+//! This module says who has what, and moves no byte. A device has three contents of a page: what kernels see, the *twin*
+//! (what was released, or fetched before the first release), and while it is home or a donor the *base*. Home's base is
+//! what the file has, a donor's what the twin was when it last had everything. Contents are merged by one rule:
+//! - a donor's byte counts if its twin differs from its base, and is laid over what has the value of its base. Where
+//!   that has another value, somebody has changed it whom the donor has not seen: a CPU in the file, home, or an earlier
+//!   donor. He stays, and is never taken back;
+//! - a flush does the same to the file, beginning with home;
+//! - whoever folds or fetches keeps what it has changed since its last release on top.
+//!
+//! So a fold and a flush have the same outcome, whichever comes first: [`Page::order`] is the order of both.
 
-/// A device's number in the cache; races between devices are won by the higher one.
+/// A device's number in the cache.
 pub type Device = usize;
 
-/// Most devices of a cache: the compact form has a bit for each.
+/// Most devices of a cache: a page has a bit for each.
 pub const DEVICES_MAX: usize = 64;
 
-/// Versions of one page, and what its replicas have seen of them.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// Where a page's authoritative content is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Home {
+    /// In the file, as the operating system's page cache shows it.
+    File,
+    /// On a device, which has changes that the file lacks.
+    Device(Device),
+}
+
+/// What has to be done before a device's changes of a page are released.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BeforeRelease {
+    /// It is released as it is.
+    Nothing,
+    /// The device acquires the page: whether the file has changed is asked as well, and if so, nothing else is needed.
+    Bring,
+    /// The page is flushed.
+    Flush,
+}
+
+/// What is known of one page: plain numbers, which mean the same to every process that reads them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(C)]
 pub struct Page {
-    /// Counts changes at home by others than devices.
-    home: u32,
     /// The devices that have a replica.
     holders: u64,
-    /// With no details: those whose replica is home's present content.
-    current: u64,
-    /// From the first release of a change on.
-    details: Option<Box<Details>>,
-}
-
-/// The long form.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Details {
-    /// Releases of each device.
-    newest: Vec<u32>,
-    /// How many of them home has.
-    at_home: Vec<u32>,
-    /// What each device's replica has seen, where it has one.
-    seen: Vec<Option<Box<Seen>>>,
-}
-
-/// What a replica has seen.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Seen {
+    /// Holders that lack something that others have released or written.
+    behind: u64,
+    /// Devices that have released what home lacks.
+    donors: u64,
+    /// Those whose changes the device that is home has folded since it became home: if it is lost, they are donors
+    /// again.
+    lenders: u64,
+    /// The device that is home, plus one; 0 for the file.
     home: u32,
-    /// By device; shorter where it has seen none of the others.
-    devices: Vec<u32>,
-}
-
-impl Seen {
-    fn of(&self, device: Device) -> u32 {
-        self.devices.get(device).copied().unwrap_or(0)
-    }
-}
-
-impl Default for Page {
-    fn default() -> Self {
-        Self::new()
-    }
+    /// The device that was home before, plus one, and is again if home is lost; 0 for the file.
+    heir: u32,
 }
 
 impl Page {
     /// A page that nobody has a replica of.
-    pub fn new() -> Self {
-        Self { home: 1, holders: 0, current: 0, details: None }
+    pub const fn new() -> Self {
+        Self { holders: 0, behind: 0, donors: 0, lenders: 0, home: 0, heir: 0 }
+    }
+
+    /// Where its authoritative content is.
+    pub fn home(&self) -> Home {
+        match self.home {
+            0 => Home::File,
+            number => Home::Device(number as Device - 1),
+        }
     }
 
     /// Whether a device has a replica, up to date or not.
@@ -82,136 +89,157 @@ impl Page {
         self.holders & bit(device) != 0
     }
 
-    /// Whether a device has to fetch the page before it is up to date, as it has none or others have
-    /// changed it since.
+    /// Whether a device has to bring the page before it is up to date: it has none, or lacks what others have done.
     pub fn is_behind(&self, device: Device) -> bool {
-        match &self.details {
-            None => self.current & bit(device) == 0,
-            Some(details) => !self.is_held_by(device) || details.is_behind(device, self.home),
-        }
+        !self.is_held_by(device) || self.behind & bit(device) != 0
     }
 
-    /// Devices whose released changes home lacks, in the order in which they are flushed: the highest first, as
-    /// those after it leave what they find.
-    pub fn pending(&self) -> impl Iterator<Item = Device> + '_ {
-        let details = self.details.iter();
-        details.flat_map(|details| (0..details.newest.len()).rev().filter(|device| details.is_pending(*device)))
+    /// Whether a device has released what home lacks.
+    pub fn is_donor(&self, device: Device) -> bool {
+        self.donors & bit(device) != 0
     }
 
-    /// Whether home lacks changes that a device has released.
+    /// Whether the file has everything that was released.
+    pub fn is_settled(&self) -> bool {
+        self.home == 0 && self.donors == 0
+    }
+
+    /// Whether a device has what the file lacks: as home, for itself, or in case home is lost. Its replica cannot be
+    /// dropped, and its base is kept.
     pub fn is_pending(&self, device: Device) -> bool {
-        self.details.as_ref().is_some_and(|details| details.is_pending(device))
+        self.home() == Home::Device(device) || self.is_donor(device) || self.is_lender(device)
     }
 
-    /// Somebody else than a device has changed the page at home.
-    pub fn changed_at_home(&mut self) {
-        self.home += 1;
-        self.current = 0;
+    /// Whether a device has given home what the file lacks, and keeps it in case home is lost.
+    pub fn is_lender(&self, device: Device) -> bool {
+        self.heir == number(device) || self.lenders & bit(device) != 0
     }
 
-    /// A device with a replica has released a change, one of `devices` devices.
-    pub fn released(&mut self, device: Device, devices: usize) {
-        let (home, current, holders) = (self.home, self.current, self.holders);
-        let details = self.details.get_or_insert_with(|| {
-            // Who was not current has seen less than home's present version.
-            let seen = |other| {
-                let seen = Seen { home: home - u32::from(current & bit(other) == 0), devices: vec![] };
-                (holders & bit(other) != 0).then(|| Box::new(seen))
-            };
-            let (newest, at_home) = (vec![0; devices], vec![0; devices]);
-            Box::new(Details { newest, at_home, seen: (0..devices).map(seen).collect() })
-        });
-        details.newest[device] += 1;
-        if let Some(seen) = &mut details.seen[device] {
-            seen.devices.resize(devices, 0);
-            seen.devices[device] = details.newest[device];
+    /// Whether a device's base is what the file has: it is home, or was before.
+    pub fn knows_file(&self, device: Device) -> bool {
+        self.home == number(device) || self.heir == number(device)
+    }
+
+    /// What has to be done before a device releases a change. The base of a lender is needed in case home is lost, and
+    /// does not tell the change from what home has. Who is brought the page overwrites, with what it has not released,
+    /// what it may not have acquired: a CPU's bytes in the file, if it has been behind since before it lent.
+    pub fn before_release(&self, device: Device) -> BeforeRelease {
+        if !self.is_lender(device) || self.is_home_again(device) {
+            BeforeRelease::Nothing
+        } else if self.heir == number(device) || !self.is_behind(device) {
+            BeforeRelease::Bring
+        } else {
+            BeforeRelease::Flush
         }
     }
 
-    /// Whether nobody is known to have changed home since a device's replica was brought up to date, save for the
-    /// device itself.
-    pub fn is_home_as_seen(&self, device: Device) -> bool {
-        let Some(details) = &self.details else { return self.current & bit(device) != 0 };
-        let others = (0..details.newest.len()).filter(|other| *other != device);
-        let is_present = |seen: &Seen| seen.home == self.home;
-        details.seen[device].as_deref().is_some_and(is_present)
-            && !others.into_iter().any(|other| self.lacks(device, other))
+    /// Whether a device has what home has, and the file's content as its base.
+    fn is_home_again(&self, device: Device) -> bool {
+        self.heir == number(device) && !self.is_behind(device)
     }
 
-    /// Whether home has changes of another device that a device's replica has not seen.
-    pub fn lacks(&self, device: Device, other: Device) -> bool {
-        self.details.as_ref().is_some_and(|details| {
-            let seen = details.seen[device].as_ref().map_or(0, |seen| seen.of(other));
-            details.at_home[other] > seen
-        })
+    /// The devices that have released what home lacks.
+    pub fn donors(&self) -> impl Iterator<Item = Device> + use<> {
+        let donors = self.donors;
+        (0..DEVICES_MAX).filter(move |device| donors & bit(*device) != 0)
     }
 
-    /// Home has what a device has released.
-    pub fn flushed(&mut self, device: Device) {
-        if let Some(details) = &mut self.details {
-            details.at_home[device] = details.newest[device];
+    /// The devices that have what the file lacks, in the order in which it is laid over the file, or over each other:
+    /// home, then the donors by their numbers.
+    pub fn order(&self) -> impl Iterator<Item = Device> + use<> {
+        let home = match self.home() {
+            Home::File => None,
+            Home::Device(device) => Some(device),
+        };
+        home.into_iter().chain(self.donors())
+    }
+
+    /// A device with a replica has released a change. One that is up to date with the file becomes home, and one that
+    /// was home before and lacks nothing is home again: no byte moves.
+    pub fn released(&mut self, device: Device) {
+        debug_assert_eq!(self.before_release(device), BeforeRelease::Nothing);
+        let is_first = self.is_settled() && !self.is_behind(device);
+        if is_first || self.is_home_again(device) {
+            (self.home, self.heir) = (number(device), self.home);
+        } else if self.home() != Home::Device(device) {
+            self.donors |= bit(device);
         }
+        self.behind |= self.holders & !bit(device);
     }
 
-    /// A device has home's present content, with everything that was pending.
-    pub fn fetched(&mut self, device: Device) {
-        debug_assert_eq!(self.pending().count(), 0, "what is pending is flushed before a fetch");
+    /// A device has brought home's content and all donors' changes, and is home from now on, if the file lacks any of
+    /// it. `lost` says that a donor's change was left out, as somebody whom it had not seen was first.
+    pub fn folded(&mut self, device: Device, is_ahead: bool, lost: bool) {
+        // What the file has was read anew where it was home, and who is not behind was not asked.
+        if lost || self.home() == Home::File {
+            self.changed();
+        }
         self.holders |= bit(device);
-        match &mut self.details {
-            None => self.current |= bit(device),
-            Some(details) => {
-                details.seen[device] = Some(Box::new(Seen { home: self.home, devices: details.newest.clone() }));
-                self.compact();
-            }
+        self.behind &= !bit(device);
+        if !is_ahead {
+            self.is_in_file();
+        } else if self.home() == Home::Device(device) {
+            self.lenders |= self.donors;
+        } else {
+            // Who was home has what was lent to it.
+            (self.home, self.heir, self.lenders) = (number(device), self.home, self.donors & !bit(device));
         }
+        self.donors = 0;
     }
 
-    /// A device has no replica any more.
+    /// The file has what a device has released, which was the first in the order. `lost` says that some of it was left
+    /// out, as somebody whom it had not seen was first.
+    pub fn flushed(&mut self, device: Device, lost: bool) {
+        if lost {
+            self.changed();
+        }
+        if self.home() == Home::Device(device) {
+            self.is_in_file();
+        }
+        self.donors &= !bit(device);
+    }
+
+    /// A flush of a device's has failed after it had written something. What home was before does not know the file any
+    /// more, and nobody is up to date.
+    pub fn half_flushed(&mut self) {
+        if let Some(heir) = self.heir.checked_sub(1) {
+            self.lenders |= bit(heir as Device);
+            self.heir = 0;
+        }
+        self.changed();
+    }
+
+    /// The file has all that home has: nobody has to keep it.
+    fn is_in_file(&mut self) {
+        (self.home, self.heir, self.lenders) = (0, 0, 0);
+    }
+
+    /// A device has the file's content, of a page that is settled.
+    pub fn fetched(&mut self, device: Device) {
+        debug_assert!(self.is_settled(), "what the file lacks is folded or flushed, not fetched");
+        self.holders |= bit(device);
+        self.behind &= !bit(device);
+    }
+
+    /// Somebody else than a device has changed the file: nobody is up to date.
+    pub fn changed(&mut self) {
+        self.behind = self.holders;
+    }
+
+    /// A device has no replica any more. What it alone had is lost, if it was not flushed before: home is where it was
+    /// before, and has to be flushed, so that the loss of another device takes no more with it.
     pub fn dropped(&mut self, device: Device) {
-        self.holders &= !bit(device);
-        self.current &= !bit(device);
-        if let Some(details) = &mut self.details {
-            details.seen[device] = None;
+        if self.home() == Home::Device(device) {
+            self.donors |= self.lenders;
+            (self.home, self.heir, self.lenders) = (self.heir, 0, 0);
+            self.changed();
         }
-        self.compact();
-    }
-
-    /// Goes back to the short form when home has everything and every replica has seen it: then nobody's
-    /// version matters.
-    fn compact(&mut self) {
-        let Some(details) = &self.details else { return };
-        let held = |device: &Device| self.is_held_by(*device);
-        let unsettled = |device: Device| details.is_pending(device) || held(&device) && self.is_behind(device);
-        if !(0..details.newest.len()).any(unsettled) {
-            self.current = self.holders;
-            self.details = None;
+        if self.heir == number(device) {
+            self.heir = 0;
         }
-    }
-}
-
-impl Details {
-    fn is_pending(&self, device: Device) -> bool {
-        self.newest[device] > self.at_home[device]
-    }
-
-    fn is_behind(&self, device: Device, home: u32) -> bool {
-        let Some(seen) = &self.seen[device] else { return true };
-        let newer = |(other, newest): (usize, &u32)| other != device && *newest > seen.of(other);
-        seen.home < home || self.newest.iter().enumerate().any(newer)
-    }
-}
-
-#[cfg(test)]
-impl Page {
-    /// Bytes of its versions.
-    fn metadata_bytes(&self) -> usize {
-        let details = self.details.as_ref().map_or(0, |details| {
-            let counts = (details.newest.capacity() + details.at_home.capacity()) * size_of::<u32>();
-            let of_one = |seen: &Seen| size_of::<Seen>() + seen.devices.capacity() * size_of::<u32>();
-            let seen: usize = details.seen.iter().flatten().map(|seen| of_one(seen)).sum();
-            size_of::<Details>() + counts + details.seen.capacity() * size_of::<Option<Box<Seen>>>() + seen
-        });
-        size_of::<Self>() + details
+        for devices in [&mut self.holders, &mut self.behind, &mut self.donors, &mut self.lenders] {
+            *devices &= !bit(device);
+        }
     }
 }
 
@@ -219,36 +247,72 @@ fn bit(device: Device) -> u64 {
     1 << device
 }
 
+/// As home and heir have it.
+fn number(device: Device) -> u32 {
+    device as u32 + 1
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Under one percent of what is cached, with pages of 64 KiB: of a page that nobody has changed, and of one that
-    /// two of a dozen devices write to without end.
+    /// Under one percent of what is cached, with the shortest pages too.
     #[test]
-    fn versions_take_little_memory() {
-        let (page_bytes, devices) = (64 << 10, 12);
+    fn a_page_takes_little_memory() {
+        assert_eq!(size_of::<Page>(), 40);
+    }
+
+    #[test]
+    fn home_goes_where_the_page_is_used_and_back_to_the_file() {
         let mut page = Page::new();
-        (0..devices).for_each(|device| page.fetched(device));
-        // And for each device up to which doubt it was compared.
-        let compared = devices * size_of::<u32>();
-        assert!((page.metadata_bytes() + compared) * 500 < page_bytes, "{}", page.metadata_bytes());
+        (0..3).for_each(|device| page.fetched(device));
+        page.released(1);
+        assert_eq!((page.home(), page.is_behind(0), page.is_behind(1)), (Home::Device(1), true, false));
+        page.released(2);
+        assert_eq!((page.home(), page.order().collect::<Vec<_>>()), (Home::Device(1), vec![1, 2]));
+        page.folded(0, true, false);
+        assert_eq!((page.home(), page.order().collect::<Vec<_>>()), (Home::Device(0), vec![0]));
+        assert!(!page.is_behind(0) && page.is_behind(1) && page.is_behind(2));
+        page.flushed(0, false);
+        assert!(page.is_settled() && page.is_behind(1));
+    }
+
+    #[test]
+    fn a_device_that_has_not_seen_the_file_is_a_donor() {
         let mut page = Page::new();
-        for round in 0..10 {
-            for device in [3, 7] {
-                page.fetched(device);
-                page.released(device, devices);
-                if round % 2 == 0 {
-                    page.flushed(device);
-                }
-                let pending: Vec<_> = page.pending().collect();
-                for device in pending {
-                    page.flushed(device);
-                }
-            }
-        }
-        page.released(3, devices);
-        println!("{} and {compared} bytes for a page of {page_bytes}", page.metadata_bytes());
-        assert!((page.metadata_bytes() + compared) * 100 < page_bytes, "{}", page.metadata_bytes());
+        page.fetched(0);
+        page.changed();
+        page.released(0);
+        assert!(page.home() == Home::File && page.is_donor(0) && page.is_behind(0));
+        page.folded(0, false, true);
+        assert!(page.is_settled() && !page.is_behind(0));
+    }
+
+    #[test]
+    fn what_only_a_lost_device_had_is_gone_and_the_others_have_it_again() {
+        let mut page = Page::new();
+        (0..3).for_each(|device| page.fetched(device));
+        page.released(0);
+        page.folded(1, true, false);
+        page.released(2);
+        page.folded(1, true, false);
+        assert!(page.is_pending(0) && page.is_pending(2) && page.order().eq([1]));
+        page.dropped(1);
+        assert!(page.order().eq([0, 2]) && page.is_behind(0) && !page.is_held_by(1));
+    }
+
+    #[test]
+    fn a_device_is_home_again_where_it_lacks_nothing() {
+        let mut page = Page::new();
+        (0..2).for_each(|device| page.fetched(device));
+        page.released(0);
+        page.folded(1, true, false);
+        page.released(0);
+        assert!(page.order().eq([0]) && page.is_behind(1));
+        // Now the other lacks something, and may be the only one who has what it released.
+        assert_eq!(page.before_release(1), BeforeRelease::Bring);
+        page.folded(1, true, false);
+        page.released(1);
+        assert!(page.order().eq([1]) && page.is_pending(0));
     }
 }

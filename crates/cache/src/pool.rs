@@ -9,6 +9,7 @@ use crate::page::Device;
 use crate::published::Published;
 use crate::stats::{Counts, Snapshot, Stats};
 use crate::table::{Opened, Table};
+use crate::write_back::WriteBack;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -20,6 +21,7 @@ pub(crate) struct Pool {
     pub(crate) devices: Vec<DeviceMemory>,
     pub(crate) options: CacheOptions,
     pub(crate) ahead: Ahead,
+    pub(crate) write_back: WriteBack,
     past: Arc<Mutex<Past>>,
     files: Arc<Table<Key, Holder>>,
     /// Files that are open or end.
@@ -56,7 +58,8 @@ impl Pool {
     pub(crate) fn new(devices: Vec<DeviceMemory>, options: CacheOptions) -> Self {
         let past = Arc::new(Mutex::new(Past::new(devices.len())));
         let (files, opened) = (Table::new(), Mutex::default());
-        Self { devices, options, ahead: Ahead::default(), past, files, opened, published: OnceLock::new() }
+        let (ahead, write_back) = (Ahead::default(), WriteBack::new(options.write_back_after));
+        Self { devices, options, ahead, write_back, past, files, opened, published: OnceLock::new() }
     }
 
     /// A file that is open, or that `make` opens.

@@ -5,15 +5,16 @@ use super::replica::{Image, Replica};
 use crate::error::Result;
 use crate::memory::Scratch;
 use crate::page::Device;
-use crate::ranges::intersection;
+use crate::ranges::{intersection, runs};
 use bifolio_device::DeviceSlice;
 use bifolio_kernels::page_diff;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 impl Copies {
-    /// Pages of some bytes in which a device's copy, as of its latest release or fetch, differs from what home has.
-    /// Of pages that are pending the base is asked as well, as what was released and not flushed differs by right.
+    /// Pages of some bytes in which a device's copy, as of its latest release or fetch, differs from what the file has.
+    /// Of pages that are pending the base is asked: what was released and not flushed differs by right, or is there by
+    /// somebody else's hand.
     pub(crate) fn differ_from_home(
         &self,
         device: Device,
@@ -27,15 +28,16 @@ impl Copies {
             part.map_err(|error| self.failed(error))
         };
         let replica = self.replica(device)?;
+        let pages = bytes.start / self.page_bytes..bytes.end.div_ceil(self.page_bytes);
         let mut changed = BTreeSet::new();
         for (image, here) in replica.settled_images(bytes) {
-            for page in self.differing_pages(replica, image, &here, theirs(&here)?, scratch)? {
-                let here = page * self.page_bytes..((page + 1) * self.page_bytes).min(bytes.end);
-                let is_changed = !is_pending(page)
-                    || !self.differing_pages(replica, Image::Base, &here, theirs(&here)?, scratch)?.is_empty();
-                if is_changed {
-                    changed.insert(page);
-                }
+            let differing = self.differing_pages(replica, image, &here, theirs(&here)?, scratch)?;
+            changed.extend(differing.into_iter().filter(|page| !is_pending(*page)));
+        }
+        for run in runs(pages.filter(|page| is_pending(*page))) {
+            let of_run = run.start * self.page_bytes..(run.end * self.page_bytes).min(bytes.end);
+            for here in replica.pieces(&of_run) {
+                changed.extend(self.differing_pages(replica, Image::Base, &here, theirs(&here)?, scratch)?);
             }
         }
         Ok(changed)

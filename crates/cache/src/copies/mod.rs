@@ -6,21 +6,20 @@
 //!   Copies ── home        the file: what changed, and writing single bytes (fragments: many short runs)
 //!      |  └── replica     one device's: its images and their frames    window   where they have addresses
 //!      |
-//!   plan        what is to be done: extents, a fetch
+//!   plan        what is to be done: extents, a fetch, a fold
 //!   source      home -> device              compare    which pages of two images, or of an image and home, differ
 //!   merge       home under own changes      masks      which bytes of two images differ, into host memory
+//!   fold        home, on a device, and what others have released, under own changes
 //!   transfer    image -> image, peer -> device           fetch      twins and zeroes that complete one, or its end
 //!   download    device -> any host memory
 //! ```
-//!
-//! The home of all pages is the file. Where it is to travel between memories, pages get homes of other kinds here, and
-//! the directory says which; the operations above stay as they are.
 //!
 //! Everything runs under the file's lock, and waits for the device's work before it returns.
 
 mod compare;
 mod download;
 mod fetch;
+mod fold;
 mod fragments;
 pub(crate) mod home;
 mod masks;

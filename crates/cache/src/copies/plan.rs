@@ -1,5 +1,6 @@
 //! What the directory decides and its copies carry out.
 
+use crate::page::{Device, Home};
 use std::ops::Range;
 
 /// Runs of pages that are shorter than this are read together.
@@ -32,4 +33,28 @@ impl FetchPlan {
     pub(crate) fn is_fresh(&self, frame: usize) -> bool {
         self.fresh.binary_search(&(frame as u64)).is_ok()
     }
+}
+
+/// Pages beside each other that have the same home and the same donors.
+#[derive(Debug)]
+pub(crate) struct Fold {
+    pub(crate) pages: Range<u64>,
+    /// Up to the end of the file.
+    pub(crate) bytes: Range<u64>,
+    pub(crate) home: Home,
+    /// Whether the device's bases are what the file has.
+    pub(crate) knows_file: bool,
+    /// In the order in which they count.
+    pub(crate) donors: Vec<Device>,
+}
+
+/// What has become of a page.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Folded {
+    /// It had changes of the device's own, which stay on top.
+    pub(crate) own: bool,
+    /// Something of a donor's was left out.
+    pub(crate) lost: bool,
+    /// The file lacks some of it.
+    pub(crate) is_ahead: bool,
 }

@@ -3,8 +3,8 @@
 //! Three images of it, each in ranges of addresses, with frames where they are needed:
 //! - `current`: what kernels see and change, the mapping itself;
 //! - `twin`: the content of the latest release, or of the fetch before the first;
-//! - `base`: of pages whose releases home lacks, the content at the latest agreement with home, from which their
-//!   changes count. Of other pages the twin is the base.
+//! - `base`: of pages of which the device is home, what the file has; of those of which it is a donor, the content from
+//!   which its changes count. Of other pages the twin is the base.
 //!
 //! So a release compares `current` with `twin`, one behind the other, and a flush compares `twin` with `base`.
 //!

@@ -1,9 +1,10 @@
-//! Acquiring: bringing pages up to date, by looking, comparing, flushing what others have released, and fetching.
+//! Acquiring: bringing pages up to date, by looking, comparing, fetching what the file has and folding what it
+//! lacks.
 
 use super::Directory;
-use super::compare::compare_with_home;
-use super::fetch::{Request, fetch};
-use super::flush::flush;
+use super::bring::bring as bring_up_to_date;
+use super::compare::compare_with_file;
+use super::fetch::Request;
 use super::look::look;
 use crate::error::Result;
 use crate::fault::{Point, step};
@@ -49,12 +50,11 @@ pub(crate) fn bring_ahead(directory: &mut Directory, device: Device, range: &Ran
 
 fn bring(directory: &mut Directory, device: Device, range: &Range<u64>, writable: bool, when: When) -> Result<()> {
     let pages = directory.versions.pages_of(range);
-    if directory.versions.is_settled(device, range, writable) {
+    if directory.versions.is_range_settled(device, range, writable) {
         directory.versions.counts.hits += pages.end - pages.start;
         return Ok(());
     }
-    let memory = directory.copies.memory(device)?;
-    memory.with_scratch(|scratch| compare_with_home(directory, device, &pages, scratch))?;
+    compare_with_file(directory, device, &pages)?;
     step(Point::AcquireCompared, directory.path())?;
     let mut behind = directory.versions.behind(device, pages.clone());
     let all_behind = behind.len();
@@ -64,12 +64,8 @@ fn bring(directory: &mut Directory, device: Device, range: &Range<u64>, writable
     }
     let is_whole = behind.len() == all_behind;
     directory.versions.counts.hits += pages.end - pages.start - all_behind as u64;
-    // Other devices' scratch memory is taken for it, so not while this one's is held.
-    let pending = directory.versions.pending(behind.iter().copied());
-    flush(directory, &pending)?;
-    step(Point::AcquireFlushed, directory.path())?;
     let frames: Vec<usize> = directory.copies.replica(device)?.frames_of(range).collect();
-    fetch(directory, &Request { device, frames: &frames, writable, behind: &behind })?;
+    bring_up_to_date(directory, &Request { device, frames: &frames, writable, behind: &behind })?;
     step(Point::AcquireFetched, directory.path())?;
     if is_whole {
         directory.versions.settle(device, range, writable);

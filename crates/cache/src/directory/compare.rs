@@ -1,6 +1,7 @@
-//! Finding out what has changed: at home, where nobody tells, and on a device since its latest release.
+//! Finding out what has changed: in the file, where nobody tells, and on a device since its latest release.
 
 use super::Directory;
+use super::flush::flush;
 use crate::error::Result;
 use crate::memory::Scratch;
 use crate::page::Device;
@@ -8,20 +9,22 @@ use crate::ranges::{chunks, runs};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// Compares what the device has with home, where something unknown may have happened since the last time, at the rate
-/// of the link.
-pub(super) fn compare_with_home(
-    directory: &mut Directory,
-    device: Device,
-    pages: &Range<u64>,
-    scratch: &Scratch,
-) -> Result<()> {
-    let Directory { versions, copies, .. } = directory;
-    for run in runs(versions.doubtful(device, pages)) {
-        for chunk in chunks(&run, scratch.incoming.len() / versions.page_bytes()) {
-            let is_pending = |page| versions.is_pending(device, page);
-            let changed = copies.differ_from_home(device, &versions.bytes_of(&chunk), is_pending, scratch)?;
-            versions.note_compared(device, &chunk, &changed);
+/// Compares the file with what it had, where something unknown may have happened since the last time, at the rate of the
+/// link: pages that a device is about to use as they are, and those whose home is a device, which knows what the file
+/// had. Of these the file is home again if it has changed: devices' changes are laid over what it has now.
+pub(super) fn compare_with_file(directory: &mut Directory, device: Device, pages: &Range<u64>) -> Result<()> {
+    for (asked, doubtful) in directory.versions.doubtful(device, pages) {
+        let memory = directory.copies.memory(asked)?;
+        let at_a_time = memory.incoming_bytes() / directory.versions.page_bytes();
+        for chunk in runs(doubtful).iter().flat_map(|run| chunks(run, at_a_time)) {
+            let changed = memory.with_scratch(|scratch| {
+                let Directory { versions, copies, .. } = &*directory;
+                let is_pending = |page| versions.is_pending(asked, page);
+                copies.differ_from_home(asked, &versions.bytes_of(&chunk), is_pending, scratch)
+            })?;
+            flush(directory, &directory.versions.pending(changed.iter().copied()))?;
+            directory.versions.note_changed(changed);
+            directory.versions.note_compared(asked, &chunk);
         }
     }
     Ok(())

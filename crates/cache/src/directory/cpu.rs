@@ -1,16 +1,19 @@
 //! What CPUs do through the cache: read, write and sync.
 
 use super::Directory;
-use super::flush::flush_range;
+use super::compare::compare_with_file;
+use super::flush::{flush, flush_range};
+use super::fold::fold;
 use super::look::{follow_cut, look, resize};
 use crate::copies::home::write_all;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fault::{Point, at};
-use crate::page::Device;
+use crate::page::{Device, Home, Page};
 use crate::ranges::{intersection, runs};
 use bifolio_io::cache_state;
 use bifolio_io::residency::Residency;
 use bifolio_io::storage::{OsStorage, Storage};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -37,38 +40,81 @@ pub(crate) fn sync(directory: &mut Directory, told: &AtomicU64) -> Result<()> {
     }
 }
 
-/// A CPU's read: what was released is home by then.
+/// A CPU's read. What devices have released comes from them, and stays there.
 pub(crate) fn read(directory: &mut Directory, offset: u64, buffer: &mut [u8]) -> Result<usize> {
     look(directory)?;
     let end = offset.saturating_add(buffer.len() as u64).min(directory.versions.size());
     if offset >= end {
         return Ok(0);
     }
-    // Also what a device could show without: whoever is told of what is read here may look at the file himself.
-    flush_range(directory, &(offset..end))?;
+    gather(directory, &(offset..end))?;
     let is_long = end - offset >= LONG_BYTES;
     let mut at = offset;
     while at < end {
-        let (holder, run) = run_of_one_holder(directory, &(at..end));
+        let (from, run) = run_from_one_place(directory, &(at..end));
         let part = &mut buffer[(run.start - offset) as usize..(run.end - offset) as usize];
-        match holder {
-            None => read_file(directory, &run, part)?,
+        match from {
+            From::File(None) => read_file(directory, &run, part)?,
             // Which several threads do quicker than one empties the page cache.
-            Some(device) if is_long => read_device(directory, device, &run, part)?,
-            Some(device) => read_nearest(directory, device, &run, part)?,
+            From::File(Some(device)) if is_long => read_device(directory, device, &run, part)?,
+            From::File(Some(device)) => read_nearest(directory, device, &run, part)?,
+            From::Home(device) => read_device(directory, device, &run, part)?,
         }
         at = run.end;
     }
     Ok((end - offset) as usize)
 }
 
-/// The first bytes of a range that one device has as they are at home, or none, and that device.
-fn run_of_one_holder(directory: &Directory, range: &Range<u64>) -> (Option<Device>, Range<u64>) {
+/// Where content comes from for a CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum From {
+    /// The file has it, and a device maybe, too.
+    File(Option<Device>),
+    /// A device has what the file lacks.
+    Home(Device),
+}
+
+/// Has home hold all that was released of each page of a range. Where what it has is in use, and is left as it is, that
+/// is the file; and where the file is home, as who folds it would lay on it what it has not released: over a CPU's bytes,
+/// which it may never have acquired.
+fn gather(directory: &mut Directory, range: &Range<u64>) -> Result<()> {
+    let pages = directory.versions.pages_of(range);
+    // By home, which alone knows what the file had; nothing where it is certain.
+    let mut homes: BTreeMap<Device, Vec<u64>> = BTreeMap::new();
+    for page in directory.versions.pending(pages.clone()) {
+        if let Home::Device(home) = directory.versions.home(page) {
+            homes.entry(home).or_default().push(page);
+        }
+    }
+    for (home, pages) in homes {
+        runs(pages).iter().try_for_each(|run| compare_with_file(directory, home, run))?;
+    }
+    let mut folds: BTreeMap<Device, Vec<u64>> = BTreeMap::new();
+    let mut flushed = BTreeSet::new();
+    for page in directory.versions.pending(pages) {
+        let Directory { versions, copies, .. } = &*directory;
+        let is_pinned = |device: Device| copies.get(device).is_none_or(|own| own.is_pinned(own.frame_of(page)));
+        match versions.home(page) {
+            Home::Device(_) if versions.donors(page).is_empty() => {}
+            Home::Device(device) if !is_pinned(device) => folds.entry(device).or_default().push(page),
+            _ => _ = flushed.insert(page),
+        }
+    }
+    flush(directory, &flushed)?;
+    folds.into_iter().try_for_each(|(device, pages)| fold(directory, device, &pages))
+}
+
+/// The first bytes of a range that come from one place, and which.
+fn run_from_one_place(directory: &Directory, range: &Range<u64>) -> (From, Range<u64>) {
     let (versions, page_bytes) = (&directory.versions, directory.versions.page_bytes());
+    let from = |page: u64| match versions.page(page).map(Page::home) {
+        Some(Home::Device(device)) => From::Home(device),
+        _ => From::File(versions.holder(page)),
+    };
     let mut pages = range.start / page_bytes..range.end.div_ceil(page_bytes);
-    let holder = versions.holder(pages.start);
-    let other = pages.find(|page| versions.holder(*page) != holder);
-    (holder, range.start..other.map_or(range.end, |page| page * page_bytes))
+    let first = from(pages.start);
+    let other = pages.find(|page| from(*page) != first);
+    (first, range.start..other.map_or(range.end, |page| page * page_bytes))
 }
 
 /// Reads what is in the page cache from there, and what it lacks from a device that has it. The page cache is asked
@@ -134,6 +180,6 @@ pub(crate) fn write(directory: &mut Directory, offset: u64, bytes: &[u8]) -> Res
         resize(directory, end)?;
     }
     let pages = directory.versions.pages_of(&(offset..end));
-    directory.versions.note_changed_at_home(pages);
+    directory.versions.note_changed(pages);
     Ok(())
 }

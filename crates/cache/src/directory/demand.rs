@@ -1,9 +1,9 @@
 //! Demand mode: pages by their numbers, in frames that a session pins one by one.
 
 use super::Directory;
-use super::compare::compare_with_home;
-use super::fetch::{Request, fetch};
-use super::flush::flush;
+use super::bring::bring;
+use super::compare::compare_with_file;
+use super::fetch::Request;
 use super::look::look;
 use super::room::map;
 use crate::copies::replica::Image;
@@ -54,22 +54,16 @@ pub(crate) fn unpin_frame(directory: &mut Directory, device: Device, frame: usiz
 /// since the session began. The bytes that were fetched.
 pub(crate) fn bring_pages(directory: &mut Directory, device: Device, pages: &BTreeSet<u64>) -> Result<u64> {
     refuse_cut(directory, pages)?;
-    let memory = directory.copies.memory(device)?;
-    memory.with_scratch(|scratch| {
-        let runs = runs(pages.iter().copied());
-        runs.iter().try_for_each(|run| compare_with_home(directory, device, run, scratch))
-    })?;
+    runs(pages.iter().copied()).iter().try_for_each(|run| compare_with_file(directory, device, run))?;
     let behind = directory.versions.behind(device, pages.iter().copied());
     directory.versions.counts.hits += (pages.len() - behind.len()) as u64;
     if behind.is_empty() {
         return Ok(0);
     }
-    let pending = directory.versions.pending(behind.iter().copied());
-    flush(directory, &pending)?;
     let replica = directory.copies.replica(device)?;
     let mut frames: Vec<usize> = behind.iter().map(|page| replica.frame_of(*page)).collect();
     frames.dedup();
-    fetch(directory, &Request { device, frames: &frames, writable: false, behind: &behind })?;
+    bring(directory, &Request { device, frames: &frames, writable: false, behind: &behind })?;
     let bytes = |run: &Range<u64>| {
         let bytes = directory.versions.bytes_of(run);
         bytes.end - bytes.start

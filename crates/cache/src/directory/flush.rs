@@ -1,13 +1,12 @@
 //! Flushing: writing what was released to the file.
 
 use super::Directory;
-use super::written::leave_others;
 use crate::copies::home::write_masked;
 use crate::copies::replica::Image;
 use crate::error::{Error, Result};
 use crate::fault::{Point, step};
 use crate::memory::{FLUSH_BYTES, Scratch};
-use crate::page::Device;
+use crate::page::{Device, Home};
 use crate::ranges::{chunks, runs};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -22,20 +21,32 @@ pub(crate) fn flush_range(directory: &mut Directory, range: &Range<u64>) -> Resu
     flush(directory, &pending)
 }
 
-/// Writes to the file what was released of some pages, by all devices, the highest first: those after it leave what
-/// it has written. After a failure what was not written stays pending.
+/// Writes to the file what it lacks of some pages: what home has, and then what donors have released, who count from
+/// its content. After a failure what was not written stays pending.
 pub(crate) fn flush(directory: &mut Directory, pages: &BTreeSet<u64>) -> Result<()> {
-    for device in (0..directory.copies.devices()).rev() {
-        let mine = directory.versions.pending_on(device, pages.iter().copied());
-        if mine.is_empty() {
-            continue;
-        }
-        let memory = directory.copies.memory(device)?;
-        let replica = directory.copies.replica(device)?;
-        let pieces: Vec<_> = runs(mine).iter().flat_map(|run| replica.pieces_of_pages(run)).collect();
-        for run in pieces {
-            for chunk in chunks(&run, pages_at_a_time(directory)) {
-                memory.with_scratch(|scratch| flush_chunk(directory, device, &chunk, scratch))?;
+    let devices = directory.copies.devices();
+    for device in 0..devices {
+        let is_home = |page: &u64| directory.versions.home(*page) == Home::Device(device);
+        flush_of(directory, device, pages.iter().copied().filter(is_home).collect())?;
+    }
+    (0..devices).try_for_each(|device| {
+        let is_donor = |page: &u64| directory.versions.page(*page).is_some_and(|page| page.is_donor(device));
+        flush_of(directory, device, pages.iter().copied().filter(is_donor).collect())
+    })
+}
+
+fn flush_of(directory: &mut Directory, device: Device, pages: BTreeSet<u64>) -> Result<()> {
+    if pages.is_empty() {
+        return Ok(());
+    }
+    let memory = directory.copies.memory(device)?;
+    for run in runs(pages) {
+        // Where nobody writes there are no twins.
+        let bytes = directory.versions.bytes_of(&run);
+        for (image, part) in directory.copies.replica(device)?.settled_images(&bytes) {
+            let pages = directory.versions.pages_of(&part);
+            for chunk in chunks(&pages, pages_at_a_time(directory)) {
+                memory.with_scratch(|scratch| flush_chunk(directory, device, &chunk, image, scratch))?;
             }
         }
     }
@@ -47,28 +58,38 @@ pub(super) fn pages_at_a_time(directory: &Directory) -> u64 {
     FLUSH_BYTES / directory.versions.page_bytes()
 }
 
-fn flush_chunk(directory: &mut Directory, device: Device, pages: &Range<u64>, scratch: &Scratch) -> Result<()> {
-    write_and_note(directory, device, pages, [Image::Twin, Image::Base], scratch)?;
+fn flush_chunk(
+    directory: &mut Directory,
+    device: Device,
+    pages: &Range<u64>,
+    image: Image,
+    scratch: &Scratch,
+) -> Result<()> {
+    let lost = write_and_note(directory, device, pages, [image, Image::Base], scratch)?;
     step(Point::FlushWritten, directory.path())?;
-    directory.versions.note_flushed(device, pages);
+    directory.versions.note_flushed(device, pages, &lost);
     step(Point::FlushNoted, directory.path())?;
     drop_bases(directory, device, pages)
 }
 
-/// Writes home, and notes in the second image what was written: of a base after a failure, so that a later flush does
-/// not take it for somebody else's; of a twin always.
+/// Writes to the file, and notes in the second image what was written: of a base after a failure, so that a later flush
+/// does not take it for somebody else's; of a twin always. The pages of which something was left out, as somebody else
+/// was first.
 pub(super) fn write_and_note(
     directory: &mut Directory,
     device: Device,
     pages: &Range<u64>,
     images: [Image; 2],
     scratch: &Scratch,
-) -> Result<()> {
+) -> Result<BTreeSet<u64>> {
     let mut done = 0;
     let versions = &directory.versions;
     let is_shared = images[0] == Image::Current && pages.clone().any(|page| versions.uses(device, page) > 1);
     let outcome = write_home(directory, device, pages, images, is_shared, scratch, &mut done);
     let is_noted = if images[1] == Image::Base { outcome.is_err() } else { !is_shared };
+    if outcome.is_err() && done > 0 {
+        directory.versions.note_half_flushed(pages);
+    }
     if is_noted && done > 0 {
         let start = directory.versions.bytes_of(pages).start;
         directory.copies.copy_bytes(device, [start..start + done as u64], images, scratch)?;
@@ -87,7 +108,7 @@ fn write_home(
     is_shared: bool,
     scratch: &Scratch,
     done: &mut usize,
-) -> Result<()> {
+) -> Result<BTreeSet<u64>> {
     let bytes = directory.versions.bytes_of(pages);
     let len = (bytes.end - bytes.start) as usize;
     let host = scratch.host().map_err(|error| directory.copies.failed(error))?;
@@ -100,8 +121,9 @@ fn write_home(
         directory.copies.differing_bytes(device, &bytes, images, scratch, (content, masks))?;
     }
     step(Point::FlushRead, directory.path())?;
-    let is_certain = is_home_certain(directory, device, pages);
-    // Where home is looked at before, there is little between the look and the write.
+    let is_certain = directory.versions.is_file_as_seen(device, pages) && directory.copies.home.is_unchanged();
+    let mut lost = BTreeSet::new();
+    // Where the file is looked at before, there is little between the look and the write.
     let page_bytes = directory.versions.page_bytes();
     let at_a_time = if is_certain { pages.end - pages.start } else { (LOOK_BYTES / page_bytes).max(1) };
     for piece in chunks(pages, at_a_time) {
@@ -109,12 +131,11 @@ fn write_home(
         let [from, to] = [here.start, here.end].map(|at| (at - bytes.start) as usize);
         let (content, masks) = (&content[from..to], &mut masks[from / 8..to.div_ceil(8)]);
         if !is_certain {
-            leave_what_others_wrote(directory, device, &piece, images[1], scratch, (content, masks))?;
+            lost.extend(leave_what_others_wrote(directory, device, &piece, images[1], scratch, (content, masks))?);
         }
         let mut written = 0;
         let outcome = write_piece(directory, here.start, content, masks, &mut written);
         *done = from + written;
-        directory.versions.note_written(device, &piece, &content[..written], masks);
         if is_shared {
             let to = directory.copies.replica(device)?.slice(images[1], &(here.start..here.start + written as u64));
             let noted = scratch.stream.upload(to, &content[..written]);
@@ -122,7 +143,7 @@ fn write_home(
         }
         outcome?;
     }
-    Ok(())
+    Ok(lost)
 }
 
 fn write_piece(directory: &mut Directory, start: u64, content: &[u8], masks: &[u8], written: &mut usize) -> Result<()> {
@@ -133,24 +154,19 @@ fn write_piece(directory: &mut Directory, start: u64, content: &[u8], masks: &[u
     outcome.map_err(|error| Error::flushing(home.path(), error))
 }
 
-/// Whether nobody can have changed some pages of the file since a device's replica was brought up to date.
-fn is_home_certain(directory: &Directory, device: Device, pages: &Range<u64>) -> bool {
-    directory.versions.is_home_as_seen(device, pages) && directory.copies.home.is_unchanged()
-}
-
-/// Takes those bytes out of the masks of some pages that somebody else has written at home since an image was home's:
-/// they stay.
+/// Takes those bytes out of the masks of some pages that somebody else has written to the file since it had what an image
+/// has: they stay. The pages with such bytes that were to become something else.
 fn leave_what_others_wrote(
-    directory: &mut Directory,
+    directory: &Directory,
     device: Device,
     pages: &Range<u64>,
     base: Image,
     scratch: &Scratch,
     (content, masks): (&[u8], &mut [u8]),
-) -> Result<()> {
+) -> Result<BTreeSet<u64>> {
     let Directory { versions, copies, .. } = directory;
     // From the first change to the last.
-    let Some(first) = masks.iter().position(|bits| *bits != 0) else { return Ok(()) };
+    let Some(first) = masks.iter().position(|bits| *bits != 0) else { return Ok(BTreeSet::new()) };
     let last = masks.iter().rposition(|bits| *bits != 0).unwrap_or(first);
     let hull = first * 8..(last * 8 + 8).min(content.len());
     let (masks, content) = (&mut masks[first..=last], &content[hull.clone()]);
@@ -162,20 +178,28 @@ fn leave_what_others_wrote(
     let there = copies.home.read(&mut home, start).map_err(|error| Error::flushing(copies.path(), error))?;
     // What is not there any more is not written either.
     home[there..].copy_from_slice(&old[there..]);
-    let place = |at: usize| {
-        let at = start + at as u64;
-        (at / page_bytes, (at % page_bytes) as usize)
-    };
-    let is_lower = |at: usize, value: u8| {
-        let (page, at) = place(at);
-        versions.is_from_below(device, page, at, value)
-    };
-    let mut left = BTreeSet::new();
-    leave_others(masks, [content, &old, &home], is_lower, |at| _ = left.insert(place(at).0));
-    for page in left {
-        versions.note_found_at_home(device, page);
+    let page_of = |at: usize| (start + at as u64) / page_bytes;
+    Ok(leave_others(masks, [content, &old, &home]).into_iter().map(page_of).collect())
+}
+
+/// Clears the bits of bytes that home has otherwise than the base of a flush: somebody else has written them. Which of
+/// those were to become something else.
+fn leave_others(mask: &mut [u8], [content, base, home]: [&[u8]; 3]) -> Vec<usize> {
+    let mut left = vec![];
+    for (number, bits) in mask.iter_mut().enumerate().filter(|(_, bits)| **bits != 0) {
+        let here = number * 8..(number * 8 + 8).min(content.len());
+        if base[here.clone()] == home[here.clone()] {
+            continue;
+        }
+        for at in here.filter(|at| base[*at] != home[*at]) {
+            let bit = 1 << (at % 8);
+            if *bits & bit != 0 && home[at] != content[at] {
+                left.push(at);
+            }
+            *bits &= !bit;
+        }
     }
-    Ok(())
+    left
 }
 
 /// Gives the memory of bases back that no pending page needs.
@@ -189,4 +213,22 @@ pub(super) fn drop_bases(directory: &mut Directory, device: Device, pages: &Rang
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_somebody_else_has_written_is_left() {
+        let (base, home) = (*b"....................", *b"..C.C...........C..=");
+        let content = *b"1111111111111111111=";
+        let leave = |mut mask: [u8; 3]| {
+            let left = leave_others(&mut mask, [&content, &base, &home]);
+            (mask, left)
+        };
+        // The last is there already.
+        assert_eq!(leave([0xff, 0xff, 0x0f]), ([0b1110_1011, 0xff, 0b0000_0110], vec![2, 4, 16]));
+        assert_eq!(leave([0, 0, 0b1000]), ([0; 3], vec![]));
+    }
 }

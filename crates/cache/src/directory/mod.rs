@@ -3,16 +3,18 @@
 //!
 //! ```text
 //!   cpu  acquire  release  demand  mappings     what programs ask for
-//!     \     |    /     \     |      /
-//!      \  fetch         \    |     /             home or peer -> device, own changes on top
-//!       \   |            \   |    /
-//!        \  +------------ room --+               frames under the budget: eviction
-//!         \                 |
-//!          +------------- flush                  device -> home, and only what differs
-//!                           |
-//!                compare    |    look            what others have changed; how long the file is
-//!                      \    |   /
-//!                     Directory                  versions: decisions, without a byte
+//!     \     |       |        |      /
+//!      \  bring     |        |     /             up to date, wherever home is
+//!       \   |   \   |        |    /
+//!        fold   fetch        |   /               devices -> device | file or peer -> device, own changes on top
+//!            \    \          |  /
+//!             +---- room ----+ /                 frames under the budget: eviction
+//!                    |        /
+//!                 compare  look                  what others have changed; how long the file is
+//!                    |      |
+//!                  flush    |                    devices -> file, and only what differs
+//!                    |      |
+//!                   Directory                    versions: decisions, without a byte
 //!                                                copies:   bytes, without a decision (`copies/`)
 //! ```
 //!
@@ -22,21 +24,21 @@
 //!
 //! Two things are kept apart for what is to come. [`Versions`] is all that must be known to decide, in numbers alone:
 //! a directory that several processes share keeps that and nothing else. [`Copies`] is all that touches memory and
-//! files, and says nothing of when: where home travels, or a client of another process moves the bytes, another one
-//! stands in its place.
+//! files, and says nothing of when: where a client of another process moves the bytes, another one stands in its place.
 
 pub(crate) mod acquire;
+mod bring;
 mod compare;
 pub(crate) mod cpu;
 pub(crate) mod demand;
 mod fetch;
 pub(crate) mod flush;
+mod fold;
 pub(crate) mod look;
 pub(crate) mod mappings;
 pub(crate) mod release;
 pub(crate) mod room;
 pub(crate) mod versions;
-mod written;
 
 use crate::copies::Copies;
 use crate::copies::home::Home;

@@ -1,8 +1,9 @@
 //! Publishing what a device has changed, and taking back what it has not released.
 
 use super::Directory;
-use super::compare::changed_since_release;
-use super::flush::{flush_range, pages_at_a_time, write_and_note};
+use super::compare::{changed_since_release, compare_with_file};
+use super::flush::{flush, flush_range, pages_at_a_time, write_and_note};
+use super::fold::fold;
 use super::look::follow_cut;
 use super::room::map;
 use crate::copies::replica::Image;
@@ -10,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fault::{Point, step};
 use crate::memory::Scratch;
 use crate::options::Mode;
-use crate::page::Device;
+use crate::page::{BeforeRelease, Device};
 use crate::ranges::{chunks, intersection, runs, without};
 use crate::stats::Report;
 use std::collections::BTreeSet;
@@ -44,8 +45,11 @@ pub(crate) fn publish(directory: &mut Directory, device: Device, range: &Range<u
     let changed = memory.with_scratch(|scratch| changed_since_release(directory, device, range, scratch))?;
     step(Point::ReleaseCompared, directory.path())?;
     if !changed.is_empty() {
+        bring_before(directory, device, &changed)?;
         let (kept, direct) = find_room(directory, device, &changed)?;
         step(Point::ReleaseRoom, directory.path())?;
+        // These count from the file's content.
+        flush(directory, &directory.versions.pending(direct.iter().copied()))?;
         memory.with_scratch(|scratch| {
             release_direct(directory, device, &direct, scratch)?;
             release_kept(directory, device, &kept, scratch)
@@ -53,6 +57,23 @@ pub(crate) fn publish(directory: &mut Directory, device: Device, range: &Range<u
     }
     // That may be more than what has changed: what an earlier release could not write.
     if directory.options.mode == Mode::Eager { flush_range(directory, range) } else { Ok(()) }
+}
+
+/// Pages whose base is kept in case another device is lost are acquired or flushed first: their base cannot tell the
+/// new change from what home has by now.
+fn bring_before(directory: &mut Directory, device: Device, changed: &BTreeSet<u64>) -> Result<()> {
+    let wanting = |directory: &Directory, what: BeforeRelease| -> BTreeSet<u64> {
+        let versions = &directory.versions;
+        let is = |page: &u64| versions.page(*page).is_some_and(|page| page.before_release(device) == what);
+        changed.iter().copied().filter(is).collect()
+    };
+    // They may be flushed by that, and lend nothing any more.
+    for run in runs(wanting(directory, BeforeRelease::Bring)) {
+        compare_with_file(directory, device, &run)?;
+    }
+    flush(directory, &wanting(directory, BeforeRelease::Flush))?;
+    let brought: Vec<u64> = wanting(directory, BeforeRelease::Bring).into_iter().collect();
+    fold(directory, device, &brought)
 }
 
 /// Changed pages whose base can be kept, as there is memory for it, and the others.
@@ -79,10 +100,11 @@ fn release_direct(directory: &mut Directory, device: Device, pages: &BTreeSet<u6
     for run in runs(pages.iter().copied()) {
         for chunk in chunks(&run, pages_at_a_time(directory)) {
             let written = write_and_note(directory, device, &chunk, [Image::Current, Image::Twin], scratch);
-            let written = written.and_then(|()| step(Point::DirectWritten, directory.path()));
-            // Also after a failure, which may have left some of it at home.
+            let written = written.and_then(|lost| step(Point::DirectWritten, directory.path()).map(|()| lost));
+            // Also after a failure, which may have left some of it in the file.
             directory.versions.note_released(device, chunk.clone());
-            directory.versions.note_flushed(device, &chunk);
+            let lost = written.as_ref().ok().cloned().unwrap_or_default();
+            directory.versions.note_flushed(device, &chunk, &lost);
             written?;
         }
     }
@@ -119,8 +141,15 @@ pub(crate) fn discard(directory: &mut Directory, device: Device, range: &Range<u
         }
         // The device's copy is not to be believed any more, save of what others have changed: they would lose that.
         for page in directory.versions.pages_of(&part) {
-            if directory.versions.uses(device, page) == 0 {
+            if directory.versions.uses(device, page) > 0 {
+                continue;
+            }
+            // What it has released is not taken back with the rest.
+            let pending = directory.versions.pending_on(device, [page]);
+            if flush(directory, &pending).is_ok() {
                 directory.versions.note_dropped(device, page);
+            } else {
+                directory.versions.note_changed([page]);
             }
         }
         directory.versions.unsettle_device(device);

@@ -5,10 +5,10 @@
 //! This is what processes share once one cache serves several of them: all of it is numbers of pages and devices. Who
 //! keeps it, and in which memory, nothing here asks.
 
-use super::written::Written;
-use crate::page::{Device, Page};
+use crate::copies::plan::Folded;
+use crate::page::{Device, Home, Page};
 use crate::stats::Counts;
-use std::collections::{BTreeSet, TryReserveError};
+use std::collections::{BTreeMap, BTreeSet, TryReserveError};
 use std::ops::Range;
 
 #[derive(Debug)]
@@ -21,7 +21,6 @@ pub(crate) struct Versions {
     /// Counts the times at which something unknown may have changed the file.
     doubt: u32,
     devices: Vec<OnDevice>,
-    written: Written,
     pub(crate) counts: Counts,
 }
 
@@ -53,7 +52,6 @@ impl Versions {
             pages: vec![],
             doubt: 1,
             devices: (0..devices).map(|_| OnDevice::default()).collect(),
-            written: Written::default(),
             counts: Counts::default(),
         }
     }
@@ -110,9 +108,8 @@ impl Versions {
         self.size = size;
         self.fit(reserved);
         if let Some(page) = self.pages.get_mut(boundary) {
-            page.changed_at_home();
+            page.changed();
         }
-        self.forget_written(self.len()..u64::MAX);
         self.unsettle(None);
     }
 
@@ -138,26 +135,61 @@ impl Versions {
         pages.into_iter().filter(|page| self.pages[*page as usize].is_behind(device)).collect()
     }
 
-    /// Those of some pages with changes that home lacks, whoever has released them.
-    pub(crate) fn pending(&self, pages: impl IntoIterator<Item = u64>) -> BTreeSet<u64> {
-        pages.into_iter().filter(|page| self.pages[*page as usize].pending().next().is_some()).collect()
+    /// Whether the file has everything that was released of a page.
+    pub(crate) fn is_settled(&self, page: u64) -> bool {
+        self.pages[page as usize].is_settled()
     }
 
-    /// Those of some pages with changes that this device has released and home lacks.
+    /// Those of some pages with changes that the file lacks, whoever has released them.
+    pub(crate) fn pending(&self, pages: impl IntoIterator<Item = u64>) -> BTreeSet<u64> {
+        pages.into_iter().filter(|page| !self.pages[*page as usize].is_settled()).collect()
+    }
+
+    /// Those of some pages that a device must keep, as it has what the file lacks: as home for all, or for itself.
     pub(crate) fn pending_on(&self, device: Device, pages: impl IntoIterator<Item = u64>) -> BTreeSet<u64> {
         pages.into_iter().filter(|page| self.is_pending(device, *page)).collect()
     }
 
-    /// Whether home lacks changes of a page that a device has released; false of what is no page.
+    /// Whether a device has what the file lacks of a page; false of what is no page.
     pub(crate) fn is_pending(&self, device: Device, page: u64) -> bool {
         self.page(page).is_some_and(|page| page.is_pending(device))
     }
 
-    /// Whether a device has a page as it is at home, with what it has itself released, as far as is known at the
-    /// latest look.
+    /// Where the authoritative content of a page is.
+    pub(crate) fn home(&self, page: u64) -> Home {
+        self.pages[page as usize].home()
+    }
+
+    /// The devices that have released what home lacks of a page.
+    pub(crate) fn donors(&self, page: u64) -> Vec<Device> {
+        self.pages[page as usize].donors().collect()
+    }
+
+    /// Whether a device's base of a page is what the file has.
+    pub(crate) fn knows_file(&self, device: Device, page: u64) -> bool {
+        self.pages[page as usize].knows_file(device)
+    }
+
+    /// Pages in runs that are folded alike on a device: home and donors are the same.
+    pub(crate) fn runs_alike(&self, device: Device, pages: impl IntoIterator<Item = u64>) -> Vec<Range<u64>> {
+        let mut alike: Vec<Range<u64>> = vec![];
+        for page in pages {
+            let like = |run: &Range<u64>| {
+                let (one, other) = (&self.pages[run.start as usize], &self.pages[page as usize]);
+                let knows_file = one.knows_file(device) == other.knows_file(device);
+                one.order().eq(other.order()) && one.home() == other.home() && knows_file
+            };
+            match alike.last_mut() {
+                Some(run) if run.end == page && like(run) => run.end += 1,
+                _ => alike.push(page..page + 1),
+            }
+        }
+        alike
+    }
+
+    /// Whether a device has everything of a page, as far as is known at the latest look.
     pub(crate) fn is_up_to_date(&self, device: Device, page: u64) -> bool {
-        let is_current = |state: &Page| state.is_held_by(device) && !state.is_behind(device);
-        self.page(page).is_some_and(is_current) && !self.is_in_doubt(device, page)
+        self.page(page).is_some_and(|state| !state.is_behind(device)) && self.is_certain(device, page)
     }
 
     /// A device whose replica of a page is up to date.
@@ -165,23 +197,44 @@ impl Versions {
         (0..self.devices.len()).find(|device| self.is_up_to_date(*device, page))
     }
 
-    /// Whether nobody is known to have changed home of some pages since a device's replica was brought up to date.
-    pub(crate) fn is_home_as_seen(&self, device: Device, pages: &Range<u64>) -> bool {
-        let is_seen = |page: u64| self.pages[page as usize].is_home_as_seen(device) && !self.is_in_doubt(device, page);
-        pages.clone().all(is_seen)
+    /// Whether the file is known to have what a device began with, of all of some pages: home's base is what the file
+    /// had, and so is the content of whoever is up to date with the file.
+    pub(crate) fn is_file_as_seen(&self, device: Device, pages: &Range<u64>) -> bool {
+        let is_seen = |page: u64| match self.home(page) {
+            Home::Device(home) => home == device,
+            Home::File => !self.pages[page as usize].is_behind(device),
+        };
+        pages.clone().all(|page| is_seen(page) && self.is_certain(device, page))
+    }
+
+    /// Whether it is certain that nobody has changed the file since the one who can tell was asked: home, where that is
+    /// a device, as only its base is what the file had.
+    fn is_certain(&self, device: Device, page: u64) -> bool {
+        match self.home(page) {
+            Home::Device(home) => !self.is_in_doubt(home, page),
+            Home::File => !self.is_in_doubt(device, page),
+        }
     }
 
     fn is_in_doubt(&self, device: Device, page: u64) -> bool {
         self.devices[device].compared[page as usize] != self.doubt
     }
 
-    /// Those of some pages that a device would use as they are, and that may have changed at home unseen.
-    pub(crate) fn doubtful(&self, device: Device, pages: &Range<u64>) -> Vec<u64> {
-        let is_doubtful = |page: &u64| {
-            let state = &self.pages[*page as usize];
-            state.is_held_by(device) && !state.is_behind(device) && self.is_in_doubt(device, *page)
-        };
-        pages.clone().filter(is_doubtful).collect()
+    /// Those of some pages that may have changed in the file unseen, by the device that is asked: home; else the one
+    /// that would use them as they are.
+    pub(crate) fn doubtful(&self, device: Device, pages: &Range<u64>) -> BTreeMap<Device, Vec<u64>> {
+        let mut doubtful: BTreeMap<Device, Vec<u64>> = BTreeMap::new();
+        for page in pages.clone() {
+            let asked = match self.home(page) {
+                Home::Device(home) => home,
+                Home::File if !self.pages[page as usize].is_behind(device) => device,
+                Home::File => continue,
+            };
+            if self.is_in_doubt(asked, page) {
+                doubtful.entry(asked).or_default().push(page);
+            }
+        }
+        doubtful
     }
 }
 
@@ -192,30 +245,17 @@ impl Versions {
         self.doubt += 1;
     }
 
-    /// A device's pages were compared with home; those that have changed.
-    pub(crate) fn note_compared(&mut self, device: Device, pages: &Range<u64>, changed: &BTreeSet<u64>) {
-        if !changed.is_empty() {
-            self.unsettle(None);
-        }
-        for page in pages.clone() {
-            if changed.contains(&page) {
-                self.pages[page as usize].changed_at_home();
-            }
-            self.devices[device].compared[page as usize] = self.doubt;
-        }
+    /// A device's pages were compared with the file, which nobody had changed, or what had changed was noted.
+    pub(crate) fn note_compared(&mut self, device: Device, pages: &Range<u64>) {
+        pages.clone().for_each(|page| self.devices[device].compared[page as usize] = self.doubt);
         self.counts.compared += pages.end - pages.start;
     }
 
-    /// A CPU has written some pages at home.
-    pub(crate) fn note_changed_at_home(&mut self, pages: Range<u64>) {
-        self.unsettle(None);
-        pages.for_each(|page| self.pages[page as usize].changed_at_home());
-    }
-
-    /// A flush of a device's has found somebody else's bytes in a page at home.
-    pub(crate) fn note_found_at_home(&mut self, device: Device, page: u64) {
-        if !self.pages[page as usize].is_behind(device) {
-            self.note_changed_at_home(page..page + 1);
+    /// Somebody else than a device has changed some pages of the file.
+    pub(crate) fn note_changed(&mut self, pages: impl IntoIterator<Item = u64>) {
+        for page in pages {
+            self.pages[page as usize].changed();
+            self.unsettle(None);
         }
     }
 
@@ -224,34 +264,55 @@ impl Versions {
             self.pages[*page as usize].fetched(device);
             self.devices[device].compared[*page as usize] = self.doubt;
         }
-        if let (Some(first), Some(last)) = (pages.first(), pages.last()) {
-            self.forget_written(*first..*last + 1);
-        }
         self.counts.fetched += pages.len() as u64;
     }
 
+    /// A device has taken home's content of a page and all donors' changes; see [`Page::folded`].
+    pub(crate) fn note_folded(&mut self, device: Device, page: u64, folded: Folded) {
+        if folded.lost {
+            self.unsettle(None);
+        }
+        // What it now knows of the file is what home knew.
+        self.devices[device].compared[page as usize] = match self.home(page) {
+            Home::Device(home) => self.devices[home].compared[page as usize],
+            Home::File => self.doubt,
+        };
+        self.pages[page as usize].folded(device, folded.is_ahead, folded.lost);
+        self.counts.fetched += 1;
+        self.counts.from_peers += 1;
+        self.counts.merged += u64::from(folded.own);
+        self.counts.races += u64::from(folded.lost);
+    }
+
     pub(crate) fn note_released(&mut self, device: Device, pages: impl IntoIterator<Item = u64>) {
-        let devices = self.devices.len();
         self.unsettle(Some(device));
         for page in pages {
-            self.pages[page as usize].released(device, devices);
+            self.pages[page as usize].released(device);
             self.counts.released += 1;
         }
     }
 
-    pub(crate) fn note_flushed(&mut self, device: Device, pages: &Range<u64>) {
+    /// The file has what a device had for it; of the pages in `lost` less, as somebody else was first.
+    pub(crate) fn note_flushed(&mut self, device: Device, pages: &Range<u64>, lost: &BTreeSet<u64>) {
+        if !lost.is_empty() {
+            self.unsettle(None);
+        }
         for page in pages.clone() {
-            self.pages[page as usize].flushed(device);
+            self.pages[page as usize].flushed(device, lost.contains(&page));
             self.counts.flushed += 1;
         }
-        self.forget_written(pages.clone());
+    }
+
+    /// A flush of some pages has failed after it had written something of them.
+    pub(crate) fn note_half_flushed(&mut self, pages: &Range<u64>) {
+        self.unsettle(None);
+        pages.clone().for_each(|page| self.pages[page as usize].half_flushed());
     }
 
     /// A device's replicas of some pages are gone, as their memory was needed.
     pub(crate) fn note_evicted(&mut self, device: Device, pages: &[u64]) {
         for page in pages {
             self.note_dropped(device, *page);
-            self.forget_written(*page..*page + 1);
             self.counts.evicted += 1;
         }
     }
@@ -275,7 +336,6 @@ impl Versions {
         if let Some(at) = in_use.iter().position(|used| used == range) {
             in_use.swap_remove(at);
         }
-        self.forget_written(self.pages_of(range));
     }
 
     /// Ranges that are acquired to be written.
@@ -291,7 +351,7 @@ impl Versions {
     }
 
     /// Whether a range is known to be up to date and mapped.
-    pub(crate) fn is_settled(&self, device: Device, range: &Range<u64>, writable: bool) -> bool {
+    pub(crate) fn is_range_settled(&self, device: Device, range: &Range<u64>, writable: bool) -> bool {
         self.devices[device].settled.as_ref().is_some_and(|settled| {
             settled.doubt == self.doubt
                 && (settled.writable || !writable)
@@ -324,50 +384,11 @@ impl Versions {
     }
 }
 
-/// Races: what lower devices have written home that a higher one may overwrite.
+/// The end.
 impl Versions {
-    /// Remembers what a device has written home of some pages, where a higher one may overwrite it.
-    pub(crate) fn note_written(&mut self, device: Device, pages: &Range<u64>, content: &[u8], masks: &[u8]) {
-        let page_bytes = self.page_bytes as usize;
-        for ((page, content), mask) in pages.clone().zip(content.chunks(page_bytes)).zip(masks.chunks(page_bytes / 8)) {
-            let may = (device + 1..self.devices.len()).any(|other| self.may_overwrite(other, page));
-            if may && mask.iter().any(|bits| *bits != 0) {
-                self.written.note(page, device, content, mask);
-            }
-        }
-    }
-
-    /// Whether a byte of a page has at home what a lower device has written there, unseen by this one.
-    pub(crate) fn is_from_below(&self, device: Device, page: u64, at: usize, value: u8) -> bool {
-        let state = &self.pages[page as usize];
-        (0..device).any(|other| state.lacks(device, other) && self.written.is(page, other, at, value))
-    }
-
-    /// Whether a device may have a change of a page on its way that was begun with what it has now.
-    fn may_overwrite(&self, device: Device, page: u64) -> bool {
-        let state = &self.pages[page as usize];
-        state.is_held_by(device) && (state.is_pending(device) || self.uses(device, page) > 0)
-    }
-
-    /// Forgets what devices have written of some pages, where no higher one waits to overwrite it.
-    fn forget_written(&mut self, pages: Range<u64>) {
-        if self.written.is_empty() {
-            return;
-        }
-        let mut written = std::mem::take(&mut self.written);
-        written.retain(pages, |page, lower| {
-            let state = self.page(page);
-            let waits =
-                |other: Device| state.is_some_and(|state| state.lacks(other, lower)) && self.may_overwrite(other, page);
-            (lower + 1..self.devices.len()).any(waits)
-        });
-        self.written = written;
-    }
-
     /// Nobody has the file open any more.
     pub(crate) fn end(&mut self) {
         self.unsettle(None);
-        self.written = Written::default();
     }
 }
 
@@ -388,11 +409,13 @@ mod tests {
         let mut versions = versions(4);
         versions.note_fetched(0, &[0, 1, 2, 3]);
         versions.settle(0, &(0..4 * PAGE), false);
-        assert!(versions.is_settled(0, &(PAGE..2 * PAGE), false) && !versions.is_settled(0, &(0..PAGE), true));
+        assert!(
+            versions.is_range_settled(0, &(PAGE..2 * PAGE), false) && !versions.is_range_settled(0, &(0..PAGE), true)
+        );
         versions.resize(2 * PAGE + 10, u64::MAX);
         assert_eq!((versions.len(), versions.bytes_of(&(2..3))), (3, 2 * PAGE..2 * PAGE + 10));
         assert_eq!(versions.behind(0, 0..3), [2]);
-        assert!(!versions.is_settled(0, &(0..PAGE), false));
+        assert!(!versions.is_range_settled(0, &(0..PAGE), false));
     }
 
     #[test]
@@ -400,22 +423,10 @@ mod tests {
         let mut versions = versions(4);
         versions.note_fetched(0, &[0, 1]);
         versions.doubt();
-        assert_eq!((versions.doubtful(0, &(0..4)), versions.holder(0)), (vec![0, 1], None));
-        versions.note_compared(0, &(0..2), &BTreeSet::from([1]));
+        assert_eq!((versions.doubtful(0, &(0..4)), versions.holder(0)), (BTreeMap::from([(0, vec![0, 1])]), None));
+        versions.note_changed([1]);
+        versions.note_compared(0, &(0..2));
         assert_eq!((versions.holder(0), versions.holder(1)), (Some(0), None));
-        assert_eq!((versions.behind(0, 0..4), versions.doubtful(0, &(0..4))), (vec![1, 2, 3], vec![]));
-    }
-
-    #[test]
-    fn what_a_lower_device_has_written_is_remembered_while_a_higher_one_may_overwrite_it() {
-        let mut versions = versions(1);
-        (0..2).for_each(|device| versions.note_fetched(device, &[0]));
-        versions.begin_use(1, &(0..10));
-        versions.note_released(0, [0]);
-        versions.note_written(0, &(0..1), &[7; 8], &[0b10]);
-        versions.note_flushed(0, &(0..1));
-        assert!(versions.is_from_below(1, 0, 1, 7) && !versions.is_from_below(1, 0, 0, 7));
-        versions.end_use(1, &(0..10));
-        assert!(!versions.is_from_below(1, 0, 1, 7));
+        assert_eq!((versions.behind(0, 0..4), versions.doubtful(0, &(0..4))), (vec![1, 2, 3], BTreeMap::new()));
     }
 }

@@ -10,6 +10,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 fn small(mode: Mode) -> CacheOptions {
     CacheOptions { page_bytes: PAGE, budget_bytes: 64 << 20, mode, ..CacheOptions::default() }
@@ -32,7 +33,7 @@ fn load(device: &Device, mapping: &Mapping, at: u64, len: u64) -> Vec<u8> {
 }
 
 /// A process that knows nothing of caches.
-fn cpu_writes(path: &Path, at: u64, bytes: &[u8]) {
+pub(crate) fn cpu_writes(path: &Path, at: u64, bytes: &[u8]) {
     File::options().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();
 }
 
@@ -82,9 +83,36 @@ fn what_one_releases_the_other_acquires_and_cpus_see() {
             let mut seen = [0; 5];
             assert_eq!(file.read(5000, &mut seen).unwrap(), 5);
             assert_eq!(&seen, b"firXY");
-            assert_eq!(&world.file()[5000..5005], b"firXY", "a CPU's read has brought it home");
+            if mode == Mode::Lazy {
+                assert_eq!(
+                    &world.file()[5000..5005],
+                    &content[5000..5005],
+                    "devices and a CPU have met without the file"
+                );
+            }
+            file.sync().unwrap();
+            assert_eq!(&world.file()[5000..5005], b"firXY");
             one.acquire(0..100_000).unwrap();
             assert_eq!(load(&devices[0], &one, 5000, 5), b"firXY");
+        }
+    }
+}
+
+/// Nobody asks for what was released, and it comes to the file.
+#[test]
+fn what_was_released_is_written_some_time_later() {
+    for devices in sets(2) {
+        let options = CacheOptions { write_back_after: Duration::from_millis(1), ..small(Mode::Lazy) };
+        let world = World::new(&devices, options, &[0; 10_000]);
+        let file = world.open();
+        let mut both: Vec<_> = (0..2).map(|n| file.map_on(n, 0..10_000, true).unwrap()).collect();
+        for round in 1..5 {
+            for (number, mapping) in both.iter_mut().enumerate() {
+                mapping.acquire(0..10_000).unwrap();
+                store(&devices[number], mapping, 77 + number as u64 * 5000, &[round]);
+                mapping.release(0..10_000).unwrap();
+            }
+            until("the file has it", || world.file()[77] == round && world.file()[5077] == round);
         }
     }
 }
@@ -128,7 +156,7 @@ fn writers_of_neighbouring_bytes_never_disturb_each_other() {
 }
 
 #[test]
-fn of_two_that_race_the_higher_wins_whoever_is_first() {
+fn of_two_that_race_one_wins_for_all() {
     for devices in sets(2) {
         for order in [[0, 1], [1, 0]] {
             for early in [false, true] {
@@ -147,8 +175,10 @@ fn of_two_that_race_the_higher_wins_whoever_is_first() {
                 }
                 for (number, mapping) in both.iter_mut().enumerate() {
                     mapping.acquire(0..10_000).unwrap();
-                    assert_eq!(load(&devices[number], mapping, 77, 1), [2], "{order:?} {early}");
+                    assert_eq!(load(&devices[number], mapping, 77, 1), [order[0] as u8 + 1], "{order:?} {early}");
                 }
+                file.sync().unwrap();
+                assert_eq!(world.file()[77], order[0] as u8 + 1, "{order:?} {early}");
             }
         }
     }

@@ -6,6 +6,7 @@ mod demand;
 mod detection;
 mod faults;
 mod frames;
+mod home;
 mod litmus;
 mod mishaps;
 mod model;

@@ -131,7 +131,13 @@ impl World {
 }
 
 pub(crate) fn options(page_bytes: u64, budget_frames: u64, mode: Mode) -> CacheOptions {
-    CacheOptions { page_bytes, budget_bytes: budget_frames * FRAME, mode, frame_bytes: FRAME }
+    CacheOptions {
+        page_bytes,
+        budget_bytes: budget_frames * FRAME,
+        mode,
+        frame_bytes: FRAME,
+        ..CacheOptions::default()
+    }
 }
 
 /// A mapping, and kernels that read and write it: copies, as those exist on every device.

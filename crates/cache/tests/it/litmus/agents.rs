@@ -124,6 +124,10 @@ impl Stage {
         self.file.sync().unwrap();
     }
 
+    pub(crate) fn flush(&self) {
+        self.file.flush().unwrap();
+    }
+
     pub(crate) fn write(&self, agent: Agent, place: usize, value: u8) {
         let at = self.layout.places[place];
         match agent {

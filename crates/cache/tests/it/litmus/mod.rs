@@ -123,7 +123,7 @@ fn run(stage: &mut Stage, shape: &Shape, agents: &[Agent], order: &[usize]) -> S
         oracle.release(device);
     }
     // As a sync, without its wait for the disk.
-    (0..stage.layout.places.len()).for_each(|place| _ = stage.read(Agent::Cache, place));
+    stage.flush();
     oracle.sync();
     for device in 0..2 {
         stage.acquire(device);

@@ -3,7 +3,8 @@
 //!
 //! A write is *known* to an agent if a sentence promises that it sees it. Of what an agent knows, a read returns
 //! the latest; of what it need not know yet and could have been shown, anything that is not older than what it
-//! knows or has seen. All CPUs are one agent here, as they share home.
+//! knows or has seen. CPU processes that know nothing of the cache are one agent, as they share the file; who reads
+//! through the cache is another, as what devices have released comes to him from them.
 
 use super::agents::Agent;
 
@@ -35,11 +36,13 @@ pub(crate) struct Order {
     seen: [Vec<Option<usize>>; AGENTS],
 }
 
-/// Two devices and the CPUs.
-const AGENTS: usize = 3;
+/// Two devices, and CPUs with and without the cache.
+const AGENTS: usize = 4;
+const THROUGH: usize = 2;
+const UNAWARE: usize = 3;
 
 fn number(agent: Agent) -> usize {
-    agent.device().unwrap_or(AGENTS - 1)
+    agent.device().unwrap_or(if agent == Agent::Cache { THROUGH } else { UNAWARE })
 }
 
 fn has(set: Set, write: usize) -> bool {
@@ -55,7 +58,9 @@ impl Order {
     /// A write of a value that the place does not have.
     pub(crate) fn write(&mut self, agent: Agent, place: usize, value: u8) {
         if agent == Agent::Cache {
-            self.read_through_cache(place);
+            // What it replaces is written to the file before.
+            self.learn(THROUGH, place);
+            self.learn(UNAWARE, place);
         }
         let number = number(agent);
         let after = self.known[number];
@@ -65,6 +70,8 @@ impl Order {
         self.known[number] |= new;
         if agent.device().is_none() {
             self.by_cpus |= new;
+            self.known[THROUGH] |= new;
+            self.known[UNAWARE] |= new;
         }
     }
 
@@ -84,15 +91,17 @@ impl Order {
         self.known[device] |= self.published | self.by_cpus;
     }
 
-    /// Home has what was released.
+    /// The file has what was released.
     pub(crate) fn sync(&mut self) {
-        self.known[AGENTS - 1] |= self.published;
+        self.known[THROUGH] |= self.published;
+        self.known[UNAWARE] |= self.published;
     }
 
-    fn read_through_cache(&mut self, place: usize) {
+    /// What was released of a place.
+    fn learn(&mut self, reader: usize, place: usize) {
         for (number, write) in self.writes.iter().enumerate() {
             if write.place == place && has(self.published, number) {
-                self.known[AGENTS - 1] |= 1 << number;
+                self.known[reader] |= 1 << number;
             }
         }
     }
@@ -100,7 +109,7 @@ impl Order {
     /// A read has returned a value: whether it may, and else what it may return.
     pub(crate) fn read(&mut self, agent: Agent, place: usize, value: u8) -> Result<(), Vec<u8>> {
         if agent == Agent::Cache {
-            self.read_through_cache(place);
+            self.learn(THROUGH, place);
         }
         let number = number(agent);
         let allowed = self.allowed(number, place);
@@ -151,13 +160,9 @@ impl Order {
         !latest.iter().any(loses)
     }
 
-    /// Of devices the higher wins, of a device and a CPU the CPU. What is newer for certain, or might be, is not asked
-    /// here.
+    /// Of a device and a CPU the CPU wins. What is newer for certain, or might be, is not asked here.
     fn beats(&self, one: usize, other: usize) -> bool {
-        match [one, other].map(|write| self.writes[write].agent.device()) {
-            [Some(one), Some(other)] => one > other,
-            [None, Some(_)] => true,
-            [_, None] => false,
-        }
+        let [one, other] = [one, other].map(|write| self.writes[write].agent.device());
+        one.is_none() && other.is_some()
     }
 }

@@ -1,44 +1,39 @@
-//! The protocol as a model: a home, some devices, a few bytes a page, and every step that there is.
+//! The protocol as a model: a file, some devices, a few bytes a page, and every step that there is.
 //!
-//! The versions are the code's own (`bifolio_cache::page`); contents are a few bytes a page, merged as its
-//! documentation says. Values count up, so that one that goes backwards or comes from nowhere shows.
-
-#![allow(clippy::needless_range_loop, reason = "bytes of several contents are compared by number")]
+//! Who has what is the code's own (`bifolio_cache::page`); contents are a few bytes a page, merged as its
+//! documentation says. Values count up, so that one that goes backwards or comes from nowhere shows, or come back.
 
 mod check;
+mod contents;
+mod promises;
 
-use bifolio_cache::page::{Device, Page};
+use bifolio_cache::page::{Device, Home};
+use contents::{Contents, Incoming};
 use stateright::{Model, Property};
 
+/// Bytes of a page: more than any world writes.
+const BYTES: usize = 4;
+
 /// A page's content.
-pub(crate) type Bytes = Vec<u8>;
+pub(crate) type Bytes = [u8; BYTES];
 
-/// A device's replica of a page.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Replica {
-    /// What kernels see and change.
-    pub(crate) now: Bytes,
-    /// What was released; none where nothing was since the base.
-    pub(crate) released: Option<Bytes>,
-    /// Home's content when it was fetched, or what was flushed since.
-    pub(crate) base: Bytes,
-}
-
+/// A page, and what was promised of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PageState {
-    pub(crate) versions: Page,
-    pub(crate) home: Bytes,
-    /// By byte: the device whose flush put it there; none if that was a CPU.
-    pub(crate) home_by: Vec<Option<Device>>,
-    pub(crate) replicas: Vec<Option<Replica>>,
+    pub(crate) contents: Contents,
+    /// An acquire that has read what it brings, and not merged it; the file is locked against all but kernels and
+    /// those who do not know the cache.
+    pub(crate) under_way: Option<(Device, Incoming)>,
+    /// By byte: how often it was written.
+    counts: Bytes,
     /// By byte: what its writers have written, and what everybody who acquires has to see.
-    pub(crate) written: Bytes,
+    latest: Bytes,
     pub(crate) visible: Bytes,
-    /// What the highest device has released, until somebody fetches who could have seen a release: so long
-    /// all writes of devices are concurrent.
-    pub(crate) last_in_order: Option<Bytes>,
-    /// By device and byte that a CPU races for: the latest that was home at an acquire.
-    pub(crate) acquired: Vec<Bytes>,
+    /// Of the byte that is raced for: what it has to be, where that is no matter of chance.
+    decided: Option<u8>,
+    /// The devices that have acquired since anybody else has released or written that byte, and since a CPU has.
+    fresh: u8,
+    fresh_of_cpus: u8,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -50,10 +45,14 @@ pub(crate) struct World {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
-    /// A CPU process writes to the file, and knows nothing of devices.
+    /// A CPU process writes, past the cache or through it.
     CpuWrites {
         page: usize,
         byte: usize,
+    },
+    /// A CPU reads through the cache.
+    CpuReads {
+        page: usize,
     },
     /// A kernel writes.
     DeviceWrites {
@@ -63,9 +62,21 @@ pub(crate) enum Step {
     },
     /// All pages, as a mapping's whole range.
     Acquire(Device),
+    /// The same in two steps: kernels of another mapping of the device store between them.
+    Begin(Device),
+    End(Device),
+    /// The kernel of an acquire has run, and what it has done was not noted: it is repeated.
+    AcquireTwice(Device),
     Release(Device),
-    /// A CPU reads through the cache, or somebody syncs.
+    /// Somebody syncs.
     Flush {
+        page: usize,
+    },
+    /// A write to the file fails, after that of the first of the order or in it.
+    FlushOne {
+        page: usize,
+    },
+    FlushHalf {
         page: usize,
     },
     /// One page's memory is needed.
@@ -75,10 +86,17 @@ pub(crate) enum Step {
     },
     /// The program that used the device has died; what it released is kept.
     Crash(Device),
+    /// The device is gone, with its memory.
+    Lose(Device),
+    /// Somebody cuts the file in a page, and it grows again.
+    Cut {
+        page: usize,
+    },
 }
 
 /// A small world.
-#[derive(Debug, Clone)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a kind of step, or of value")]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Small {
     pub(crate) devices: usize,
     pub(crate) pages: usize,
@@ -86,151 +104,127 @@ pub(crate) struct Small {
     pub(crate) writers: Vec<Vec<Option<Device>>>,
     /// Writes to a byte at most.
     pub(crate) writes: u8,
-    /// Releases move the bytes home at once.
+    /// Releases move the bytes to the file at once.
     pub(crate) eager: bool,
+    /// CPUs write through the cache.
+    pub(crate) known: bool,
+    /// Values come back: 1, 0, 1.
+    pub(crate) back: bool,
+    /// Kernels use what is acquired: another mapping of the device acquires it in two steps.
+    pub(crate) in_use: bool,
+    /// And yet in one.
+    pub(crate) whole: bool,
+    pub(crate) cuts: bool,
+    pub(crate) errors: bool,
+    pub(crate) losses: bool,
 }
 
 impl Small {
     /// Each byte has one writer: first the CPU's, then one for each device.
-    pub(crate) fn disjoint(devices: usize, pages: usize, writes: u8, eager: bool) -> Self {
+    pub(crate) fn disjoint(devices: usize, pages: usize, writes: u8) -> Self {
         let writers = std::iter::once(None).chain((0..devices).map(Some)).map(|writer| vec![writer]).collect();
-        Self { devices, pages, writers, writes, eager }
+        Self { devices, pages, writers, writes, ..Self::default() }
     }
 
     /// All devices write the same byte, and the CPU another.
-    pub(crate) fn racing(devices: usize, writes: u8, eager: bool) -> Self {
-        Self { devices, pages: 1, writers: vec![vec![None], (0..devices).map(Some).collect()], writes, eager }
+    pub(crate) fn racing(devices: usize, writes: u8) -> Self {
+        let writers = vec![vec![None], (0..devices).map(Some).collect()];
+        Self { devices, pages: 1, writers, writes, ..Self::default() }
     }
 
     /// All devices and the CPU write the same byte, and the CPU another.
-    pub(crate) fn racing_with_a_cpu(devices: usize, writes: u8, eager: bool) -> Self {
+    pub(crate) fn racing_with_a_cpu(devices: usize, writes: u8) -> Self {
         let all = std::iter::once(None).chain((0..devices).map(Some)).collect();
-        Self { devices, pages: 1, writers: vec![vec![None], all], writes, eager }
+        Self { devices, pages: 1, writers: vec![vec![None], all], writes, ..Self::default() }
     }
 
     fn is_raced_for(&self, byte: usize) -> bool {
         self.writers[byte].len() > 1
     }
 
-    fn races_with_a_cpu(&self, byte: usize) -> bool {
-        self.is_raced_for(byte) && self.writers[byte].contains(&None)
-    }
-
-    /// How often a byte was written: values of one that is raced for are numbered together.
-    fn count(&self, state: &PageState, byte: usize) -> u8 {
-        if self.is_raced_for(byte) { state.written[byte] / 8 } else { state.written[byte] }
-    }
-
-    /// Values of a byte: of a race, each writer has its own, which grow with the device.
+    /// Values of a byte: of a race, each writer has its own.
     fn value(&self, byte: usize, writer: Option<Device>, count: u8) -> u8 {
+        let count = if self.back { count % 2 } else { count };
         match writer {
             Some(device) if self.is_raced_for(byte) => count * 8 + device as u8 + 1,
             None if self.is_raced_for(byte) => count * 8,
             _ => count,
         }
     }
+
+    fn has_a_cpu(&self) -> bool {
+        self.writers.iter().any(|writers| writers.contains(&None))
+    }
+
+    fn has_a_race(&self) -> bool {
+        (0..self.writers.len()).any(|byte| self.is_raced_for(byte))
+    }
+
+    /// Who has written a value that is raced for.
+    fn writer(value: u8) -> Option<Device> {
+        usize::from(value % 8).checked_sub(1)
+    }
 }
 
 impl PageState {
     fn new(small: &Small) -> Self {
-        let bytes = vec![0; small.writers.len()];
+        let bytes = [0; BYTES];
         Self {
-            versions: Page::new(),
-            home: bytes.clone(),
-            home_by: vec![None; bytes.len()],
-            acquired: vec![bytes.clone(); small.devices],
-            replicas: vec![None; small.devices],
-            written: bytes.clone(),
-            last_in_order: Some(bytes.clone()),
+            contents: Contents::new(small.devices),
+            under_way: None,
+            counts: bytes,
+            latest: bytes,
             visible: bytes,
+            decided: None,
+            fresh: 0,
+            fresh_of_cpus: 0,
         }
     }
 
-    fn acquire(&mut self, device: Device, small: &Small) {
-        if !self.versions.is_behind(device) {
-            return;
-        }
-        self.flush_all();
-        for byte in (0..self.home.len()).filter(|byte| small.races_with_a_cpu(*byte)) {
-            self.acquired[device][byte] = self.home[byte];
-        }
-        if self.visible.iter().any(|value| *value > 0) {
-            self.last_in_order = None;
-        }
-        let incoming = self.home.clone();
-        let now = match &self.replicas[device] {
-            None => incoming.clone(),
-            // What was released is at home by now; what was not stays on top.
-            Some(Replica { now, base, .. }) => {
-                (0..now.len()).map(|byte| if now[byte] == base[byte] { incoming[byte] } else { now[byte] }).collect()
-            }
-        };
-        self.replicas[device] = Some(Replica { now, released: None, base: incoming });
-        self.versions.fetched(device);
+    fn store(&mut self, small: &Small, byte: usize, writer: Option<Device>) -> u8 {
+        self.counts[byte] += 1;
+        self.latest[byte] = small.value(byte, writer, self.counts[byte]);
+        self.latest[byte]
     }
 
     fn release(&mut self, device: Device, small: &Small) {
-        let Some(replica) = &mut self.replicas[device] else { return };
-        let before = replica.released.as_ref().unwrap_or(&replica.base);
-        if replica.now == *before {
+        let Some(before) = self.contents.replicas[device] else { return };
+        self.contents.release(device);
+        for byte in (0..before.now.len()).filter(|byte| before.now[*byte] != before.twin[*byte]) {
+            self.visible[byte] = before.now[byte];
+            if small.is_raced_for(byte) {
+                self.race(device, before.now[byte]);
+            }
+        }
+        if small.eager {
+            self.contents.flush_all();
+        }
+    }
+
+    /// What may be done to the page.
+    fn actions(&self, page: usize, small: &Small, steps: &mut Vec<Step>) {
+        for (byte, writers) in small.writers.iter().enumerate().filter(|(byte, _)| self.counts[*byte] < small.writes) {
+            steps.extend(writers.iter().filter_map(|writer| match writer {
+                None => (!small.known || self.under_way.is_none()).then_some(Step::CpuWrites { page, byte }),
+                Some(device) => {
+                    let device = *device;
+                    self.contents.replicas[device].is_some().then_some(Step::DeviceWrites { device, page, byte })
+                }
+            }));
+        }
+        if self.under_way.is_some() {
             return;
         }
-        for byte in 0..replica.now.len() {
-            if replica.now[byte] != before[byte] {
-                self.visible[byte] = self.visible[byte].max(replica.now[byte]);
-            }
+        steps.extend([Step::CpuReads { page }, Step::Flush { page }]);
+        let held = |device: &Device| self.contents.replicas[*device].is_some();
+        let evictable = (0..small.devices).filter(|device| held(device) && self.contents.is_quiet(*device));
+        steps.extend(evictable.map(|device| Step::Evict { device, page }));
+        if small.errors {
+            steps.extend([Step::FlushOne { page }, Step::FlushHalf { page }]);
         }
-        replica.released = Some(replica.now.clone());
-        if device + 1 == small.devices
-            && let Some(last) = &mut self.last_in_order
-        {
-            last.clone_from(&replica.now);
+        if small.cuts {
+            steps.push(Step::Cut { page });
         }
-        self.versions.released(device, small.devices);
-        if small.eager {
-            self.flush_all();
-        }
-    }
-
-    fn flush_all(&mut self) {
-        let pending: Vec<_> = self.versions.pending().collect();
-        for device in pending {
-            let replica = self.replicas[device].as_mut().expect("what is pending is kept");
-            let released = replica.released.take().expect("what is pending was released");
-            for byte in 0..released.len() {
-                // Somebody else has written it since; a lower device loses, if this one has not seen it.
-                let is_changed = self.home[byte] != replica.base[byte];
-                let loses = |other: Device| other < device && self.versions.lacks(device, other);
-                let is_left = is_changed && !self.home_by[byte].is_some_and(loses);
-                if released[byte] != replica.base[byte] && !is_left {
-                    self.home[byte] = released[byte];
-                    self.home_by[byte] = Some(device);
-                }
-            }
-            replica.base = released;
-            self.versions.flushed(device);
-        }
-    }
-
-    /// Whether memory may be taken away: not what a kernel has changed and nobody released.
-    fn is_evictable(&self, device: Device) -> bool {
-        let settled = |replica: &Replica| replica.now == *replica.released.as_ref().unwrap_or(&replica.base);
-        self.replicas[device].as_ref().is_some_and(settled)
-    }
-
-    fn drop_replica(&mut self, device: Device) {
-        if self.versions.is_pending(device) {
-            self.flush_all();
-        }
-        self.replicas[device] = None;
-        self.versions.dropped(device);
-    }
-
-    /// What home would have if everything that is pending were flushed.
-    pub(crate) fn settled(&self) -> Bytes {
-        let mut copy = self.clone();
-        copy.flush_all();
-        copy.home
     }
 }
 
@@ -239,7 +233,8 @@ impl Model for Small {
     type Action = Step;
 
     fn init_states(&self) -> Vec<World> {
-        vec![World { pages: (0..self.pages).map(|_| PageState::new(self)).collect(), wrong: None }]
+        let pages = (0..self.pages).map(|_| PageState::new(self)).collect();
+        vec![World { pages, wrong: None }]
     }
 
     fn actions(&self, world: &World, steps: &mut Vec<Step>) {
@@ -247,168 +242,163 @@ impl Model for Small {
             return;
         }
         for (page, state) in world.pages.iter().enumerate() {
-            for (byte, writers) in self.writers.iter().enumerate() {
-                let written = self.count(state, byte);
-                for writer in writers.iter().filter(|_| written < self.writes) {
-                    match writer {
-                        None => steps.push(Step::CpuWrites { page, byte }),
-                        Some(device) if state.replicas[*device].is_some() => {
-                            steps.push(Step::DeviceWrites { device: *device, page, byte });
-                        }
-                        Some(_) => {}
-                    }
-                }
-            }
-            steps.push(Step::Flush { page });
-            let evictable = (0..self.devices).filter(|device| state.is_evictable(*device));
-            steps.extend(evictable.map(|device| Step::Evict { device, page }));
+            state.actions(page, self, steps);
+        }
+        if let Some((device, _)) = world.pages.iter().find_map(|state| state.under_way.as_ref()) {
+            steps.push(Step::End(*device));
+            return;
         }
         for device in 0..self.devices {
             steps.extend([Step::Acquire(device), Step::Release(device), Step::Crash(device)]);
+            steps.extend((self.in_use && !self.whole).then_some(Step::Begin(device)));
+            steps.extend(self.errors.then_some(Step::AcquireTwice(device)));
+            steps.extend(self.losses.then_some(Step::Lose(device)));
         }
     }
 
     fn next_state(&self, last: &World, step: Step) -> Option<World> {
         let mut world = last.clone();
-        match step {
+        let wrong = match step {
             Step::CpuWrites { page, byte } => {
                 let state = &mut world.pages[page];
-                let count = self.count(state, byte) + 1;
-                state.written[byte] = self.value(byte, None, count);
-                state.visible[byte] = state.written[byte];
-                state.home[byte] = state.written[byte];
-                state.home_by[byte] = None;
-                state.versions.changed_at_home();
+                let value = state.store(self, byte, None);
+                state.visible[byte] = value;
+                state.contents.write(byte, value, self.known);
+                if self.is_raced_for(byte) {
+                    (state.decided, state.fresh, state.fresh_of_cpus) = (Some(value), 0, 0);
+                }
+                None
+            }
+            Step::CpuReads { page } => {
+                let seen = world.pages[page].contents.read(self.in_use);
+                self.check_seen(&world.pages[page], seen)
             }
             Step::DeviceWrites { device, page, byte } => {
-                let state = &mut world.pages[page];
-                let count = self.count(state, byte) + 1;
-                let value = self.value(byte, Some(device), count);
-                state.written[byte] = value;
-                state.replicas[device].as_mut()?.now[byte] = value;
+                let value = world.pages[page].store(self, byte, Some(device));
+                world.pages[page].contents.replicas[device].as_mut()?.now[byte] = value;
+                None
             }
-            Step::Acquire(device) => {
+            Step::Acquire(device) | Step::AcquireTwice(device) => {
                 for state in &mut world.pages {
-                    state.acquire(device, self);
-                    world.wrong = world.wrong.or(self.check_acquired(state, device));
+                    state.contents.detect(device);
+                    let is_donor = state.contents.page.is_donor(device);
+                    if step == Step::AcquireTwice(device) && state.contents.page.is_behind(device) && !is_donor {
+                        let incoming = state.contents.read_for(device);
+                        state.contents.merge(device, incoming);
+                    }
+                    state.contents.acquire(device);
+                    state.acquired(device);
                 }
+                world.pages.iter().find_map(|state| self.check_acquired(state, device))
             }
-            Step::Release(device) => world.pages.iter_mut().for_each(|state| state.release(device, self)),
-            Step::Flush { page } => world.pages[page].flush_all(),
-            Step::Evict { device, page } => world.pages[page].drop_replica(device),
+            Step::Begin(device) => {
+                for state in &mut world.pages {
+                    state.contents.detect(device);
+                    if state.contents.page.is_behind(device) {
+                        state.under_way = Some((device, state.contents.read_for(device)));
+                        state.acquired(device);
+                    }
+                }
+                None
+            }
+            Step::End(device) => {
+                for state in &mut world.pages {
+                    if let Some((_, incoming)) = state.under_way.take() {
+                        state.contents.merge(device, incoming);
+                        state.contents.brought(device, &incoming);
+                    }
+                }
+                None
+            }
+            Step::Release(device) => {
+                world.pages.iter_mut().for_each(|state| state.release(device, self));
+                None
+            }
+            Step::Flush { page } => {
+                world.pages[page].contents.flush_all();
+                None
+            }
+            Step::FlushOne { page } => {
+                world.pages[page].contents.flush_one();
+                None
+            }
+            Step::FlushHalf { page } => {
+                world.pages[page].contents.flush_half();
+                None
+            }
+            Step::Evict { device, page } => {
+                world.pages[page].contents.evict(device);
+                None
+            }
             Step::Crash(device) => {
                 for state in &mut world.pages {
-                    state.drop_replica(device);
+                    state.contents.evict(device);
                     // What it wrote and never released is gone; it may be written anew.
                     self.forget_unreleased(state, device);
                 }
+                None
             }
-        }
-        world.wrong = world.wrong.or_else(|| self.check_step(last, &world));
+            Step::Lose(device) => {
+                for state in &mut world.pages {
+                    state.contents.lose(device);
+                    state.contents.flush_all();
+                    self.forget_what_it_alone_had(state, device);
+                }
+                None
+            }
+            Step::Cut { page } => {
+                let state = &mut world.pages[page];
+                state.contents.cut(1);
+                state.latest[1..].fill(0);
+                state.visible[1..].fill(0);
+                None
+            }
+        };
+        world.wrong = wrong.or_else(|| self.check_step(last, step, &world));
         (world != *last).then_some(world)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        vec![
+        let mut all = vec![
             Property::always("every step keeps its promise", |_, world: &World| world.wrong.is_none()),
             Property::always(
-                "home gets what was released, all of it and nothing else",
-                |small: &Self, world: &World| {
-                    world.pages.iter().all(|state| {
-                        let settled = state.settled();
-                        (0..settled.len()).all(|byte| small.is_raced_for(byte) || settled[byte] == state.visible[byte])
-                    })
-                },
+                "what is flushed is all that was released, and nothing else",
+                |small: &Self, world: &World| world.pages.iter().all(|state| small.is_as_released(state)),
             ),
-            Property::always(
-                "of devices that race the highest wins, whoever comes first",
-                |small: &Self, world: &World| {
-                    world.pages.iter().all(|state| {
-                        let settled = state.settled();
-                        let last = state.last_in_order.as_ref();
-                        let won = |byte: usize| last.is_none_or(|last| last[byte] == 0 || settled[byte] == last[byte]);
-                        let is_theirs = |byte: usize| small.is_raced_for(byte) && !small.races_with_a_cpu(byte);
-                        (0..settled.len()).all(|byte| !is_theirs(byte) || won(byte))
-                    })
-                },
-            ),
-            Property::always("replicas that are up to date agree", |small: &Self, world: &World| {
-                world.pages.iter().all(|state| small.agree(state))
+            Property::always("it is the same whoever folds first", |_: &Self, world: &World| {
+                world.pages.iter().all(promises::is_the_same_by_all_ways)
+            }),
+            Property::always("who is not behind has everything", |_: &Self, world: &World| {
+                world.pages.iter().all(promises::has_all_who_is_not_behind)
+            }),
+            Property::always("a store of a kernel stays", |small: &Self, world: &World| {
+                world.pages.iter().all(|state| small.has_own_stores(state))
             }),
             Property::sometimes("everybody has changed something", |small: &Self, world: &World| {
-                let all = |state: &PageState| state.visible.iter().all(|value| *value > 0);
+                let all = |state: &PageState| state.counts[..small.writers.len()].iter().all(|count| *count > 0);
                 world.pages.iter().all(all) && small.devices > 0
             }),
-            Property::sometimes("two devices have released what home lacks", |small: &Self, world: &World| {
-                small.eager || world.pages.iter().any(|state| state.versions.pending().count() == 2)
+            Property::sometimes("an acquire finds out what a CPU has done", |small: &Self, world: &World| {
+                small.known || !small.has_a_cpu() || small.finds_something(world)
             }),
-        ]
-    }
-}
-
-impl Small {
-    /// After an acquire: all that others have released, and what it has written itself.
-    fn check_acquired(&self, state: &PageState, device: Device) -> Option<&'static str> {
-        let replica = state.replicas[device].as_ref()?;
-        for (byte, writers) in self.writers.iter().enumerate() {
-            let mine = writers.contains(&Some(device));
-            if !self.is_raced_for(byte) && !mine && replica.now[byte] != state.visible[byte] {
-                return Some("an acquire has missed what was released");
-            }
-            if !self.is_raced_for(byte) && mine && replica.now[byte] < state.visible[byte] {
-                return Some("an acquire has undone the device's own write");
-            }
-        }
-        None
-    }
-
-    /// No byte that has one writer goes backwards, anywhere; only a crash takes back what nobody was to see.
-    fn check_step(&self, last: &World, world: &World) -> Option<&'static str> {
-        for (before, after) in last.pages.iter().zip(&world.pages) {
-            for byte in (0..self.writers.len()).filter(|byte| self.races_with_a_cpu(*byte)) {
-                let (was, is) = (before.home[byte], after.home[byte]);
-                let by_a_cpu = was % 8 == 0;
-                // Values of devices have their number, plus one.
-                if by_a_cpu && is != was && is % 8 > 0 && before.acquired[usize::from(is % 8) - 1][byte] < was {
-                    return Some("a device has taken back what a CPU wrote, and what it never acquired");
-                }
-            }
-            for byte in (0..self.writers.len()).filter(|byte| !self.is_raced_for(*byte)) {
-                if after.home[byte] < before.home[byte] {
-                    return Some("a value at home went backwards");
-                }
-                if after.home[byte] > after.visible[byte] {
-                    return Some("home has what was not released");
-                }
-                let backwards = |device: Device| {
-                    let [before, after] = [before, after].map(|state| state.replicas[device].as_ref());
-                    before.zip(after).is_some_and(|(before, after)| after.now[byte] < before.now[byte])
-                };
-                if (0..self.devices).any(backwards) {
-                    return Some("a value on a device went backwards");
-                }
-            }
-        }
-        None
-    }
-
-    /// Replicas that are not behind, and have nothing that only they know, are the same, and home's once it
-    /// has what is pending.
-    fn agree(&self, state: &PageState) -> bool {
-        let quiet = |device: &Device| {
-            state.is_evictable(*device) && !state.versions.is_behind(*device) && !state.versions.is_pending(*device)
-        };
-        let settled = state.settled();
-        let all_settled = state.versions.pending().next().is_none();
-        let mut quiet = (0..self.devices).filter(quiet).filter_map(|device| state.replicas[device].as_ref());
-        quiet.all(|replica| !all_settled || replica.now == settled)
-    }
-
-    fn forget_unreleased(&self, state: &mut PageState, device: Device) {
-        for (byte, writers) in self.writers.iter().enumerate() {
-            if writers[..] == [Some(device)] {
-                state.written[byte] = state.visible[byte];
-            }
-        }
+            Property::sometimes("two devices have released what the file lacks", |small: &Self, world: &World| {
+                small.eager || world.pages.iter().any(|state| state.contents.page.order().count() == 2)
+            }),
+            Property::sometimes("a device keeps what home has as well", |small: &Self, world: &World| {
+                small.eager || small.any(world, |state, device| state.contents.page.is_lender(device))
+            }),
+            Property::sometimes("somebody loses a race", |small: &Self, world: &World| {
+                small.eager || !small.has_a_race() || world.pages.iter().any(|state| state.contents.incoming().lost)
+            }),
+        ];
+        let homes: [fn(&Self, &World) -> bool; 3] = [
+            |small, world| small.eager || promises::is_home(world, 0),
+            |small, world| small.eager || promises::is_home(world, 1),
+            |small, world| small.eager || promises::is_home(world, 2),
+        ];
+        let names = ["device 0 is home", "device 1 is home", "device 2 is home"];
+        let homes = names.into_iter().zip(homes).take(self.devices);
+        all.extend(homes.map(|(name, is_home)| Property::sometimes(name, is_home)));
+        all
     }
 }
