@@ -120,6 +120,11 @@ impl Page {
         self.home == number(device) || self.heir == number(device)
     }
 
+    /// Whether a device folds a page as another one: home and donors are the same.
+    pub fn is_folded_as(&self, other: &Self, device: Device) -> bool {
+        (self.home, self.donors, self.knows_file(device)) == (other.home, other.donors, other.knows_file(device))
+    }
+
     /// What has to be done before a device releases a change. The base of a lender is needed in case home is lost, and
     /// does not tell the change from what home has. Who is brought the page overwrites, with what it has not released,
     /// what it may not have acquired: a CPU's bytes in the file, if it has been behind since before it lent.
@@ -140,8 +145,12 @@ impl Page {
 
     /// The devices that have released what home lacks.
     pub fn donors(&self) -> impl Iterator<Item = Device> + use<> {
-        let donors = self.donors;
-        (0..DEVICES_MAX).filter(move |device| donors & bit(*device) != 0)
+        let mut left = self.donors;
+        std::iter::from_fn(move || {
+            let device = left.trailing_zeros() as Device;
+            left &= left.wrapping_sub(1);
+            (device < DEVICES_MAX).then_some(device)
+        })
     }
 
     /// The devices that have what the file lacks, in the order in which it is laid over the file, or over each other:

@@ -85,16 +85,20 @@ impl Copies {
             Ok(host)
         };
         let bitmap = run().map_err(|error| self.failed(error))?;
-        let mut pages = BTreeSet::new();
+        // In order, and several bits for a page.
+        let mut pages = Vec::new();
         for (word, bits) in bitmap.chunks_exact(4).enumerate() {
             let mut bits = u32::from_ne_bytes([bits[0], bits[1], bits[2], bits[3]]);
             while bits != 0 {
                 let at = (word as u64 * page_diff::PAGES_PER_WORD + u64::from(bits.trailing_zeros()))
                     * page_diff::PAGE_BYTES;
-                pages.insert((bytes.start + at) / self.page_bytes);
+                let page = (bytes.start + at) / self.page_bytes;
+                if pages.last() != Some(&page) {
+                    pages.push(page);
+                }
                 bits &= bits - 1;
             }
         }
-        Ok(pages)
+        Ok(pages.into_iter().collect())
     }
 }

@@ -13,9 +13,6 @@ use bifolio_kernels::{Addressing, fold};
 /// Pages are folded by multiples of this.
 const WORD_BYTES: u64 = 16;
 
-/// Parts of scratch memory: content, origin, and twin and base of each donor of one launch.
-const PARTS: u64 = 2 + 2 * fold::DONORS_MAX as u64;
-
 /// What has become of each page, and whether anything failed once the kernel had run: what has become of pages is so
 /// whatever failed then, as their base is another one.
 type Done = (Vec<Folded>, Result<()>);
@@ -28,9 +25,10 @@ enum Part<'a> {
 }
 
 impl Copies {
-    /// How many pages are folded at a time.
-    pub(crate) fn pages_folded_at_a_time(&self, scratch_bytes: u64) -> u64 {
-        (scratch_bytes / PARTS / self.page_bytes).clamp(1, TABLE_BYTES / fold::ENTRY_BYTES)
+    /// How many pages with so many donors are folded at a time.
+    pub(crate) fn pages_folded_at_a_time(&self, scratch_bytes: u64, donors: usize) -> u64 {
+        let parts = 2 + 2 * donors.min(fold::DONORS_MAX) as u64;
+        (scratch_bytes / parts / self.page_bytes).clamp(1, TABLE_BYTES / fold::ENTRY_BYTES)
     }
 
     /// Folds pages of a device whose frames have memory, for bases too; `is_held` says of which the device has something.
@@ -44,6 +42,7 @@ impl Copies {
     ) -> Result<Done> {
         let failed = |error| self.failed(error);
         let replica = self.replica(device)?;
+        // Content, origin, and twin and base of each donor of one launch.
         let part_bytes = (fold.pages.end - fold.pages.start) * self.page_bytes;
         let part = |number: u64| scratch.incoming.slice().part(number * part_bytes, part_bytes).map_err(failed);
         // Where nothing was fetched, what lies there is nobody's change.

@@ -33,7 +33,8 @@ pub(super) fn bring(directory: &mut Directory, request: &Request<'_>) -> Result<
 /// Gives the frames of some pages memory for bases, and for twins, as far as there is any. The pages that have none.
 fn keep_bases(directory: &mut Directory, device: Device, pages: &BTreeSet<u64>) -> Result<BTreeSet<u64>> {
     let replica = directory.copies.replica(device)?;
-    let frames: BTreeSet<usize> = pages.iter().map(|page| replica.frame_of(*page)).collect();
+    let mut frames: Vec<usize> = pages.iter().map(|page| replica.frame_of(*page)).collect();
+    frames.dedup();
     for frame in frames {
         match keep_twin(directory, device, frame).and_then(|()| map(directory, device, Image::Base, frame)) {
             Err(error) if error.kind() == ErrorKind::OutOfMemory => {}

@@ -11,8 +11,9 @@ use crate::ranges::chunks;
 /// bases too.
 pub(super) fn fold(directory: &mut Directory, device: Device, pages: &[u64]) -> Result<()> {
     let memory = directory.copies.memory(device)?;
-    let at_a_time = directory.copies.pages_folded_at_a_time(memory.incoming_bytes());
     for run in directory.versions.runs_alike(device, pages.iter().copied()) {
+        let donors = directory.versions.donors(run.start).len();
+        let at_a_time = directory.copies.pages_folded_at_a_time(memory.incoming_bytes(), donors);
         for pages in chunks(&run, at_a_time) {
             let Directory { versions, copies, .. } = &mut *directory;
             let plan = Fold {

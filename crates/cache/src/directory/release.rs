@@ -83,7 +83,8 @@ fn find_room(
     changed: &BTreeSet<u64>,
 ) -> Result<(BTreeSet<u64>, BTreeSet<u64>)> {
     let replica = directory.copies.replica(device)?;
-    let frames: BTreeSet<usize> = changed.iter().map(|page| replica.frame_of(*page)).collect();
+    let mut frames: Vec<usize> = changed.iter().map(|page| replica.frame_of(*page)).collect();
+    frames.dedup();
     for frame in frames {
         match map(directory, device, Image::Base, frame) {
             Err(error) if error.kind() == ErrorKind::OutOfMemory => {}

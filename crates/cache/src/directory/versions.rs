@@ -174,11 +174,8 @@ impl Versions {
     pub(crate) fn runs_alike(&self, device: Device, pages: impl IntoIterator<Item = u64>) -> Vec<Range<u64>> {
         let mut alike: Vec<Range<u64>> = vec![];
         for page in pages {
-            let like = |run: &Range<u64>| {
-                let (one, other) = (&self.pages[run.start as usize], &self.pages[page as usize]);
-                let knows_file = one.knows_file(device) == other.knows_file(device);
-                one.order().eq(other.order()) && one.home() == other.home() && knows_file
-            };
+            let like =
+                |run: &Range<u64>| self.pages[run.start as usize].is_folded_as(&self.pages[page as usize], device);
             match alike.last_mut() {
                 Some(run) if run.end == page && like(run) => run.end += 1,
                 _ => alike.push(page..page + 1),

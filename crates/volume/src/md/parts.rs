@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn every_stripe_is_worked_on_once() {
         for stripes in [3..3, 3..4, 0..11] {
-            let seen = std::sync::Mutex::new(vec![]);
+            let seen = Mutex::new(vec![]);
             each_stripe(stripes.clone(), &|stripe| {
                 seen.lock().unwrap().push(stripe);
                 Ok(())

@@ -39,7 +39,7 @@ use crate::{
     Access, BackendKind, DeviceId, DeviceInfo, DevicePtr, Error, ErrorKind, FRAME_BYTES, MemoryInfo, ModuleSource,
     Result,
 };
-use abi::{AccessDescription, FrameProperties, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, Status};
+use abi::{AccessDescription, FrameProperties, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, Status};
 use context::Context;
 use frame::CudaFrame;
 use module::CudaModule;
@@ -133,7 +133,8 @@ impl CudaBackend {
         // SAFETY: as above, and nothing is mapped any more.
         unsafe { self.unreserve(place, len) }?;
         match status {
-            INVALID_VALUE => Ok(false),
+            // The second of what was imported (driver 580).
+            INVALID_VALUE | NOT_SUPPORTED => Ok(false),
             status => self.check(status, format_args!("asking for the length of an imported frame")).map(|()| true),
         }
     }
