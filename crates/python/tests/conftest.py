@@ -5,6 +5,7 @@ import importlib
 import mmap
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -32,6 +33,14 @@ def folder() -> Iterator[Path]:
     root.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root, prefix="python-") as path:
         yield Path(path)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def interrupts() -> Iterator[None]:
+    """Here and in programs that are started, Ctrl-C interrupts: a job in the background inherits that it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -284,18 +284,13 @@ def test_a_wait_is_interrupted_and_the_request_goes_on(file: bifolio.File, conte
     thread = threading.Thread(target=press)
     thread.start()
     futures = [file.pread(buffer) for buffer in buffers]
-    # A job in the background inherits that the key is ignored.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            waits.set()
-            for future in reversed(futures):
-                future.result()
-            # Everything was read before the key was pressed: it is waited for here.
-            thread.join()
+    with pytest.raises(KeyboardInterrupt):
+        waits.set()
+        for future in reversed(futures):
+            future.result()
+        # Everything was read before the key was pressed: it is waited for here.
         thread.join()
-    finally:
-        signal.signal(signal.SIGINT, before)
+    thread.join()
     assert [future.result() for future in futures] == [len(content)] * MANY
     assert all(buffer == content for buffer in buffers)
 
