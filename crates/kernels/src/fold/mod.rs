@@ -9,7 +9,7 @@
 //! somebody else's is newer and stays, and the page's flags say so unless both are the same.
 //!
 //! Kernels may be storing into the page as the device has it meanwhile: what they store stays, as for
-//! [`merge`](crate::merge). A page without a twin is used by nobody and is written over, which is how more than
+//! [`merge`]. A page without a twin is used by nobody and is written over, which is how more than
 //! [`DONORS_MAX`] donors are folded: the first ones into scratch memory (no twin, no base), which is the content of the
 //! next launch, with the first content as its origin if there is no other. It may be folded in place.
 //!
