@@ -144,6 +144,11 @@ def main() -> None:
         if not shutil.which(program, path=PATH):
             sys.exit(f"storage_builds: {program} is missing; scripts/setup.sh test installs it")
     binaries = [str(Path(binary).resolve()) for binary in (options.before, options.after)]
+    for binary in binaries:
+        if not os.access(binary, os.X_OK):
+            sys.exit(f"storage_builds: {binary} is not a program that can be run; name two builds of the command")
+    if not options.folder.is_dir():
+        sys.exit(f"storage_builds: {options.folder} is not a folder; name one in memory, such as /dev/shm")
     taken: list[dict[str, list[float]]] = [{}, {}]
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
         volumes = Volumes(Path(scratch), binaries[1], options.size << 20)
