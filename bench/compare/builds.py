@@ -97,6 +97,9 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=4, help="of the file, in GiB")
     parser.add_argument("--only", default="")
     options = parser.parse_args()
+    for binary in (options.before, options.after):
+        if not os.access(binary, os.X_OK):
+            sys.exit(f"builds: {binary} is not a program that can be run; name two builds of the command")
     size = options.size << 30
     chosen = benchmarks(options.folder, size)
     if options.only:
