@@ -332,10 +332,6 @@ impl Oracle {
                 self.size
             );
             self.bytes[at] = vec![*value];
-            if except.is_none() {
-                // It is home.
-                self.pending[at] = None;
-            }
         }
     }
 }
@@ -497,6 +493,8 @@ impl Stage<'_> {
         let mut content = vec![0; size.min(MAPPED) as usize];
         File::open(&self.path).unwrap().read_exact_at(&mut content, 0).unwrap();
         self.oracle.saw(0, &content, None, "the file");
+        // What a CPU has only read is on a device still, and may come home after a cut that nobody has seen.
+        self.oracle.pending.fill(None);
     }
 
     /// The stranger comes in the middle of an operation, of which afterwards only the file can tell how far it came.
