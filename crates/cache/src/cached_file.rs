@@ -1,11 +1,14 @@
 //! An open file of a cache, as a CPU uses it.
 
-use crate::directory::{Directory, cpu};
-use crate::error::Result;
+use crate::directory::{Locked, cpu};
+use crate::error::{ErrorKind, Result};
 use crate::page::Device;
-use crate::pool::{Held, Pool};
+use crate::pool::{Held, Pool, Room};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How often an operation asks other files for memory.
+const TRIES_MAX: u32 = 3;
 
 /// An open file of a cache. Clones share it.
 #[derive(Debug)]
@@ -55,14 +58,42 @@ impl CachedFile {
     }
 
     /// Works on the file under its lock, for a device or a CPU, and tells of it.
-    pub(crate) fn with<T>(&self, device: Option<Device>, work: impl FnOnce(&mut Directory) -> T) -> T {
+    pub(crate) fn with<T>(&self, device: Option<Device>, work: impl FnOnce(&mut Locked<'_>) -> T) -> T {
         let outcome = self.held.with(device, work);
         self.pool.operated();
         outcome
     }
 
-    /// Takes memory on a device from other files.
-    pub(crate) fn make_room(&self, device: Device, bytes: u64) -> bool {
-        self.pool.make_room(device, bytes, &self.held)
+    /// The same for what needs up to `bytes` of memory of a device, again and again while there is some to be had: from
+    /// other files, or when other operations have ended. One of those who wait for the latter tries at a time.
+    pub(crate) fn with_room<T>(
+        &self,
+        device: Device,
+        bytes: u64,
+        mut work: impl FnMut(&mut Locked<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let there = &self.pool.devices[device];
+        let (memory, mut turn, mut tries) = (there.opened(), None, 0);
+        loop {
+            let error = match self.with(Some(device), &mut work) {
+                Err(error) if error.kind() == ErrorKind::OutOfMemory => error,
+                outcome => return outcome,
+            };
+            let busy = if error.is_passing() {
+                Arc::clone(&self.held.file)
+            } else if tries == TRIES_MAX {
+                return Err(error);
+            } else {
+                // Others may take what becomes free here, and nothing of this file is locked while they give it.
+                tries += 1;
+                match self.pool.make_room(device, bytes, &self.held) {
+                    Room::Made => continue,
+                    Room::Awaited(file) => file,
+                    Room::None => return Err(error),
+                }
+            };
+            turn = turn.or_else(|| memory.as_ref().map(|memory| memory.turn_when_short()));
+            busy.wait_for_others();
+        }
     }
 }

@@ -46,6 +46,8 @@ pub struct Error {
     subject: String,
     detail: String,
     cause: Option<Cause>,
+    /// Somebody else had at that moment what was missing.
+    is_passing: bool,
 }
 
 /// What this error was made of.
@@ -58,7 +60,7 @@ impl Error {
     /// About `subject`: the path of a file, or `the cache`, or `mapping`.
     pub(crate) fn new(kind: ErrorKind, subject: impl AsRef<Path>, detail: impl Into<String>) -> Self {
         let subject = subject.as_ref().display().to_string();
-        Self { kind, subject, detail: detail.into(), cause: None }
+        Self { kind, subject, detail: detail.into(), cause: None, is_passing: false }
     }
 
     /// Wrong use, as a face of the cache has found it.
@@ -93,6 +95,16 @@ impl Error {
         );
         let cause = error.raw_os_error().map_or_else(|| error.kind().into(), std::io::Error::from_raw_os_error);
         Self::new(ErrorKind::Write, path, detail).with_cause(cause)
+    }
+
+    /// What was missing is perhaps there when another operation has ended.
+    pub(crate) fn passing(self, is_passing: bool) -> Self {
+        Self { is_passing, ..self }
+    }
+
+    /// Whether trying again may help once another operation has ended.
+    pub(crate) fn is_passing(&self) -> bool {
+        self.is_passing
     }
 
     /// Keeps what the error was made of, whose words are in the detail already.

@@ -33,6 +33,8 @@ points! {
     FoldMerged,
     /// It is noted.
     FoldNoted,
+    /// Before home is read, when all locks are given up for it.
+    HomeRead,
     /// Pages without changes of the device's own are read; there are no twins, and nothing is noted.
     FillRead,
     /// Pages with changes of the device's own are read beside them.
@@ -102,6 +104,42 @@ pub fn inject(hook: impl FnMut(Point) -> io::Result<()> + 'static) {
 #[cfg(feature = "fault-injection")]
 pub fn cease() {
     HOOK.set(None);
+}
+
+/// A disk that does not answer: whoever comes to it waits until it is opened.
+#[cfg(feature = "fault-injection")]
+#[derive(Debug, Default)]
+pub struct Gate {
+    /// How many have come, and whether it is open.
+    state: std::sync::Mutex<(usize, bool)>,
+    changed: std::sync::Condvar,
+}
+
+#[cfg(feature = "fault-injection")]
+impl Gate {
+    /// Waits until it is open.
+    pub fn pass(&self) {
+        self.state().0 += 1;
+        self.changed.notify_all();
+        let is_shut = |state: &mut (usize, bool)| !state.1;
+        drop(self.changed.wait_while(self.state(), is_shut).unwrap_or_else(std::sync::PoisonError::into_inner));
+    }
+
+    /// Waits until so many have come to it.
+    pub fn until_reached(&self, times: usize) {
+        let is_early = |state: &mut (usize, bool)| state.0 < times;
+        drop(self.changed.wait_while(self.state(), is_early).unwrap_or_else(std::sync::PoisonError::into_inner));
+    }
+
+    /// Lets everybody through from now on.
+    pub fn open(&self) {
+        self.state().1 = true;
+        self.changed.notify_all();
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, (usize, bool)> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
 }
 
 /// An operation on the file has come to a point.

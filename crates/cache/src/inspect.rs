@@ -32,7 +32,7 @@ impl CachedFile {
     pub fn flush(&self) -> Result<()> {
         let mut directory = self.held.lock();
         let size = directory.versions.size();
-        flush::flush_range(&mut directory, &(0..size))
+        flush::write_back(&mut directory, &(0..size))
     }
 
     /// Takes a frame's memory away, acquired or not.

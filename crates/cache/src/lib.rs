@@ -6,11 +6,12 @@
 //!   mapping                          a range of a file at addresses of a device
 //!   cache  cached_file  pool         what programs hold, and what its files share
 //!   ahead  write_back                bringing pages before they are acquired, and writing them some time later
-//!   open                             a file's directory under its lock
+//!   open                             a file's directory under its lock      monitor  that lock, and those of ranges
 //!   directory                        one file: what happens to its pages in which order
 //!     versions    copies             decisions, without a byte | bytes, without a decision
 //!        page     memory             one page's protocol       | frames, scratch memory, streams
 //!                 siblings           what other caches of the process have open
+//!                 lending            a few things of a kind that operations use for a time
 //!   error  options  stats  advice  ranges  table  budget  fault
 //! ```
 //!
@@ -23,7 +24,9 @@
 //! [`Mapping::release`] its pages stay where they are. Work that finds out while it runs what it needs asks for
 //! pages by [`Demand`] (`docs/demand.md`).
 //!
-//! Lock order: a file's directory, then the memory of a device. Devices' work is waited for before a call returns.
+//! Lock order: ranges of a file, a turn to write to it, scratch memory of a device, and the mutex of the file's directory,
+//! which is given up whenever one of the others, or a disk, is waited for (`directory/wait.rs`). Devices' work is waited
+//! for before a call returns.
 
 mod advice;
 mod ahead;
@@ -41,8 +44,10 @@ pub mod fault;
 mod fault;
 #[cfg(feature = "fault-injection")]
 pub mod inspect;
+mod lending;
 mod mapping;
 mod memory;
+mod monitor;
 mod open;
 mod options;
 pub mod page;

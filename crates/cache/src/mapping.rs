@@ -47,9 +47,6 @@ impl Drop for Pin {
     }
 }
 
-/// How often an acquire asks other files for memory.
-const TRIES_MAX: u32 = 4;
-
 fn bad(kind: ErrorKind, detail: impl Into<String>) -> Error {
     Error::new(kind, "mapping", detail)
 }
@@ -77,7 +74,7 @@ impl CachedFile {
         let memory = there.memory(&self.pool.options)?;
         let mut directory = self.held.lock();
         // It may have another size by now.
-        look(&mut directory)?;
+        look(&mut directory, &range)?;
         let (size, asked) = (directory.versions.size(), range);
         let range = asked.start..asked.end.min(size);
         if range.is_empty() {
@@ -146,22 +143,10 @@ impl Mapping {
     /// `Write` if what others have released cannot be written to the file, `Device`.
     pub fn acquire(&mut self, part: Range<u64>) -> Result<Report> {
         let range = self.part(&part)?;
-        let mut tries = 0;
-        let mut report = loop {
-            let outcome = self
-                .file
-                .with(Some(self.device), |directory| acquire::acquire(directory, self.device, &range, self.writable));
-            tries += 1;
-            match outcome {
-                // Others may take what becomes free here, and this file's lock is not held while they give it.
-                Err(error) if error.kind() == ErrorKind::OutOfMemory && tries < TRIES_MAX => {
-                    if !self.file.make_room(self.device, 2 * (range.end - range.start) + FRAME_BYTES) {
-                        return Err(error);
-                    }
-                }
-                outcome => break outcome?,
-            }
-        };
+        let bytes = 2 * (range.end - range.start) + FRAME_BYTES;
+        let mut report = self.file.with_room(self.device, bytes, |directory| {
+            acquire::acquire(directory, self.device, &range, self.writable)
+        })?;
         report.always_compared = !self.file.held.is_observable;
         if let Some(ahead) = self.sequence.acquired(&range, self.range.end) {
             self.bring(ahead);

@@ -2,6 +2,7 @@
 
 use crate::budget::{Budget, Content, Long, Owner};
 use crate::error::{Error, ErrorKind};
+use crate::lending::{Lending, Lent, Use};
 use crate::options::CacheOptions;
 use bifolio_device::{
     Access, AddressRange, Allocation, Device, DeviceId, DeviceSlice, FRAME_BYTES, Frame, PinnedBuffer, Result, Stream,
@@ -9,13 +10,16 @@ use bifolio_device::{
 use bifolio_io::Router;
 use bifolio_kernels::{Kernels, byte_mask::ByteMask, fold::Fold, merge::Merge, page_diff::PageDiff};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 /// Most bytes of incoming content that are merged at a time, and fewest.
 const INCOMING_BYTES_MAX: u64 = 256 << 20;
 const INCOMING_BYTES_MIN: u64 = 16 << 20;
 /// Bytes of tables and results.
 pub(crate) const TABLE_BYTES: u64 = 4 << 20;
+
+/// Operations of a device that work with scratch memory at a time, and that write to files.
+const SCRATCH_MAX: usize = 4;
 
 /// Bytes of a host for cached files, where nobody says otherwise.
 const HOST_BYTES: u64 = 1 << 30;
@@ -97,7 +101,12 @@ pub(crate) struct Memory {
     frames: Budget<Frame>,
     /// For filling frames with zeroes; made when that is first needed.
     cleaning: OnceLock<Stream>,
-    scratch: Mutex<Option<Scratch>>,
+    scratch: Lending<Scratch>,
+    /// For what goes to files: it is kept while a disk is waited for.
+    outgoing: Lending<PinnedBuffer>,
+    /// For what CPUs read.
+    host: Lending<HostSide>,
+    short: Mutex<()>,
 }
 
 /// Memory for the time of one operation, and a stream for its work.
@@ -107,15 +116,30 @@ pub(crate) struct Scratch {
     pub(crate) incoming: Allocation,
     pub(crate) table: Allocation,
     pub(crate) results: Allocation,
-    /// Made when something first goes to the host.
-    host: OnceLock<HostSide>,
+}
+
+/// Scratch memory that is an operation's own. Whatever failed, nothing of its work is under way when another gets it.
+pub(crate) struct Borrowed<'a>(Lent<'a, Scratch>);
+
+impl std::ops::Deref for Borrowed<'_> {
+    type Target = Scratch;
+
+    fn deref(&self) -> &Scratch {
+        &self.0
+    }
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.stream.synchronize();
+    }
 }
 
 /// What is needed to bring content to the host.
 #[derive(Debug)]
 pub(crate) struct HostSide {
     /// Of [`STREAMS`] parts.
-    pub(crate) pinned: Mutex<PinnedBuffer>,
+    pub(crate) pinned: PinnedBuffer,
     pub(crate) streams: Vec<Stream>,
 }
 
@@ -137,7 +161,10 @@ impl Memory {
             budget_bytes,
             frames: Budget::new(budget_bytes),
             cleaning: OnceLock::new(),
-            scratch: Mutex::default(),
+            scratch: Lending::new(SCRATCH_MAX),
+            outgoing: Lending::new(SCRATCH_MAX),
+            host: Lending::new(2),
+            short: Mutex::default(),
         })
     }
 
@@ -211,23 +238,41 @@ impl Memory {
         self.budget_bytes
     }
 
-    /// Runs `work` with scratch memory, which is made when first needed and kept.
+    /// Runs `work`, which waits for no disk, with scratch memory, which is made when first needed and kept.
     pub(crate) fn with_scratch<T>(
         &self,
         work: impl FnOnce(&Scratch) -> crate::error::Result<T>,
     ) -> crate::error::Result<T> {
-        let mut kept = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
-        let scratch = match kept.take() {
-            Some(scratch) => scratch,
-            None => {
-                Scratch::new(&self.device, self.incoming_bytes()).map_err(|error| Error::device("the cache", error))?
-            }
+        let scratch = self.borrow_scratch(Use::Quick)?;
+        work(&scratch)
+    }
+
+    /// Scratch memory, once there is some. Who waits for it, as he needs it while he waits for a disk, holds no lock.
+    pub(crate) fn borrow_scratch(&self, is_for: Use) -> crate::error::Result<Borrowed<'_>> {
+        let lent = self.scratch.borrow(is_for, || Scratch::new(&self.device, self.incoming_bytes()));
+        lent.map(Borrowed).map_err(|error| Error::device("the cache", error))
+    }
+
+    /// Pinned memory for what goes to a file. Who waits for it holds no lock.
+    pub(crate) fn borrow_outgoing(&self) -> crate::error::Result<Lent<'_, PinnedBuffer>> {
+        let lent = self.outgoing.borrow(Use::Quick, || self.device.alloc_pinned(PINNED_BYTES));
+        lent.map_err(|error| Error::device("the cache", error))
+    }
+
+    /// Pinned memory and streams for what goes to a CPU.
+    pub(crate) fn borrow_host(&self) -> crate::error::Result<Lent<'_, HostSide>> {
+        let make = || {
+            let pinned = self.device.alloc_pinned(PINNED_BYTES)?;
+            let streams = (0..STREAMS).map(|_| self.device.create_stream()).collect::<Result<_>>()?;
+            Ok(HostSide { pinned, streams })
         };
-        let outcome = work(&scratch);
-        // Whatever failed, nothing of it is under way when the memory is used again.
-        let _ = scratch.stream.synchronize();
-        *kept = Some(scratch);
-        outcome
+        self.host.borrow(Use::Quick, make).map_err(|error| Error::device("the cache", error))
+    }
+
+    /// Whose turn it is among those who have found all memory in the hands of other operations: one of them tries again
+    /// at a time, so that they do not take it from each other for ever.
+    pub(crate) fn turn_when_short(&self) -> MutexGuard<'_, ()> {
+        self.short.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -244,19 +289,7 @@ impl Scratch {
             incoming: device.alloc(incoming_bytes)?,
             table: device.alloc(TABLE_BYTES)?,
             results: device.alloc(TABLE_BYTES)?,
-            host: OnceLock::new(),
         })
-    }
-
-    /// Pinned memory and streams.
-    pub(crate) fn host(&self) -> Result<&HostSide> {
-        if let Some(host) = self.host.get() {
-            return Ok(host);
-        }
-        let device = self.stream.device();
-        let pinned = Mutex::new(device.alloc_pinned(PINNED_BYTES)?);
-        let streams = (0..STREAMS).map(|_| device.create_stream()).collect::<Result<_>>()?;
-        Ok(self.host.get_or_init(|| HostSide { pinned, streams }))
     }
 
     /// The first bytes of some scratch memory.

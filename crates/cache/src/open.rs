@@ -1,6 +1,7 @@
 //! Files that are open: one directory each, under a lock, for everybody who has opened the file.
 
-use crate::directory::{Directory, flush, mappings, room};
+use crate::directory::{Directory, Locked, flush, mappings, room};
+use crate::monitor::Monitor;
 use crate::page::Device;
 use crate::stats::Counts;
 use std::ops::Range;
@@ -29,7 +30,7 @@ impl Past {
 /// somebody looks at it.
 #[derive(Debug)]
 pub(crate) struct OpenedFile {
-    directory: Mutex<Directory>,
+    directory: Monitor<Directory>,
     /// Whether looking at it can tell that it has not changed.
     pub(crate) is_observable: bool,
     devices: usize,
@@ -47,7 +48,7 @@ pub(crate) type Summary = (Vec<(u64, u64, u64)>, Counts);
 
 impl OpenedFile {
     pub(crate) fn new(directory: Directory, is_observable: bool, devices: usize, past: &Arc<Mutex<Past>>) -> Self {
-        let (directory, past) = (Mutex::new(directory), Arc::clone(past));
+        let (directory, past) = (Monitor::new(directory), Arc::clone(past));
         Self {
             directory,
             is_observable,
@@ -59,8 +60,9 @@ impl OpenedFile {
         }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Directory> {
-        let mut directory = self.directory.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Begins an operation on the file.
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        let mut directory = self.directory.lock();
         for (device, frames) in self.let_go.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             mappings::unpin(&mut directory, device, frames);
         }
@@ -73,11 +75,10 @@ impl OpenedFile {
     }
 
     /// Works on the file under its lock, for a device or a CPU, and counts it there.
-    pub(crate) fn with<T>(&self, device: Option<Device>, work: impl FnOnce(&mut Directory) -> T) -> T {
+    pub(crate) fn with<T>(&self, device: Option<Device>, work: impl FnOnce(&mut Locked<'_>) -> T) -> T {
         let mut directory = self.lock();
-        let before = directory.versions.counts;
         let outcome = work(&mut directory);
-        let done = directory.versions.counts.minus(&before);
+        let done = directory.versions.counts;
         drop(directory);
         if let Some(device) = device {
             let mut past = self.past();
@@ -92,35 +93,40 @@ impl OpenedFile {
 
     /// The same, unless somebody works on the file.
     pub(crate) fn summary_now(&self) -> Option<Summary> {
-        now(&self.directory).map(|directory| self.summary_of(&directory))
+        self.directory.try_lock().map(|directory| self.summary_of(&directory))
     }
 
     fn summary_of(&self, directory: &Directory) -> Summary {
         let versions = &directory.versions;
-        ((0..self.devices).map(|device| versions.pages_by_state(device)).collect(), versions.counts)
+        ((0..self.devices).map(|device| versions.pages_by_state(device)).collect(), versions.counts_of_all())
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        self.lock().versions.counts
+        self.lock().versions.counts_of_all()
     }
 
-    /// Takes memory away on a device that nobody uses, up to some bytes; how many.
-    pub(crate) fn give_room(&self, device: Device, bytes: u64) -> u64 {
+    /// Takes memory away on a device that nobody uses, up to some bytes: how many, and whether operations that have not
+    /// ended have more.
+    pub(crate) fn give_room(&self, device: Device, bytes: u64) -> (u64, bool) {
         room::give_room(&mut self.lock(), device, bytes)
+    }
+
+    /// Waits until an operation that has locked something of it has given that up.
+    pub(crate) fn wait_for_others(&self) {
+        self.directory.wait_for_others();
     }
 
     /// The first bytes from an offset on that the file lacks some of, as many as are asked for.
     pub(crate) fn unwritten(&self, from: u64, bytes: u64) -> Option<Range<u64>> {
         let directory = self.lock();
         let versions = &directory.versions;
-        let pages = versions.pages_of(&(from..versions.size().max(from)));
-        let first = pages.into_iter().find(|page| !versions.is_settled(*page))? * versions.page_bytes();
+        let first = versions.first_unsettled(&(from..versions.size().max(from)))?;
         Some(first..first + bytes)
     }
 
     /// Writes what the file lacks of a range; whether it could.
     pub(crate) fn write_back(&self, range: &Range<u64>) -> bool {
-        flush::flush_range(&mut self.lock(), range).is_ok()
+        flush::write_back(&mut self.lock(), range).is_ok()
     }
 
     /// Takes everything from the devices. What was released reaches the file.
@@ -128,7 +134,7 @@ impl OpenedFile {
         let mut directory = self.lock();
         // Whoever wants to know of failures syncs before.
         mappings::end(&mut directory);
-        let counts = std::mem::take(&mut directory.versions.counts);
+        let counts = directory.versions.take_counts();
         let mut past = self.past();
         past.closed = past.closed.plus(&counts);
     }

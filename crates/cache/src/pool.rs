@@ -30,10 +30,18 @@ pub(crate) struct Pool {
     published: OnceLock<Published>,
 }
 
+/// Whether other files have given memory.
+pub(crate) enum Room {
+    Made,
+    /// An operation on a file that has not ended holds some.
+    Awaited(Arc<OpenedFile>),
+    None,
+}
+
 /// The holders of a file together. It ends with the last of them, and not with somebody who only looks at it.
 #[derive(Debug)]
 pub(crate) struct Holder {
-    file: Arc<OpenedFile>,
+    pub(crate) file: Arc<OpenedFile>,
     pool: Weak<Pool>,
 }
 
@@ -82,15 +90,19 @@ impl Pool {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Takes memory on a device from files other than this one, where nobody uses it; whether there was any.
-    pub(crate) fn make_room(&self, device: Device, bytes: u64, except: &Arc<OpenedFile>) -> bool {
-        let mut given = 0;
-        for file in self.opened().iter().filter(|file| !Arc::ptr_eq(file, except)) {
+    /// Takes memory on a device from files other than this one, where nobody uses it.
+    pub(crate) fn make_room(&self, device: Device, bytes: u64, except: &Arc<OpenedFile>) -> Room {
+        let (mut given, mut room) = (0, Room::None);
+        for file in self.opened().into_iter().filter(|file| !Arc::ptr_eq(file, except)) {
             if given < bytes {
-                given += file.give_room(device, bytes - given);
+                let (more, is_busy) = file.give_room(device, bytes - given);
+                given += more;
+                if is_busy {
+                    room = Room::Awaited(file);
+                }
             }
         }
-        given > 0
+        if given > 0 { Room::Made } else { room }
     }
 }
 

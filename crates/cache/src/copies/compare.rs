@@ -12,7 +12,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 impl Copies {
-    /// Pages of some bytes in which a device's copy, as of its latest release or fetch, differs from what the file has.
+    /// Pages of some bytes in which a device's copy, as of its latest release or fetch, differs from what the file has,
+    /// which was read into the device's memory.
     /// Of pages that are pending the base is asked: what was released and not flushed differs by right, or is there by
     /// somebody else's hand.
     pub(crate) fn differ_from_home(
@@ -20,9 +21,9 @@ impl Copies {
         device: Device,
         bytes: &Range<u64>,
         is_pending: impl Fn(u64) -> bool,
+        incoming: DeviceSlice<'_>,
         scratch: &Scratch,
     ) -> Result<BTreeSet<u64>> {
-        let incoming = self.read_home(device, bytes, scratch)?;
         let theirs = |here: &Range<u64>| {
             let part = incoming.part(here.start - bytes.start, here.end - here.start);
             part.map_err(|error| self.failed(error))

@@ -2,10 +2,9 @@
 
 use super::Copies;
 use crate::error::Result;
-use crate::memory::{PINNED_BYTES, STREAMS, Scratch};
+use crate::memory::{HostSide, PINNED_BYTES, STREAMS};
 use crate::page::Device;
 use bifolio_device::{DeviceSlice, Event, Stream};
-use std::sync::PoisonError;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,21 +21,18 @@ impl Copies {
         for (image, here) in replica.settled_images(&(at..at + buffer.len() as u64)) {
             let place = (here.start - at) as usize..(here.end - at) as usize;
             let from = replica.slice(image, &here);
-            replica.memory.with_scratch(|scratch| {
-                download(scratch, from, &mut buffer[place]).map_err(|error| self.failed(error))
-            })?;
+            let mut host = replica.memory.borrow_host()?;
+            download(&mut host, from, &mut buffer[place]).map_err(|error| self.failed(error))?;
         }
         Ok(())
     }
 }
 
 /// Copies from a device to any memory of the host, by several threads where there is much to copy.
-fn download(scratch: &Scratch, from: DeviceSlice<'_>, to: &mut [u8]) -> bifolio_device::Result<()> {
-    let host = scratch.host()?;
-    let mut pinned = host.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+fn download(host: &mut HostSide, from: DeviceSlice<'_>, to: &mut [u8]) -> bifolio_device::Result<()> {
     let streams = (to.len() / STREAM_BYTES_MIN).clamp(1, STREAMS);
     let (strip, slot) = (to.len().div_ceil(streams), PINNED_BYTES / streams);
-    let slots = pinned.bytes_mut().chunks_mut(slot).zip(&host.streams);
+    let slots = host.pinned.bytes_mut().chunks_mut(slot).zip(&host.streams);
     thread::scope(|scope| {
         let mut running = Vec::with_capacity(streams);
         for (number, (to, (slot, stream))) in to.chunks_mut(strip).zip(slots).enumerate() {

@@ -15,7 +15,7 @@ const WORD_BYTES: u64 = 16;
 
 /// What has become of each page, and whether anything failed once the kernel had run: what has become of pages is so
 /// whatever failed then, as their base is another one.
-type Done = (Vec<Folded>, Result<()>);
+pub(crate) type Done = (Vec<Folded>, Result<()>);
 
 /// A place in a device's memory for each page of a fold: `page_bytes` apart.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +29,11 @@ impl Copies {
     pub(crate) fn pages_folded_at_a_time(&self, scratch_bytes: u64, donors: usize) -> u64 {
         let parts = 2 + 2 * donors.min(fold::DONORS_MAX) as u64;
         (scratch_bytes / parts / self.page_bytes).clamp(1, TABLE_BYTES / fold::ENTRY_BYTES)
+    }
+
+    /// Where home's content is read to if home is the file, before pages are folded.
+    pub(crate) fn place_of_home<'a>(&self, fold: &Fold, scratch: &'a Scratch) -> Result<DeviceSlice<'a>> {
+        Scratch::first(&scratch.incoming, fold.bytes.end - fold.bytes.start).map_err(|error| self.failed(error))
     }
 
     /// Folds pages of a device whose frames have memory, for bases too; `is_held` says of which the device has something.
@@ -61,7 +66,6 @@ impl Copies {
                 }
             }
             Home::File => {
-                self.source(device)?.read(&[(fold.bytes.clone(), 0)], part(0)?)?;
                 self.blank_tail(fold, part(0)?, scratch)?;
                 (content, origin) = (Part::Scratch(part(0)?), None);
             }

@@ -1,14 +1,19 @@
 //! The file: writing bytes to it, and knowing whether somebody else has changed it.
+//!
+//! Who writes to it takes turns with others who do, as he would anyway: the kernel has a lock of the inode for that. Who
+//! looks at the file in the midst of a write does not wait. He asks the same watch as the writer will in the end: if nobody
+//! else has come, only this cache has changed it. If somebody has, or that cannot be known, he is in doubt.
 
 use super::fragments::{Fragments, count_runs, runs_of};
 use crate::fault::{Point, at};
-use crate::siblings::Listed;
+use crate::siblings::{Alone, Listed};
 use bifolio_io::{Observation, OpenFile};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::sync::Mutex;
 
 /// Where runs are shorter than this on the average, they are written many at a time: a call for each costs as much
 /// as a page fault and the copying of a page.
@@ -23,8 +28,28 @@ pub(crate) struct Home {
     listed: Option<Listed>,
     /// Made with the first write: giving one back takes the kernel milliseconds.
     watch: Option<Watch>,
-    /// Made when first needed.
-    pub(crate) fragments: Option<Fragments>,
+    /// What was known when the write began that is under way.
+    under_way: Option<Known>,
+    pub(crate) turns: std::sync::Arc<Turns>,
+}
+
+/// Whose turn it is, among those who wait for a disk by the file's descriptor.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    /// Those who write, with what the one at work needs, made when it is first needed.
+    pub(crate) writing: Mutex<Option<Fragments>>,
+    /// Those who make it durable: the operating system tells one of them of a failure, who tells the others.
+    pub(crate) syncing: Mutex<()>,
+}
+
+/// What is known of a file at the beginning of a write, and until it ends.
+#[derive(Debug)]
+struct Known {
+    alone: Option<Alone>,
+    /// Nobody but this cache had changed it, and it is watched whether somebody comes.
+    is_certain: bool,
+    /// Somebody came, or it cannot be known.
+    others_came: bool,
 }
 
 /// Tells whether another process has opened a file, or cut it by its name, for which it need not open it (fanotify on
@@ -36,13 +61,17 @@ struct Watch(OwnedFd);
 impl Home {
     pub(crate) fn new(file: std::sync::Arc<OpenFile>) -> Self {
         let listed = file.buffered().metadata().ok().map(|metadata| Listed::of(metadata.dev(), metadata.ino()));
-        Self { file, seen: None, listed, watch: None, fragments: None }
+        Self { file, seen: None, listed, watch: None, under_way: None, turns: std::sync::Arc::default() }
     }
 
     /// Whether it is certain that nobody but this cache has changed the file since the last look; from now on
     /// this is the last look.
     pub(crate) fn look(&mut self) -> bifolio_io::Result<bool> {
         self.size()?;
+        if self.under_way.is_some() {
+            // What the file is like in the midst of a write is nothing to compare with later.
+            return Ok(self.is_unchanged());
+        }
         if let Some(seen) = &self.seen
             && self.file.is_unchanged_since(seen)?
         {
@@ -53,22 +82,13 @@ impl Home {
     }
 
     /// Whether it is certain that nobody but this cache has changed the file since the last look.
-    pub(crate) fn is_unchanged(&self) -> bool {
-        self.seen.as_ref().is_some_and(|seen| self.file.is_unchanged_since(seen).unwrap_or(false))
-    }
-
-    /// Reads bytes as CPU processes see them, as many as there are.
-    pub(crate) fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut read = 0;
-        while read < buffer.len() {
-            match self.file.buffered().read_at(&mut buffer[read..], offset + read as u64) {
-                Ok(0) => break,
-                Ok(more) => read += more,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+    pub(crate) fn is_unchanged(&mut self) -> bool {
+        if let Some(known) = &mut self.under_way {
+            // Whoever opens the file is reported before he can change it.
+            known.others_came |= self.watch.as_ref().and_then(Watch::others_came) != Some(false);
+            return known.is_certain && !known.others_came && known.is_alone(self.listed.as_ref());
         }
-        Ok(read)
+        self.seen.as_ref().is_some_and(|seen| self.file.is_unchanged_since(seen).unwrap_or(false))
     }
 
     /// The file's size now; an error if the descriptor names another file by now.
@@ -79,10 +99,14 @@ impl Home {
         })
     }
 
-    /// Lets `work` write to the file. If no other process has opened or cut it meanwhile, and no other cache of this
-    /// process has it open, its new state is as well known as the old one was. (A thread of this process that writes to
-    /// the file at that moment, and not through a cache, is not noticed.)
-    pub(crate) fn write(&mut self, work: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
+    /// Somebody whose turn it is begins to write. If no other process opens or cuts the file until he ends, and no other
+    /// cache of this process has it open, its new state is as well known as the old one was. (A thread of this process
+    /// that writes to the file at that moment, and not through a cache, is not noticed.)
+    pub(crate) fn begin_write(&mut self) -> io::Result<()> {
+        if self.under_way.take().is_some() {
+            // The one before has panicked.
+            self.seen = None;
+        }
         if self.watch.is_none() && self.file.is_observable() {
             self.watch = Watch::of(self.file.buffered());
         }
@@ -93,26 +117,56 @@ impl Home {
         // From here on. Who had it open before and has it still, or has changed it, shows in the look.
         let alone = self.listed.as_ref().and_then(Listed::alone);
         let is_watched = self.watch.as_ref().is_some_and(|watch| watch.others_came().is_some());
-        let was_known = self.is_unchanged();
-        let link = format!("/proc/self/fd/{}", self.file.buffered().as_raw_fd());
-        let outcome = File::options().read(true).write(true).open(link).and_then(|file| work(&file));
+        let is_certain = is_watched && self.is_unchanged();
+        self.under_way = Some(Known { alone, is_certain, others_came: false });
+        Ok(())
+    }
+
+    /// He has written.
+    pub(crate) fn end_write(&mut self, has_succeeded: bool) {
+        let known = self.under_way.take();
         self.seen = None;
         // What a write that failed has left is not known. The look comes before the question: whoever opens the
         // file after it changes its times, and whoever did before is reported.
-        if is_watched && was_known && outcome.is_ok() {
+        if let Some(known) = known.filter(|known| known.is_certain && !known.others_came && has_succeeded) {
             let seen = self.file.observe().ok();
             let looked = at(Point::HomeLooked);
-            let is_alone = alone.is_some_and(|then| self.listed.as_ref().is_some_and(|now| now.is_alone_since(then)));
-            if looked.is_ok() && is_alone && self.watch.as_ref().and_then(Watch::others_came) == Some(false) {
+            let others_came = self.watch.as_ref().and_then(Watch::others_came);
+            if looked.is_ok() && known.is_alone(self.listed.as_ref()) && others_came == Some(false) {
                 self.seen = seen;
             }
         }
-        outcome
     }
 
     pub(crate) fn path(&self) -> &Path {
         self.file.path()
     }
+}
+
+impl Known {
+    fn is_alone(&self, listed: Option<&Listed>) -> bool {
+        self.alone.is_some_and(|then| listed.is_some_and(|now| now.is_alone_since(then)))
+    }
+}
+
+/// Reads bytes as CPU processes see them, as many as there are.
+pub(crate) fn read(file: &OpenFile, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut read = 0;
+    while read < buffer.len() {
+        match file.buffered().read_at(&mut buffer[read..], offset + read as u64) {
+            Ok(0) => break,
+            Ok(more) => read += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(read)
+}
+
+/// Writes to a file by a descriptor of its own: so it is known that nobody has it open for writing afterwards.
+pub(crate) fn write_by_itself(file: &OpenFile, work: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
+    let link = format!("/proc/self/fd/{}", file.buffered().as_raw_fd());
+    File::options().read(true).write(true).open(link).and_then(|file| work(&file))
 }
 
 impl Watch {

@@ -4,7 +4,6 @@ use super::Copies;
 use super::plan::Extent;
 use super::replica::Image;
 use crate::error::Result;
-use crate::fault::{Point, step};
 use crate::memory::Scratch;
 use crate::page::Device;
 use bifolio_kernels::{Addressing, merge};
@@ -21,19 +20,28 @@ pub(crate) struct Merged {
 }
 
 impl Copies {
-    /// Brings pages up to date that the device may have changed since its latest release: its bytes stay on top. The
-    /// bytes of each page, of no more than scratch memory has room for.
-    pub(crate) fn merge(&self, device: Device, pages: &[Range<u64>], scratch: &Scratch) -> Result<Merged> {
-        let place = |number: usize| number as u64 * self.page_bytes;
+    /// What is read of home to merge some pages, given by their bytes, and to which places of scratch memory.
+    pub(crate) fn to_merge(&self, pages: &[Range<u64>]) -> Vec<Extent> {
         let mut list: Vec<Extent> = Vec::new();
-        for (number, bytes) in pages.iter().enumerate() {
+        for (number, bytes) in (0..).zip(pages) {
             match list.last_mut() {
                 Some((run, _)) if run.end == bytes.start => run.end = bytes.end,
-                _ => list.push((bytes.clone(), place(number))),
+                _ => list.push((bytes.clone(), number * self.page_bytes)),
             }
         }
-        self.source(device)?.read(&list, scratch.incoming.slice())?;
-        step(Point::MergeRead, self.path())?;
+        list
+    }
+
+    /// Brings pages up to date that the device may have changed since its latest release: its bytes stay on top. The
+    /// bytes of each page, of no more than scratch memory has room for, and where they were read to.
+    pub(crate) fn merge(
+        &self,
+        device: Device,
+        pages: &[Range<u64>],
+        list: &[Extent],
+        scratch: &Scratch,
+    ) -> Result<Merged> {
+        let place = |number: usize| number as u64 * self.page_bytes;
         let replica = self.replica(device)?;
         let entry = |(number, bytes): (usize, &Range<u64>)| {
             let [current, twin] = [Image::Current, Image::Twin].map(|image| replica.slice(image, bytes).ptr().0);

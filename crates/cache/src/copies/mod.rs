@@ -14,13 +14,14 @@
 //!   download    device -> any host memory
 //! ```
 //!
-//! Everything runs under the file's lock, and waits for the device's work before it returns.
+//! Everything runs under the file's lock, and waits for the device's work before it returns. Only who reads and writes
+//! home waits for a disk, and takes along what he needs for it (`source`, `home`), as the lock is given up meanwhile.
 
 mod compare;
 mod download;
 mod fetch;
-mod fold;
-mod fragments;
+pub(crate) mod fold;
+pub(crate) mod fragments;
 pub(crate) mod home;
 mod masks;
 mod merge;

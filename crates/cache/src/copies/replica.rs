@@ -81,7 +81,7 @@ impl Replica {
     /// Gives some bytes addresses. Those that nobody uses, and that have no memory, go.
     pub(crate) fn add_window(&mut self, bytes: Range<u64>) -> Result<()> {
         let window = Window::new(&self.memory, bytes, self.frame_bytes)?;
-        self.windows.retain(|window| window.users > 0 || window.has_memory());
+        self.windows.retain(Window::is_in_use);
         let at = self.windows.partition_point(|other| other.bytes().start < window.bytes().start);
         self.windows.insert(at, window);
         Ok(())
@@ -256,10 +256,32 @@ impl Replica {
         self.window(frame).state(frame).pins > 0
     }
 
-    /// The next frame to evict: one that is not in use, and was used less than others since the hand last came
-    /// by. A frame that was read once, in a scan, has one use; those of the working set come back with more.
-    pub(crate) fn victim(&mut self) -> Option<usize> {
-        let idle = |(_, state): &(usize, &FrameState)| state.has(Image::Current) && state.pins == 0;
+    /// A twin got memory, and will get content.
+    pub(crate) fn begin_twin(&mut self, frame: usize) {
+        self.window_mut(frame).state_mut(frame).is_twin_new = true;
+    }
+
+    /// It has content.
+    pub(crate) fn end_twin(&mut self, frame: usize) {
+        self.window_mut(frame).state_mut(frame).is_twin_new = false;
+    }
+
+    /// Whether a range has memory, and twins with content if it is to be written.
+    pub(crate) fn is_ready(&self, range: &Range<u64>, writable: bool) -> bool {
+        let is_ready = |frame: usize| {
+            let state = self.window(frame).state(frame);
+            state.has(Image::Current) && (!writable || state.has(Image::Twin) && !state.is_twin_new)
+        };
+        self.has_addresses(range) && self.frames_of(range).all(is_ready)
+    }
+
+    /// The next frame to evict of those whose bytes are free: one that is not in use, and was used less than others since
+    /// the hand last came by. A frame that was read once, in a scan, has one use; those of the working set come back with
+    /// more.
+    pub(crate) fn victim(&mut self, is_free: impl Fn(&Range<u64>) -> bool) -> Option<usize> {
+        let idle = |(frame, state): &(usize, &FrameState)| {
+            state.has(Image::Current) && state.pins == 0 && is_free(&self.bytes_of_frame(*frame))
+        };
         let candidates: Vec<usize> = self.states().filter(idle).map(|(frame, _)| frame).collect();
         let first = candidates.partition_point(|frame| *frame < self.hand);
         let rounds = usize::from(USES_MAX) + 1;
@@ -276,14 +298,25 @@ impl Replica {
 
     /// A frame with a twin that nobody needs: it is as the mapping is, where nothing is acquired, and can be made
     /// again by a copy on the device.
-    pub(crate) fn frame_with_idle_twin(&self) -> Option<usize> {
+    pub(crate) fn frame_with_idle_twin(&self, is_free: impl Fn(&Range<u64>) -> bool) -> Option<usize> {
         let is_idle = |state: &FrameState| state.has(Image::Twin) && !state.has(Image::Base) && state.pins == 0;
-        self.states().find(|(_, state)| is_idle(state)).map(|(frame, _)| frame)
+        self.states().find(|(frame, state)| is_idle(state) && is_free(&self.bytes_of_frame(*frame))).map(|(at, _)| at)
     }
 
     /// A frame with memory for bases.
-    pub(crate) fn frame_with_base(&self) -> Option<usize> {
-        self.states().find(|(_, state)| state.has(Image::Base)).map(|(frame, _)| frame)
+    pub(crate) fn frame_with_base(&self, is_free: impl Fn(&Range<u64>) -> bool) -> Option<usize> {
+        self.states()
+            .find(|(frame, state)| state.has(Image::Base) && is_free(&self.bytes_of_frame(*frame)))
+            .map(|(frame, _)| frame)
+    }
+
+    /// Whether a frame has memory whose bytes are so.
+    pub(crate) fn has_memory_where(&self, is: impl Fn(&Range<u64>) -> bool) -> bool {
+        self.states().any(|(frame, state)| state.has(Image::Current) && is(&self.bytes_of_frame(frame)))
+    }
+
+    fn bytes_of_frame(&self, frame: usize) -> Range<u64> {
+        self.bytes_of(&(frame as u64..frame as u64 + 1))
     }
 
     /// Frames with memory, of those that hold some bytes.

@@ -1,13 +1,14 @@
-//! Reading home into the memory of a device.
+//! Reading home into the memory of a device. That waits for a disk: what is needed for it is taken along, and no lock is
+//! held.
 
 use super::Copies;
 use super::plan::{Extent, is_scattered};
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::Scratch;
 use crate::page::Device;
 use bifolio_device::DeviceSlice;
 use bifolio_io::{OpenFile, ReadExtent, ReadOptions, Router};
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Where pages are read from.
@@ -22,22 +23,13 @@ impl Copies {
         let router = Arc::clone(&self.replica(device)?.memory.router);
         Ok(Source { router, file: Arc::clone(&self.home.file) })
     }
-
-    /// Reads some bytes of the file into scratch memory of a device.
-    pub(crate) fn read_home<'a>(
-        &self,
-        device: Device,
-        bytes: &Range<u64>,
-        scratch: &'a Scratch,
-    ) -> Result<DeviceSlice<'a>> {
-        let incoming =
-            Scratch::first(&scratch.incoming, bytes.end - bytes.start).map_err(|error| self.failed(error))?;
-        self.source(device)?.read(&[(bytes.clone(), 0)], incoming)?;
-        Ok(incoming)
-    }
 }
 
 impl Source {
+    pub(crate) fn path(&self) -> &Path {
+        self.file.path()
+    }
+
     /// Reads bytes of the file to places in a device's memory: long runs each by a request, many short ones by
     /// one for all.
     pub(crate) fn read(&self, list: &[Extent], to: DeviceSlice<'_>) -> Result<()> {

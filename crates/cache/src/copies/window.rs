@@ -37,6 +37,8 @@ pub(super) struct FrameState {
     has: [bool; 3],
     /// Acquires that were not released.
     pub(super) pins: u32,
+    /// The twin's memory is there, and not yet its content.
+    pub(super) is_twin_new: bool,
     /// Uses since it was last considered for eviction: what is used once, in passing, goes first.
     pub(super) uses: u8,
 }
@@ -89,9 +91,9 @@ impl Window {
         &mut self.states[frame - first]
     }
 
-    /// Whether a frame has memory.
-    pub(super) fn has_memory(&self) -> bool {
-        self.states.iter().any(|state| state.has.contains(&true))
+    /// Whether somebody uses its addresses, or they have memory.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.users > 0 || self.states.iter().any(|state| state.pins > 0 || state.has.contains(&true))
     }
 
     /// Where a byte of the file lies.
@@ -142,7 +144,9 @@ impl Window {
         if let Some(range) = self.range(image).filter(|_| self.state(frame).has(image)) {
             // SAFETY: the caller's promise.
             unsafe { memory.unmap_frame(owner, range, place) }?;
-            self.state_mut(frame).has[image as usize] = false;
+            let state = self.state_mut(frame);
+            state.has[image as usize] = false;
+            state.is_twin_new &= image != Image::Twin;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::pace::Frames;
 use crate::cached_file::CachedFile;
-use crate::directory::{Directory, demand};
+use crate::directory::{Directory, Locked, demand};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mapping::Mapping;
 use crate::page::Device;
@@ -98,29 +98,48 @@ impl<'a> Session<'a> {
         self.there.iter().zip(0..).filter(|(there, _)| **there).map(|(_, page)| page)
     }
 
-    /// Fills pages that were asked for and missing. Frames that nobody asked for are given up for it.
+    /// Fills pages that were asked for and missing. Frames that nobody asked for are given up for it, and where other
+    /// operations hold what is missing at the moment, their ends are waited for.
     pub(super) fn fill(&mut self, answer: &Answer, amount: Amount) -> Result<Filled> {
+        let file = self.file;
+        let memory = file.pool.devices[self.device].opened();
+        let mut turn = None;
+        loop {
+            let filled = self.try_to_fill(answer, amount)?;
+            let is_passing = filled.short.as_ref().is_some_and(|short| short.error.is_passing());
+            if !is_passing || filled.fetched > 0 {
+                return Ok(filled);
+            }
+            turn = turn.or_else(|| memory.as_ref().map(|memory| memory.turn_when_short()));
+            file.held.wait_for_others();
+        }
+    }
+
+    fn try_to_fill(&mut self, answer: &Answer, amount: Amount) -> Result<Filled> {
         // The lock is not the session's, which changes meanwhile.
         let file = self.file;
-        let mut directory = file.held.lock();
-        let before = directory.versions.counts;
+        let pages = answer.wanted.iter().map(|page| self.first_page + page).collect();
+        demand::with_pages(&mut file.held.lock(), &pages, |directory| self.fill_locked(directory, answer, amount))
+    }
+
+    fn fill_locked(&mut self, directory: &mut Locked<'_>, answer: &Answer, amount: Amount) -> Result<Filled> {
         let wanted = self.frames_of(&answer.wanted);
         let used = if amount == Amount::All { self.frames_of(&answer.used) } else { BTreeSet::new() };
-        let (pinned, short) = self.pin_missing(&mut directory, &wanted, &used)?;
+        let (pinned, short) = self.pin_missing(directory, &wanted, &used)?;
         if short.is_some() && amount == Amount::All {
             for frame in pinned {
-                self.give_up(&mut directory, frame);
+                self.give_up(directory, frame);
             }
             return Ok(Filled { short, ..Filled::default() });
         }
         let has_room = |page: &u64| self.frames.contains(&self.frame_of(*page));
         let filled: Vec<u64> = answer.wanted.iter().copied().filter(has_room).collect();
         let pages: BTreeSet<u64> = filled.iter().map(|page| self.first_page + page).collect();
-        let fetched_bytes = demand::bring_pages(&mut directory, self.device, &pages)?;
+        let fetched_bytes = demand::bring_pages(directory, self.device, &pages)?;
         for page in filled {
             self.there[page as usize] = true;
         }
-        let done = directory.versions.counts.minus(&before);
+        let done = directory.versions.counts;
         Ok(Filled { short, fetched: done.fetched, fetched_bytes, evicted: done.evicted })
     }
 
@@ -128,7 +147,7 @@ impl<'a> Session<'a> {
     /// go that are neither wanted nor used. The frames, and how little room there was.
     fn pin_missing(
         &mut self,
-        directory: &mut Directory,
+        directory: &mut Locked<'_>,
         wanted: &BTreeSet<usize>,
         used: &BTreeSet<usize>,
     ) -> Result<(Vec<usize>, Option<Short>)> {

@@ -1,13 +1,15 @@
 //! Acquiring: bringing pages up to date, by looking, comparing, fetching what the file has and folding what it
 //! lacks.
 
-use super::Directory;
+use super::Locked;
 use super::bring::bring as bring_up_to_date;
 use super::compare::compare_with_file;
 use super::fetch::Request;
 use super::look::look;
+use super::wait::with_pages;
 use crate::error::Result;
 use crate::fault::{Point, step};
+use crate::monitor::Hold;
 use crate::page::Device;
 use crate::stats::Report;
 use std::ops::Range;
@@ -21,34 +23,66 @@ enum When {
 }
 
 /// Brings a range on a device up to date, and keeps it there until it is released.
-pub(crate) fn acquire(directory: &mut Directory, device: Device, range: &Range<u64>, writable: bool) -> Result<Report> {
+pub(crate) fn acquire(
+    directory: &mut Locked<'_>,
+    device: Device,
+    range: &Range<u64>,
+    writable: bool,
+) -> Result<Report> {
     let started = Instant::now();
     let before = directory.versions.counts;
-    look(directory)?;
+    look(directory, range)?;
     step(Point::AcquireLooked, directory.path())?;
-    let frames = directory.copies.pin(device, range)?;
-    let outcome = bring(directory, device, range, writable, When::Acquired);
-    if outcome.is_err() {
-        directory.copies.unpin(device, frames);
-    } else if writable {
+    if is_there(directory, device, range, writable) {
+        directory.copies.pin(device, range)?;
+        let pages = directory.versions.pages_of(range);
+        directory.versions.counts.hits += pages.end - pages.start;
+    } else {
+        with_pages(directory, range, Hold::Change, |directory| {
+            let frames = directory.copies.pin(device, range)?;
+            let outcome = bring(directory, device, range, writable, When::Acquired);
+            if outcome.is_err() {
+                directory.copies.unpin(device, frames);
+            }
+            outcome
+        })?;
+    }
+    if writable {
         directory.versions.begin_use(device, range);
     }
-    outcome.map(|()| Report::between(&before, &directory.versions.counts, started))
+    Ok(Report::between(&before, &directory.versions.counts, started))
+}
+
+/// Whether all of a range is as its acquire will have it, and nobody is at work on it: then there is nothing to be
+/// waited for, whoever is at work on other pages of its frames.
+fn is_there(directory: &Locked<'_>, device: Device, range: &Range<u64>, writable: bool) -> bool {
+    let (versions, copies) = (&directory.versions, &directory.copies);
+    let is_settled = versions.is_range_settled(device, range, writable);
+    if !directory.has_others() {
+        return is_settled;
+    }
+    let is_up_to_date = || {
+        let is_ready = copies.get(device).is_some_and(|replica| replica.is_ready(range, writable));
+        is_ready && versions.pages_of(range).all(|page| versions.is_up_to_date(device, page))
+    };
+    !directory.is_changed_by_others(&versions.whole_pages(range)) && (is_settled || is_up_to_date())
 }
 
 /// Brings a range before it is acquired; false if there is no room for it, or it cannot be read.
-pub(crate) fn bring_ahead(directory: &mut Directory, device: Device, range: &Range<u64>, writable: bool) -> bool {
+pub(crate) fn bring_ahead(directory: &mut Locked<'_>, device: Device, range: &Range<u64>, writable: bool) -> bool {
     let range = range.start..range.end.min(directory.versions.size());
-    if range.is_empty() || look(directory).is_err() {
+    if range.is_empty() || look(directory, &range).is_err() {
         return false;
     }
-    let Ok(frames) = directory.copies.pin(device, &range) else { return false };
-    let outcome = bring(directory, device, &range, writable, When::Ahead);
-    directory.copies.unpin(device, frames);
-    outcome.is_ok()
+    with_pages(directory, &range, Hold::Change, |directory| {
+        let Ok(frames) = directory.copies.pin(device, &range) else { return false };
+        let outcome = bring(directory, device, &range, writable, When::Ahead);
+        directory.copies.unpin(device, frames);
+        outcome.is_ok()
+    })
 }
 
-fn bring(directory: &mut Directory, device: Device, range: &Range<u64>, writable: bool, when: When) -> Result<()> {
+fn bring(directory: &mut Locked<'_>, device: Device, range: &Range<u64>, writable: bool, when: When) -> Result<()> {
     let pages = directory.versions.pages_of(range);
     if directory.versions.is_range_settled(device, range, writable) {
         directory.versions.counts.hits += pages.end - pages.start;

@@ -1,7 +1,7 @@
 //! Bringing pages up to date: what the file has is fetched from it, and what it lacks is folded from the devices that
 //! have it.
 
-use super::Directory;
+use super::Locked;
 use super::fetch::{Request, fetch};
 use super::flush::flush;
 use super::fold::fold;
@@ -13,7 +13,7 @@ use crate::page::Device;
 use std::collections::BTreeSet;
 
 /// Brings pages up to date that a device is behind in, and gives all frames of the request memory.
-pub(super) fn bring(directory: &mut Directory, request: &Request<'_>) -> Result<()> {
+pub(super) fn bring(directory: &mut Locked<'_>, request: &Request<'_>) -> Result<()> {
     let unsettled = directory.versions.pending(request.behind.iter().copied());
     let settled: Vec<u64> = request.behind.iter().copied().filter(|page| !unsettled.contains(page)).collect();
     fetch(directory, &Request { behind: &settled, ..*request })?;
@@ -31,7 +31,7 @@ pub(super) fn bring(directory: &mut Directory, request: &Request<'_>) -> Result<
 }
 
 /// Gives the frames of some pages memory for bases, and for twins, as far as there is any. The pages that have none.
-fn keep_bases(directory: &mut Directory, device: Device, pages: &BTreeSet<u64>) -> Result<BTreeSet<u64>> {
+fn keep_bases(directory: &mut Locked<'_>, device: Device, pages: &BTreeSet<u64>) -> Result<BTreeSet<u64>> {
     let replica = directory.copies.replica(device)?;
     let mut frames: Vec<usize> = pages.iter().map(|page| replica.frame_of(*page)).collect();
     frames.dedup();
@@ -48,7 +48,7 @@ fn keep_bases(directory: &mut Directory, device: Device, pages: &BTreeSet<u64>) 
 }
 
 /// Gives a frame a twin, also where nobody writes: it is what others take from home, and no stray store gets into it.
-fn keep_twin(directory: &mut Directory, device: Device, frame: usize) -> Result<()> {
+fn keep_twin(directory: &mut Locked<'_>, device: Device, frame: usize) -> Result<()> {
     if directory.copies.replica(device)?.has(Image::Twin, frame) {
         return Ok(());
     }

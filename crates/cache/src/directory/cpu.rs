@@ -1,13 +1,15 @@
 //! What CPUs do through the cache: read, write and sync.
 
-use super::Directory;
 use super::compare::compare_with_file;
-use super::flush::{flush, flush_range};
+use super::flush::{flush, flush_range, write_back};
 use super::fold::fold;
 use super::look::{follow_cut, look, resize};
-use crate::copies::home::write_all;
+use super::wait::{with_pages, with_turn_to_write, write_home};
+use super::{Directory, Locked};
+use crate::copies::home;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fault::{Point, at};
+use crate::monitor::Hold;
 use crate::page::{Device, Home, Page};
 use crate::ranges::{intersection, runs};
 use bifolio_io::cache_state;
@@ -15,23 +17,28 @@ use bifolio_io::residency::Residency;
 use bifolio_io::storage::{OsStorage, Storage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 
 /// From here on several threads copy from a device, which is quicker than one from the page cache.
 const LONG_BYTES: u64 = 16 << 20;
 
 /// Makes the file durable. The operating system tells of bytes that it could not write once, and takes them for
-/// written from then on: so each holder is told, who notes in `told` up to which failure he was.
-pub(crate) fn sync(directory: &mut Directory, told: &AtomicU64) -> Result<()> {
-    follow_cut(directory)?;
+/// written from then on: so each holder is told, who notes in `told` up to which failure he was. Syncs of a file take
+/// turns at that, and so nobody returns before he knows what another was told.
+pub(crate) fn sync(directory: &mut Locked<'_>, told: &AtomicU64) -> Result<()> {
+    // Where somebody is at work there, no flush writes behind the end either.
+    follow_cut(directory, &(0..0))?;
     let size = directory.versions.size();
-    flush_range(directory, &(0..size))?;
-    let synced = at(Point::SyncFlushed).and_then(|()| directory.copies.home.file.buffered().sync_data());
+    write_back(directory, &(0..size))?;
+    let home = &directory.copies.home;
+    let (turns, file) = (Arc::clone(&home.turns), Arc::clone(&home.file));
+    let turn = directory.wait(|| turns.syncing.lock().unwrap_or_else(PoisonError::into_inner));
+    let synced = directory.wait(|| at(Point::SyncFlushed).and_then(|()| file.buffered().sync_data()));
     if let Err(error) = synced {
         directory.failed = (directory.failed.0 + 1, Some(error));
     }
+    drop(turn);
     let (failures, error) = &directory.failed;
     let was_told = told.swap(*failures, Ordering::Relaxed);
     match error {
@@ -40,21 +47,38 @@ pub(crate) fn sync(directory: &mut Directory, told: &AtomicU64) -> Result<()> {
     }
 }
 
-/// A CPU's read. What devices have released comes from them, and stays there.
-pub(crate) fn read(directory: &mut Directory, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-    look(directory)?;
-    let end = offset.saturating_add(buffer.len() as u64).min(directory.versions.size());
+/// A CPU's read. What devices have released comes from them, and stays there. Nothing is locked while it reads: of what
+/// others do to the pages meanwhile it sees all, nothing, or parts, as with any read of a file.
+pub(crate) fn read(directory: &mut Locked<'_>, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    let end = offset.saturating_add(buffer.len() as u64);
+    look(directory, &(offset..end))?;
+    let since = directory.versions.know_as_of_now();
+    let end = end.min(directory.versions.size());
     if offset >= end {
         return Ok(0);
     }
-    gather(directory, &(offset..end))?;
+    let range = offset..end;
+    if is_to_be_gathered(directory, &range) {
+        with_pages(directory, &range, Hold::Change, |directory| gather(directory, &range))?;
+    }
     let is_long = end - offset >= LONG_BYTES;
     let mut at = offset;
     while at < end {
         let (from, run) = run_from_one_place(directory, &(at..end));
-        let part = &mut buffer[(run.start - offset) as usize..(run.end - offset) as usize];
+        if !directory.versions.is_home_known(&run, since) {
+            // Since it was gathered, a device has released what it had not compared with what a CPU has written.
+            with_pages(directory, &run, Hold::Change, |directory| gather(directory, &run))?;
+            continue;
+        }
+        let part = &mut buffer[(at - offset) as usize..(run.end - offset) as usize];
         match from {
-            From::File(None) => read_file(directory, &run, part)?,
+            From::File(None) => {
+                let read = read_file(directory, &run, part)?;
+                if read < run.end - run.start {
+                    // Somebody has cut it off.
+                    return Ok((run.start + read - offset) as usize);
+                }
+            }
             // Which several threads do quicker than one empties the page cache.
             From::File(Some(device)) if is_long => read_device(directory, device, &run, part)?,
             From::File(Some(device)) => read_nearest(directory, device, &run, part)?,
@@ -74,10 +98,20 @@ enum From {
     Home(Device),
 }
 
+/// Whether home perhaps lacks something that was released of a range, or the file has changed under it.
+fn is_to_be_gathered(directory: &Directory, range: &Range<u64>) -> bool {
+    let versions = &directory.versions;
+    let is_there = |page: u64| match versions.home(page) {
+        Home::File => versions.is_settled(page),
+        Home::Device(home) => versions.donors(page).is_empty() && versions.is_up_to_date(home, page),
+    };
+    !versions.pages_of(range).all(is_there)
+}
+
 /// Has home hold all that was released of each page of a range. Where what it has is in use, and is left as it is, that
 /// is the file; and where the file is home, as who folds it would lay on it what it has not released: over a CPU's bytes,
 /// which it may never have acquired.
-fn gather(directory: &mut Directory, range: &Range<u64>) -> Result<()> {
+fn gather(directory: &mut Locked<'_>, range: &Range<u64>) -> Result<()> {
     let pages = directory.versions.pages_of(range);
     // By home, which alone knows what the file had; nothing where it is certain.
     let mut homes: BTreeMap<Device, Vec<u64>> = BTreeMap::new();
@@ -92,7 +126,7 @@ fn gather(directory: &mut Directory, range: &Range<u64>) -> Result<()> {
     let mut folds: BTreeMap<Device, Vec<u64>> = BTreeMap::new();
     let mut flushed = BTreeSet::new();
     for page in directory.versions.pending(pages) {
-        let Directory { versions, copies, .. } = &*directory;
+        let Directory { versions, copies, .. } = &**directory;
         let is_pinned = |device: Device| copies.get(device).is_none_or(|own| own.is_pinned(own.frame_of(page)));
         match versions.home(page) {
             Home::Device(_) if versions.donors(page).is_empty() => {}
@@ -156,30 +190,53 @@ fn read_device(directory: &mut Directory, device: Device, run: &Range<u64>, buff
     Ok(())
 }
 
-fn read_file(directory: &Directory, range: &Range<u64>, buffer: &mut [u8]) -> Result<()> {
-    let read = directory.copies.home.file.buffered().read_exact_at(buffer, range.start);
-    read.map_err(|error| {
-        let detail = format!("read of {} bytes at {} failed: {error}", buffer.len(), range.start);
+/// How many bytes there are.
+fn read_file(directory: &mut Locked<'_>, range: &Range<u64>, buffer: &mut [u8]) -> Result<u64> {
+    let file = Arc::clone(&directory.copies.home.file);
+    let len = buffer.len();
+    let read = directory.wait(|| at(Point::HomeRead).and_then(|()| home::read(&file, buffer, range.start)));
+    let read = read.map_err(|error| {
+        let detail = format!("read of {len} bytes at {} failed: {error}", range.start);
         Error::new(ErrorKind::Read, directory.path(), detail).with_cause(error)
-    })
+    })?;
+    Ok(read as u64)
 }
 
 /// A CPU's write, page by page known.
-pub(crate) fn write(directory: &mut Directory, offset: u64, bytes: &[u8]) -> Result<()> {
-    let end = offset.saturating_add(bytes.len() as u64);
-    look(directory)?;
+pub(crate) fn write(directory: &mut Locked<'_>, offset: u64, bytes: &[u8]) -> Result<()> {
+    let range = offset..offset.saturating_add(bytes.len() as u64);
+    look(directory, &range)?;
+    loop {
+        // Who makes the file longer has all to himself that lies behind its end.
+        let size = directory.versions.size();
+        let locked = if range.end > size { offset.min(size)..u64::MAX } else { range.clone() };
+        let written = with_pages(directory, &locked, Hold::Change, |directory| {
+            let size = directory.versions.size();
+            // It may have become shorter since.
+            let is_held = range.end <= size || locked.start <= size && locked.end > range.end;
+            is_held.then(|| write_locked(directory, &range, bytes))
+        });
+        if let Some(written) = written {
+            return written;
+        }
+    }
+}
+
+fn write_locked(directory: &mut Locked<'_>, range: &Range<u64>, bytes: &[u8]) -> Result<()> {
     let size = directory.versions.size();
     // What devices have released came before this, and must not come home after it.
-    flush_range(directory, &(offset..end.min(size)))?;
-    let home = &mut directory.copies.home;
-    home.write(|file| write_all(file, offset, bytes)).map_err(|error| {
-        let detail = format!("write of {} bytes at {offset} failed: {error}", bytes.len());
-        Error::new(ErrorKind::Write, home.path(), detail).with_cause(error)
+    flush_range(directory, &(range.start..range.end.min(size)))?;
+    let written = with_turn_to_write(directory, |directory, _| {
+        write_home(directory, |file| home::write_all(file, range.start, bytes))
+    });
+    written.map_err(|error| {
+        let detail = format!("write of {} bytes at {} failed: {error}", bytes.len(), range.start);
+        Error::new(ErrorKind::Write, directory.path(), detail).with_cause(error)
     })?;
-    if end > size {
-        resize(directory, end)?;
+    if range.end > size {
+        resize(directory, range.end)?;
     }
-    let pages = directory.versions.pages_of(&(offset..end));
+    let pages = directory.versions.pages_of(range);
     directory.versions.note_changed(pages);
     Ok(())
 }

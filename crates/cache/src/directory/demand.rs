@@ -1,13 +1,15 @@
 //! Demand mode: pages by their numbers, in frames that a session pins one by one.
 
-use super::Directory;
 use super::bring::bring;
 use super::compare::compare_with_file;
 use super::fetch::Request;
 use super::look::look;
 use super::room::map;
+use super::wait::with_ranges;
+use super::{Directory, Locked};
 use crate::copies::replica::Image;
 use crate::error::{Error, ErrorKind, Result};
+use crate::monitor::Hold;
 use crate::page::Device;
 use crate::ranges::runs;
 use std::collections::BTreeSet;
@@ -27,17 +29,28 @@ pub(crate) fn pages_per_frame(directory: &Directory, device: Device) -> Result<u
 
 /// Looks at the file, and tells which pages of a range are up to date on a device without anything being done. Those
 /// about which there is doubt are not: they are compared when they are brought.
-pub(crate) fn up_to_date(directory: &mut Directory, device: Device, range: &Range<u64>) -> Result<Vec<u64>> {
-    look(directory)?;
+pub(crate) fn up_to_date(directory: &mut Locked<'_>, device: Device, range: &Range<u64>) -> Result<Vec<u64>> {
+    look(directory, range)?;
     let versions = &directory.versions;
     Ok(versions.pages_of(range).filter(|page| versions.is_up_to_date(device, *page)).collect())
+}
+
+/// Does something with pages while they are locked.
+pub(crate) fn with_pages<T>(
+    directory: &mut Locked<'_>,
+    pages: &BTreeSet<u64>,
+    work: impl FnOnce(&mut Locked<'_>) -> T,
+) -> T {
+    let page_bytes = directory.versions.page_bytes();
+    let bytes = runs(pages.iter().copied()).into_iter().map(|run| run.start * page_bytes..run.end * page_bytes);
+    with_ranges(directory, bytes, Hold::Change, work)
 }
 
 /// Pins a frame, which gets memory if it has none.
 ///
 /// # Errors
 /// `OutOfMemory` if all memory that there may be is pinned; then nothing is.
-pub(crate) fn pin_frame(directory: &mut Directory, device: Device, frame: usize) -> Result<()> {
+pub(crate) fn pin_frame(directory: &mut Locked<'_>, device: Device, frame: usize) -> Result<()> {
     directory.copies.replica_mut(device)?.pin(frame..frame + 1);
     let mapped = map(directory, device, Image::Current, frame);
     if mapped.is_err() {
@@ -51,8 +64,8 @@ pub(crate) fn unpin_frame(directory: &mut Directory, device: Device, frame: usiz
 }
 
 /// Brings pages up to date whose frames are pinned, all of them in one go. Nobody looks whether the file has changed
-/// since the session began. The bytes that were fetched.
-pub(crate) fn bring_pages(directory: &mut Directory, device: Device, pages: &BTreeSet<u64>) -> Result<u64> {
+/// since the session began. The pages are locked. The bytes that were fetched.
+pub(crate) fn bring_pages(directory: &mut Locked<'_>, device: Device, pages: &BTreeSet<u64>) -> Result<u64> {
     refuse_cut(directory, pages)?;
     runs(pages.iter().copied()).iter().try_for_each(|run| compare_with_file(directory, device, run))?;
     let behind = directory.versions.behind(device, pages.iter().copied());

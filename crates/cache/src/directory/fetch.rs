@@ -11,9 +11,10 @@
 //!   noted     versions; after a failure the plan is undone instead
 //! ```
 
-use super::Directory;
 use super::compare::changed_since_release;
 use super::room::map;
+use super::wait::{read_home, scratch_to_read};
+use super::{Directory, Locked};
 use crate::copies::plan::{Extent, FetchPlan, is_scattered};
 use crate::copies::replica::Image;
 use crate::error::{Error, ErrorKind, Result};
@@ -51,7 +52,7 @@ impl Request<'_> {
 }
 
 /// Fetches pages, all or none.
-pub(super) fn fetch(directory: &mut Directory, request: &Request<'_>) -> Result<()> {
+pub(super) fn fetch(directory: &mut Locked<'_>, request: &Request<'_>) -> Result<()> {
     let mut plan = FetchPlan::default();
     let outcome = prepare_and_read(directory, request, &mut plan)
         .and_then(|()| step(Point::FillRead, directory.path()))
@@ -65,17 +66,17 @@ pub(super) fn fetch(directory: &mut Directory, request: &Request<'_>) -> Result<
     Ok(())
 }
 
-fn prepare_and_read(directory: &mut Directory, request: &Request<'_>, plan: &mut FetchPlan) -> Result<()> {
+fn prepare_and_read(directory: &mut Locked<'_>, request: &Request<'_>, plan: &mut FetchPlan) -> Result<()> {
     let source = directory.copies.source(request.device)?;
     let replica = directory.copies.replica(request.device)?;
     let frame_bytes = replica.frame_bytes();
     let Some(first) = request.frames.first() else { return Ok(()) };
-    // SAFETY: the range of addresses stays as long as the file's lock is held, and only parts of it are used
-    // in which memory was mapped before; their frames are pinned.
+    // SAFETY: only parts of the range of addresses are used in which memory was mapped before; their frames are pinned,
+    // and so both stay while the pages are locked.
     let all = unsafe { replica.all(*first as u64 * frame_bytes) };
     if request.behind.len() as u64 * directory.versions.page_bytes() <= ALONE_BYTES_MAX {
         let list = prepare(directory, request, request.frames, plan)?;
-        return source.read(&list, all);
+        return if list.is_empty() { Ok(()) } else { read_home(directory, request.device, &list, all) };
     }
     thread::scope(|scope| {
         let (to_read, lists) = mpsc::channel::<Vec<Extent>>();
@@ -89,8 +90,12 @@ fn prepare_and_read(directory: &mut Directory, request: &Request<'_>, plan: &mut
             Ok(())
         });
         drop(to_read);
-        let panicked = |_| Err(Error::new(ErrorKind::Device, directory.path(), "a reading thread panicked"));
-        let read = reader.join().unwrap_or_else(panicked);
+        let path = directory.path().to_owned();
+        let panicked = |_| Err(Error::new(ErrorKind::Device, &path, "a reading thread panicked"));
+        let read = directory.wait(|| {
+            let is_disturbed = step(Point::HomeRead, &path);
+            is_disturbed.and(reader.join().unwrap_or_else(panicked))
+        });
         prepared.and(read)
     })
 }
@@ -98,7 +103,7 @@ fn prepare_and_read(directory: &mut Directory, request: &Request<'_>, plan: &mut
 /// Gives some of the frames memory, and finds out what is to be done with those of their pages that are behind: what
 /// is to be read to its place.
 fn prepare(
-    directory: &mut Directory,
+    directory: &mut Locked<'_>,
     request: &Request<'_>,
     frames: &[usize],
     plan: &mut FetchPlan,
@@ -130,7 +135,12 @@ fn prepare(
     Ok(from_home)
 }
 
-fn give_memory(directory: &mut Directory, request: &Request<'_>, frames: &[usize], plan: &mut FetchPlan) -> Result<()> {
+fn give_memory(
+    directory: &mut Locked<'_>,
+    request: &Request<'_>,
+    frames: &[usize],
+    plan: &mut FetchPlan,
+) -> Result<()> {
     let device = request.device;
     for &frame in frames {
         step(Point::AcquireMapped, directory.path())?;
@@ -140,6 +150,7 @@ fn give_memory(directory: &mut Directory, request: &Request<'_>, frames: &[usize
         }
         if request.writable && !directory.copies.replica(device)?.has(Image::Twin, frame) {
             map(directory, device, Image::Twin, frame)?;
+            directory.copies.replica_mut(device)?.begin_twin(frame);
             plan.fresh.push(frame as u64);
         }
     }
@@ -191,16 +202,28 @@ fn peer_with(directory: &Directory, device: Device, pages: &Range<u64>) -> Optio
 }
 
 /// Merges the pages that have changes of the device's own, and makes twins.
-fn finish(directory: &mut Directory, device: Device, plan: &FetchPlan) -> Result<()> {
-    let Directory { versions, copies, .. } = directory;
-    let memory = copies.memory(device)?;
-    memory.with_scratch(|scratch: &Scratch| {
-        for group in plan.own.chunks((scratch.incoming.len() / versions.page_bytes()) as usize) {
-            let pages: Vec<_> = group.iter().map(|page| versions.bytes_of(&(*page..page + 1))).collect();
-            let merged = copies.merge(device, &pages, scratch)?;
-            versions.counts.merged += merged.own;
-            versions.counts.races += merged.races;
+fn finish(directory: &mut Locked<'_>, device: Device, plan: &FetchPlan) -> Result<()> {
+    let memory = directory.copies.memory(device)?;
+    if !plan.own.is_empty() {
+        let scratch = scratch_to_read(directory, &memory)?;
+        for group in plan.own.chunks((scratch.incoming.len() / directory.versions.page_bytes()) as usize) {
+            merge(directory, device, group, &scratch)?;
         }
-        copies.complete(device, plan, versions.size(), scratch)
-    })
+    }
+    let Directory { versions, copies, .. } = &mut **directory;
+    memory.with_scratch(|scratch| copies.complete(device, plan, versions.size(), scratch))?;
+    let replica = copies.replica_mut(device)?;
+    plan.fresh.iter().for_each(|frame| replica.end_twin(*frame as usize));
+    Ok(())
+}
+
+fn merge(directory: &mut Locked<'_>, device: Device, pages: &[u64], scratch: &Scratch) -> Result<()> {
+    let pages: Vec<_> = pages.iter().map(|page| directory.versions.bytes_of(&(*page..page + 1))).collect();
+    let list = directory.copies.to_merge(&pages);
+    read_home(directory, device, &list, scratch.incoming.slice())?;
+    step(Point::MergeRead, directory.path())?;
+    let merged = directory.copies.merge(device, &pages, &list, scratch)?;
+    directory.versions.counts.merged += merged.own;
+    directory.versions.counts.races += merged.races;
+    Ok(())
 }

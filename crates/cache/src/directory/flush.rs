@@ -1,52 +1,83 @@
 //! Flushing: writing what was released to the file.
 
-use super::Directory;
-use crate::copies::home::write_masked;
+use super::wait::{with_ranges, with_turn_to_write, write_home};
+use super::{Directory, Locked};
+use crate::copies::fragments::Fragments;
+use crate::copies::home::{read, write_masked};
 use crate::copies::replica::Image;
 use crate::error::{Error, Result};
-use crate::fault::{Point, step};
-use crate::memory::{FLUSH_BYTES, Scratch};
+use crate::fault::{Point, at, step};
+use crate::memory::{FLUSH_BYTES, Memory};
+use crate::monitor::Hold;
 use crate::page::{Device, Home};
-use crate::ranges::{chunks, runs};
+use crate::ranges::{chunks, intersection, runs};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::PoisonError;
+use std::sync::Arc;
 
 /// Bytes whose homes are looked at before they are written, at a time.
 const LOOK_BYTES: u64 = 1 << 20;
 
-/// Everything that was released of a range reaches the file.
-pub(crate) fn flush_range(directory: &mut Directory, range: &Range<u64>) -> Result<()> {
+/// Everything that was released of a range reaches the file, part by part: who works with the file waits for no more
+/// than one of them.
+pub(crate) fn write_back(directory: &mut Locked<'_>, range: &Range<u64>) -> Result<()> {
+    let mut at = range.start;
+    while let Some(first) = directory.versions.first_unsettled(&(at..range.end)) {
+        let part = first.max(at)..range.end.min(first + FLUSH_BYTES);
+        let locked = unsettled(directory, &part);
+        with_ranges(directory, locked.iter().cloned(), Hold::Write, |directory| {
+            locked.iter().try_for_each(|range| flush_range(directory, range))
+        })?;
+        at = part.end;
+    }
+    Ok(())
+}
+
+/// Where a range has pages that the file lacks something of: what has to be locked for them, as ranges conflict by that.
+fn unsettled(directory: &Locked<'_>, range: &Range<u64>) -> Vec<Range<u64>> {
+    let mut all: Vec<Range<u64>> = vec![];
+    let mut at = range.start;
+    while let Some(first) = directory.versions.first_unsettled(&(at..range.end)) {
+        let whole = intersection(&directory.whole(&(first..first + 1)), range);
+        at = whole.end;
+        match all.last_mut() {
+            Some(last) if last.end == whole.start => last.end = whole.end,
+            _ => all.push(whole),
+        }
+    }
+    all
+}
+
+/// The same at once, by whoever has locked it.
+pub(super) fn flush_range(directory: &mut Locked<'_>, range: &Range<u64>) -> Result<()> {
     let pending = directory.versions.pending(directory.versions.pages_of(range));
     flush(directory, &pending)
 }
 
 /// Writes to the file what it lacks of some pages: what home has, and then what donors have released, who count from
-/// its content. After a failure what was not written stays pending.
-pub(crate) fn flush(directory: &mut Directory, pages: &BTreeSet<u64>) -> Result<()> {
+/// its content. After a failure what was not written stays pending. The pages are locked.
+pub(super) fn flush(directory: &mut Locked<'_>, pages: &BTreeSet<u64>) -> Result<()> {
     let devices = directory.copies.devices();
     for device in 0..devices {
         let is_home = |page: &u64| directory.versions.home(*page) == Home::Device(device);
-        flush_of(directory, device, pages.iter().copied().filter(is_home).collect())?;
+        let pages = pages.iter().copied().filter(is_home).collect();
+        flush_of(directory, device, pages)?;
     }
     (0..devices).try_for_each(|device| {
         let is_donor = |page: &u64| directory.versions.page(*page).is_some_and(|page| page.is_donor(device));
-        flush_of(directory, device, pages.iter().copied().filter(is_donor).collect())
+        let pages = pages.iter().copied().filter(is_donor).collect();
+        flush_of(directory, device, pages)
     })
 }
 
-fn flush_of(directory: &mut Directory, device: Device, pages: BTreeSet<u64>) -> Result<()> {
-    if pages.is_empty() {
-        return Ok(());
-    }
-    let memory = directory.copies.memory(device)?;
+fn flush_of(directory: &mut Locked<'_>, device: Device, pages: BTreeSet<u64>) -> Result<()> {
     for run in runs(pages) {
         // Where nobody writes there are no twins.
         let bytes = directory.versions.bytes_of(&run);
         for (image, part) in directory.copies.replica(device)?.settled_images(&bytes) {
             let pages = directory.versions.pages_of(&part);
             for chunk in chunks(&pages, pages_at_a_time(directory)) {
-                memory.with_scratch(|scratch| flush_chunk(directory, device, &chunk, image, scratch))?;
+                flush_chunk(directory, device, &chunk, image)?;
             }
         }
     }
@@ -58,14 +89,8 @@ pub(super) fn pages_at_a_time(directory: &Directory) -> u64 {
     FLUSH_BYTES / directory.versions.page_bytes()
 }
 
-fn flush_chunk(
-    directory: &mut Directory,
-    device: Device,
-    pages: &Range<u64>,
-    image: Image,
-    scratch: &Scratch,
-) -> Result<()> {
-    let lost = write_and_note(directory, device, pages, [image, Image::Base], scratch)?;
+fn flush_chunk(directory: &mut Locked<'_>, device: Device, pages: &Range<u64>, image: Image) -> Result<()> {
+    let lost = write_and_note(directory, device, pages, [image, Image::Base])?;
     step(Point::FlushWritten, directory.path())?;
     directory.versions.note_flushed(device, pages, &lost);
     step(Point::FlushNoted, directory.path())?;
@@ -76,23 +101,26 @@ fn flush_chunk(
 /// does not take it for somebody else's; of a twin always. The pages of which something was left out, as somebody else
 /// was first.
 pub(super) fn write_and_note(
-    directory: &mut Directory,
+    directory: &mut Locked<'_>,
     device: Device,
     pages: &Range<u64>,
     images: [Image; 2],
-    scratch: &Scratch,
 ) -> Result<BTreeSet<u64>> {
     let mut done = 0;
     let versions = &directory.versions;
     let is_shared = images[0] == Image::Current && pages.clone().any(|page| versions.uses(device, page) > 1);
-    let outcome = write_home(directory, device, pages, images, is_shared, scratch, &mut done);
+    let outcome = with_turn_to_write(directory, |directory, fragments| {
+        write_differing(directory, device, pages, images, is_shared, fragments, &mut done)
+    });
     let is_noted = if images[1] == Image::Base { outcome.is_err() } else { !is_shared };
     if outcome.is_err() && done > 0 {
         directory.versions.note_half_flushed(pages);
     }
     if is_noted && done > 0 {
         let start = directory.versions.bytes_of(pages).start;
-        directory.copies.copy_bytes(device, [start..start + done as u64], images, scratch)?;
+        let copies = &directory.copies;
+        let written = start..start + done as u64;
+        copies.memory(device)?.with_scratch(|scratch| copies.copy_bytes(device, [written], images, scratch))?;
     }
     outcome
 }
@@ -100,26 +128,29 @@ pub(super) fn write_and_note(
 /// Writes to the file the bytes in which two images of a replica differ, from the first of them, and leaves those
 /// that somebody else has written since the second was home's. Where the first is shared with kernels that may be
 /// storing into it, all of this is done with one copy, which becomes the second.
-fn write_home(
-    directory: &mut Directory,
+fn write_differing(
+    directory: &mut Locked<'_>,
     device: Device,
     pages: &Range<u64>,
     images: [Image; 2],
     is_shared: bool,
-    scratch: &Scratch,
+    fragments: &mut Option<Fragments>,
     done: &mut usize,
 ) -> Result<BTreeSet<u64>> {
+    let memory = directory.copies.memory(device)?;
+    let mut pinned = directory.wait(|| memory.borrow_outgoing())?;
     let bytes = directory.versions.bytes_of(pages);
     let len = (bytes.end - bytes.start) as usize;
-    let host = scratch.host().map_err(|error| directory.copies.failed(error))?;
-    let mut pinned = host.pinned.lock().unwrap_or_else(PoisonError::into_inner);
     let (content, masks) = pinned.bytes_mut().split_at_mut(len);
     let masks = &mut masks[..len.div_ceil(8)];
-    if is_shared {
-        directory.copies.differing_bytes_of_copies(device, &bytes, images, scratch, (content, masks))?;
-    } else {
-        directory.copies.differing_bytes(device, &bytes, images, scratch, (content, masks))?;
-    }
+    let copies = &directory.copies;
+    memory.with_scratch(|scratch| {
+        if is_shared {
+            copies.differing_bytes_of_copies(device, &bytes, images, scratch, (content, masks))
+        } else {
+            copies.differing_bytes(device, &bytes, images, scratch, (content, masks))
+        }
+    })?;
     step(Point::FlushRead, directory.path())?;
     let is_certain = directory.versions.is_file_as_seen(device, pages) && directory.copies.home.is_unchanged();
     let mut lost = BTreeSet::new();
@@ -131,51 +162,48 @@ fn write_home(
         let [from, to] = [here.start, here.end].map(|at| (at - bytes.start) as usize);
         let (content, masks) = (&content[from..to], &mut masks[from / 8..to.div_ceil(8)]);
         if !is_certain {
-            lost.extend(leave_what_others_wrote(directory, device, &piece, images[1], scratch, (content, masks))?);
+            lost.extend(leave_what_others_wrote(directory, device, &memory, &piece, images[1], (content, masks))?);
         }
         let mut written = 0;
-        let outcome = write_piece(directory, here.start, content, masks, &mut written);
+        let outcome =
+            write_home(directory, |file| write_masked(file, here.start, content, masks, &mut written, fragments));
         *done = from + written;
         if is_shared {
-            let to = directory.copies.replica(device)?.slice(images[1], &(here.start..here.start + written as u64));
-            let noted = scratch.stream.upload(to, &content[..written]);
-            noted.map_err(|error| directory.copies.failed(error))?;
+            let copies = &directory.copies;
+            let to = copies.replica(device)?.slice(images[1], &(here.start..here.start + written as u64));
+            memory.with_scratch(|scratch| {
+                scratch.stream.upload(to, &content[..written]).map_err(|error| copies.failed(error))
+            })?;
         }
-        outcome?;
+        outcome.map_err(|error| Error::flushing(directory.path(), error))?;
     }
     Ok(lost)
-}
-
-fn write_piece(directory: &mut Directory, start: u64, content: &[u8], masks: &[u8], written: &mut usize) -> Result<()> {
-    let home = &mut directory.copies.home;
-    let mut fragments = home.fragments.take();
-    let outcome = home.write(|file| write_masked(file, start, content, masks, written, &mut fragments));
-    home.fragments = fragments;
-    outcome.map_err(|error| Error::flushing(home.path(), error))
 }
 
 /// Takes those bytes out of the masks of some pages that somebody else has written to the file since it had what an image
 /// has: they stay. The pages with such bytes that were to become something else.
 fn leave_what_others_wrote(
-    directory: &Directory,
+    directory: &mut Locked<'_>,
     device: Device,
+    memory: &Memory,
     pages: &Range<u64>,
     base: Image,
-    scratch: &Scratch,
     (content, masks): (&[u8], &mut [u8]),
 ) -> Result<BTreeSet<u64>> {
-    let Directory { versions, copies, .. } = directory;
     // From the first change to the last.
     let Some(first) = masks.iter().position(|bits| *bits != 0) else { return Ok(BTreeSet::new()) };
     let last = masks.iter().rposition(|bits| *bits != 0).unwrap_or(first);
     let hull = first * 8..(last * 8 + 8).min(content.len());
     let (masks, content) = (&mut masks[first..=last], &content[hull.clone()]);
-    let page_bytes = versions.page_bytes();
+    let page_bytes = directory.versions.page_bytes();
     let start = pages.start * page_bytes + hull.start as u64;
     let (mut old, mut home) = (vec![0; content.len()], vec![0; content.len()]);
+    let copies = &directory.copies;
     let image = copies.replica(device)?.slice(base, &(start..start + content.len() as u64));
-    scratch.stream.download(&mut old, image).map_err(|error| copies.failed(error))?;
-    let there = copies.home.read(&mut home, start).map_err(|error| Error::flushing(copies.path(), error))?;
+    memory.with_scratch(|scratch| scratch.stream.download(&mut old, image).map_err(|error| copies.failed(error)))?;
+    let file = Arc::clone(&copies.home.file);
+    let there = directory.wait(|| at(Point::HomeRead).and_then(|()| read(&file, &mut home, start)));
+    let there = there.map_err(|error| Error::flushing(directory.path(), error))?;
     // What is not there any more is not written either.
     home[there..].copy_from_slice(&old[there..]);
     let page_of = |at: usize| (start + at as u64) / page_bytes;

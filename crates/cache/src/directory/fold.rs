@@ -1,21 +1,24 @@
 //! Folding: bringing pages up to date from where their home is, with what others have released, and becoming home.
 
-use super::Directory;
+use super::wait::{read_home, scratch_to_read};
+use super::{Directory, Locked};
+use crate::copies::fold::Done;
 use crate::copies::plan::Fold;
 use crate::error::Result;
 use crate::fault::{Point, step};
-use crate::page::Device;
+use crate::memory::Scratch;
+use crate::page::{Device, Home};
 use crate::ranges::chunks;
 
 /// Folds pages, in ascending order, that the file lacks something of. The device's frames have memory for them, for
 /// bases too.
-pub(super) fn fold(directory: &mut Directory, device: Device, pages: &[u64]) -> Result<()> {
+pub(super) fn fold(directory: &mut Locked<'_>, device: Device, pages: &[u64]) -> Result<()> {
     let memory = directory.copies.memory(device)?;
     for run in directory.versions.runs_alike(device, pages.iter().copied()) {
         let donors = directory.versions.donors(run.start).len();
         let at_a_time = directory.copies.pages_folded_at_a_time(memory.incoming_bytes(), donors);
         for pages in chunks(&run, at_a_time) {
-            let Directory { versions, copies, .. } = &mut *directory;
+            let versions = &directory.versions;
             let plan = Fold {
                 pages: pages.clone(),
                 bytes: versions.bytes_of(&pages),
@@ -23,8 +26,14 @@ pub(super) fn fold(directory: &mut Directory, device: Device, pages: &[u64]) -> 
                 knows_file: versions.knows_file(device, pages.start),
                 donors: versions.donors(pages.start),
             };
-            let is_held = |page| versions.is_held_by(device, page);
-            let (folded, outcome) = memory.with_scratch(|scratch| copies.fold(device, &plan, is_held, scratch))?;
+            let (folded, outcome) = if plan.home == Home::File {
+                let scratch = scratch_to_read(directory, &memory)?;
+                let place = directory.copies.place_of_home(&plan, &scratch)?;
+                read_home(directory, device, &[(plan.bytes.clone(), 0)], place)?;
+                fold_pages(directory, device, &plan, &scratch)?
+            } else {
+                memory.with_scratch(|scratch| fold_pages(directory, device, &plan, scratch))?
+            };
             let outcome = outcome.and_then(|()| step(Point::FoldMerged, directory.path()));
             for (page, folded) in pages.zip(folded) {
                 directory.versions.note_folded(device, page, folded);
@@ -34,4 +43,9 @@ pub(super) fn fold(directory: &mut Directory, device: Device, pages: &[u64]) -> 
         }
     }
     Ok(())
+}
+
+fn fold_pages(directory: &Directory, device: Device, plan: &Fold, scratch: &Scratch) -> Result<Done> {
+    let Directory { versions, copies, .. } = directory;
+    copies.fold(device, plan, |page| versions.is_held_by(device, page), scratch)
 }

@@ -1,12 +1,14 @@
 //! Who holds addresses of the file: mappings, pins that outlive them, and the end of the last of its holders.
 
-use super::Directory;
 use super::flush::{flush, flush_range};
 use super::look::follow_cut;
-use super::room::drop_window;
+use super::room::evict_window;
+use super::wait::with_pages;
+use super::{Directory, Locked};
 use crate::copies::replica::Replica;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Memory;
+use crate::monitor::Hold;
 use crate::page::Device;
 use bifolio_device::DevicePtr;
 use std::collections::BTreeSet;
@@ -19,7 +21,7 @@ const PAGES_MAX: u64 = 1 << 28;
 
 /// Has one more mapping of a range on a device: the address of its first byte.
 pub(crate) fn attach(
-    directory: &mut Directory,
+    directory: &mut Locked<'_>,
     device: Device,
     memory: &Arc<Memory>,
     range: &Range<u64>,
@@ -27,44 +29,77 @@ pub(crate) fn attach(
     let len = directory.versions.size();
     make_way(directory, device, range)?;
     if directory.copies.get(device).is_none() {
-        directory.copies.insert(device, Replica::new(memory, &directory.options, len));
+        let replica = Replica::new(memory, &directory.options, len);
+        directory.copies.insert(device, replica);
     }
+    let unit = directory.copies.replica(device)?.frame_bytes();
+    directory.widen_unit(unit);
     let replica = directory.copies.replica(device)?;
     if !replica.has_addresses(range) {
         let bytes = replica.window_for(range, len);
         reserve(directory, bytes.end)?;
         let added = directory.copies.replica_mut(device)?.add_window(bytes);
         added.map_err(|error| directory.copies.failed(error))?;
-        directory.versions.fit(directory.copies.reserved());
+        let reserved = directory.copies.reserved();
+        directory.versions.fit(reserved);
     }
     Ok(directory.copies.replica_mut(device)?.hold(range.start))
 }
 
 /// Takes addresses away that nobody uses, where a range lies in them in part: its bytes have to lie beside each other.
-fn make_way(directory: &mut Directory, device: Device, range: &Range<u64>) -> Result<()> {
-    let Some(replica) = directory.copies.get(device).filter(|replica| !replica.has_addresses(range)) else {
-        return Ok(());
-    };
-    let in_the_way = replica.windows_in(range);
-    if let Some((bytes, _)) = in_the_way.iter().find(|(_, is_used)| *is_used) {
-        let detail = format!(
-            "cannot map bytes {} to {}: on {} addresses were reserved for bytes {} to {} when some of them were first mapped: close its other mappings there first",
-            range.start,
-            range.end,
-            replica.memory.device.id(),
-            bytes.start,
-            bytes.end
-        );
-        return Err(Error::new(ErrorKind::BadUse, directory.path(), detail));
-    }
+/// Whoever brings something there ahead comes to his end before.
+fn make_way(directory: &mut Locked<'_>, device: Device, range: &Range<u64>) -> Result<()> {
+    let in_the_way = windows_in_the_way(directory, device, range);
+    let Some(locked) = in_the_way.iter().map(|(bytes, _)| bytes.clone()).reduce(hull) else { return Ok(()) };
+    with_pages(directory, &locked, Hold::Change, |directory| clear_away(directory, device, range))
+}
+
+/// None where the range has addresses as a whole.
+fn windows_in_the_way(directory: &Directory, device: Device, range: &Range<u64>) -> Vec<(Range<u64>, bool)> {
+    let replica = directory.copies.get(device).filter(|replica| !replica.has_addresses(range));
+    replica.map_or(vec![], |replica| replica.windows_in(range))
+}
+
+fn hull(one: Range<u64>, other: Range<u64>) -> Range<u64> {
+    one.start.min(other.start)..one.end.max(other.end)
+}
+
+fn clear_away(directory: &mut Locked<'_>, device: Device, range: &Range<u64>) -> Result<()> {
+    let in_the_way = windows_in_the_way(directory, device, range);
+    refuse_used(directory, device, range, &in_the_way)?;
     for (bytes, _) in &in_the_way {
-        drop_window(directory, device, bytes)?;
+        evict_window(directory, device, bytes)?;
+    }
+    // Somebody may have mapped them meanwhile.
+    let in_the_way = windows_in_the_way(directory, device, range);
+    refuse_used(directory, device, range, &in_the_way)?;
+    let Some(replica) = directory.copies.get_mut(device) else { return Ok(()) };
+    for (bytes, _) in &in_the_way {
+        replica.remove_window(bytes);
     }
     // Anew, with frames for the length that it has now.
-    if directory.copies.replica(device)?.end() == 0 {
+    if replica.end() == 0 {
         directory.copies.remove(device);
     }
     Ok(())
+}
+
+fn refuse_used(
+    directory: &Directory,
+    device: Device,
+    range: &Range<u64>,
+    in_the_way: &[(Range<u64>, bool)],
+) -> Result<()> {
+    let Some((bytes, _)) = in_the_way.iter().find(|(_, is_used)| *is_used) else { return Ok(()) };
+    let detail = format!(
+        "cannot map bytes {} to {}: on {} addresses were reserved for bytes {} to {} when some of them were first mapped: close its other mappings there first",
+        range.start,
+        range.end,
+        directory.copies.replica(device)?.memory.device.id(),
+        bytes.start,
+        bytes.end
+    );
+    Err(Error::new(ErrorKind::BadUse, directory.path(), detail))
 }
 
 /// Memory to keep account of pages, so that following the file's growth asks for none.
@@ -107,8 +142,12 @@ pub(crate) fn unpin(directory: &mut Directory, device: Device, frames: Range<usi
 }
 
 /// Nobody has it open any more: what was released reaches home, as far as home takes it.
-pub(crate) fn end(directory: &mut Directory) {
-    let _ = follow_cut(directory);
+pub(crate) fn end(directory: &mut Locked<'_>) {
+    let _ = follow_cut(directory, &(0..u64::MAX));
+    with_pages(directory, &(0..u64::MAX), Hold::Change, end_locked);
+}
+
+fn end_locked(directory: &mut Locked<'_>) {
     let size = directory.versions.size();
     if flush_range(directory, &(0..size)).is_err() {
         // Page by page, so that one that cannot be written keeps no other back.

@@ -14,13 +14,16 @@
 //!                    |      |
 //!                  flush    |                    devices -> file, and only what differs
 //!                    |      |
+//!                   wait ---+                    locked pages, and waiting for a disk
+//!                    |
 //!                   Directory                    versions: decisions, without a byte
 //!                                                copies:   bytes, without a decision (`copies/`)
 //! ```
 //!
 //! Each module is a layer: it calls those below it, which its imports name, and none beside it. The operations are
-//! functions over one [`Directory`], under the file's lock; a device's scratch memory is taken after that lock, and
-//! never while another device's is held.
+//! functions over one [`Directory`], under the file's lock, which they give up while they wait for a disk: what they work
+//! on they have locked by its range before ([`Locked`], `wait`). A device's scratch memory is never taken while another
+//! device's is held.
 //!
 //! Two things are kept apart for what is to come. [`Versions`] is all that must be known to decide, in numbers alone:
 //! a directory that several processes share keeps that and nothing else. [`Copies`] is all that touches memory and
@@ -39,15 +42,17 @@ pub(crate) mod mappings;
 pub(crate) mod release;
 pub(crate) mod room;
 pub(crate) mod versions;
+mod wait;
 
 use crate::copies::Copies;
 use crate::copies::home::Home;
 use crate::error::Result;
+use crate::monitor::{self, Guarded};
 use crate::options::CacheOptions;
 use crate::page::Device;
 use std::io;
 use std::path::Path;
-use versions::Versions;
+use versions::{Operation, Versions};
 
 #[derive(Debug)]
 pub(crate) struct Directory {
@@ -56,6 +61,21 @@ pub(crate) struct Directory {
     options: CacheOptions,
     /// How often making the file durable has failed, and with what the last time.
     failed: (u64, Option<io::Error>),
+}
+
+/// A directory in the hands of one operation.
+pub(crate) type Locked<'a> = monitor::Locked<'a, Directory>;
+
+impl Guarded for Directory {
+    type Operation = Operation;
+
+    fn exchange(&mut self, operation: &mut Operation) {
+        self.versions.exchange(operation);
+    }
+
+    fn end(&mut self, operation: Operation) {
+        self.versions.end_operation(&operation);
+    }
 }
 
 impl Directory {

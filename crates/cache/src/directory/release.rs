@@ -1,15 +1,17 @@
 //! Publishing what a device has changed, and taking back what it has not released.
 
-use super::Directory;
 use super::compare::{changed_since_release, compare_with_file};
 use super::flush::{flush, flush_range, pages_at_a_time, write_and_note};
 use super::fold::fold;
 use super::look::follow_cut;
 use super::room::map;
+use super::wait::with_pages;
+use super::{Directory, Locked};
 use crate::copies::replica::Image;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fault::{Point, step};
 use crate::memory::Scratch;
+use crate::monitor::Hold;
 use crate::options::Mode;
 use crate::page::{BeforeRelease, Device};
 use crate::ranges::{chunks, intersection, runs, without};
@@ -20,7 +22,12 @@ use std::time::Instant;
 
 /// Publishes what a device has changed in a range. After a failure the range is acquired as before, and may be
 /// released again.
-pub(crate) fn release(directory: &mut Directory, device: Device, range: &Range<u64>, writable: bool) -> Result<Report> {
+pub(crate) fn release(
+    directory: &mut Locked<'_>,
+    device: Device,
+    range: &Range<u64>,
+    writable: bool,
+) -> Result<Report> {
     let started = Instant::now();
     let before = directory.versions.counts;
     if writable {
@@ -39,8 +46,12 @@ pub(crate) fn release(directory: &mut Directory, device: Device, range: &Range<u
 }
 
 /// The same, and what was acquired stays so.
-pub(crate) fn publish(directory: &mut Directory, device: Device, range: &Range<u64>) -> Result<()> {
-    follow_cut(directory)?;
+pub(crate) fn publish(directory: &mut Locked<'_>, device: Device, range: &Range<u64>) -> Result<()> {
+    follow_cut(directory, range)?;
+    with_pages(directory, range, Hold::Change, |directory| publish_locked(directory, device, range))
+}
+
+fn publish_locked(directory: &mut Locked<'_>, device: Device, range: &Range<u64>) -> Result<()> {
     let memory = directory.copies.memory(device)?;
     let changed = memory.with_scratch(|scratch| changed_since_release(directory, device, range, scratch))?;
     step(Point::ReleaseCompared, directory.path())?;
@@ -49,11 +60,10 @@ pub(crate) fn publish(directory: &mut Directory, device: Device, range: &Range<u
         let (kept, direct) = find_room(directory, device, &changed)?;
         step(Point::ReleaseRoom, directory.path())?;
         // These count from the file's content.
-        flush(directory, &directory.versions.pending(direct.iter().copied()))?;
-        memory.with_scratch(|scratch| {
-            release_direct(directory, device, &direct, scratch)?;
-            release_kept(directory, device, &kept, scratch)
-        })?;
+        let pending = directory.versions.pending(direct.iter().copied());
+        flush(directory, &pending)?;
+        release_direct(directory, device, &direct)?;
+        memory.with_scratch(|scratch| release_kept(directory, device, &kept, scratch))?;
     }
     // That may be more than what has changed: what an earlier release could not write.
     if directory.options.mode == Mode::Eager { flush_range(directory, range) } else { Ok(()) }
@@ -61,7 +71,7 @@ pub(crate) fn publish(directory: &mut Directory, device: Device, range: &Range<u
 
 /// Pages whose base is kept in case another device is lost are acquired or flushed first: their base cannot tell the
 /// new change from what home has by now.
-fn bring_before(directory: &mut Directory, device: Device, changed: &BTreeSet<u64>) -> Result<()> {
+fn bring_before(directory: &mut Locked<'_>, device: Device, changed: &BTreeSet<u64>) -> Result<()> {
     let wanting = |directory: &Directory, what: BeforeRelease| -> BTreeSet<u64> {
         let versions = &directory.versions;
         let is = |page: &u64| versions.page(*page).is_some_and(|page| page.before_release(device) == what);
@@ -71,14 +81,15 @@ fn bring_before(directory: &mut Directory, device: Device, changed: &BTreeSet<u6
     for run in runs(wanting(directory, BeforeRelease::Bring)) {
         compare_with_file(directory, device, &run)?;
     }
-    flush(directory, &wanting(directory, BeforeRelease::Flush))?;
+    let flushed = wanting(directory, BeforeRelease::Flush);
+    flush(directory, &flushed)?;
     let brought: Vec<u64> = wanting(directory, BeforeRelease::Bring).into_iter().collect();
     fold(directory, device, &brought)
 }
 
 /// Changed pages whose base can be kept, as there is memory for it, and the others.
 fn find_room(
-    directory: &mut Directory,
+    directory: &mut Locked<'_>,
     device: Device,
     changed: &BTreeSet<u64>,
 ) -> Result<(BTreeSet<u64>, BTreeSet<u64>)> {
@@ -97,10 +108,10 @@ fn find_room(
 }
 
 /// Releases pages whose base cannot be kept: nothing of them is released before home has it.
-fn release_direct(directory: &mut Directory, device: Device, pages: &BTreeSet<u64>, scratch: &Scratch) -> Result<()> {
+fn release_direct(directory: &mut Locked<'_>, device: Device, pages: &BTreeSet<u64>) -> Result<()> {
     for run in runs(pages.iter().copied()) {
         for chunk in chunks(&run, pages_at_a_time(directory)) {
-            let written = write_and_note(directory, device, &chunk, [Image::Current, Image::Twin], scratch);
+            let written = write_and_note(directory, device, &chunk, [Image::Current, Image::Twin]);
             let written = written.and_then(|lost| step(Point::DirectWritten, directory.path()).map(|()| lost));
             // Also after a failure, which may have left some of it in the file.
             directory.versions.note_released(device, chunk.clone());
@@ -127,13 +138,16 @@ fn release_kept(directory: &mut Directory, device: Device, pages: &BTreeSet<u64>
 
 /// Takes back what a device has changed in an acquired range and not released, except for what it has acquired
 /// by other mappings as well.
-pub(crate) fn discard(directory: &mut Directory, device: Device, range: &Range<u64>, writable: bool) {
+pub(crate) fn discard(directory: &mut Locked<'_>, device: Device, range: &Range<u64>, writable: bool) {
+    if writable {
+        with_pages(directory, range, Hold::Change, |directory| discard_locked(directory, device, range));
+    }
     let Ok(replica) = directory.copies.replica(device) else { return };
     let frames = replica.frames_of(range);
     directory.copies.unpin(device, frames);
-    if !writable {
-        return;
-    }
+}
+
+fn discard_locked(directory: &mut Locked<'_>, device: Device, range: &Range<u64>) {
     directory.versions.end_use(device, range);
     for part in without(range, directory.versions.in_use(device)) {
         if let Ok(pages) = take_back(directory, device, &part) {

@@ -1,52 +1,93 @@
 //! Frames under the budget: memory for an image, and whose memory is taken for it.
 
-use super::Directory;
 use super::flush::{drop_bases, flush};
+use super::wait::{with_free_frame, with_pages};
+use super::{Directory, Locked};
 use crate::copies::replica::Image;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fault::{Point, step};
+use crate::monitor::Hold;
 use crate::page::Device;
 use std::ops::Range;
 
 /// Gives a frame memory for an image. What is in use stays; what goes first is what can be made again on the device,
 /// then what was not used for long, then what was kept for writing it home later.
 ///
+/// What other operations have locked at the moment is left alone.
+///
 /// # Errors
-/// `OutOfMemory` if all that there may be is in use.
-pub(super) fn map(directory: &mut Directory, device: Device, image: Image, frame: usize) -> Result<()> {
+/// `OutOfMemory` if all that there may be is in use; a passing one, if operations that have not ended hold some of it.
+pub(super) fn map(directory: &mut Locked<'_>, device: Device, image: Image, frame: usize) -> Result<()> {
     loop {
         if directory.copies.map(device, image, frame)? {
             return Ok(());
         }
-        let replica = directory.copies.replica_mut(device)?;
-        if let Some(idle) = replica.frame_with_idle_twin() {
-            directory.copies.unmap(device, Image::Twin, idle)?;
-            directory.versions.unsettle_writers(device);
-        } else if let Some(victim) = replica.victim() {
-            evict(directory, device, victim)?;
-        } else if let Some(frame) = replica.frame_with_base() {
-            let pages = directory.pages_of_frame(device, frame)?;
-            let pending = directory.versions.pending_on(device, pages);
-            flush(directory, &pending)?;
-            let pages = directory.copies.replica(device)?.pages_of(frame);
-            drop_bases(directory, device, &pages)?;
+        let (Directory { versions, copies, .. }, others) = directory.with_others();
+        let is_free = |bytes: &Range<u64>| !others.hold(bytes);
+        let replica = copies.replica_mut(device)?;
+        if let Some(idle) = replica.frame_with_idle_twin(is_free) {
+            copies.unmap(device, Image::Twin, idle)?;
+            versions.unsettle_writers(device);
+        } else if let Some(victim) = replica.victim(is_free) {
+            evict_unused(directory, device, victim)?;
+        } else if let Some(frame) = replica.frame_with_base(is_free) {
+            with_free_frame(directory, device, frame, |directory| write_bases(directory, device, frame))?;
         } else {
+            let is_passing = replica.has_memory_where(|bytes| others.hold(bytes));
             let detail = format!(
                 "the budget of {} bytes on {} is used up by what is acquired: release some of it, map smaller ranges, or raise the budget",
                 replica.memory.budget_bytes(),
                 replica.memory.device.id()
             );
-            return Err(Error::new(ErrorKind::OutOfMemory, directory.path(), detail));
+            return Err(Error::new(ErrorKind::OutOfMemory, copies.path(), detail).passing(is_passing));
         }
     }
 }
 
-/// Takes a frame's memory away. What is pending reaches home first.
-pub(crate) fn evict(directory: &mut Directory, device: Device, frame: usize) -> Result<()> {
-    let pages: Vec<u64> = directory.pages_of_frame(device, frame)?.collect();
-    let pending = directory.versions.pending_on(device, pages.iter().copied());
+/// Has the file get what a frame's bases were kept for, and gives their memory back.
+fn write_bases(directory: &mut Locked<'_>, device: Device, frame: usize) -> Result<()> {
+    let pages = directory.pages_of_frame(device, frame)?;
+    let pending = directory.versions.pending_on(device, pages);
     flush(directory, &pending)?;
-    step(Point::EvictFlushed, directory.path())?;
+    let pages = directory.copies.replica(device)?.pages_of(frame);
+    drop_bases(directory, device, &pages)
+}
+
+/// Takes a frame's memory away that nobody else has locked, unless somebody acquires it before; whether it did.
+fn evict_unused(directory: &mut Locked<'_>, device: Device, frame: usize) -> Result<bool> {
+    let evicted = with_free_frame(directory, device, frame, |directory| {
+        write_out(directory, device, frame)?;
+        let is_unused = !directory.copies.replica(device)?.is_pinned(frame);
+        if is_unused {
+            drop_frame(directory, device, frame)?;
+        }
+        Ok(is_unused)
+    });
+    Ok(evicted? == Some(true))
+}
+
+/// Takes a frame's memory away, in use or not, by whoever has locked it. What is pending reaches home first.
+fn evict_locked(directory: &mut Locked<'_>, device: Device, frame: usize) -> Result<()> {
+    write_out(directory, device, frame)?;
+    drop_frame(directory, device, frame)
+}
+
+/// The same, once nobody else has locked it.
+#[cfg(feature = "fault-injection")]
+pub(crate) fn evict(directory: &mut Locked<'_>, device: Device, frame: usize) -> Result<()> {
+    let bytes = directory.copies.replica(device)?.bytes_of(&(frame as u64..frame as u64 + 1));
+    with_pages(directory, &bytes, Hold::Change, |directory| evict_locked(directory, device, frame))
+}
+
+fn write_out(directory: &mut Locked<'_>, device: Device, frame: usize) -> Result<()> {
+    let pages = directory.pages_of_frame(device, frame)?;
+    let pending = directory.versions.pending_on(device, pages);
+    flush(directory, &pending)?;
+    step(Point::EvictFlushed, directory.path())
+}
+
+fn drop_frame(directory: &mut Directory, device: Device, frame: usize) -> Result<()> {
+    let pages: Vec<u64> = directory.pages_of_frame(device, frame)?.collect();
     directory.versions.note_evicted(device, &pages);
     step(Point::EvictDropped, directory.path())?;
     directory.versions.unsettle_device(device);
@@ -54,38 +95,41 @@ pub(crate) fn evict(directory: &mut Directory, device: Device, frame: usize) -> 
 }
 
 /// Gives the memory of frames back that lie in a range and are not in use.
-pub(crate) fn give_back(directory: &mut Directory, device: Device, range: &Range<u64>) -> Result<()> {
-    let (replica, size) = (directory.copies.replica(device)?, directory.versions.size());
-    let inside = |frame: &usize| {
-        let bytes = replica.bytes_of(&(*frame as u64..*frame as u64 + 1));
-        range.start <= bytes.start && bytes.end.min(size) <= range.end
-    };
-    let idle = |frame: &usize| replica.has(Image::Current, *frame) && !replica.is_pinned(*frame);
-    let frames: Vec<usize> = replica.frames_of(range).filter(inside).filter(idle).collect();
-    frames.into_iter().try_for_each(|frame| evict(directory, device, frame))
+pub(crate) fn give_back(directory: &mut Locked<'_>, device: Device, range: &Range<u64>) -> Result<()> {
+    with_pages(directory, range, Hold::Write, |directory| {
+        let (replica, size) = (directory.copies.replica(device)?, directory.versions.size());
+        let inside = |frame: &usize| {
+            let bytes = replica.bytes_of(&(*frame as u64..*frame as u64 + 1));
+            range.start <= bytes.start && bytes.end.min(size) <= range.end
+        };
+        let idle = |frame: &usize| replica.has(Image::Current, *frame) && !replica.is_pinned(*frame);
+        let frames: Vec<usize> = replica.frames_of(range).filter(inside).filter(idle).collect();
+        frames.into_iter().try_for_each(|frame| evict_unused(directory, device, frame).map(|_| ()))
+    })
 }
 
-/// Takes memory away on a device that nobody uses, up to some bytes; how many.
-pub(crate) fn give_room(directory: &mut Directory, device: Device, bytes: u64) -> u64 {
+/// Takes memory away on a device that nobody uses, up to some bytes: how many, and whether there is more in the hands of
+/// operations that have not ended.
+pub(crate) fn give_room(directory: &mut Locked<'_>, device: Device, bytes: u64) -> (u64, bool) {
     let mut given = 0;
-    while given < bytes
-        && let Some(replica) = directory.copies.get_mut(device)
-        && let Some(victim) = replica.victim()
-    {
+    while given < bytes {
+        let (Directory { copies, .. }, others) = directory.with_others();
+        let Some(replica) = copies.get_mut(device) else { return (given, false) };
         let frame_bytes = replica.frame_bytes();
-        if evict(directory, device, victim).is_err() {
-            break;
+        let Some(victim) = replica.victim(|bytes| !others.hold(bytes)) else {
+            return (given, replica.has_memory_where(|bytes| others.hold(bytes)));
+        };
+        match evict_unused(directory, device, victim) {
+            Ok(is_evicted) => given += if is_evicted { frame_bytes } else { 0 },
+            Err(_) => break,
         }
-        given += frame_bytes;
     }
-    given
+    (given, false)
 }
 
-/// Takes the addresses of some bytes away on a device; what was released there reaches home first.
-pub(super) fn drop_window(directory: &mut Directory, device: Device, bytes: &Range<u64>) -> Result<()> {
-    for frame in directory.copies.replica(device)?.mapped_frames(bytes) {
-        evict(directory, device, frame)?;
-    }
-    directory.copies.replica_mut(device)?.remove_window(bytes);
-    Ok(())
+/// Takes the memory of some addresses of a device away, by whoever has locked their bytes; what was released there
+/// reaches home first.
+pub(super) fn evict_window(directory: &mut Locked<'_>, device: Device, bytes: &Range<u64>) -> Result<()> {
+    let frames = directory.copies.replica(device)?.mapped_frames(bytes);
+    frames.into_iter().try_for_each(|frame| evict_locked(directory, device, frame))
 }

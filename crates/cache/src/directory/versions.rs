@@ -21,7 +21,19 @@ pub(crate) struct Versions {
     /// Counts the times at which something unknown may have changed the file.
     doubt: u32,
     devices: Vec<OnDevice>,
+    /// The doubt as of which the operation at work knows what it reads. Others may look while it waits for a disk.
+    as_of: u32,
+    /// What the operation at work has done to pages.
     pub(crate) counts: Counts,
+    /// What those that have ended have.
+    ended: Counts,
+}
+
+/// What belongs to one operation, while others are at work.
+#[derive(Debug, Default)]
+pub(crate) struct Operation {
+    as_of: u32,
+    counts: Counts,
 }
 
 /// What is known of one device.
@@ -52,7 +64,9 @@ impl Versions {
             pages: vec![],
             doubt: 1,
             devices: (0..devices).map(|_| OnDevice::default()).collect(),
+            as_of: 1,
             counts: Counts::default(),
+            ended: Counts::default(),
         }
     }
 
@@ -79,6 +93,12 @@ impl Versions {
         let first = range.start / self.page_bytes;
         let end = range.end.min(self.size).div_ceil(self.page_bytes).min(self.len());
         first..end.max(first)
+    }
+
+    /// The bytes of the pages of a range, whether there are any or not.
+    pub(crate) fn whole_pages(&self, range: &Range<u64>) -> Range<u64> {
+        let end = range.end.checked_next_multiple_of(self.page_bytes).unwrap_or(u64::MAX);
+        range.start / self.page_bytes * self.page_bytes..end
     }
 
     /// The bytes of some pages, up to the end of the file.
@@ -138,6 +158,14 @@ impl Versions {
     /// Whether the file has everything that was released of a page.
     pub(crate) fn is_settled(&self, page: u64) -> bool {
         self.pages[page as usize].is_settled()
+    }
+
+    /// Where the first page of a range begins that the file lacks something of.
+    pub(crate) fn first_unsettled(&self, range: &Range<u64>) -> Option<u64> {
+        if range.is_empty() {
+            return None;
+        }
+        self.pages_of(range).find(|page| !self.is_settled(*page)).map(|page| page * self.page_bytes)
     }
 
     /// Those of some pages with changes that the file lacks, whoever has released them.
@@ -213,6 +241,14 @@ impl Versions {
         }
     }
 
+    /// Whether the home of each page of a range, where it is a device, was compared with the file since a doubt.
+    pub(crate) fn is_home_known(&self, range: &Range<u64>, since: u32) -> bool {
+        self.pages_of(range).all(|page| match self.home(page) {
+            Home::Device(home) => self.devices[home].compared[page as usize] >= since,
+            Home::File => true,
+        })
+    }
+
     fn is_in_doubt(&self, device: Device, page: u64) -> bool {
         self.devices[device].compared[page as usize] != self.doubt
     }
@@ -240,11 +276,18 @@ impl Versions {
     /// Something unknown may have changed the file, anywhere.
     pub(crate) fn doubt(&mut self) {
         self.doubt += 1;
+        self.as_of = self.doubt;
+    }
+
+    /// What the operation at work reads from now on is as new as the latest look: the doubt as of which it is.
+    pub(crate) fn know_as_of_now(&mut self) -> u32 {
+        self.as_of = self.doubt;
+        self.as_of
     }
 
     /// A device's pages were compared with the file, which nobody had changed, or what had changed was noted.
     pub(crate) fn note_compared(&mut self, device: Device, pages: &Range<u64>) {
-        pages.clone().for_each(|page| self.devices[device].compared[page as usize] = self.doubt);
+        pages.clone().for_each(|page| self.devices[device].compared[page as usize] = self.as_of);
         self.counts.compared += pages.end - pages.start;
     }
 
@@ -259,7 +302,7 @@ impl Versions {
     pub(crate) fn note_fetched(&mut self, device: Device, pages: &[u64]) {
         for page in pages {
             self.pages[*page as usize].fetched(device);
-            self.devices[device].compared[*page as usize] = self.doubt;
+            self.devices[device].compared[*page as usize] = self.as_of;
         }
         self.counts.fetched += pages.len() as u64;
     }
@@ -272,7 +315,7 @@ impl Versions {
         // What it now knows of the file is what home knew.
         self.devices[device].compared[page as usize] = match self.home(page) {
             Home::Device(home) => self.devices[home].compared[page as usize],
-            Home::File => self.doubt,
+            Home::File => self.as_of,
         };
         self.pages[page as usize].folded(device, folded.is_ahead, folded.lost);
         self.counts.fetched += 1;
@@ -358,7 +401,7 @@ impl Versions {
     }
 
     pub(crate) fn settle(&mut self, device: Device, range: &Range<u64>, writable: bool) {
-        self.devices[device].settled = Some(Settled { range: range.clone(), doubt: self.doubt, writable });
+        self.devices[device].settled = Some(Settled { range: range.clone(), doubt: self.as_of, writable });
     }
 
     /// Somebody has changed pages: whoever was settled, except for who did it, has to look again.
@@ -378,6 +421,30 @@ impl Versions {
     /// Twins are gone: who was settled for writing has to look again.
     pub(crate) fn unsettle_writers(&mut self, device: Device) {
         self.devices[device].settled.take_if(|settled| settled.writable);
+    }
+}
+
+/// Operations, one at a time.
+impl Versions {
+    pub(crate) fn exchange(&mut self, operation: &mut Operation) {
+        std::mem::swap(&mut self.as_of, &mut operation.as_of);
+        std::mem::swap(&mut self.counts, &mut operation.counts);
+    }
+
+    pub(crate) fn end_operation(&mut self, operation: &Operation) {
+        self.ended = self.ended.plus(&operation.counts);
+    }
+
+    /// What all operations have done to pages, without those that are under way.
+    pub(crate) fn counts_of_all(&self) -> Counts {
+        self.ended.plus(&self.counts)
+    }
+
+    /// The same, which is accounted for elsewhere from now on.
+    pub(crate) fn take_counts(&mut self) -> Counts {
+        let counts = self.counts_of_all();
+        (self.ended, self.counts) = Default::default();
+        counts
     }
 }
 

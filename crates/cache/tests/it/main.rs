@@ -8,6 +8,7 @@ mod faults;
 mod frames;
 mod home;
 mod litmus;
+mod locks;
 mod mishaps;
 mod model;
 mod mounts;
