@@ -1,11 +1,11 @@
 //! Everybody at once: threads with mappings of their own on two devices, CPUs that write through the cache, by
-//! `write`, by stores into a mapping, and from another process, in memory that is too small. Each byte has one
+//! `write`, by stores into a mapping, and from another process, and another file, in memory that is too small. Each byte has one
 //! writer, whose values count up, so that what a reader sees has a lower and an upper bound at any moment.
 //!
 //! `BIFOLIO_STRESS_SECONDS` runs it longer.
 
 use crate::support::{Draw, FRAME, HostMapping, PAGE, Program, World, options, random, sets};
-use bifolio_cache::{CachedFile, ErrorKind, Mode};
+use bifolio_cache::{Advice, CachedFile, ErrorKind, Mode};
 use bifolio_device::Device;
 use fastrand::Rng;
 use std::fs::File;
@@ -182,6 +182,10 @@ impl Turmoil<'_> {
                 }
             }
             if random.below(20) == 0 {
+                let advice = [Advice::WillNeed, Advice::DontNeed][random.below(2) as usize];
+                program.mapping.advise(random.below(LEN)..LEN, advice).unwrap();
+            }
+            if random.below(20) == 0 {
                 // Nothing of it was released.
                 program = Program::on(self.world, &self.file, device);
                 continue;
@@ -220,6 +224,47 @@ impl Turmoil<'_> {
                     }
                 }
             }
+        }
+    }
+
+    /// A CPU that reads much at a time, while others work on other parts of it and on the same.
+    fn read_all(&self, mut random: Rng) {
+        let mut seen = vec![0x5a; LEN as usize];
+        while self.goes_on() {
+            let start = random.below(LEN - GROUP);
+            let inside: Vec<usize> =
+                (0..self.truth.groups.len()).filter(|at| self.truth.groups[*at] >= start).collect();
+            let before: Vec<_> = inside.iter().map(|group| self.truth.promised(Bound::Done, *group)).collect();
+            let read = self.file.read(start, &mut seen).unwrap();
+            assert_eq!(read as u64, LEN - start);
+            for (group, before) in inside.iter().zip(&before) {
+                let at = (self.truth.groups[*group] - start) as usize;
+                self.truth.check(*group, &seen[at..at + GROUP as usize], before, "a CPU that reads much");
+            }
+        }
+    }
+
+    /// A thread with another file, which needs the same memory.
+    fn use_another_file(&self, mut random: Rng) {
+        let content = random.bytes(3 * FRAME);
+        let path = self.world.folder().join("another");
+        std::fs::write(&path, &content).unwrap();
+        let file = self.world.cache.open(&path).unwrap();
+        let mut programs = [0, 1].map(|device| Program::on(self.world, &file, device));
+        while self.goes_on() {
+            let program = &mut programs[random.below(2) as usize];
+            let start = random.below(3 * FRAME);
+            let part = start..(start + 1 + random.below(FRAME)).min(3 * FRAME);
+            if let Err(error) = program.mapping.acquire(part.clone()) {
+                assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            let seen = program.load(start, part.end - start);
+            assert!(seen == content[start as usize..part.end as usize], "another file, at {part:?}");
+            // What is stored is what is there: it is released, or not, and nothing changes.
+            program.store(start, &seen[..1]);
+            program.mapping.release(part).unwrap();
         }
     }
 
@@ -341,8 +386,11 @@ fn stress(devices: &[Device], threads_per_device: u64, past: Past, seconds: f64)
             let run = &run;
             scope.spawn(move || run.use_device(thread, random));
         }
-        let random = fork();
-        scope.spawn(|| run.use_cache(random));
+        let random = [fork(), fork(), fork()];
+        let [one, two, three] = random;
+        scope.spawn(|| run.use_cache(one));
+        scope.spawn(|| run.read_all(two));
+        scope.spawn(|| run.use_another_file(three));
         if past == Past::Threads {
             let random = [fork(), fork()];
             let [one, other] = random;
