@@ -11,6 +11,7 @@ use bifolio_io::Router;
 use bifolio_kernels::{Kernels, byte_mask::ByteMask, fold::Fold, merge::Merge, page_diff::PageDiff};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::time::Duration;
 
 /// Most bytes of incoming content that are merged at a time, and fewest.
 const INCOMING_BYTES_MAX: u64 = 256 << 20;
@@ -145,6 +146,9 @@ pub(crate) struct HostSide {
 
 /// Copies to the host at a time: one thread empties 10 GB/s of pinned memory, and the link fills 55 (H200 machine).
 pub(crate) const STREAMS: usize = 4;
+
+/// How long who waits for a device's work polls: comparing, folding and copying a GiB takes a GPU less.
+const POLL_TIME: Duration = Duration::from_millis(1);
 
 /// Bytes that are flushed at a time.
 pub(crate) const FLUSH_BYTES: u64 = 16 << 20;
@@ -285,7 +289,7 @@ impl Long for Frame {
 impl Scratch {
     fn new(device: &Device, incoming_bytes: u64) -> Result<Self> {
         Ok(Self {
-            stream: device.create_stream()?,
+            stream: device.create_polling_stream(POLL_TIME)?,
             incoming: device.alloc(incoming_bytes)?,
             table: device.alloc(TABLE_BYTES)?,
             results: device.alloc(TABLE_BYTES)?,

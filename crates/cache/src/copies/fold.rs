@@ -2,6 +2,7 @@
 //! device's own unreleased bytes on top. No byte reaches the file.
 
 use super::Copies;
+use super::places::Places;
 use super::plan::{Fold, Folded};
 use super::replica::{Image, Replica};
 use crate::error::{Error, ErrorKind, Result};
@@ -9,26 +10,71 @@ use crate::memory::{Scratch, TABLE_BYTES};
 use crate::page::{Device, Home};
 use bifolio_device::DeviceSlice;
 use bifolio_kernels::{Addressing, fold};
+use std::ops::Range;
 
 /// Pages are folded by multiples of this.
 const WORD_BYTES: u64 = 16;
+
+/// Rows of a table that keep a large GPU at work (132 multiprocessors, each with eight groups), and what one is at least.
+const ROWS_WANTED: u64 = 1024;
+const ROW_BYTES_MIN: u64 = 4096;
 
 /// What has become of each page, and whether anything failed once the kernel had run: what has become of pages is so
 /// whatever failed then, as their base is another one.
 pub(crate) type Done = (Vec<Folded>, Result<()>);
 
-/// A place in a device's memory for each page of a fold: `page_bytes` apart.
-#[derive(Debug, Clone, Copy)]
-enum Part<'a> {
-    Scratch(DeviceSlice<'a>),
-    Own(Image),
+/// What a fold reads, or writes: of each page the place.
+#[derive(Debug, Clone)]
+struct Into {
+    current: Places,
+    /// Those of the replica, and none of scratch memory.
+    kept: Option<[Places; 2]>,
 }
 
 impl Copies {
-    /// How many pages with so many donors are folded at a time.
-    pub(crate) fn pages_folded_at_a_time(&self, scratch_bytes: u64, donors: usize) -> u64 {
-        let parts = 2 + 2 * donors.min(fold::DONORS_MAX) as u64;
-        (scratch_bytes / parts / self.page_bytes).clamp(1, TABLE_BYTES / fold::ENTRY_BYTES)
+    /// Whether kernels of a device may read where they lie all pages of a fold that other devices have: then no copies
+    /// are made of them.
+    pub(crate) fn reaches(&self, device: Device, fold: &Fold) -> Result<bool> {
+        // A copy ends with the file, and what lies behind it in the last word is zeroes.
+        if !(fold.bytes.end - fold.bytes.start).is_multiple_of(WORD_BYTES) {
+            return Ok(false);
+        }
+        let own = &self.replica(device)?.memory.device;
+        let all = |other: Device, images: Vec<(Image, Range<u64>)>| -> Result<bool> {
+            let theirs = self.replica(other)?;
+            for (image, bytes) in images {
+                if !theirs.let_read(image, &bytes, own).map_err(|error| self.failed(error))? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        };
+        if let Home::Device(home) = fold.home
+            && home != device
+        {
+            let theirs = self.replica(home)?;
+            let base = if fold.knows_file { vec![] } else { self.images(theirs, Some(Image::Base), fold) };
+            if !all(home, self.images(theirs, None, fold))? || !all(home, base)? {
+                return Ok(false);
+            }
+        }
+        for donor in fold.donors.iter().copied().filter(|donor| *donor != device) {
+            let theirs = self.replica(donor)?;
+            let images = [Image::Twin, Image::Base].map(|image| self.images(theirs, Some(image), fold));
+            if !all(donor, images.concat())? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// How many pages of a fold are folded at a time.
+    pub(crate) fn pages_folded_at_a_time(&self, fold: &Fold, scratch_bytes: u64) -> u64 {
+        let donors = fold.donors.len();
+        let copied = if fold.is_direct { 0 } else { donors.min(fold::DONORS_MAX) as u64 };
+        let is_in_place = fold.is_direct && donors <= fold::DONORS_MAX && fold.home != Home::File;
+        let pages = if is_in_place { u64::MAX } else { scratch_bytes / (2 + 2 * copied) / self.page_bytes };
+        pages.clamp(1, TABLE_BYTES / fold::ENTRY_BYTES)
     }
 
     /// Where home's content is read to if home is the file, before pages are folded.
@@ -47,27 +93,26 @@ impl Copies {
     ) -> Result<Done> {
         let failed = |error| self.failed(error);
         let replica = self.replica(device)?;
-        // Content, origin, and twin and base of each donor of one launch.
-        let part_bytes = (fold.pages.end - fold.pages.start) * self.page_bytes;
-        let part = |number: u64| scratch.incoming.slice().part(number * part_bytes, part_bytes).map_err(failed);
+        let own = |image| Places::in_image(self.page_bytes, replica, image, &fold.pages);
+        // Content, origin, and twin and base of each donor of one launch, where they cannot be read where they lie.
+        let part = |number| self.part_of_scratch(number, fold, scratch);
+        let in_part = |number| Ok(Places::in_slice(self.page_bytes, &fold.pages, part(number)?));
         // Where nothing was fetched, what lies there is nobody's change.
         let new =
             fold.pages.clone().filter(|page| replica.has(Image::Twin, replica.frame_of(*page)) && !is_held(*page));
         replica.copy(&scratch.stream, new, Image::Current, Image::Twin).map_err(failed)?;
-        let (mut content, mut origin) = (Part::Own(Image::Twin), Some(Part::Own(Image::Base)));
+        let (mut content, mut origin) = (own(Image::Twin), Some(own(Image::Base)));
         match fold.home {
             Home::Device(home) if home == device => {}
             Home::Device(home) => {
-                self.copy_to_scratch(home, None, fold, part(0)?, scratch)?;
-                content = Part::Scratch(part(0)?);
+                content = self.theirs(home, None, fold, 0, scratch)?;
                 if !fold.knows_file {
-                    self.copy_to_scratch(home, Some(Image::Base), fold, part(1)?, scratch)?;
-                    origin = Some(Part::Scratch(part(1)?));
+                    origin = Some(self.theirs(home, Some(Image::Base), fold, 1, scratch)?);
                 }
             }
             Home::File => {
                 self.blank_tail(fold, part(0)?, scratch)?;
-                (content, origin) = (Part::Scratch(part(0)?), None);
+                (content, origin) = (in_part(0)?, None);
             }
         }
         let groups: Vec<_> = fold.donors.chunks(fold::DONORS_MAX).collect();
@@ -77,63 +122,80 @@ impl Copies {
             if origin.is_none() {
                 // SAFETY: scratch memory, in the order of the stream.
                 unsafe { scratch.stream.copy_on_device(part(1)?, part(0)?) }.map_err(failed)?;
-                origin = Some(Part::Scratch(part(1)?));
+                origin = Some(in_part(1)?);
             }
             let donors = self.donors(device, donors, fold, scratch)?;
-            let into = (Part::Scratch(part(0)?), None, None);
-            let (folded, outcome) = self.launch(replica, fold, into, content, None, &donors, scratch)?;
+            let into = Into { current: in_part(0)?, kept: None };
+            let (folded, outcome) = self.launch(replica, fold, &into, [Some(&content), None], &donors, scratch)?;
             outcome?;
             left_out.push(folded);
-            content = Part::Scratch(part(0)?);
+            content = in_part(0)?;
         }
         let donors = self.donors(device, last, fold, scratch)?;
-        let into = (Part::Own(Image::Current), Some(Part::Own(Image::Twin)), Some(Part::Own(Image::Base)));
-        let (mut folded, outcome) = self.launch(replica, fold, into, content, origin, &donors, scratch)?;
+        let into = Into { current: own(Image::Current), kept: Some([own(Image::Twin), own(Image::Base)]) };
+        let from = [Some(&content), origin.as_ref()];
+        let (mut folded, outcome) = self.launch(replica, fold, &into, from, &donors, scratch)?;
         for before in left_out {
             folded.iter_mut().zip(before).for_each(|(page, before)| page.lost |= before.lost);
         }
         Ok((folded, outcome.and(self.blank_behind(replica, fold, &is_held, scratch))))
     }
 
+    /// Scratch memory for the pages of a fold.
+    fn part_of_scratch<'a>(&self, number: u64, fold: &Fold, scratch: &'a Scratch) -> Result<DeviceSlice<'a>> {
+        let bytes = (fold.pages.end - fold.pages.start) * self.page_bytes;
+        scratch.incoming.slice().part(number * bytes, bytes).map_err(|error| self.failed(error))
+    }
+
     /// Twins and bases of some donors, where this device reaches them.
-    fn donors<'a>(
-        &self,
-        device: Device,
-        donors: &[Device],
-        fold: &Fold,
-        scratch: &'a Scratch,
-    ) -> Result<Vec<[Part<'a>; 2]>> {
-        let part_bytes = (fold.pages.end - fold.pages.start) * self.page_bytes;
-        let part = |number: u64| {
-            let part = scratch.incoming.slice().part(number * part_bytes, part_bytes);
-            part.map_err(|error| self.failed(error))
-        };
+    fn donors(&self, device: Device, donors: &[Device], fold: &Fold, scratch: &Scratch) -> Result<Vec<[Places; 2]>> {
         let place = |(number, donor): (u64, &Device)| {
-            if *donor == device {
-                return Ok([Part::Own(Image::Twin), Part::Own(Image::Base)]);
-            }
-            let [twin, base] = [part(2 + 2 * number)?, part(3 + 2 * number)?];
-            self.copy_to_scratch(*donor, Some(Image::Twin), fold, twin, scratch)?;
-            self.copy_to_scratch(*donor, Some(Image::Base), fold, base, scratch)?;
-            Ok([Part::Scratch(twin), Part::Scratch(base)])
+            let places = |image, number| {
+                if *donor == device {
+                    return Ok(Places::in_image(self.page_bytes, self.replica(device)?, image, &fold.pages));
+                }
+                self.theirs(*donor, Some(image), fold, number, scratch)
+            };
+            Ok([places(Image::Twin, 2 + 2 * number)?, places(Image::Base, 3 + 2 * number)?])
         };
         (0..).zip(donors).map(place).collect()
     }
 
-    /// Copies what another device has of some pages: an image, or what it has released or fetched.
-    fn copy_to_scratch(
+    /// What another device has of the pages of a fold: where it lies, or in a part of scratch memory.
+    fn theirs(
         &self,
         from: Device,
         image: Option<Image>,
         fold: &Fold,
+        number: u64,
+        scratch: &Scratch,
+    ) -> Result<Places> {
+        let theirs = self.replica(from)?;
+        if fold.is_direct {
+            return Ok(Places::in_images(self.page_bytes, theirs, self.images(theirs, image, fold), &fold.pages));
+        }
+        let part = self.part_of_scratch(number, fold, scratch)?;
+        self.copy_to_scratch(theirs, self.images(theirs, image, fold), fold, part, scratch)?;
+        Ok(Places::in_slice(self.page_bytes, &fold.pages, part))
+    }
+
+    /// The bytes of a fold by images: one of them, or what was released or fetched.
+    fn images(&self, theirs: &Replica, image: Option<Image>, fold: &Fold) -> Vec<(Image, Range<u64>)> {
+        match image {
+            Some(image) => theirs.pieces(&fold.bytes).map(|piece| (image, piece)).collect(),
+            None => theirs.settled_images(&fold.bytes),
+        }
+    }
+
+    /// Copies what another device has of the pages of a fold.
+    fn copy_to_scratch(
+        &self,
+        theirs: &Replica,
+        images: Vec<(Image, Range<u64>)>,
+        fold: &Fold,
         to: DeviceSlice<'_>,
         scratch: &Scratch,
     ) -> Result<()> {
-        let theirs = self.replica(from)?;
-        let images = match image {
-            Some(image) => theirs.pieces(&fold.bytes).map(|piece| (image, piece)).collect(),
-            None => theirs.settled_images(&fold.bytes),
-        };
         let copy = || -> bifolio_device::Result<()> {
             for (image, bytes) in images {
                 let to = to.part(bytes.start - fold.bytes.start, bytes.end - bytes.start)?;
@@ -191,45 +253,43 @@ impl Copies {
         scratch.stream.synchronize().map_err(|error| self.failed(error))
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the operands of a kernel")]
     fn launch(
         &self,
         replica: &Replica,
         fold: &Fold,
-        (current, twin, base): (Part<'_>, Option<Part<'_>>, Option<Part<'_>>),
-        content: Part<'_>,
-        origin: Option<Part<'_>>,
-        donors: &[[Part<'_>; 2]],
+        into: &Into,
+        [content, origin]: [Option<&Places>; 2],
+        donors: &[[Places; 2]],
         scratch: &Scratch,
     ) -> Result<Done> {
-        let place = |page: u64, part: Part<'_>| match part {
-            Part::Scratch(slice) => Ok(slice.ptr().0 + (page - fold.pages.start) * self.page_bytes),
-            Part::Own(image) => {
-                let at = page * self.page_bytes;
-                if replica.has(image, replica.frame_of(page)) {
-                    return Ok(replica.slice(image, &(at..at)).ptr().0);
-                }
-                let detail = format!("the page at byte {at} has no memory for what is folded into it");
-                Err(Error::new(ErrorKind::Device, self.path(), detail))
-            }
+        let pages = fold.pages.end - fold.pages.start;
+        let rows_of_page = rows_of_page(pages, self.page_bytes);
+        let row_bytes = self.page_bytes / rows_of_page;
+        let place = |page: u64, places: &Places| {
+            places.of(page).ok_or_else(|| {
+                let detail = format!("the page at byte {} has no memory for a fold", page * self.page_bytes);
+                Error::new(ErrorKind::Device, self.path(), detail)
+            })
         };
-        let entry = |page: u64| {
+        let optional = |page: u64, places: Option<&Places>| places.map(|places| place(page, places)).transpose();
+        let mut entries = Vec::with_capacity((pages * rows_of_page) as usize);
+        for page in fold.pages.clone() {
             let start = page * self.page_bytes;
             let mut list = [None; fold::DONORS_MAX];
             for (entry, [twin, base]) in list.iter_mut().zip(donors) {
-                *entry = Some(fold::Donor { twin: place(page, *twin)?, base: place(page, *base)? });
+                *entry = Some(fold::Donor { twin: place(page, twin)?, base: place(page, base)? });
             }
-            Ok(fold::Entry {
-                current: place(page, current)?,
-                twin: twin.map(|part| place(page, part)).transpose()?,
-                base: base.map(|part| place(page, part)).transpose()?,
-                content: place(page, content)?,
-                origin: origin.map(|part| place(page, part)).transpose()?,
+            let whole = fold::Entry {
+                current: place(page, &into.current)?,
+                twin: optional(page, into.kept.as_ref().map(|[twin, _]| twin).filter(|twin| twin.of(page).is_some()))?,
+                base: optional(page, into.kept.as_ref().map(|[_, base]| base))?,
+                content: optional(page, content)?.unwrap_or_default(),
+                origin: optional(page, origin)?,
                 donors: list,
                 len: (fold.bytes.end.min(start + self.page_bytes) - start).next_multiple_of(WORD_BYTES),
-            })
-        };
-        let entries = fold.pages.clone().map(entry).collect::<Result<Vec<_>>>()?;
+            };
+            entries.extend((0..rows_of_page).map(|row| whole.part(row * row_bytes, row_bytes)));
+        }
         let enqueue = || -> bifolio_device::Result<DeviceSlice<'_>> {
             let stream = &scratch.stream;
             let table = fold::encode(&entries);
@@ -245,16 +305,37 @@ impl Copies {
         let mut host = vec![0; entries.len() * 4];
         if let Err(error) = scratch.stream.download(&mut host, flags) {
             let perhaps = Folded { own: true, lost: true, is_ahead: true };
-            return Ok((vec![perhaps; entries.len()], Err(self.failed(error))));
+            return Ok((vec![perhaps; pages as usize], Err(self.failed(error))));
         }
-        let folded = |word: &[u8]| {
-            let flags = u32::from_ne_bytes([word[0], word[1], word[2], word[3]]);
+        let folded = |words: &[u8]| {
+            let (words, _) = words.as_chunks::<4>();
+            let flags = words.iter().fold(0, |flags, word| flags | u32::from_ne_bytes(*word));
             Folded {
                 own: flags & fold::OWN_CHANGED != 0,
                 lost: flags & fold::LOST != 0,
                 is_ahead: flags & fold::AHEAD != 0,
             }
         };
-        Ok((host.chunks_exact(4).map(folded).collect(), Ok(())))
+        Ok((host.chunks_exact(4 * rows_of_page as usize).map(folded).collect(), Ok(())))
+    }
+}
+
+/// How many rows of the table a page is: a group of threads takes one, and few pages are to keep all of a device at work.
+fn rows_of_page(pages: u64, page_bytes: u64) -> u64 {
+    let most = (page_bytes / ROW_BYTES_MIN).max(1);
+    let wanted = (ROWS_WANTED / pages.max(1)).clamp(1, most);
+    let rows = 1 << wanted.ilog2();
+    if page_bytes.is_multiple_of(rows * WORD_BYTES) { rows } else { 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_pages_are_many_rows() {
+        assert_eq!([1, 3, 100, 1024, 5000].map(|pages| rows_of_page(pages, 64 << 10)), [16, 16, 8, 1, 1]);
+        assert_eq!([1, 5000].map(|pages| rows_of_page(pages, 4096)), [1, 1]);
+        assert_eq!(rows_of_page(1, 12_288), 2);
     }
 }

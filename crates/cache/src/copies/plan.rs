@@ -36,7 +36,7 @@ impl FetchPlan {
 }
 
 /// Pages beside each other that have the same home and the same donors.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Fold {
     pub(crate) pages: Range<u64>,
     /// Up to the end of the file.
@@ -46,6 +46,8 @@ pub(crate) struct Fold {
     pub(crate) knows_file: bool,
     /// In the order in which they count.
     pub(crate) donors: Vec<Device>,
+    /// Whether what other devices have is read where it lies.
+    pub(crate) is_direct: bool,
 }
 
 /// What has become of a page.

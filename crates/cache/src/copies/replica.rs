@@ -126,6 +126,11 @@ impl Replica {
         self.window((range.start / self.frame_bytes) as usize).slice(image, range)
     }
 
+    /// Lets kernels of another device read some bytes of an image, in one window; false where they cannot.
+    pub(crate) fn let_read(&self, image: Image, bytes: &Range<u64>, peer: &bifolio_device::Device) -> Result<bool> {
+        self.window((bytes.start / self.frame_bytes) as usize).let_read(image, bytes, peer)
+    }
+
     /// Those of some bytes that have addresses, window by window.
     pub(crate) fn pieces(&self, bytes: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let pieces = self.windows.iter().map(|window| intersection(window.bytes(), bytes));

@@ -119,6 +119,12 @@ impl Window {
         unsafe { DeviceSlice::from_raw_ordered(place, bytes.end - bytes.start) }
     }
 
+    /// Lets kernels of another device read some bytes of an image; false where they cannot.
+    pub(super) fn let_read(&self, image: Image, bytes: &Range<u64>, peer: &bifolio_device::Device) -> Result<bool> {
+        let Some(range) = self.range(image) else { return Ok(false) };
+        range.let_read(bytes.start - self.bytes.start..bytes.end - self.bytes.start, peer)
+    }
+
     /// Maps memory where there is none yet; false if the budget is used up.
     pub(super) fn map(&mut self, memory: &Memory, owner: Owner, image: Image, frame: usize) -> Result<bool> {
         if self.state(frame).has(image) {

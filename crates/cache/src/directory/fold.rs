@@ -15,17 +15,20 @@ use crate::ranges::chunks;
 pub(super) fn fold(directory: &mut Locked<'_>, device: Device, pages: &[u64]) -> Result<()> {
     let memory = directory.copies.memory(device)?;
     for run in directory.versions.runs_alike(device, pages.iter().copied()) {
-        let donors = directory.versions.donors(run.start).len();
-        let at_a_time = directory.copies.pages_folded_at_a_time(memory.incoming_bytes(), donors);
+        let versions = &directory.versions;
+        let mut plan = Fold {
+            pages: run.clone(),
+            bytes: versions.bytes_of(&run),
+            home: versions.home(run.start),
+            knows_file: versions.knows_file(device, run.start),
+            donors: versions.donors(run.start),
+            is_direct: false,
+        };
+        plan.is_direct = directory.copies.reaches(device, &plan)?;
+        let at_a_time = directory.copies.pages_folded_at_a_time(&plan, memory.incoming_bytes());
         for pages in chunks(&run, at_a_time) {
-            let versions = &directory.versions;
-            let plan = Fold {
-                pages: pages.clone(),
-                bytes: versions.bytes_of(&pages),
-                home: versions.home(pages.start),
-                knows_file: versions.knows_file(device, pages.start),
-                donors: versions.donors(pages.start),
-            };
+            let bytes = directory.versions.bytes_of(&pages);
+            let plan = Fold { bytes, pages: pages.clone(), ..plan.clone() };
             let (folded, outcome) = if plan.home == Home::File {
                 let scratch = scratch_to_read(directory, &memory)?;
                 let place = directory.copies.place_of_home(&plan, &scratch)?;

@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// How many calls of each operation still succeed; negative for "all of them".
 #[derive(Debug)]
@@ -177,6 +178,11 @@ impl Backend for FaultBackend {
         unsafe { self.inner.map_frame(ptr, frame, len, access) }
     }
 
+    unsafe fn let_read(&self, ptr: DevicePtr, len: u64, peer: &dyn Backend) -> Result<bool> {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.let_read(ptr, len, peer) }
+    }
+
     unsafe fn unmap_frame(&self, ptr: DevicePtr, len: u64) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.inner.unmap_frame(ptr, len) }
@@ -229,6 +235,10 @@ struct FaultStream {
 }
 
 impl RawStream for FaultStream {
+    fn poll_for(&mut self, time: Duration) {
+        self.inner.poll_for(time);
+    }
+
     unsafe fn copy_to_device(&self, dst: DevicePtr, src: *const u8, len: u64) -> Result<()> {
         Faults::allow(&self.faults.copies, "a copy to the device")?;
         // SAFETY: the caller's promise.

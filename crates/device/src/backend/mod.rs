@@ -23,6 +23,7 @@ pub(crate) mod opencl;
 use crate::{
     Access, DeviceId, DeviceInfo, DevicePtr, Error, ErrorKind, KernelArg, MemoryInfo, ModuleSource, Result, Rows,
 };
+use std::time::Duration;
 use std::{any::Any, fmt::Debug, os::fd::OwnedFd, ptr::NonNull, sync::Arc};
 
 /// A driver for one open device.
@@ -99,6 +100,15 @@ pub trait Backend: Send + Sync + Debug {
     /// `ptr` is aligned to [`crate::FRAME_BYTES`], `len` bytes from there on lie inside a reserved range of this
     /// device, nothing is mapped there, and the frame has this length and is unmapped before it is dropped.
     unsafe fn map_frame(&self, ptr: DevicePtr, frame: &dyn RawFrame, len: u64, access: Access) -> Result<()>;
+
+    /// Lets kernels of another device of this backend read a frame of `len` bytes that is mapped at `ptr`; false where
+    /// they cannot.
+    ///
+    /// # Safety
+    /// A frame of `len` bytes is mapped at `ptr`.
+    unsafe fn let_read(&self, _ptr: DevicePtr, _len: u64, _peer: &dyn Backend) -> Result<bool> {
+        Ok(false)
+    }
 
     /// Removes the mapping at `ptr`; work elsewhere in the range goes on.
     ///
@@ -189,6 +199,9 @@ pub trait RawFrame: Any + Send + Sync + Debug {
 
 /// An in-order queue of work.
 pub trait RawStream: Any + Send + Sync + Debug {
+    /// Has waits of this stream poll for so long before they sleep, where the backend does either.
+    fn poll_for(&mut self, _time: Duration) {}
+
     /// Enqueues a copy from host memory. It may return before `src` was read.
     ///
     /// # Safety

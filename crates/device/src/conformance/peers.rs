@@ -2,7 +2,7 @@
 
 use super::content::{POISON, all_of, download, noise, poison};
 use super::gates::stays_undone;
-use crate::{Access, Device, DeviceSlice, ErrorKind, FRAME_BYTES, Stream};
+use crate::{Access, AddressRange, Device, DeviceSlice, ErrorKind, FRAME_BYTES, Stream};
 use fastrand::Rng;
 
 /// Copies from `peer`, which may be `device` itself, into `device`; where the backend refuses it,
@@ -62,6 +62,16 @@ fn waits_order_devices(stream: &Stream, there: &Stream, random: &mut Rng) {
     }
 }
 
+/// Kernels of a device may read another's frames where the two reach each other, and nothing where there is no frame.
+fn lets_read(from: &AddressRange, device: &Device, peer: &Device) {
+    let is_near = device.id() == peer.id() || device.capabilities().peer_access.is_yes();
+    for bytes in [0..2 * FRAME_BYTES, 5..FRAME_BYTES + 1, FRAME_BYTES..2 * FRAME_BYTES] {
+        assert!(is_near || !from.let_read(bytes.clone(), device).unwrap(), "{bytes:?} are said to be read");
+        assert_eq!(from.let_read(bytes.clone(), device).unwrap(), from.let_read(bytes, device).unwrap());
+    }
+    assert!(!from.let_read(FRAME_BYTES..2 * FRAME_BYTES + 1, device).unwrap(), "bytes without a frame are read");
+}
+
 /// Mapped frames, which drivers treat otherwise than plain allocations.
 fn frames_are_copied(stream: &Stream, there: &Stream, random: &mut Rng) {
     let (device, peer) = (stream.device(), there.device());
@@ -79,6 +89,7 @@ fn frames_are_copied(stream: &Stream, there: &Stream, random: &mut Rng) {
         range
     };
     let (to, from) = (range_of(device), range_of(peer));
+    lets_read(&from, device, peer);
     let (to, from): (DeviceSlice<'_>, _) = (all_of(&to), all_of(&from));
     poison(stream, to);
     let data = noise(random, 2 * FRAME_BYTES);

@@ -8,11 +8,20 @@ use crate::backend::{Launch, RawStream};
 use crate::fork::Native;
 use crate::module::Module;
 use crate::{Device, DeviceSlice, KernelArg, Result, Rows};
+use std::time::Duration;
 
 impl Device {
     /// Creates a stream.
     pub fn create_stream(&self) -> Result<Stream> {
         let raw = self.backend().create_stream().map_err(|error| self.name(error))?;
+        Ok(Stream::new(self, raw))
+    }
+
+    /// Creates one for work that is mostly done within `time`: waits poll so long before they sleep. Waking up from
+    /// sleep takes some ten microseconds, several times what short work takes.
+    pub fn create_polling_stream(&self, time: Duration) -> Result<Stream> {
+        let mut raw = self.backend().create_stream().map_err(|error| self.name(error))?;
+        raw.poll_for(time);
         Ok(Stream::new(self, raw))
     }
 

@@ -44,6 +44,15 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Some bytes of it, from a multiple of 16 on, as an entry of their own; one without bytes lies where the page does.
+    pub fn part(self, at: u64, len: u64) -> Self {
+        let len = len.min(self.len.saturating_sub(at));
+        if len == 0 {
+            return Self { len, ..self };
+        }
+        Self { len, ..self.moved(at) }
+    }
+
     /// The same at other places.
     pub(super) fn moved(self, by: u64) -> Self {
         let moved = |place: u64| place + by;

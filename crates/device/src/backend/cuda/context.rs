@@ -159,12 +159,15 @@ impl Context {
     pub(super) fn neighbours(&self) -> impl Iterator<Item = Ordinal> {
         let is_in_use = |known: &AtomicUsize| known.load(Ordering::Acquire) != 0;
         let others = (0..).zip(&PRIMARIES).filter(move |(_, known)| is_in_use(known)).map(|(device, _)| device);
-        others.filter(|device| *device != self.device).filter(|device| {
-            let mut can = 0;
-            // SAFETY: the driver stores one integer.
-            let status = unsafe { (self.cuda.cuDeviceCanAccessPeer)(&raw mut can, *device, self.device) };
-            status == abi::SUCCESS && can != 0
-        })
+        others.filter(|device| *device != self.device && self.is_reached_by(*device))
+    }
+
+    /// Whether another device can reach this one's memory.
+    pub(super) fn is_reached_by(&self, device: Ordinal) -> bool {
+        let mut can = 0;
+        // SAFETY: the driver stores one integer.
+        let status = unsafe { (self.cuda.cuDeviceCanAccessPeer)(&raw mut can, device, self.device) };
+        status == abi::SUCCESS && can != 0
     }
 
     /// Asks, once for each peer, that the two devices reach each other's memory, so that copies

@@ -293,6 +293,21 @@ impl Backend for CudaBackend {
         })
     }
 
+    unsafe fn let_read(&self, ptr: DevicePtr, len: u64, peer: &dyn Backend) -> Result<bool> {
+        let Some(peer) = peer.as_peer().and_then(<dyn Any>::downcast_ref::<Arc<Context>>) else { return Ok(false) };
+        if peer.device == self.context.device {
+            return Ok(true);
+        }
+        if !self.context.is_reached_by(peer.device) {
+            return Ok(false);
+        }
+        let _entered = self.context.enter_relaxed()?;
+        let access = AccessDescription::of(peer.device, Access::Read);
+        // SAFETY: the caller says that a frame is mapped there, and the description lives through the call.
+        let status = unsafe { (self.context.cuda.cuMemSetAccess)(ptr.0, len as usize, &raw const access, 1) };
+        Ok(status == SUCCESS)
+    }
+
     unsafe fn unmap_frame(&self, ptr: DevicePtr, len: u64) -> Result<()> {
         let _entered = self.context.enter_relaxed()?;
         // SAFETY: the caller names a mapped frame that no work in flight uses.

@@ -13,7 +13,7 @@ use std::fmt::Arguments;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a waiter polls before it sleeps. A copy of a few pages is done within this time, and
+/// How long a waiter polls before it sleeps, unless it is told. A copy of a few pages is done within this time, and
 /// waking up from the driver's interrupt would double its latency; longer waits burn no processor.
 const POLL_TIME: Duration = Duration::from_micros(30);
 /// Pauses between two looks at a stream that is not ours; they grow with the time waited.
@@ -26,6 +26,8 @@ pub(super) struct CudaStream {
     context: Arc<Context>,
     handle: StreamHandle,
     is_ours: bool,
+    /// How long a waiter polls.
+    poll_time: Duration,
 }
 
 impl CudaStream {
@@ -36,12 +38,12 @@ impl CudaStream {
         // SAFETY: the driver stores one handle.
         let status = unsafe { (context.cuda.cuStreamCreate)(&raw mut handle, abi::STREAM_NON_BLOCKING) };
         context.cuda.check(status, format_args!("creating a stream"))?;
-        Ok(Self { context: context.clone(), handle, is_ours: true })
+        Ok(Self { context: context.clone(), handle, is_ours: true, poll_time: POLL_TIME })
     }
 
     /// The caller's stream; the caller keeps it alive.
     pub(super) fn adopt(context: &Arc<Context>, raw: u64) -> Self {
-        Self { context: context.clone(), handle: StreamHandle(raw as usize), is_ours: false }
+        Self { context: context.clone(), handle: StreamHandle(raw as usize), is_ours: false, poll_time: POLL_TIME }
     }
 
     fn check(&self, status: Status, doing: Arguments<'_>) -> Result<()> {
@@ -50,7 +52,7 @@ impl CudaStream {
 
     /// The stream of programs that name none.
     pub(super) fn legacy(context: &Arc<Context>) -> Self {
-        Self { context: context.clone(), handle: abi::STREAM_LEGACY, is_ours: false }
+        Self { context: context.clone(), handle: abi::STREAM_LEGACY, is_ours: false, poll_time: POLL_TIME }
     }
 
     fn record_event(&self, wait: Wait) -> Result<CudaEvent> {
@@ -65,6 +67,10 @@ impl CudaStream {
 }
 
 impl RawStream for CudaStream {
+    fn poll_for(&mut self, time: Duration) {
+        self.poll_time = time;
+    }
+
     unsafe fn copy_to_device(&self, dst: DevicePtr, src: *const u8, len: u64) -> Result<()> {
         let _entered = self.enter()?;
         // SAFETY: the caller's promise.
@@ -261,7 +267,7 @@ impl CudaStream {
         let reached = self.record_event(Wait::Polled)?;
         while !reached.is_done()? {
             match start.elapsed() {
-                waited if waited < POLL_TIME => std::hint::spin_loop(),
+                waited if waited < self.poll_time => std::hint::spin_loop(),
                 _ if self.is_ours => return self.record_event(Wait::Asleep)?.sleep(),
                 waited => std::thread::sleep((waited / 8).clamp(PAUSE_MIN, PAUSE_MAX)),
             }

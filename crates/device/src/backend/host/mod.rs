@@ -227,6 +227,10 @@ impl Backend for HostBackend {
         unsafe { map_fixed(ptr, len, protection, libc::MAP_SHARED, frame.fd().as_raw_fd()) }
     }
 
+    unsafe fn let_read(&self, _ptr: DevicePtr, _len: u64, peer: &dyn Backend) -> Result<bool> {
+        Ok(peer.as_peer().is_some_and(<dyn Any>::is::<HostPeer>))
+    }
+
     unsafe fn unmap_frame(&self, ptr: DevicePtr, len: u64) -> Result<()> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: replaces the frame's mapping, which nobody uses, by reserved emptiness.
