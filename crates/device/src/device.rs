@@ -51,6 +51,11 @@ impl Device {
         self.backend.is_alive()
     }
 
+    /// Why the device is lost, with all that was in its memory; none while it works.
+    pub fn loss(&self) -> Option<Error> {
+        self.backend.loss().map(|error| self.name(error))
+    }
+
     /// Free and total memory now.
     pub fn memory(&self) -> Result<MemoryInfo> {
         self.backend.memory().map_err(|error| self.name(error))

@@ -27,6 +27,9 @@ pub enum ErrorKind {
     Kernel,
     /// A copy, launch or wait failed on the device.
     Execution,
+    /// The device is gone with all that was in its memory, as far as this process goes: every later call fails, too. Each
+    /// backend says in its `status` which of its driver's errors mean that.
+    Lost,
     /// A stream is being recorded into a graph, and what was asked for would end that.
     Capturing,
     /// This process was forked from the one that made what was to be used.

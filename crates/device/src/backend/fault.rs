@@ -37,6 +37,8 @@ pub struct Faults {
     pub registrations: AtomicI64,
     /// Modules compiled.
     pub modules: AtomicI64,
+    /// All of the above and all else, until the device is lost: from then on every call fails.
+    pub life: AtomicI64,
     /// What of a kernel's output is overwritten after a launch, if anything.
     pub damage: Option<Damage>,
     /// Pinned buffers handed out and not returned.
@@ -62,6 +64,7 @@ impl Default for Faults {
             fills: never(),
             registrations: never(),
             modules: never(),
+            life: never(),
             damage: None,
             pinned_held: AtomicU64::new(0),
         }
@@ -69,6 +72,26 @@ impl Default for Faults {
 }
 
 impl Faults {
+    /// Whether the device is lost.
+    pub fn is_lost(&self) -> bool {
+        self.life.load(Ordering::SeqCst) == 0
+    }
+
+    /// One more call of any kind.
+    fn live(&self) -> Result<()> {
+        Self::allow_or(ErrorKind::Lost, &self.life, "the device is lost: a call")
+    }
+
+    /// Asking is no work, and takes no life.
+    fn check(&self) -> Result<()> {
+        if self.is_lost() { self.live() } else { Ok(()) }
+    }
+
+    /// What of a lost device is given back is given back, so that tests lose no memory of the host, and fails.
+    fn end<T>(&self, ended: Result<T>) -> Result<T> {
+        self.live().and(ended)
+    }
+
     fn allow(left: &AtomicI64, what: &str) -> Result<()> {
         Self::allow_or(ErrorKind::Execution, left, what)
     }
@@ -108,20 +131,23 @@ impl Backend for FaultBackend {
     }
 
     fn memory(&self) -> Result<MemoryInfo> {
+        self.faults.check()?;
         self.inner.memory()
     }
 
     fn alloc(&self, len: u64) -> Result<DevicePtr> {
+        self.faults.live()?;
         Faults::allow_or(ErrorKind::OutOfMemory, &self.faults.allocations, "an allocation")?;
         self.inner.alloc(len)
     }
 
     unsafe fn free(&self, ptr: DevicePtr) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.inner.free(ptr) }
+        self.faults.end(unsafe { self.inner.free(ptr) })
     }
 
     fn alloc_pinned(&self, len: usize) -> Result<NonNull<u8>> {
+        self.faults.live()?;
         Faults::allow(&self.faults.pinned, "a pinned allocation")?;
         let allocated = self.inner.alloc_pinned(len)?;
         self.faults.pinned_held.fetch_add(1, Ordering::SeqCst);
@@ -131,10 +157,11 @@ impl Backend for FaultBackend {
     unsafe fn free_pinned(&self, ptr: NonNull<u8>, len: usize) -> Result<()> {
         self.faults.pinned_held.fetch_sub(1, Ordering::SeqCst);
         // SAFETY: the caller's promise.
-        unsafe { self.inner.free_pinned(ptr, len) }
+        self.faults.end(unsafe { self.inner.free_pinned(ptr, len) })
     }
 
     unsafe fn register_host(&self, ptr: *const u8, len: usize) -> Result<()> {
+        self.faults.live()?;
         Faults::allow(&self.faults.registrations, "a registration")?;
         // SAFETY: the caller's promise.
         unsafe { self.inner.register_host(ptr, len) }
@@ -146,25 +173,28 @@ impl Backend for FaultBackend {
 
     unsafe fn unregister_host(&self, ptr: *const u8, len: usize) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.inner.unregister_host(ptr, len) }
+        self.faults.end(unsafe { self.inner.unregister_host(ptr, len) })
     }
 
     fn reserve(&self, len: u64) -> Result<DevicePtr> {
+        self.faults.live()?;
         Faults::allow_or(ErrorKind::OutOfMemory, &self.faults.reservations, "a reservation of addresses")?;
         self.inner.reserve(len)
     }
 
     unsafe fn unreserve(&self, ptr: DevicePtr, len: u64) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.inner.unreserve(ptr, len) }
+        self.faults.end(unsafe { self.inner.unreserve(ptr, len) })
     }
 
     fn create_frame(&self, len: u64) -> Result<Box<dyn RawFrame>> {
+        self.faults.live()?;
         Faults::allow_or(ErrorKind::OutOfMemory, &self.faults.frames, "creating a frame")?;
         self.inner.create_frame(len)
     }
 
     fn import_frame(&self, fd: OwnedFd, len: u64) -> Result<Box<dyn RawFrame>> {
+        self.faults.live()?;
         self.inner.import_frame(fd, len)
     }
 
@@ -173,6 +203,7 @@ impl Backend for FaultBackend {
     }
 
     unsafe fn map_frame(&self, ptr: DevicePtr, frame: &dyn RawFrame, len: u64, access: Access) -> Result<()> {
+        self.faults.live()?;
         Faults::allow_or(ErrorKind::OutOfMemory, &self.faults.maps, "mapping a frame")?;
         // SAFETY: the caller's promise.
         unsafe { self.inner.map_frame(ptr, frame, len, access) }
@@ -185,24 +216,28 @@ impl Backend for FaultBackend {
 
     unsafe fn unmap_frame(&self, ptr: DevicePtr, len: u64) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.inner.unmap_frame(ptr, len) }
+        self.faults.end(unsafe { self.inner.unmap_frame(ptr, len) })
     }
 
     fn create_stream(&self) -> Result<Box<dyn RawStream>> {
+        self.faults.live()?;
         Ok(Box::new(FaultStream { inner: self.inner.create_stream()?, faults: Arc::clone(&self.faults) }))
     }
 
     unsafe fn adopt_stream(&self, raw: u64) -> Result<Box<dyn RawStream>> {
+        self.faults.live()?;
         // SAFETY: the caller's promise.
         let inner = unsafe { self.inner.adopt_stream(raw) }?;
         Ok(Box::new(FaultStream { inner, faults: Arc::clone(&self.faults) }))
     }
 
     fn default_stream(&self) -> Result<Box<dyn RawStream>> {
+        self.faults.live()?;
         Ok(Box::new(FaultStream { inner: self.inner.default_stream()?, faults: Arc::clone(&self.faults) }))
     }
 
     fn default_work(&self) -> Result<Option<Box<dyn RawEvent>>> {
+        self.faults.live()?;
         self.inner.default_work()
     }
 
@@ -211,6 +246,7 @@ impl Backend for FaultBackend {
     }
 
     fn direct_storage(&self) -> Result<Box<dyn RawDirectStorage>> {
+        self.faults.live()?;
         self.inner.direct_storage()
     }
 
@@ -223,6 +259,7 @@ impl Backend for FaultBackend {
     }
 
     fn load_module(&self, source: &ModuleSource) -> Result<Arc<dyn RawModule>> {
+        self.faults.live()?;
         Faults::allow(&self.faults.modules, "compiling a module")?;
         self.inner.load_module(source)
     }
@@ -240,35 +277,44 @@ impl RawStream for FaultStream {
     }
 
     unsafe fn copy_to_device(&self, dst: DevicePtr, src: *const u8, len: u64) -> Result<()> {
+        self.faults.live()?;
         Faults::allow(&self.faults.copies, "a copy to the device")?;
         // SAFETY: the caller's promise.
         unsafe { self.inner.copy_to_device(dst, src, len) }
     }
 
     unsafe fn copy_to_host(&self, dst: *mut u8, src: DevicePtr, len: u64) -> Result<()> {
+        self.faults.live()?;
         Faults::allow(&self.faults.downloads, "a copy from the device")?;
         // SAFETY: the caller's promise.
         unsafe { self.inner.copy_to_host(dst, src, len) }
     }
 
     unsafe fn copy_on_device(&self, dst: DevicePtr, src: DevicePtr, len: u64) -> Result<()> {
+        self.faults.live()?;
         Faults::allow(&self.faults.device_copies, "a copy on the device")?;
         // SAFETY: the caller's promise.
         unsafe { self.inner.copy_on_device(dst, src, len) }
     }
 
     unsafe fn copy_from_peer(&self, dst: DevicePtr, peer: &dyn Backend, src: DevicePtr, len: u64) -> Result<()> {
+        self.faults.live()?;
+        if let Some(error) = peer.loss() {
+            return Err(error);
+        }
         // SAFETY: the caller's promise.
         unsafe { self.inner.copy_from_peer(dst, peer, src, len) }
     }
 
     unsafe fn fill(&self, dst: DevicePtr, value: u8, len: u64) -> Result<()> {
+        self.faults.live()?;
         Faults::allow(&self.faults.fills, "a fill")?;
         // SAFETY: the caller's promise.
         unsafe { self.inner.fill(dst, value, len) }
     }
 
     unsafe fn launch(&self, kernel: &Launch<'_>) -> Result<()> {
+        self.faults.live()?;
         Faults::allow(&self.faults.launches, "a kernel")?;
         // SAFETY: the caller's promise.
         unsafe { self.inner.launch(kernel) }?;
@@ -281,10 +327,12 @@ impl RawStream for FaultStream {
     }
 
     fn record(&self) -> Result<Box<dyn RawEvent>> {
+        self.faults.live()?;
         self.inner.record()
     }
 
     fn wait(&self, event: &dyn RawEvent) -> Result<()> {
+        self.faults.live()?;
         self.inner.wait(event)
     }
 
@@ -293,10 +341,12 @@ impl RawStream for FaultStream {
     }
 
     fn gate(&self) -> Result<Box<dyn RawGate>> {
+        self.faults.live()?;
         self.inner.gate()
     }
 
+    /// Waits in any case, as the memory that work uses may be gone afterwards.
     fn synchronize(&self) -> Result<()> {
-        self.inner.synchronize()
+        self.faults.end(self.inner.synchronize())
     }
 }

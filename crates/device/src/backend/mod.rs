@@ -147,6 +147,16 @@ pub trait Backend: Send + Sync + Debug {
         true
     }
 
+    /// What the device answers with if it is lost ([`ErrorKind::Lost`]). Who is told so by an operation asks here which
+    /// device it is, as a copy between two of them may fail for either. Neither waits for work nor does any.
+    fn loss(&self) -> Option<Error> {
+        if !self.is_alive() {
+            let detail = "the program has reset the device: what was made on it is gone";
+            return Some(Error::new(ErrorKind::Lost, detail));
+        }
+        self.memory().err().filter(|error| error.kind() == ErrorKind::Lost)
+    }
+
     /// What streams of the same backend need to copy from this device; only they look inside.
     /// None where devices do not know of each other. A decorator passes on what it decorates.
     fn as_peer(&self) -> Option<&dyn Any> {

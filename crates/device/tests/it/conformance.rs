@@ -4,8 +4,10 @@
 //! the backend. What is absent is printed with the reason that `bifolio devices` gives.
 
 use bifolio_device::backend::fault::{FaultBackend, Faults};
-use bifolio_device::{BackendKind, Device, DeviceChoice, DeviceId, HostOptions, conformance, discover};
+use bifolio_device::{BackendKind, Device, DeviceChoice, DeviceId, ErrorKind, HostOptions, conformance, discover};
 use bifolio_testing::{require, seed, skip};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Runs the suite on the devices of one backend; says why where there are none.
 fn check_backend(kind: BackendKind) {
@@ -64,6 +66,26 @@ fn a_decorated_host_conforms_and_is_a_peer() {
     let decorated = Device::from_backend(FaultBackend::new(plain.backend(), &Faults::default().into()));
     conformance::check_all(&decorated, seed());
     conformance::check_peers(&plain, &decorated, seed());
+}
+
+#[test]
+fn a_lost_device_says_so_to_everybody_and_its_peers_work() {
+    let faults = Arc::new(Faults::default());
+    let plain = Device::host(&HostOptions { memory_bytes: Some(64 << 20), ..HostOptions::default() });
+    let decorated = |faults| Device::from_backend(FaultBackend::new(plain.backend(), faults));
+    let (peer, lost) = (decorated(&Faults::default().into()), decorated(&faults));
+    let (mine, theirs) = (peer.alloc(16).unwrap(), lost.alloc(16).unwrap());
+    let [working, failing] = [&peer, &lost].map(|device| device.create_stream().unwrap());
+    failing.upload(theirs.slice(), &[7; 16]).unwrap();
+    faults.life.store(1, Ordering::SeqCst);
+    failing.synchronize().unwrap();
+    assert!(lost.loss().is_some_and(|error| error.to_string().contains("lost")) && peer.loss().is_none());
+    let is_lost = |outcome: bifolio_device::Result<()>| outcome.unwrap_err().kind() == ErrorKind::Lost;
+    assert!(is_lost(failing.upload(theirs.slice(), &[8; 16])) && is_lost(failing.synchronize()));
+    assert!(is_lost(lost.alloc(16).map(drop)) && is_lost(lost.create_stream().map(drop)));
+    // SAFETY: both stay, and nothing is copied.
+    assert!(is_lost(unsafe { working.copy_from_peer(mine.slice(), &lost, theirs.slice()) }));
+    working.upload(mine.slice(), &[9; 16]).unwrap();
 }
 
 #[test]

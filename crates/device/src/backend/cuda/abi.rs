@@ -42,14 +42,22 @@ pub(super) const NO_BINARY_FOR_GPU: Status = 209;
 pub(super) const INVALID_IMAGE: Status = 200;
 pub(super) const INVALID_PTX: Status = 218;
 pub(super) const UNSUPPORTED_PTX: Status = 222;
+pub(super) const ECC_UNCORRECTABLE: Status = 214;
+pub(super) const NVLINK_UNCORRECTABLE: Status = 220;
+pub(super) const CONTAINED: Status = 226;
 pub(super) const ILLEGAL_ADDRESS: Status = 700;
+pub(super) const LAUNCH_TIMEOUT: Status = 702;
+pub(super) const CONTEXT_IS_DESTROYED: Status = 709;
 pub(super) const HOST_MEMORY_ALREADY_REGISTERED: Status = 712;
 /// Assertion, stack, instruction, address and launch failures of a running kernel.
 pub(super) const KERNEL_FAILURES: std::ops::RangeInclusive<Status> = 714..=719;
 pub(super) const ASSERT: Status = 710;
+pub(super) const TENSOR_MEMORY_LEAK: Status = 721;
 pub(super) const NOT_SUPPORTED: Status = 801;
+pub(super) const MPS_CLIENT_TERMINATED: Status = 810;
 /// A call would join the default stream to the capture of another stream.
 pub(super) const CAPTURE_IMPLICIT: Status = 906;
+pub(super) const EXTERNAL_DEVICE: Status = 911;
 
 pub(super) const ATTRIBUTE_COMPUTE_MODE: c_int = 20;
 pub(super) const ATTRIBUTE_CONCURRENT_KERNELS: c_int = 31;

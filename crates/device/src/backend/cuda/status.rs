@@ -1,9 +1,10 @@
 //! What the driver's statuses mean: results, kinds of errors, and sentences.
 
 use super::abi::{
-    ASSERT, CAPTURE_IMPLICIT, HOST_MEMORY_ALREADY_REGISTERED, ILLEGAL_ADDRESS, INVALID_DEVICE, INVALID_IMAGE,
-    INVALID_PTX, INVALID_VALUE, KERNEL_FAILURES, NO_BINARY_FOR_GPU, NO_DEVICE, NOT_SUPPORTED, OUT_OF_MEMORY, Ordinal,
-    STUB_LIBRARY, SUCCESS, Status, UNSUPPORTED_PTX,
+    ASSERT, CAPTURE_IMPLICIT, CONTAINED, CONTEXT_IS_DESTROYED, ECC_UNCORRECTABLE, EXTERNAL_DEVICE,
+    HOST_MEMORY_ALREADY_REGISTERED, ILLEGAL_ADDRESS, INVALID_DEVICE, INVALID_IMAGE, INVALID_PTX, INVALID_VALUE,
+    KERNEL_FAILURES, LAUNCH_TIMEOUT, MPS_CLIENT_TERMINATED, NO_BINARY_FOR_GPU, NO_DEVICE, NOT_SUPPORTED,
+    NVLINK_UNCORRECTABLE, OUT_OF_MEMORY, Ordinal, STUB_LIBRARY, SUCCESS, Status, TENSOR_MEMORY_LEAK, UNSUPPORTED_PTX,
 };
 use super::sys::Cuda;
 use crate::{Error, ErrorKind, Result};
@@ -64,22 +65,34 @@ fn kind(status: Status) -> ErrorKind {
         INVALID_IMAGE | NO_BINARY_FOR_GPU | INVALID_PTX | UNSUPPORTED_PTX => ErrorKind::Kernel,
         NOT_SUPPORTED => ErrorKind::Unsupported,
         CAPTURE_IMPLICIT => ErrorKind::Capturing,
+        status if is_sticky(status) => ErrorKind::Lost,
         _ => ErrorKind::Execution,
     }
+}
+
+/// Whether the driver answers every later call on the context with this status, so that all that is in it is gone:
+/// - kernels that failed: `CUDA_ERROR_ILLEGAL_ADDRESS`, `_LAUNCH_TIMEOUT`, `_ASSERT`, `_HARDWARE_STACK_ERROR`,
+///   `_ILLEGAL_INSTRUCTION`, `_MISALIGNED_ADDRESS`, `_INVALID_ADDRESS_SPACE`, `_INVALID_PC`, `_LAUNCH_FAILED`
+///   ("unspecified launch failure") and `_TENSOR_MEMORY_LEAK`;
+/// - hardware that did: `CUDA_ERROR_ECC_UNCORRECTABLE`, `_NVLINK_UNCORRECTABLE`, `_CONTAINED`, `_EXTERNAL_DEVICE`;
+/// - contexts that others have ended: `CUDA_ERROR_CONTEXT_IS_DESTROYED`, `_MPS_CLIENT_TERMINATED`.
+///
+/// `CUDA_ERROR_UNKNOWN` is none of them, as it may concern one call alone.
+fn is_sticky(status: Status) -> bool {
+    let of_kernels = matches!(status, ILLEGAL_ADDRESS | LAUNCH_TIMEOUT | ASSERT | TENSOR_MEMORY_LEAK);
+    let of_hardware = matches!(status, ECC_UNCORRECTABLE | NVLINK_UNCORRECTABLE | CONTAINED | EXTERNAL_DEVICE);
+    let of_contexts = matches!(status, CONTEXT_IS_DESTROYED | MPS_CLIENT_TERMINATED);
+    of_kernels || KERNEL_FAILURES.contains(&status) || of_hardware || of_contexts
 }
 
 fn advice(status: Status) -> &'static str {
     match status {
         STUB_LIBRARY => "; this is the toolkit's stub library: put the folder of the real driver first",
         3 => "; a process forked after CUDA was initialised cannot use it",
-        ASSERT | ILLEGAL_ADDRESS => LOST,
-        status if KERNEL_FAILURES.contains(&status) => LOST,
+        status if is_sticky(status) => "; this process has lost its CUDA context: restart it",
         _ => "",
     }
 }
-
-/// Such errors are sticky: the driver answers every later call on the context with them.
-const LOST: &str = "; this process has lost its CUDA context: restart it";
 
 /// Page-locked memory that is not to be had.
 pub(super) fn no_pinned_memory(doing: Arguments<'_>) -> Error {
@@ -104,7 +117,17 @@ mod tests {
         assert_eq!(kind(OUT_OF_MEMORY), ErrorKind::OutOfMemory);
         assert_eq!(kind(NOT_SUPPORTED), ErrorKind::Unsupported);
         assert_eq!(kind(UNSUPPORTED_PTX), ErrorKind::Kernel);
-        assert_eq!(kind(ILLEGAL_ADDRESS), ErrorKind::Execution);
         assert!(advice(719).contains("restart it"));
+    }
+
+    #[test]
+    fn a_device_that_is_gone_is_told_from_a_request_that_failed() {
+        for status in [214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911] {
+            assert_eq!(kind(status), ErrorKind::Lost, "{status}");
+        }
+        // Arguments, memory, a launch that is too large, what the device or the system refuses, and what is unknown.
+        for status in [1, 2, 100, 101, 200, 201, 209, 218, 304, 400, 600, 701, 712, 713, 720, 800, 801, 802, 906, 999] {
+            assert_ne!(kind(status), ErrorKind::Lost, "{status}");
+        }
     }
 }

@@ -33,11 +33,14 @@ handles!(
 
 pub(super) const SUCCESS: Status = 0;
 pub(super) const DEVICE_NOT_FOUND: Status = -1;
+pub(super) const DEVICE_NOT_AVAILABLE: Status = -2;
 pub(super) const MEM_OBJECT_ALLOCATION_FAILURE: Status = -4;
 pub(super) const OUT_OF_RESOURCES: Status = -5;
 pub(super) const OUT_OF_HOST_MEMORY: Status = -6;
 pub(super) const BUILD_PROGRAM_FAILURE: Status = -11;
 pub(super) const EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST: Status = -14;
+pub(super) const INVALID_CONTEXT: Status = -34;
+pub(super) const INVALID_COMMAND_QUEUE: Status = -36;
 pub(super) const INVALID_BUFFER_SIZE: Status = -61;
 /// The loader found no driver (`cl_khr_icd`).
 pub(super) const PLATFORM_NOT_FOUND: Status = -1001;

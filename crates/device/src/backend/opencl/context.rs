@@ -70,7 +70,11 @@ impl Context {
                 &raw mut status,
             )
         };
-        check(status, format_args!("creating an OpenCL context"))?;
+        // One that is not available was never there.
+        check(status, format_args!("creating an OpenCL context")).map_err(|error| match status {
+            abi::DEVICE_NOT_AVAILABLE => Error::new(ErrorKind::Missing, error.detail()),
+            _ => error,
+        })?;
         let platform = |what| probe::platform_text(cl, found.platform, what);
         let device = |what| probe::device_text(cl, found.device, what);
         let description = [

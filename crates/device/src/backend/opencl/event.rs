@@ -3,7 +3,7 @@
 use super::abi::{COMPLETE, EventHandle};
 use super::context::Context;
 use super::queue::{Command, Queue};
-use super::status::check;
+use super::status::{check, check_ended};
 use crate::Result;
 use crate::backend::{RawEvent, RawGate};
 use std::sync::Arc;
@@ -55,6 +55,6 @@ impl RawEvent for OpenClEvent {
         // SAFETY: the event is live.
         let status = unsafe { (self.queue.context.cl.clWaitForEvents)(1, &raw const last.event) };
         self.query()?;
-        check(status, format_args!("waiting for work on the device"))
+        check_ended(status, format_args!("waiting for work on the device"))
     }
 }

@@ -187,6 +187,10 @@ impl Backend for OpenClBackend {
         Ok(Box::new(OpenClStream::create(&self.context)?))
     }
 
+    fn loss(&self) -> Option<Error> {
+        self.control.finish().err().filter(|error| error.kind() == ErrorKind::Lost)
+    }
+
     unsafe fn adopt_stream(&self, _raw: u64) -> Result<Box<dyn RawStream>> {
         let detail = "streams cannot be adopted: an OpenCL queue can only use memory of its own context";
         Err(Error::new(ErrorKind::Unsupported, detail))

@@ -8,7 +8,7 @@
 
 use super::abi::{self, COMPLETE, EventHandle, MemoryHandle, QueueHandle, SUCCESS, Status};
 use super::context::Context;
-use super::status::{check, failure};
+use super::status::{check, check_ended};
 use crate::Result;
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -89,6 +89,12 @@ impl Queue {
         Ok(Arc::new(Self { context: context.clone(), handle, commands: Mutex::default() }))
     }
 
+    /// Waits for what was enqueued.
+    pub(super) fn finish(&self) -> Result<()> {
+        // SAFETY: the queue is live.
+        check_ended(unsafe { (self.context.cl.clFinish)(self.handle) }, format_args!("waiting for work on the device"))
+    }
+
     /// Maps a whole buffer into host memory and waits for it.
     pub(super) fn map(&self, memory: MemoryHandle, len: usize) -> Result<*mut u8, Status> {
         let mut status = 0;
@@ -151,7 +157,9 @@ impl Queue {
             return Ok(false);
         }
         match commands.failure {
-            Some((failed, status)) if failed <= number => Err(failure(status, format_args!("work on the device"))),
+            Some((failed, status)) if failed <= number => {
+                check_ended(status, format_args!("work on the device")).map(|()| true)
+            }
             _ => Ok(true),
         }
     }

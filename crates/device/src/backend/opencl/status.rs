@@ -1,8 +1,9 @@
 //! What OpenCL's statuses mean: results, kinds of errors, and sentences.
 
 use super::abi::{
-    BUILD_PROGRAM_FAILURE, DEVICE_NOT_FOUND, EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST, INVALID_BUFFER_SIZE,
-    MEM_OBJECT_ALLOCATION_FAILURE, OUT_OF_HOST_MEMORY, OUT_OF_RESOURCES, PLATFORM_NOT_FOUND, SUCCESS, Status,
+    BUILD_PROGRAM_FAILURE, DEVICE_NOT_AVAILABLE, DEVICE_NOT_FOUND, EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST,
+    INVALID_BUFFER_SIZE, INVALID_COMMAND_QUEUE, INVALID_CONTEXT, MEM_OBJECT_ALLOCATION_FAILURE, OUT_OF_HOST_MEMORY,
+    OUT_OF_RESOURCES, PLATFORM_NOT_FOUND, SUCCESS, Status,
 };
 use crate::{Error, ErrorKind, Result};
 use std::fmt::Arguments;
@@ -17,11 +18,23 @@ pub(super) fn failure(status: Status, doing: Arguments<'_>) -> Error {
     Error::new(kind(status), format!("{doing} failed: {}", describe(status)))
 }
 
+/// Turns the status of a command that has ended, or of waiting for it, into a result. `CL_OUT_OF_RESOURCES` is how drivers
+/// report a fault in a kernel, which takes the context along; of a call that enqueues or allocates it may mean what it
+/// says.
+pub(super) fn check_ended(status: Status, doing: Arguments<'_>) -> Result<()> {
+    match status {
+        OUT_OF_RESOURCES => Err(Error::new(ErrorKind::Lost, format!("{doing} failed: {}", describe(status)))),
+        _ => check(status, doing),
+    }
+}
+
 fn kind(status: Status) -> ErrorKind {
     match status {
+        // Contexts and queues are ours, and live: it is the driver who has ended them, after such a fault.
+        DEVICE_NOT_AVAILABLE | INVALID_CONTEXT | INVALID_COMMAND_QUEUE => ErrorKind::Lost,
         MEM_OBJECT_ALLOCATION_FAILURE | OUT_OF_HOST_MEMORY | INVALID_BUFFER_SIZE => ErrorKind::OutOfMemory,
         BUILD_PROGRAM_FAILURE | -15 | -3 | -46..=-42 => ErrorKind::Kernel,
-        DEVICE_NOT_FOUND | -2 | PLATFORM_NOT_FOUND => ErrorKind::Missing,
+        DEVICE_NOT_FOUND | PLATFORM_NOT_FOUND => ErrorKind::Missing,
         -38..=-30 | -56..=-47 | -63 => ErrorKind::BadArgument,
         _ => ErrorKind::Execution,
     }
@@ -31,7 +44,7 @@ fn kind(status: Status) -> ErrorKind {
 pub(super) fn describe(status: Status) -> String {
     let name = match status {
         DEVICE_NOT_FOUND => "CL_DEVICE_NOT_FOUND",
-        -2 => "CL_DEVICE_NOT_AVAILABLE",
+        DEVICE_NOT_AVAILABLE => "CL_DEVICE_NOT_AVAILABLE",
         -3 => "CL_COMPILER_NOT_AVAILABLE",
         MEM_OBJECT_ALLOCATION_FAILURE => "CL_MEM_OBJECT_ALLOCATION_FAILURE",
         OUT_OF_RESOURCES => "CL_OUT_OF_RESOURCES (often a fault or a time-out in a kernel)",
@@ -45,8 +58,8 @@ pub(super) fn describe(status: Status) -> String {
         }
         -15 => "CL_COMPILE_PROGRAM_FAILURE",
         -30 => "CL_INVALID_VALUE",
-        -34 => "CL_INVALID_CONTEXT",
-        -36 => "CL_INVALID_COMMAND_QUEUE",
+        INVALID_CONTEXT => "CL_INVALID_CONTEXT",
+        INVALID_COMMAND_QUEUE => "CL_INVALID_COMMAND_QUEUE",
         -38 => "CL_INVALID_MEM_OBJECT",
         -42 => "CL_INVALID_BINARY",
         -43 => "CL_INVALID_BUILD_OPTIONS",
@@ -81,6 +94,18 @@ mod tests {
         assert_eq!(kind(MEM_OBJECT_ALLOCATION_FAILURE), ErrorKind::OutOfMemory);
         assert_eq!(kind(BUILD_PROGRAM_FAILURE), ErrorKind::Kernel);
         assert_eq!(kind(-51), ErrorKind::BadArgument);
-        assert_eq!(kind(OUT_OF_RESOURCES), ErrorKind::Execution);
+    }
+
+    #[test]
+    fn a_device_that_is_gone_is_told_from_a_request_that_failed() {
+        for status in [DEVICE_NOT_AVAILABLE, INVALID_CONTEXT, INVALID_COMMAND_QUEUE] {
+            assert_eq!(kind(status), ErrorKind::Lost, "{status}");
+        }
+        assert_eq!(kind(OUT_OF_RESOURCES), ErrorKind::Execution, "of what is enqueued");
+        let ended = |status| check_ended(status, format_args!("work")).unwrap_err().kind();
+        assert_eq!(ended(OUT_OF_RESOURCES), ErrorKind::Lost);
+        for status in [MEM_OBJECT_ALLOCATION_FAILURE, OUT_OF_HOST_MEMORY, -30, -38, -51, -54] {
+            assert_ne!(ended(status), ErrorKind::Lost, "{status}");
+        }
     }
 }

@@ -147,11 +147,10 @@ impl RawStream for OpenClStream {
     }
 
     fn synchronize(&self) -> Result<()> {
-        // SAFETY: the queue is live.
-        let status = unsafe { (self.queue.context.cl.clFinish)(self.queue.handle) };
+        let finished = self.queue.finish();
         let count = self.queue.commands().count;
         self.queue.is_done(count)?;
-        check(status, format_args!("waiting for work on the device"))
+        finished
     }
 }
 
