@@ -65,15 +65,19 @@ pub struct Page {
     /// again.
     lenders: u64,
     /// The device that is home, plus one; 0 for the file.
-    home: u32,
+    home: u16,
     /// The device that was home before, plus one, and is again if home is lost; 0 for the file.
-    heir: u32,
+    heir: u16,
+    /// 1 if home may have what neither the file nor its heir and lenders have.
+    alone: u16,
+    /// 1 if the heir's base is not what the file has any more, as a flush of home's has failed half-way.
+    outdated: u16,
 }
 
 impl Page {
     /// A page that nobody has a replica of.
     pub const fn new() -> Self {
-        Self { holders: 0, behind: 0, donors: 0, lenders: 0, home: 0, heir: 0 }
+        Self { holders: 0, behind: 0, donors: 0, lenders: 0, home: 0, heir: 0, alone: 0, outdated: 0 }
     }
 
     /// Where its authoritative content is.
@@ -115,9 +119,15 @@ impl Page {
         self.heir == number(device) || self.lenders & bit(device) != 0
     }
 
+    /// Whether what was released goes with a device if it is lost: it is a donor, or home and has what it has released
+    /// itself, or what somebody had who is gone.
+    pub fn is_lost_with(&self, device: Device) -> bool {
+        self.is_donor(device) || self.home() == Home::Device(device) && self.alone != 0
+    }
+
     /// Whether a device's base is what the file has: it is home, or was before.
     pub fn knows_file(&self, device: Device) -> bool {
-        self.home == number(device) || self.heir == number(device)
+        self.home == number(device) || self.heir == number(device) && self.outdated == 0
     }
 
     /// Whether a device folds a page as another one: home and donors are the same.
@@ -131,7 +141,7 @@ impl Page {
     pub fn before_release(&self, device: Device) -> BeforeRelease {
         if !self.is_lender(device) || self.is_home_again(device) {
             BeforeRelease::Nothing
-        } else if self.heir == number(device) || !self.is_behind(device) {
+        } else if self.knows_file(device) || !self.is_behind(device) {
             BeforeRelease::Bring
         } else {
             BeforeRelease::Flush
@@ -169,8 +179,10 @@ impl Page {
         debug_assert_eq!(self.before_release(device), BeforeRelease::Nothing);
         let is_first = self.is_settled() && !self.is_behind(device);
         if is_first || self.is_home_again(device) {
-            (self.home, self.heir) = (number(device), self.home);
-        } else if self.home() != Home::Device(device) {
+            (self.home, self.heir, self.alone, self.outdated) = (number(device), self.home, 1, 0);
+        } else if self.home() == Home::Device(device) {
+            self.alone = 1;
+        } else {
             self.donors |= bit(device);
         }
         self.behind |= self.holders & !bit(device);
@@ -190,8 +202,10 @@ impl Page {
         } else if self.home() == Home::Device(device) {
             self.lenders |= self.donors;
         } else {
-            // Who was home has what was lent to it.
+            // Who was home has what was lent to it. What the device has released itself is in home alone.
+            self.alone = u16::from(self.is_donor(device));
             (self.home, self.heir, self.lenders) = (number(device), self.home, self.donors & !bit(device));
+            self.outdated = 0;
         }
         self.donors = 0;
     }
@@ -208,19 +222,16 @@ impl Page {
         self.donors &= !bit(device);
     }
 
-    /// A flush of a device's has failed after it had written something. What home was before does not know the file any
+    /// A flush of a device's has failed after it had written something: what home was before does not know the file any
     /// more, and nobody is up to date.
     pub fn half_flushed(&mut self) {
-        if let Some(heir) = self.heir.checked_sub(1) {
-            self.lenders |= bit(heir as Device);
-            self.heir = 0;
-        }
+        self.outdated = u16::from(self.heir != 0);
         self.changed();
     }
 
     /// The file has all that home has: nobody has to keep it.
     fn is_in_file(&mut self) {
-        (self.home, self.heir, self.lenders) = (0, 0, 0);
+        (self.home, self.heir, self.lenders, self.alone, self.outdated) = (0, 0, 0, 0, 0);
     }
 
     /// A device has the file's content, of a page that is settled.
@@ -236,15 +247,19 @@ impl Page {
     }
 
     /// A device has no replica any more. What it alone had is lost, if it was not flushed before: home is where it was
-    /// before, and has to be flushed, so that the loss of another device takes no more with it.
+    /// before, and has to be flushed, so that the loss of another device takes no more with it. The file has to be looked
+    /// at for that, as the one who is gone may have written to it half-way.
     pub fn dropped(&mut self, device: Device) {
         if self.home() == Home::Device(device) {
             self.donors |= self.lenders;
-            (self.home, self.heir, self.lenders) = (self.heir, 0, 0);
+            (self.home, self.heir, self.lenders, self.outdated) = (self.heir, 0, 0, 0);
+            self.alone = u16::from(self.home != 0);
             self.changed();
+        } else if self.is_lender(device) {
+            self.alone = 1;
         }
         if self.heir == number(device) {
-            self.heir = 0;
+            (self.heir, self.outdated) = (0, 0);
         }
         for devices in [&mut self.holders, &mut self.behind, &mut self.donors, &mut self.lenders] {
             *devices &= !bit(device);
@@ -257,8 +272,8 @@ fn bit(device: Device) -> u64 {
 }
 
 /// As home and heir have it.
-fn number(device: Device) -> u32 {
-    device as u32 + 1
+fn number(device: Device) -> u16 {
+    device as u16 + 1
 }
 
 #[cfg(test)]
@@ -306,8 +321,28 @@ mod tests {
         page.released(2);
         page.folded(1, true, false);
         assert!(page.is_pending(0) && page.is_pending(2) && page.order().eq([1]));
+        assert!(!page.is_lost_with(1), "it has released nothing itself");
         page.dropped(1);
         assert!(page.order().eq([0, 2]) && page.is_behind(0) && !page.is_held_by(1));
+        assert!(page.is_lost_with(0) && page.is_lost_with(2));
+    }
+
+    #[test]
+    fn what_a_lost_lender_had_is_in_home_alone() {
+        let mut page = Page::new();
+        (0..3).for_each(|device| page.fetched(device));
+        page.released(0);
+        page.folded(1, true, false);
+        assert!(!page.is_lost_with(0) && !page.is_lost_with(1));
+        page.dropped(0);
+        assert!(page.is_lost_with(1));
+        page.flushed(1, false);
+        assert!(!page.is_lost_with(1));
+        // A donor that becomes home keeps its own change to itself.
+        page.released(1);
+        page.released(2);
+        page.folded(2, true, false);
+        assert!(!page.is_lost_with(1) && page.is_lost_with(2));
     }
 
     #[test]

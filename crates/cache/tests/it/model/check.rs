@@ -70,6 +70,7 @@ fn a_device_is_lost() {
     }
     check(Small { losses: true, errors: true, ..three(&[Some(0), Some(1)], 2) });
     check(Small { losses: true, ..Small::racing_with_a_cpu(2, 3) });
+    check(Small { losses: true, errors: true, ..Small::racing_with_a_cpu(2, 2) });
 }
 
 #[test]

@@ -204,7 +204,8 @@ impl Contents {
             if let Some(base) = &mut self.replica(device).base {
                 base[at] = file[at];
             }
-            self.page.changed();
+            self.page.half_flushed();
+            self.forget_bases();
         }
     }
 
@@ -255,7 +256,19 @@ impl Contents {
         self.lose(device);
     }
 
-    /// The device is gone.
+    /// The device is gone: what the others have of what it had for the file is written at once.
+    pub(crate) fn give_up(&mut self, device: Device) {
+        let was_pending = self.page.is_pending(device);
+        if self.page.home() == Home::Device(device) {
+            self.looked = 0;
+        }
+        self.lose(device);
+        if was_pending {
+            self.flush_all();
+        }
+    }
+
+    /// A device has no replica any more.
     pub(crate) fn lose(&mut self, device: Device) {
         self.replicas[device] = None;
         self.page.dropped(device);

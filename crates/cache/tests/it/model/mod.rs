@@ -339,12 +339,13 @@ impl Model for Small {
                 None
             }
             Step::Lose(device) => {
+                let mut wrong = None;
                 for state in &mut world.pages {
-                    state.contents.lose(device);
-                    state.contents.flush_all();
-                    self.forget_what_it_alone_had(state, device);
+                    let is_lost = state.contents.page.is_lost_with(device);
+                    state.contents.give_up(device);
+                    wrong = wrong.or(self.forget_what_it_alone_had(state, device, is_lost));
                 }
-                None
+                wrong
             }
             Step::Cut { page } => {
                 let state = &mut world.pages[page];

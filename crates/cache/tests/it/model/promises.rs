@@ -88,15 +88,26 @@ impl Small {
         }
     }
 
-    /// A device was lost: what it has released is what survivors had seen of it, and not less.
-    pub(super) fn forget_what_it_alone_had(&self, state: &mut PageState, device: Device) {
+    /// A device was lost: what it has released is what survivors had seen of it, and not less. `is_lost` says that some of
+    /// it is gone.
+    pub(super) fn forget_what_it_alone_had(
+        &self,
+        state: &mut PageState,
+        device: Device,
+        is_lost: bool,
+    ) -> Option<&'static str> {
+        let left = state.contents.settled();
+        let mut gone = false;
         for byte in self.bytes_of(device) {
-            state.visible[byte] = state.contents.file[byte];
-            state.latest[byte] = state.visible[byte];
+            gone |= state.visible[byte] != left[byte];
+            state.visible[byte] = left[byte];
+            state.latest[byte] = left[byte];
         }
         if state.decided.is_some_and(|value| Self::writer(value) == Some(device)) {
+            gone |= self.check_seen(state, left).is_some();
             state.decided = None;
         }
+        (gone && !is_lost).then_some("what was released is gone, and nobody is told")
     }
 
     /// Whether something is true of a page and a device.
