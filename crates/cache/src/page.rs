@@ -246,6 +246,22 @@ impl Page {
         self.behind = self.holders;
     }
 
+    /// The file has changed under the device that is home, which has laid what it has for the file on that: it stays home
+    /// if the file lacks any of it, and everybody else is behind. What home was before does not know the file any more.
+    pub fn rebased(&mut self, device: Device, is_ahead: bool) {
+        debug_assert_eq!(self.home(), Home::Device(device), "who lays its own on the file is home");
+        let was_behind = self.is_behind(device);
+        self.changed();
+        if !was_behind {
+            self.behind &= !bit(device);
+        }
+        if is_ahead {
+            self.outdated = u16::from(self.heir != 0);
+        } else {
+            self.is_in_file();
+        }
+    }
+
     /// A device has no replica any more. What it alone had is lost, if it was not flushed before: home is where it was
     /// before, and has to be flushed, so that the loss of another device takes no more with it. The file has to be looked
     /// at for that, as the one who is gone may have written to it half-way.

@@ -33,6 +33,9 @@ pub(crate) struct Contents {
     /// The devices of which it is known that the file is as their base, or twin, has it: nobody whom the cache does not
     /// know has written since.
     looked: u8,
+    /// The devices on which nothing of it is acquired, as what they have was changed for somebody else: kernels store
+    /// nothing there until it is.
+    pub(crate) idle: u8,
 }
 
 impl Replica {
@@ -53,16 +56,17 @@ impl Replica {
 
 impl Contents {
     pub(crate) fn new(devices: usize) -> Self {
-        Self { page: Page::new(), file: [0; BYTES], replicas: vec![None; devices], looked: 0 }
+        Self { page: Page::new(), file: [0; BYTES], replicas: vec![None; devices], looked: 0, idle: 0 }
     }
 
     fn replica(&mut self, device: Device) -> &mut Replica {
         self.replicas[device].as_mut().expect("who has released has a replica")
     }
 
-    /// Finds out whether somebody has changed the file whom the cache does not know. A page that is on a device goes
-    /// to the file first: there the bytes meet.
-    pub(crate) fn detect(&mut self, device: Device) -> bool {
+    /// Finds out whether somebody has changed the file whom the cache does not know. A page that is on a device meets
+    /// that there, unless kernels use it, or it has changes that were not released, and not by somebody who has acquired
+    /// it: then it goes to the file first. Who acquires sees what has changed.
+    pub(crate) fn detect(&mut self, device: Device, acquires: bool, is_in_use: bool) -> bool {
         // What home's base lacks, everybody would miss, whatever he has seen himself.
         let of = match self.page.home() {
             Home::Device(home) => home,
@@ -86,12 +90,32 @@ impl Contents {
             (Home::File, None) => false,
         };
         if is_changed {
-            if self.page.home() != Home::File {
-                self.flush_all();
+            match self.page.home() {
+                Home::Device(home) if !is_in_use && (self.is_quiet(home) || acquires && home == device) => {
+                    self.rebase(home);
+                    self.idle |= u8::from(!acquires || home != device) << home;
+                }
+                _ => {
+                    self.flush_all();
+                    self.page.changed();
+                }
             }
-            self.page.changed();
         }
         is_changed
+    }
+
+    /// Lays what home has for the file on what the file has by now.
+    fn rebase(&mut self, home: Device) {
+        let file = self.file;
+        let replica = self.replica(home);
+        let mut content = file;
+        replica.lay_over(&mut content);
+        let now = std::array::from_fn(|at| {
+            if replica.now[at] == replica.twin[at] { content[at] } else { replica.now[at] }
+        });
+        *replica = Replica { now, twin: content, base: Some(file) };
+        self.page.rebased(home, content != file);
+        self.forget_bases();
     }
 
     /// Home's content, with what the donors have changed.
@@ -148,21 +172,22 @@ impl Contents {
         self.brought(device, &incoming);
     }
 
-    pub(crate) fn acquire(&mut self, device: Device) {
-        self.detect(device);
+    pub(crate) fn acquire(&mut self, device: Device, is_in_use: bool) {
+        self.detect(device, true, is_in_use);
+        self.idle &= !(1 << device);
         if self.page.is_behind(device) {
             self.bring(device);
         }
     }
 
     /// Whether anything was.
-    pub(crate) fn release(&mut self, device: Device) -> bool {
+    pub(crate) fn release(&mut self, device: Device, is_in_use: bool) -> bool {
         if self.is_quiet(device) {
             return false;
         }
         if self.page.before_release(device) == BeforeRelease::Bring {
             // It may be flushed by that.
-            self.detect(device);
+            self.detect(device, false, is_in_use);
         }
         match self.page.before_release(device) {
             BeforeRelease::Nothing => {}
@@ -212,16 +237,13 @@ impl Contents {
     /// A CPU reads through the cache, from home. A donor does not bring what it has not asked for, nor does home where
     /// kernels use it.
     pub(crate) fn read(&mut self, is_in_use: bool) -> Bytes {
-        match self.page.home() {
-            Home::File => self.flush_all(),
-            Home::Device(home) => {
-                self.detect(home);
-                match self.page.donors().next() {
-                    None => {}
-                    Some(_) if is_in_use => self.flush_all(),
-                    Some(_) => self.bring(home),
-                }
-            }
+        if let Home::Device(home) = self.page.home() {
+            self.detect(home, false, is_in_use);
+        }
+        match (self.page.home(), self.page.donors().next()) {
+            (Home::Device(_), None) => {}
+            (Home::Device(home), Some(_)) if !is_in_use => self.bring(home),
+            _ => self.flush_all(),
         }
         self.incoming().content
     }

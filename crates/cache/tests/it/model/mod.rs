@@ -189,7 +189,7 @@ impl PageState {
 
     fn release(&mut self, device: Device, small: &Small) {
         let Some(before) = self.contents.replicas[device] else { return };
-        self.contents.release(device);
+        self.contents.release(device, small.in_use);
         for byte in (0..before.now.len()).filter(|byte| before.now[*byte] != before.twin[*byte]) {
             self.visible[byte] = before.now[byte];
             if small.is_raced_for(byte) {
@@ -208,7 +208,8 @@ impl PageState {
                 None => (!small.known || self.under_way.is_none()).then_some(Step::CpuWrites { page, byte }),
                 Some(device) => {
                     let device = *device;
-                    self.contents.replicas[device].is_some().then_some(Step::DeviceWrites { device, page, byte })
+                    let may_store = self.contents.replicas[device].is_some() && self.contents.idle & 1 << device == 0;
+                    may_store.then_some(Step::DeviceWrites { device, page, byte })
                 }
             }));
         }
@@ -280,20 +281,20 @@ impl Model for Small {
             }
             Step::Acquire(device) | Step::AcquireTwice(device) => {
                 for state in &mut world.pages {
-                    state.contents.detect(device);
+                    state.contents.detect(device, true, self.in_use);
                     let is_donor = state.contents.page.is_donor(device);
                     if step == Step::AcquireTwice(device) && state.contents.page.is_behind(device) && !is_donor {
                         let incoming = state.contents.read_for(device);
                         state.contents.merge(device, incoming);
                     }
-                    state.contents.acquire(device);
+                    state.contents.acquire(device, self.in_use);
                     state.acquired(device);
                 }
                 world.pages.iter().find_map(|state| self.check_acquired(state, device))
             }
             Step::Begin(device) => {
                 for state in &mut world.pages {
-                    state.contents.detect(device);
+                    state.contents.detect(device, true, self.in_use);
                     if state.contents.page.is_behind(device) {
                         state.under_way = Some((device, state.contents.read_for(device)));
                         state.acquired(device);

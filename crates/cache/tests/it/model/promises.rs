@@ -117,7 +117,7 @@ impl Small {
 
     /// Whether an acquire, now, would find out something.
     pub(super) fn finds_something(&self, world: &World) -> bool {
-        self.any(world, |state, device| state.contents.clone().detect(device))
+        self.any(world, |state, device| state.contents.clone().detect(device, true, self.in_use))
     }
 
     /// The bytes that only one device writes.
@@ -134,20 +134,22 @@ pub(super) fn is_home(world: &World, device: Device) -> bool {
 /// Whether a fold on any device changes nothing of what the file gets.
 pub(super) fn is_the_same_by_all_ways(state: &PageState) -> bool {
     let settled = state.contents.settled();
-    (0..state.contents.replicas.len()).all(|device| {
+    let is_same = |device, is_in_use| {
         let mut folded = state.contents.clone();
-        folded.detect(device);
+        folded.detect(device, true, is_in_use);
         folded.bring(device);
         folded.settled() == settled
-    })
+    };
+    (0..state.contents.replicas.len()).all(|device| is_same(device, false) && is_same(device, true))
 }
 
 /// Whether a device that is told that it needs nothing has everything.
 pub(super) fn has_all_who_is_not_behind(state: &PageState) -> bool {
-    (0..state.contents.replicas.len()).all(|device| {
+    let has_all = |device, is_in_use| {
         let mut contents = state.contents.clone();
-        contents.detect(device);
+        contents.detect(device, true, is_in_use);
         contents.page.is_behind(device)
             || contents.replicas[device].as_ref().is_some_and(|replica| replica.twin == contents.incoming().content)
-    })
+    };
+    (0..state.contents.replicas.len()).all(|device| has_all(device, false) && has_all(device, true))
 }
