@@ -23,12 +23,21 @@ const ROW_BYTES_MIN: u64 = 4096;
 /// whatever failed then, as their base is another one.
 pub(crate) type Done = (Vec<Folded>, Result<()>);
 
-/// What a fold reads, or writes: of each page the place.
+/// What is folded by one launch, in ascending order.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct List<'a> {
+    pub(super) pages: &'a [u64],
+    /// Where the file's bytes end.
+    pub(super) end: u64,
+}
+
+/// What a fold writes: of each page the place.
 #[derive(Debug, Clone)]
-struct Into {
-    current: Places,
-    /// Those of the replica, and none of scratch memory.
-    kept: Option<[Places; 2]>,
+pub(super) struct Into {
+    pub(super) current: Places,
+    /// Nothing but what is folded counts where it has none.
+    pub(super) twin: Option<Places>,
+    pub(super) base: Option<Places>,
 }
 
 impl Copies {
@@ -53,14 +62,14 @@ impl Copies {
             && home != device
         {
             let theirs = self.replica(home)?;
-            let base = if fold.knows_file { vec![] } else { self.images(theirs, Some(Image::Base), fold) };
-            if !all(home, self.images(theirs, None, fold))? || !all(home, base)? {
+            let base = if fold.knows_file { vec![] } else { images_of(theirs, Some(Image::Base), fold) };
+            if !all(home, images_of(theirs, None, fold))? || !all(home, base)? {
                 return Ok(false);
             }
         }
         for donor in fold.donors.iter().copied().filter(|donor| *donor != device) {
             let theirs = self.replica(donor)?;
-            let images = [Image::Twin, Image::Base].map(|image| self.images(theirs, Some(image), fold));
+            let images = [Image::Twin, Image::Base].map(|image| images_of(theirs, Some(image), fold));
             if !all(donor, images.concat())? {
                 return Ok(false);
             }
@@ -111,10 +120,12 @@ impl Copies {
                 }
             }
             Home::File => {
-                self.blank_tail(fold, part(0)?, scratch)?;
+                self.blank_tail(&fold.bytes, part(0)?, scratch)?;
                 (content, origin) = (in_part(0)?, None);
             }
         }
+        let pages: Vec<u64> = fold.pages.clone().collect();
+        let list = List { pages: &pages, end: fold.bytes.end };
         let groups: Vec<_> = fold.donors.chunks(fold::DONORS_MAX).collect();
         let (last, before) = groups.split_last().map_or((&[][..], &[][..]), |(last, before)| (*last, before));
         let mut left_out = vec![];
@@ -125,16 +136,17 @@ impl Copies {
                 origin = Some(in_part(1)?);
             }
             let donors = self.donors(device, donors, fold, scratch)?;
-            let into = Into { current: in_part(0)?, kept: None };
-            let (folded, outcome) = self.launch(replica, fold, &into, [Some(&content), None], &donors, scratch)?;
+            let into = Into { current: in_part(0)?, twin: None, base: None };
+            let (folded, outcome) = self.launch(replica, list, &into, (&content, None), &donors, scratch)?;
             outcome?;
             left_out.push(folded);
             content = in_part(0)?;
         }
         let donors = self.donors(device, last, fold, scratch)?;
-        let into = Into { current: own(Image::Current), kept: Some([own(Image::Twin), own(Image::Base)]) };
-        let from = [Some(&content), origin.as_ref()];
-        let (mut folded, outcome) = self.launch(replica, fold, &into, from, &donors, scratch)?;
+        let [current, twin, base] = Image::ALL.map(own);
+        let into = Into { current, twin: Some(twin), base: Some(base) };
+        let from = (&content, origin.as_ref());
+        let (mut folded, outcome) = self.launch(replica, list, &into, from, &donors, scratch)?;
         for before in left_out {
             folded.iter_mut().zip(before).for_each(|(page, before)| page.lost |= before.lost);
         }
@@ -172,19 +184,11 @@ impl Copies {
     ) -> Result<Places> {
         let theirs = self.replica(from)?;
         if fold.is_direct {
-            return Ok(Places::in_images(self.page_bytes, theirs, self.images(theirs, image, fold), &fold.pages));
+            return Ok(Places::in_images(self.page_bytes, theirs, images_of(theirs, image, fold), &fold.pages));
         }
         let part = self.part_of_scratch(number, fold, scratch)?;
-        self.copy_to_scratch(theirs, self.images(theirs, image, fold), fold, part, scratch)?;
+        self.copy_to_scratch(theirs, images_of(theirs, image, fold), fold, part, scratch)?;
         Ok(Places::in_slice(self.page_bytes, &fold.pages, part))
-    }
-
-    /// The bytes of a fold by images: one of them, or what was released or fetched.
-    fn images(&self, theirs: &Replica, image: Option<Image>, fold: &Fold) -> Vec<(Image, Range<u64>)> {
-        match image {
-            Some(image) => theirs.pieces(&fold.bytes).map(|piece| (image, piece)).collect(),
-            None => theirs.settled_images(&fold.bytes),
-        }
     }
 
     /// Copies what another device has of the pages of a fold.
@@ -213,12 +217,12 @@ impl Copies {
             Ok(())
         };
         copy().map_err(|error| self.failed(error))?;
-        self.blank_tail(fold, to, scratch)
+        self.blank_tail(&fold.bytes, to, scratch)
     }
 
     /// Behind the end of the file all is zeroes, as far as words go.
-    fn blank_tail(&self, fold: &Fold, part: DeviceSlice<'_>, scratch: &Scratch) -> Result<()> {
-        let len = fold.bytes.end - fold.bytes.start;
+    pub(super) fn blank_tail(&self, bytes: &Range<u64>, part: DeviceSlice<'_>, scratch: &Scratch) -> Result<()> {
+        let len = bytes.end - bytes.start;
         let rest = len.next_multiple_of(WORD_BYTES) - len;
         if rest == 0 {
             return Ok(());
@@ -253,16 +257,18 @@ impl Copies {
         scratch.stream.synchronize().map_err(|error| self.failed(error))
     }
 
-    fn launch(
+    /// Folds a list of pages of a replica, by the content and what the file has, which is the content where there is no
+    /// other.
+    pub(super) fn launch(
         &self,
         replica: &Replica,
-        fold: &Fold,
+        list: List<'_>,
         into: &Into,
-        [content, origin]: [Option<&Places>; 2],
+        (content, origin): (&Places, Option<&Places>),
         donors: &[[Places; 2]],
         scratch: &Scratch,
     ) -> Result<Done> {
-        let pages = fold.pages.end - fold.pages.start;
+        let pages = list.pages.len() as u64;
         let rows_of_page = rows_of_page(pages, self.page_bytes);
         let row_bytes = self.page_bytes / rows_of_page;
         let place = |page: u64, places: &Places| {
@@ -273,20 +279,20 @@ impl Copies {
         };
         let optional = |page: u64, places: Option<&Places>| places.map(|places| place(page, places)).transpose();
         let mut entries = Vec::with_capacity((pages * rows_of_page) as usize);
-        for page in fold.pages.clone() {
+        for page in list.pages.iter().copied() {
             let start = page * self.page_bytes;
-            let mut list = [None; fold::DONORS_MAX];
-            for (entry, [twin, base]) in list.iter_mut().zip(donors) {
+            let mut its_donors = [None; fold::DONORS_MAX];
+            for (entry, [twin, base]) in its_donors.iter_mut().zip(donors) {
                 *entry = Some(fold::Donor { twin: place(page, twin)?, base: place(page, base)? });
             }
             let whole = fold::Entry {
                 current: place(page, &into.current)?,
-                twin: optional(page, into.kept.as_ref().map(|[twin, _]| twin).filter(|twin| twin.of(page).is_some()))?,
-                base: optional(page, into.kept.as_ref().map(|[_, base]| base))?,
-                content: optional(page, content)?.unwrap_or_default(),
+                twin: into.twin.as_ref().and_then(|places| places.of(page)),
+                base: optional(page, into.base.as_ref())?,
+                content: place(page, content)?,
                 origin: optional(page, origin)?,
-                donors: list,
-                len: (fold.bytes.end.min(start + self.page_bytes) - start).next_multiple_of(WORD_BYTES),
+                donors: its_donors,
+                len: (list.end.min(start + self.page_bytes) - start).next_multiple_of(WORD_BYTES),
             };
             entries.extend((0..rows_of_page).map(|row| whole.part(row * row_bytes, row_bytes)));
         }
@@ -317,6 +323,14 @@ impl Copies {
             }
         };
         Ok((host.chunks_exact(4 * rows_of_page as usize).map(folded).collect(), Ok(())))
+    }
+}
+
+/// The bytes of a fold by images: one of them, or what was released or fetched.
+fn images_of(theirs: &Replica, image: Option<Image>, fold: &Fold) -> Vec<(Image, Range<u64>)> {
+    match image {
+        Some(image) => theirs.pieces(&fold.bytes).map(|piece| (image, piece)).collect(),
+        None => theirs.settled_images(&fold.bytes),
     }
 }
 

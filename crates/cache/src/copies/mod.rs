@@ -9,6 +9,7 @@
 //!   plan        what is to be done: extents, a fetch, a fold
 //!   source      home -> device              compare    which pages of two images, or of an image and home, differ
 //!   merge       home under own changes      masks      which bytes of two images differ, into host memory
+//!   take        home, where a comparison has read it, under own changes
 //!   places      where pages lie, for kernels over lists of them
 //!   fold        home, on a device, and what others have released, under own changes
 //!   transfer    image -> image, peer -> device           fetch      twins and zeroes that complete one, or its end
@@ -30,6 +31,7 @@ mod places;
 pub(crate) mod plan;
 pub(crate) mod replica;
 mod source;
+pub(crate) mod take;
 mod transfer;
 mod window;
 

@@ -3,7 +3,7 @@
 
 use super::Locked;
 use super::bring::bring as bring_up_to_date;
-use super::compare::compare_with_file;
+use super::compare::{Asker, compare_with_file};
 use super::fetch::Request;
 use super::look::look;
 use super::wait::with_pages;
@@ -88,7 +88,8 @@ fn bring(directory: &mut Locked<'_>, device: Device, range: &Range<u64>, writabl
         directory.versions.counts.hits += pages.end - pages.start;
         return Ok(());
     }
-    compare_with_file(directory, device, &pages)?;
+    let asker = if when == When::Acquired { Asker::Acquires } else { Asker::Looks };
+    let taken = compare_with_file(directory, device, asker, &pages)?;
     step(Point::AcquireCompared, directory.path())?;
     let mut behind = directory.versions.behind(device, pages.clone());
     let all_behind = behind.len();
@@ -97,7 +98,7 @@ fn bring(directory: &mut Locked<'_>, device: Device, range: &Range<u64>, writabl
         behind.retain(|page| directory.versions.uses(device, *page) == 0);
     }
     let is_whole = behind.len() == all_behind;
-    directory.versions.counts.hits += pages.end - pages.start - all_behind as u64;
+    directory.versions.counts.hits += (pages.end - pages.start).saturating_sub(all_behind as u64 + taken);
     let frames: Vec<usize> = directory.copies.replica(device)?.frames_of(range).collect();
     bring_up_to_date(directory, &Request { device, frames: &frames, writable, behind: &behind })?;
     step(Point::AcquireFetched, directory.path())?;

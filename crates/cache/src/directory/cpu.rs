@@ -1,6 +1,6 @@
 //! What CPUs do through the cache: read, write and sync.
 
-use super::compare::compare_with_file;
+use super::compare::{Asker, compare_with_file};
 use super::flush::{flush, flush_range, write_back};
 use super::fold::fold;
 use super::look::{follow_cut, look, resize};
@@ -121,7 +121,9 @@ fn gather(directory: &mut Locked<'_>, range: &Range<u64>) -> Result<()> {
         }
     }
     for (home, pages) in homes {
-        runs(pages).iter().try_for_each(|run| compare_with_file(directory, home, run))?;
+        for run in runs(pages) {
+            compare_with_file(directory, home, Asker::Looks, &run)?;
+        }
     }
     let mut folds: BTreeMap<Device, Vec<u64>> = BTreeMap::new();
     let mut flushed = BTreeSet::new();

@@ -1,7 +1,7 @@
 //! Demand mode: pages by their numbers, in frames that a session pins one by one.
 
 use super::bring::bring;
-use super::compare::compare_with_file;
+use super::compare::{Asker, compare_with_file};
 use super::fetch::Request;
 use super::look::look;
 use super::room::map;
@@ -67,9 +67,12 @@ pub(crate) fn unpin_frame(directory: &mut Directory, device: Device, frame: usiz
 /// since the session began. The pages are locked. The bytes that were fetched.
 pub(crate) fn bring_pages(directory: &mut Locked<'_>, device: Device, pages: &BTreeSet<u64>) -> Result<u64> {
     refuse_cut(directory, pages)?;
-    runs(pages.iter().copied()).iter().try_for_each(|run| compare_with_file(directory, device, run))?;
+    let mut taken = 0;
+    for run in runs(pages.iter().copied()) {
+        taken += compare_with_file(directory, device, Asker::Acquires, &run)?;
+    }
     let behind = directory.versions.behind(device, pages.iter().copied());
-    directory.versions.counts.hits += (pages.len() - behind.len()) as u64;
+    directory.versions.counts.hits += ((pages.len() - behind.len()) as u64).saturating_sub(taken);
     if behind.is_empty() {
         return Ok(0);
     }

@@ -1,6 +1,6 @@
 //! Publishing what a device has changed, and taking back what it has not released.
 
-use super::compare::{changed_since_release, compare_with_file};
+use super::compare::{Asker, changed_since_release, compare_with_file};
 use super::flush::{flush, flush_range, pages_at_a_time, write_and_note};
 use super::fold::fold;
 use super::look::follow_cut;
@@ -79,7 +79,7 @@ fn bring_before(directory: &mut Locked<'_>, device: Device, changed: &BTreeSet<u
     };
     // They may be flushed by that, and lend nothing any more.
     for run in runs(wanting(directory, BeforeRelease::Bring)) {
-        compare_with_file(directory, device, &run)?;
+        compare_with_file(directory, device, Asker::Looks, &run)?;
     }
     let flushed = wanting(directory, BeforeRelease::Flush);
     flush(directory, &flushed)?;

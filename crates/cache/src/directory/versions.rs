@@ -324,6 +324,23 @@ impl Versions {
         self.counts.races += u64::from(folded.lost);
     }
 
+    /// A device has what the file has by now of a page that has changed there.
+    pub(crate) fn note_taken(&mut self, device: Device, page: u64, folded: Folded) {
+        self.note_changed([page]);
+        self.note_fetched(device, &[page]);
+        self.counts.merged += u64::from(folded.own);
+    }
+
+    /// The file has changed under a device that is home of a page, which has laid what it has for the file on that; see
+    /// [`Page::rebased`].
+    pub(crate) fn note_rebased(&mut self, device: Device, page: u64, folded: Folded) {
+        self.unsettle(None);
+        self.pages[page as usize].rebased(device, folded.is_ahead);
+        self.counts.fetched += 1;
+        self.counts.merged += u64::from(folded.own);
+        self.counts.races += u64::from(folded.lost);
+    }
+
     pub(crate) fn note_released(&mut self, device: Device, pages: impl IntoIterator<Item = u64>) {
         self.unsettle(Some(device));
         for page in pages {

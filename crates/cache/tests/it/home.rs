@@ -193,3 +193,96 @@ fn a_file_that_grows_while_a_device_is_home_gets_nothing_from_behind_its_end() {
         assert!(world.file() == expected);
     }
 }
+
+/// What a CPU process has changed is laid under what home has for the file, on the device: nothing is written for it, and
+/// everybody who acquires sees both.
+#[test]
+fn a_file_that_changes_under_home_is_followed_there() {
+    for devices in sets(2) {
+        let len = 3 * PAGE;
+        for who in [0, 1] {
+            let world = World::new(&devices, options(PAGE, 12, Mode::Lazy), &vec![5; len as usize]);
+            let file = world.open();
+            let [mut one, mut two] = programs(&world, &file, len);
+            for program in [&mut one, &mut two] {
+                program.mapping.release(0..len).unwrap();
+            }
+            one.mapping.acquire(0..len).unwrap();
+            for page in 0..3 {
+                one.store(page * PAGE + 10, &[1, 1, 1]);
+            }
+            one.mapping.release(0..len).unwrap();
+            let cpu = File::options().read(true).write(true).open(&world.path).unwrap();
+            // A byte of its own, and one that the device has released, who is older.
+            cpu.write_all_at(&[2, 2], PAGE + 12).unwrap();
+            let flushed = world.cache.counts().flushed;
+            let acquirer = if who == 0 { &mut one } else { &mut two };
+            acquirer.mapping.acquire(0..len).unwrap();
+            assert_eq!(acquirer.load(PAGE + 9, 6), [5, 1, 1, 2, 2, 5], "device {who}");
+            assert_eq!(acquirer.load(10, 3), [1, 1, 1]);
+            let mut seen = [0; 6];
+            file.read(PAGE + 9, &mut seen).unwrap();
+            assert_eq!(seen, [5, 1, 1, 2, 2, 5]);
+            assert_eq!(world.cache.counts().flushed, flushed, "something was written for device {who}");
+            assert_eq!(world.file()[PAGE as usize + 9..][..6], [5, 5, 5, 2, 2, 5]);
+            acquirer.store(PAGE + 13, &[3]);
+            acquirer.mapping.release(0..len).unwrap();
+            file.sync().unwrap();
+            assert_eq!(world.file()[PAGE as usize + 9..][..6], [5, 1, 1, 2, 3, 5]);
+            assert_eq!(world.file()[10..13], [1, 1, 1]);
+        }
+    }
+}
+
+/// A kernel that uses what is home finds nothing changed under it: there the bytes meet in the file, and what a CPU has
+/// written is not taken back by a release that was begun without it.
+#[test]
+fn what_is_used_at_home_is_not_changed_for_others() {
+    for devices in sets(2) {
+        let world = World::new(&devices, options(PAGE, 8, Mode::Lazy), &[5; 4096]);
+        let file = world.open();
+        let [mut one, mut two] = programs(&world, &file, 4096);
+        one.store(10, &[1]);
+        one.mapping.publish(&(0..4096)).unwrap();
+        // Not released yet when a CPU writes the same byte.
+        one.store(20, &[1]);
+        let cpu = File::options().write(true).open(&world.path).unwrap();
+        cpu.write_all_at(&[2, 2], 20).unwrap();
+        two.mapping.acquire(0..4096).unwrap();
+        assert_eq!((two.load(10, 1), two.load(20, 2)), (vec![1], vec![2, 2]));
+        assert_eq!(one.load(20, 2), [1, 5]);
+        one.mapping.publish(&(0..4096)).unwrap();
+        file.sync().unwrap();
+        assert_eq!((world.file()[10], &world.file()[20..22]), (1, &[2, 2][..]));
+    }
+}
+
+/// Pages that a CPU process has changed come by the bytes that were read to compare them, and are not read again; what the
+/// device has changed and not released stays on top.
+#[test]
+fn what_a_comparison_has_read_is_taken() {
+    for devices in sets(1) {
+        // The last one in part.
+        let len = 4 * PAGE - 1000;
+        let world = World::new(&devices, options(PAGE, 12, Mode::Lazy), &vec![5; len as usize]);
+        let file = world.open();
+        let [mut one] = programs(&world, &file, len);
+        let mut reader = file.map_on(0, 0..len, false).unwrap();
+        one.store(2 * PAGE + 7, &[1]);
+        let cpu = File::options().write(true).open(&world.path).unwrap();
+        cpu.write_all_at(&vec![6; (2 * PAGE) as usize - 1000], 2 * PAGE).unwrap();
+        // The second read would fail.
+        fail_at(Point::HomeRead, 2);
+        let report = reader.acquire(0..len);
+        fault::cease();
+        let report = report.unwrap();
+        assert_eq!((report.fetched, report.compared, report.hits), (2, 4, 2));
+        assert_eq!(one.load(2 * PAGE + 6, 3), [6, 1, 6]);
+        assert_eq!(one.load(len - 3, 3), [6, 6, 6]);
+        assert_eq!(one.load(2 * PAGE - 1, 2), [5, 6]);
+        one.mapping.release(0..len).unwrap();
+        file.sync().unwrap();
+        assert_eq!(world.file()[2 * PAGE as usize + 6..][..3], [6, 1, 6]);
+        assert_eq!(world.file().len() as u64, len);
+    }
+}

@@ -45,6 +45,7 @@ pub struct Entry {
 
 impl Entry {
     /// Some bytes of it, from a multiple of 16 on, as an entry of their own; one without bytes lies where the page does.
+    #[must_use]
     pub fn part(self, at: u64, len: u64) -> Self {
         let len = len.min(self.len.saturating_sub(at));
         if len == 0 {

@@ -110,9 +110,8 @@ impl Contents {
         let replica = self.replica(home);
         let mut content = file;
         replica.lay_over(&mut content);
-        let now = std::array::from_fn(|at| {
-            if replica.now[at] == replica.twin[at] { content[at] } else { replica.now[at] }
-        });
+        let now =
+            std::array::from_fn(|at| if replica.now[at] == replica.twin[at] { content[at] } else { replica.now[at] });
         *replica = Replica { now, twin: content, base: Some(file) };
         self.page.rebased(home, content != file);
         self.forget_bases();
