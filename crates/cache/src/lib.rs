@@ -51,6 +51,7 @@ mod monitor;
 mod open;
 mod options;
 pub mod page;
+mod page_set;
 mod pool;
 pub mod process;
 pub mod published;

@@ -267,7 +267,8 @@ impl Memory {
     pub(crate) fn borrow_host(&self) -> crate::error::Result<Lent<'_, HostSide>> {
         let make = || {
             let pinned = self.device.alloc_pinned(PINNED_BYTES)?;
-            let streams = (0..STREAMS).map(|_| self.device.create_stream()).collect::<Result<_>>()?;
+            let stream = |_| self.device.create_polling_stream(POLL_TIME);
+            let streams = (0..STREAMS).map(stream).collect::<Result<_>>()?;
             Ok(HostSide { pinned, streams })
         };
         self.host.borrow(Use::Quick, make).map_err(|error| Error::device("the cache", error))

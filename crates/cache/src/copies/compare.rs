@@ -5,10 +5,10 @@ use super::replica::{Image, Replica};
 use crate::error::Result;
 use crate::memory::Scratch;
 use crate::page::Device;
+use crate::page_set::PageSet;
 use crate::ranges::{intersection, runs};
 use bifolio_device::DeviceSlice;
 use bifolio_kernels::page_diff;
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 impl Copies {
@@ -23,14 +23,14 @@ impl Copies {
         is_pending: impl Fn(u64) -> bool,
         incoming: DeviceSlice<'_>,
         scratch: &Scratch,
-    ) -> Result<BTreeSet<u64>> {
+    ) -> Result<PageSet> {
         let theirs = |here: &Range<u64>| {
             let part = incoming.part(here.start - bytes.start, here.end - here.start);
             part.map_err(|error| self.failed(error))
         };
         let replica = self.replica(device)?;
         let pages = bytes.start / self.page_bytes..bytes.end.div_ceil(self.page_bytes);
-        let mut changed = BTreeSet::new();
+        let mut changed = PageSet::new();
         for (image, here) in replica.settled_images(bytes) {
             let differing = self.differing_pages(replica, image, &here, theirs(&here)?, scratch)?;
             changed.extend(differing.into_iter().filter(|page| !is_pending(*page)));
@@ -52,11 +52,11 @@ impl Copies {
         range: &Range<u64>,
         size: u64,
         scratch: &Scratch,
-    ) -> Result<BTreeSet<u64>> {
+    ) -> Result<PageSet> {
         let replica = self.replica(device)?;
         let pages =
             range.start / self.page_bytes * self.page_bytes..range.end.next_multiple_of(self.page_bytes).min(size);
-        let mut changed = BTreeSet::new();
+        let mut changed = PageSet::new();
         for frames in replica.runs_with(Image::Twin, replica.frames_of(range)) {
             let bytes = intersection(&frames, &pages);
             if !bytes.is_empty() {
@@ -75,7 +75,7 @@ impl Copies {
         bytes: &Range<u64>,
         other: DeviceSlice<'_>,
         scratch: &Scratch,
-    ) -> Result<BTreeSet<u64>> {
+    ) -> Result<PageSet> {
         let words = page_diff::bitmap_words(bytes.end - bytes.start);
         let run = || -> bifolio_device::Result<Vec<u8>> {
             let bitmap = Scratch::first(&scratch.results, words * 4)?;
@@ -86,20 +86,47 @@ impl Copies {
             Ok(host)
         };
         let bitmap = run().map_err(|error| self.failed(error))?;
-        // In order, and several bits for a page.
-        let mut pages = Vec::new();
-        for (word, bits) in bitmap.chunks_exact(4).enumerate() {
-            let mut bits = u32::from_ne_bytes([bits[0], bits[1], bits[2], bits[3]]);
-            while bits != 0 {
-                let at = (word as u64 * page_diff::PAGES_PER_WORD + u64::from(bits.trailing_zeros()))
-                    * page_diff::PAGE_BYTES;
-                let page = (bytes.start + at) / self.page_bytes;
-                if pages.last() != Some(&page) {
-                    pages.push(page);
-                }
-                bits &= bits - 1;
-            }
+        Ok(pages_of_bitmap(&bitmap, bytes, self.page_bytes))
+    }
+}
+
+/// The pages of some bytes that a bitmap names, a bit for each piece of theirs.
+fn pages_of_bitmap(bitmap: &[u8], bytes: &Range<u64>, page_bytes: u64) -> PageSet {
+    let page_of = |piece: u64| (bytes.start + piece * page_diff::PAGE_BYTES) / page_bytes;
+    let mut pages = PageSet::new();
+    let (words, _) = bitmap.as_chunks::<4>();
+    for (first, word) in (0..).step_by(page_diff::PAGES_PER_WORD as usize).zip(words) {
+        let mut bits = u32::from_ne_bytes(*word);
+        while bits != 0 {
+            // The bits beside each other that are set.
+            let from = bits.trailing_zeros();
+            let count = (bits >> from).trailing_ones();
+            pages.append(page_of(first + u64::from(from))..page_of(first + u64::from(from + count - 1)) + 1);
+            bits &= u32::MAX.checked_shl(from + count).unwrap_or(0);
         }
-        Ok(pages.into_iter().collect())
+    }
+    pages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_bit_names_its_page() {
+        let mut random = fastrand::Rng::with_seed(bifolio_testing::seed());
+        for _ in 0..500 {
+            let words: Vec<u32> =
+                (0..5).map(|_| random.u32(..) & random.u32(..) | random.u32(..) & random.u32(..)).collect();
+            let words: Vec<u32> = words.into_iter().map(|word| if random.bool() { u32::MAX } else { word }).collect();
+            let page_bytes = 4096 << random.u64(..7);
+            let start = random.u64(..50) * page_bytes;
+            let bitmap: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            let pieces = (0..160_u64).filter(|piece| words[*piece as usize / 32] >> (piece % 32) & 1 == 1);
+            let oracle: BTreeSet<u64> = pieces.map(|piece| (start + piece * 4096) / page_bytes).collect();
+            let found = pages_of_bitmap(&bitmap, &(start..start + 160 * 4096), page_bytes);
+            assert!(found.iter().eq(oracle), "{words:x?} in pages of {page_bytes}");
+        }
     }
 }

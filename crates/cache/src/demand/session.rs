@@ -6,6 +6,7 @@ use crate::directory::{Directory, Locked, demand};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mapping::Mapping;
 use crate::page::Device;
+use crate::page_set::PageSet;
 use bifolio_device::Stream;
 use bifolio_kernels::demand::{Answer, PagedRange};
 use std::collections::BTreeSet;
@@ -134,7 +135,7 @@ impl<'a> Session<'a> {
         }
         let has_room = |page: &u64| self.frames.contains(&self.frame_of(*page));
         let filled: Vec<u64> = answer.wanted.iter().copied().filter(has_room).collect();
-        let pages: BTreeSet<u64> = filled.iter().map(|page| self.first_page + page).collect();
+        let pages: PageSet = filled.iter().map(|page| self.first_page + page).collect();
         let fetched_bytes = demand::bring_pages(directory, self.device, &pages)?;
         for page in filled {
             self.there[page as usize] = true;

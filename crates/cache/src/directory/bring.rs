@@ -10,12 +10,12 @@ use crate::copies::replica::Image;
 use crate::error::{ErrorKind, Result};
 use crate::fault::{Point, step};
 use crate::page::Device;
-use std::collections::BTreeSet;
+use crate::page_set::PageSet;
 
 /// Brings pages up to date that a device is behind in, and gives all frames of the request memory.
 pub(super) fn bring(directory: &mut Locked<'_>, request: &Request<'_>) -> Result<()> {
     let unsettled = directory.versions.pending(request.behind.iter().copied());
-    let settled: Vec<u64> = request.behind.iter().copied().filter(|page| !unsettled.contains(page)).collect();
+    let settled: Vec<u64> = request.behind.iter().copied().filter(|page| !unsettled.contains(*page)).collect();
     fetch(directory, &Request { behind: &settled, ..*request })?;
     if unsettled.is_empty() {
         return Ok(());
@@ -24,16 +24,16 @@ pub(super) fn bring(directory: &mut Locked<'_>, request: &Request<'_>) -> Result
     flush(directory, &roomless)?;
     step(Point::AcquireFlushed, directory.path())?;
     // Making room has written some of the others to the file, too.
-    let unsettled_now = directory.versions.pending(unsettled.iter().copied());
-    let settled: Vec<u64> = unsettled.difference(&unsettled_now).copied().collect();
+    let unsettled_now = directory.versions.pending(unsettled.iter());
+    let settled: Vec<u64> = unsettled.iter().filter(|page| !unsettled_now.contains(*page)).collect();
     fetch(directory, &Request { behind: &settled, ..*request })?;
     fold(directory, request.device, &unsettled_now.into_iter().collect::<Vec<_>>())
 }
 
 /// Gives the frames of some pages memory for bases, and for twins, as far as there is any. The pages that have none.
-fn keep_bases(directory: &mut Locked<'_>, device: Device, pages: &BTreeSet<u64>) -> Result<BTreeSet<u64>> {
+fn keep_bases(directory: &mut Locked<'_>, device: Device, pages: &PageSet) -> Result<PageSet> {
     let replica = directory.copies.replica(device)?;
-    let mut frames: Vec<usize> = pages.iter().map(|page| replica.frame_of(*page)).collect();
+    let mut frames: Vec<usize> = pages.iter().map(|page| replica.frame_of(page)).collect();
     frames.dedup();
     for frame in frames {
         match keep_twin(directory, device, frame).and_then(|()| map(directory, device, Image::Base, frame)) {
@@ -44,7 +44,7 @@ fn keep_bases(directory: &mut Locked<'_>, device: Device, pages: &BTreeSet<u64>)
     // Making room for one may have taken another's.
     let replica = directory.copies.replica(device)?;
     let is_kept = |frame| replica.has(Image::Base, frame) && replica.has(Image::Twin, frame);
-    Ok(pages.iter().copied().filter(|page| !is_kept(replica.frame_of(*page))).collect())
+    Ok(pages.filtered(|page| !is_kept(replica.frame_of(*page))))
 }
 
 /// Gives a frame a twin, also where nobody writes: it is what others take from home, and no stray store gets into it.

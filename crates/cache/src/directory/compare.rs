@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::fault::{Point, step};
 use crate::memory::{Memory, Scratch};
 use crate::page::{Device, Home};
+use crate::page_set::PageSet;
 use crate::ranges::{chunks, runs};
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// What is read ends with the file, and what lies behind that, in the last word, is zeroes.
@@ -43,12 +43,12 @@ pub(super) fn compare_with_file(
         let acquires = asker == Asker::Acquires && asked == device;
         for chunk in runs(doubtful).iter().flat_map(|run| chunks(run, at_a_time)) {
             let (mut changed, taken) = look_and_take(directory, asked, acquires, &chunk, &memory)?;
-            changed.retain(|page| !taken.contains(page));
-            all_taken += if asked == device { taken.len() as u64 } else { 0 };
-            let pending = directory.versions.pending(changed.iter().copied());
+            changed.retain(|page| !taken.contains(*page));
+            all_taken += if asked == device { taken.len() } else { 0 };
+            let pending = directory.versions.pending(changed.iter());
             flush(directory, &pending)?;
             directory.versions.note_changed(changed);
-            runs(taken).iter().try_for_each(|run| drop_bases(directory, asked, run))?;
+            taken.runs().iter().try_for_each(|run| drop_bases(directory, asked, run))?;
             directory.versions.note_compared(asked, &chunk);
         }
     }
@@ -62,7 +62,7 @@ fn look_and_take(
     acquires: bool,
     pages: &Range<u64>,
     memory: &Memory,
-) -> Result<(BTreeSet<u64>, BTreeSet<u64>)> {
+) -> Result<(PageSet, PageSet)> {
     let scratch = scratch_to_read(directory, memory)?;
     let bytes = directory.versions.bytes_of(pages);
     let incoming = Scratch::first(&scratch.incoming, (bytes.end - bytes.start).next_multiple_of(ROOM_BYTES));
@@ -72,19 +72,20 @@ fn look_and_take(
     let is_pending = |page| versions.is_pending(device, page);
     let part = incoming.part(0, bytes.end - bytes.start).map_err(|error| copies.failed(error))?;
     let changed = copies.differ_from_home(device, &bytes, is_pending, part, &scratch)?;
-    let mut all_taken = BTreeSet::new();
+    let mut all_taken = PageSet::new();
     for taken in [Taken::Behind, Taken::Home] {
         let here = taking(directory, device, taken, acquires, &changed, &scratch)?;
         if here.is_empty() {
             continue;
         }
-        let (folded, outcome) = directory.copies.take(device, &here, taken, (&bytes, incoming), &scratch)?;
+        let pages_here: Vec<u64> = here.iter().collect();
+        let (folded, outcome) = directory.copies.take(device, &pages_here, taken, (&bytes, incoming), &scratch)?;
         let outcome = outcome.and_then(|()| step(Point::FoldMerged, directory.path()));
         for (page, folded) in here.iter().zip(folded) {
             if taken == Taken::Home {
-                directory.versions.note_rebased(device, *page, folded);
+                directory.versions.note_rebased(device, page, folded);
             } else {
-                directory.versions.note_taken(device, *page, folded);
+                directory.versions.note_taken(device, page, folded);
             }
         }
         outcome?;
@@ -101,9 +102,9 @@ fn taking(
     device: Device,
     taken: Taken,
     acquires: bool,
-    changed: &BTreeSet<u64>,
+    changed: &PageSet,
     scratch: &Scratch,
-) -> Result<Vec<u64>> {
+) -> Result<PageSet> {
     let Directory { versions, copies, .. } = directory;
     let replica = copies.replica(device)?;
     let is_taken = |page: &u64| match (versions.home(*page), taken) {
@@ -119,11 +120,11 @@ fn taking(
         }
         _ => false,
     };
-    let mut pages: Vec<u64> = changed.iter().copied().filter(is_taken).collect();
-    if let (Taken::Home, false, Some(first), Some(last)) = (taken, acquires, pages.first(), pages.last()) {
-        let hull = versions.bytes_of(&(*first..last + 1));
+    let mut pages = changed.filtered(is_taken);
+    if let (Taken::Home, false, Some(hull)) = (taken, acquires, pages.hull()) {
+        let hull = versions.bytes_of(&hull);
         let own = changed_since_release(directory, device, &hull, scratch)?;
-        pages.retain(|page| !own.contains(page));
+        pages.retain(|page| !own.contains(*page));
     }
     Ok(pages)
 }
@@ -134,7 +135,7 @@ pub(super) fn changed_since_release(
     device: Device,
     range: &Range<u64>,
     scratch: &Scratch,
-) -> Result<BTreeSet<u64>> {
+) -> Result<PageSet> {
     let Directory { versions, copies, .. } = directory;
     let mut changed = copies.changed_since_release(device, range, versions.size(), scratch)?;
     // What is in the place of a page that was never fetched is nobody's.

@@ -11,11 +11,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fault::{Point, at};
 use crate::monitor::Hold;
 use crate::page::{Device, Home, Page};
+use crate::page_set::PageSet;
 use crate::ranges::{intersection, runs};
 use bifolio_io::cache_state;
 use bifolio_io::residency::Residency;
 use bifolio_io::storage::{OsStorage, Storage};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -82,7 +83,7 @@ pub(crate) fn read(directory: &mut Locked<'_>, offset: u64, buffer: &mut [u8]) -
             // Which several threads do quicker than one empties the page cache.
             From::File(Some(device)) if is_long => read_device(directory, device, &run, part)?,
             From::File(Some(device)) => read_nearest(directory, device, &run, part)?,
-            From::Home(device) => read_device(directory, device, &run, part)?,
+            From::Home(device) => read_home_device(directory, device, &run, part)?,
         }
         at = run.end;
     }
@@ -126,14 +127,14 @@ fn gather(directory: &mut Locked<'_>, range: &Range<u64>) -> Result<()> {
         }
     }
     let mut folds: BTreeMap<Device, Vec<u64>> = BTreeMap::new();
-    let mut flushed = BTreeSet::new();
+    let mut flushed = PageSet::new();
     for page in directory.versions.pending(pages) {
         let Directory { versions, copies, .. } = &**directory;
         let is_pinned = |device: Device| copies.get(device).is_none_or(|own| own.is_pinned(own.frame_of(page)));
         match versions.home(page) {
             Home::Device(_) if versions.donors(page).is_empty() => {}
             Home::Device(device) if !is_pinned(device) => folds.entry(device).or_default().push(page),
-            _ => _ = flushed.insert(page),
+            _ => flushed.insert(page),
         }
     }
     flush(directory, &flushed)?;
@@ -181,6 +182,45 @@ fn pages_missing(directory: &Directory, run: &Range<u64>, residency: &Residency)
     let mut pages: Vec<u64> = missing.flat_map(|(piece, _)| versions.pages_of(&piece)).collect();
     pages.dedup();
     runs(pages).iter().map(|pages| intersection(&versions.bytes_of(pages), run)).collect()
+}
+
+/// Reads what home has and the file lacks. Of short reads that follow each other most find what they ask for in host memory.
+fn read_home_device(directory: &mut Directory, device: Device, run: &Range<u64>, buffer: &mut [u8]) -> Result<()> {
+    let edition = directory.versions.edition();
+    let wanted = match directory.read_ahead.look(run, edition) {
+        Ok(kept) => {
+            buffer.copy_from_slice(kept);
+            let served = directory.versions.pages_of(run);
+            directory.versions.counts.served += served.end - served.start;
+            return Ok(());
+        }
+        Err(wanted) => wanted,
+    };
+    let end = there_until(directory, device, &(run.end..run.start + wanted));
+    if end <= run.end {
+        return read_device(directory, device, run, buffer);
+    }
+    let Directory { versions, copies, read_ahead, .. } = directory;
+    let ahead = read_ahead.fill(run.start, end - run.start);
+    copies.download(device, run.start, ahead)?;
+    buffer.copy_from_slice(&ahead[..buffer.len()]);
+    read_ahead.filled(edition);
+    let served = versions.pages_of(run);
+    versions.counts.served += served.end - served.start;
+    Ok(())
+}
+
+/// Up to where a device is home of some bytes, and has all that was released of them.
+fn there_until(directory: &Directory, device: Device, bytes: &Range<u64>) -> u64 {
+    let versions = &directory.versions;
+    let is_there = |page: u64| {
+        versions.home(page) == Home::Device(device)
+            && versions.donors(page).is_empty()
+            && versions.is_up_to_date(device, page)
+    };
+    let missing = versions.pages_of(bytes).find(|page| !is_there(*page));
+    let end = missing.map_or(bytes.end, |page| page * versions.page_bytes());
+    end.min(versions.pages_of(bytes).end * versions.page_bytes()).min(versions.size())
 }
 
 fn read_device(directory: &mut Directory, device: Device, run: &Range<u64>, buffer: &mut [u8]) -> Result<()> {

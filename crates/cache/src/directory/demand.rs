@@ -11,8 +11,8 @@ use crate::copies::replica::Image;
 use crate::error::{Error, ErrorKind, Result};
 use crate::monitor::Hold;
 use crate::page::Device;
+use crate::page_set::PageSet;
 use crate::ranges::runs;
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -36,13 +36,9 @@ pub(crate) fn up_to_date(directory: &mut Locked<'_>, device: Device, range: &Ran
 }
 
 /// Does something with pages while they are locked.
-pub(crate) fn with_pages<T>(
-    directory: &mut Locked<'_>,
-    pages: &BTreeSet<u64>,
-    work: impl FnOnce(&mut Locked<'_>) -> T,
-) -> T {
+pub(crate) fn with_pages<T>(directory: &mut Locked<'_>, pages: &PageSet, work: impl FnOnce(&mut Locked<'_>) -> T) -> T {
     let page_bytes = directory.versions.page_bytes();
-    let bytes = runs(pages.iter().copied()).into_iter().map(|run| run.start * page_bytes..run.end * page_bytes);
+    let bytes = pages.runs().iter().map(|run| run.start * page_bytes..run.end * page_bytes);
     with_ranges(directory, bytes, Hold::Change, work)
 }
 
@@ -65,14 +61,14 @@ pub(crate) fn unpin_frame(directory: &mut Directory, device: Device, frame: usiz
 
 /// Brings pages up to date whose frames are pinned, all of them in one go. Nobody looks whether the file has changed
 /// since the session began. The pages are locked. The bytes that were fetched.
-pub(crate) fn bring_pages(directory: &mut Locked<'_>, device: Device, pages: &BTreeSet<u64>) -> Result<u64> {
+pub(crate) fn bring_pages(directory: &mut Locked<'_>, device: Device, pages: &PageSet) -> Result<u64> {
     refuse_cut(directory, pages)?;
     let mut taken = 0;
-    for run in runs(pages.iter().copied()) {
-        taken += compare_with_file(directory, device, Asker::Acquires, &run)?;
+    for run in pages.runs() {
+        taken += compare_with_file(directory, device, Asker::Acquires, run)?;
     }
-    let behind = directory.versions.behind(device, pages.iter().copied());
-    directory.versions.counts.hits += ((pages.len() - behind.len()) as u64).saturating_sub(taken);
+    let behind = directory.versions.behind(device, pages.iter());
+    directory.versions.counts.hits += (pages.len() - behind.len() as u64).saturating_sub(taken);
     if behind.is_empty() {
         return Ok(0);
     }
@@ -88,9 +84,9 @@ pub(crate) fn bring_pages(directory: &mut Locked<'_>, device: Device, pages: &BT
 }
 
 /// The file may have been cut since the session began.
-fn refuse_cut(directory: &Directory, pages: &BTreeSet<u64>) -> Result<()> {
+fn refuse_cut(directory: &Directory, pages: &PageSet) -> Result<()> {
     let versions = &directory.versions;
-    let Some(page) = pages.iter().find(|page| **page >= versions.len()) else { return Ok(()) };
+    let Some(page) = pages.iter().find(|page| *page >= versions.len()) else { return Ok(()) };
     let (start, size) = (page * versions.page_bytes(), versions.size());
     let detail = format!("the file has become shorter: byte {start} lies behind its end at {size}; map it again");
     Err(Error::new(ErrorKind::Read, directory.path(), detail))

@@ -21,10 +21,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fault::{Point, step};
 use crate::memory::Scratch;
 use crate::page::Device;
+use crate::page_set::PageSet;
 use crate::ranges::runs;
-use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::mpsc;
 use std::thread;
 
 /// Bytes whose frames are prepared at first; the others are, while these are read. Long requests are read best.
@@ -79,22 +78,24 @@ fn prepare_and_read(directory: &mut Locked<'_>, request: &Request<'_>, plan: &mu
         return if list.is_empty() { Ok(()) } else { read_home(directory, request.device, &list, all) };
     }
     thread::scope(|scope| {
-        let (to_read, lists) = mpsc::channel::<Vec<Extent>>();
-        let reader = scope.spawn(move || lists.into_iter().try_for_each(|list| source.read(&list, all)));
+        let source = &source;
+        let mut readers = vec![];
         let first = (FIRST_PORTION_BYTES / frame_bytes).max(1) as usize;
         let (first, rest) = request.frames.split_at(first.min(request.frames.len()));
         let prepared = [first, rest].into_iter().try_for_each(|portion| {
             let list = prepare(directory, request, portion, plan)?;
-            // A reader that has failed has said so.
-            let _ = list.is_empty() || to_read.send(list).is_ok();
+            // The second begins before the first has come to its end, where few of its requests are left.
+            if !list.is_empty() {
+                readers.push(scope.spawn(move || source.read(&list, all)));
+            }
             Ok(())
         });
-        drop(to_read);
         let path = directory.path().to_owned();
         let panicked = |_| Err(Error::new(ErrorKind::Device, &path, "a reading thread panicked"));
         let read = directory.wait(|| {
             let is_disturbed = step(Point::HomeRead, &path);
-            is_disturbed.and(reader.join().unwrap_or_else(panicked))
+            let read = readers.into_iter().map(|reader| reader.join().unwrap_or_else(panicked));
+            is_disturbed.and(read.fold(Ok(()), Result::and))
         });
         prepared.and(read)
     })
@@ -116,7 +117,7 @@ fn prepare(
     let behind = request.behind_in(&(bytes.start / page_bytes..bytes.end / page_bytes));
     let (held, own) = with_changes(directory, device, behind, plan)?;
     let (mut from_home, mut previous) = (Vec::new(), held.iter().copied().peekable());
-    for run in runs(behind.iter().copied().filter(|page| !own.contains(page))) {
+    for run in runs(behind.iter().copied().filter(|page| !own.contains(*page))) {
         while previous.next_if(|page| *page < run.start).is_some() {}
         let is_held = previous.peek().is_some_and(|page| *page < run.end);
         let bytes = directory.versions.bytes_of(&run);
@@ -130,7 +131,7 @@ fn prepare(
         }
         plan.direct.extend(run);
     }
-    plan.held.extend(held.iter().filter(|page| !own.contains(page)));
+    plan.held.extend(held.iter().filter(|page| !own.contains(**page)));
     plan.own.extend(own);
     Ok(from_home)
 }
@@ -164,7 +165,7 @@ fn with_changes(
     device: Device,
     behind: &[u64],
     plan: &FetchPlan,
-) -> Result<(Vec<u64>, BTreeSet<u64>)> {
+) -> Result<(Vec<u64>, PageSet)> {
     let (versions, replica) = (&directory.versions, directory.copies.replica(device)?);
     // Without a twin there are no changes to keep.
     let is_held = |page: &u64| {
@@ -174,14 +175,14 @@ fn with_changes(
     let held: Vec<u64> = behind.iter().copied().filter(is_held).collect();
     let mut own = with_own_changes(directory, device, &held)?;
     // A kernel of another mapping's may be storing into those at this moment.
-    own.extend(held.iter().filter(|page| versions.uses(device, **page) > 0));
+    own.extend(held.iter().copied().filter(|page| versions.uses(device, *page) > 0));
     Ok((held, own))
 }
 
 /// Those of some pages, with twins, that the device has changed since its last release; all of them where merging
 /// costs no more than finding out.
-fn with_own_changes(directory: &Directory, device: Device, held: &[u64]) -> Result<BTreeSet<u64>> {
-    let (Some(first), Some(last)) = (held.first(), held.last()) else { return Ok(BTreeSet::new()) };
+fn with_own_changes(directory: &Directory, device: Device, held: &[u64]) -> Result<PageSet> {
+    let (Some(first), Some(last)) = (held.first(), held.last()) else { return Ok(PageSet::new()) };
     if is_scattered(runs(held.iter().copied()).len(), held.len() as u64 * directory.versions.page_bytes()) {
         return Ok(held.iter().copied().collect());
     }

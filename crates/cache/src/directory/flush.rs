@@ -10,7 +10,8 @@ use crate::fault::{Point, at, step};
 use crate::memory::{FLUSH_BYTES, Memory};
 use crate::monitor::Hold;
 use crate::page::{Device, Home};
-use crate::ranges::{chunks, intersection, runs};
+use crate::page_set::PageSet;
+use crate::ranges::{chunks, intersection};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -56,24 +57,24 @@ pub(super) fn flush_range(directory: &mut Locked<'_>, range: &Range<u64>) -> Res
 
 /// Writes to the file what it lacks of some pages: what home has, and then what donors have released, who count from
 /// its content. After a failure what was not written stays pending. The pages are locked.
-pub(super) fn flush(directory: &mut Locked<'_>, pages: &BTreeSet<u64>) -> Result<()> {
+pub(super) fn flush(directory: &mut Locked<'_>, pages: &PageSet) -> Result<()> {
     let devices = directory.copies.devices();
     for device in 0..devices {
         let is_home = |page: &u64| directory.versions.home(*page) == Home::Device(device);
-        let pages = pages.iter().copied().filter(is_home).collect();
-        flush_of(directory, device, pages)?;
+        let pages = pages.filtered(is_home);
+        flush_of(directory, device, &pages)?;
     }
     (0..devices).try_for_each(|device| {
         let is_donor = |page: &u64| directory.versions.page(*page).is_some_and(|page| page.is_donor(device));
-        let pages = pages.iter().copied().filter(is_donor).collect();
-        flush_of(directory, device, pages)
+        let pages = pages.filtered(is_donor);
+        flush_of(directory, device, &pages)
     })
 }
 
-fn flush_of(directory: &mut Locked<'_>, device: Device, pages: BTreeSet<u64>) -> Result<()> {
-    for run in runs(pages) {
+fn flush_of(directory: &mut Locked<'_>, device: Device, pages: &PageSet) -> Result<()> {
+    for run in pages.runs() {
         // Where nobody writes there are no twins.
-        let bytes = directory.versions.bytes_of(&run);
+        let bytes = directory.versions.bytes_of(run);
         for (image, part) in directory.copies.replica(device)?.settled_images(&bytes) {
             let pages = directory.versions.pages_of(&part);
             for chunk in chunks(&pages, pages_at_a_time(directory)) {
@@ -105,7 +106,7 @@ pub(super) fn write_and_note(
     device: Device,
     pages: &Range<u64>,
     images: [Image; 2],
-) -> Result<BTreeSet<u64>> {
+) -> Result<PageSet> {
     let mut done = 0;
     let versions = &directory.versions;
     let is_shared = images[0] == Image::Current && pages.clone().any(|page| versions.uses(device, page) > 1);
@@ -136,7 +137,7 @@ fn write_differing(
     is_shared: bool,
     fragments: &mut Option<Fragments>,
     done: &mut usize,
-) -> Result<BTreeSet<u64>> {
+) -> Result<PageSet> {
     let memory = directory.copies.memory(device)?;
     let mut pinned = directory.wait(|| memory.borrow_outgoing())?;
     let bytes = directory.versions.bytes_of(pages);
@@ -153,7 +154,7 @@ fn write_differing(
     })?;
     step(Point::FlushRead, directory.path())?;
     let is_certain = directory.versions.is_file_as_seen(device, pages) && directory.copies.home.is_unchanged();
-    let mut lost = BTreeSet::new();
+    let mut lost = PageSet::new();
     // Where the file is looked at before, there is little between the look and the write.
     let page_bytes = directory.versions.page_bytes();
     let at_a_time = if is_certain { pages.end - pages.start } else { (LOOK_BYTES / page_bytes).max(1) };
@@ -189,9 +190,9 @@ fn leave_what_others_wrote(
     pages: &Range<u64>,
     base: Image,
     (content, masks): (&[u8], &mut [u8]),
-) -> Result<BTreeSet<u64>> {
+) -> Result<PageSet> {
     // From the first change to the last.
-    let Some(first) = masks.iter().position(|bits| *bits != 0) else { return Ok(BTreeSet::new()) };
+    let Some(first) = masks.iter().position(|bits| *bits != 0) else { return Ok(PageSet::new()) };
     let last = masks.iter().rposition(|bits| *bits != 0).unwrap_or(first);
     let hull = first * 8..(last * 8 + 8).min(content.len());
     let (masks, content) = (&mut masks[first..=last], &content[hull.clone()]);

@@ -11,7 +11,6 @@ use crate::memory::Memory;
 use crate::monitor::Hold;
 use crate::page::Device;
 use bifolio_device::DevicePtr;
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -152,7 +151,7 @@ fn end_locked(directory: &mut Locked<'_>) {
     if flush_range(directory, &(0..size)).is_err() {
         // Page by page, so that one that cannot be written keeps no other back.
         for page in 0..directory.versions.len() {
-            let _ = flush(directory, &BTreeSet::from([page]));
+            let _ = flush(directory, &[page].into_iter().collect());
         }
     }
     (0..directory.copies.devices()).for_each(|device| directory.copies.remove(device));

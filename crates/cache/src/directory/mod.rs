@@ -39,6 +39,7 @@ pub(crate) mod flush;
 mod fold;
 pub(crate) mod look;
 pub(crate) mod mappings;
+mod read_ahead;
 pub(crate) mod release;
 pub(crate) mod room;
 pub(crate) mod versions;
@@ -50,6 +51,7 @@ use crate::error::Result;
 use crate::monitor::{self, Guarded};
 use crate::options::CacheOptions;
 use crate::page::Device;
+use read_ahead::ReadAhead;
 use std::io;
 use std::path::Path;
 use versions::{Operation, Versions};
@@ -61,6 +63,7 @@ pub(crate) struct Directory {
     options: CacheOptions,
     /// How often making the file durable has failed, and with what the last time.
     failed: (u64, Option<io::Error>),
+    read_ahead: ReadAhead,
 }
 
 /// A directory in the hands of one operation.
@@ -84,7 +87,7 @@ impl Directory {
         let copies = Copies::new(home, devices, options.page_bytes);
         let mut versions = Versions::new(options.page_bytes, devices);
         versions.resize(copies.size()?, 0);
-        Ok(Self { versions, copies, options, failed: (0, None) })
+        Ok(Self { versions, copies, options, failed: (0, None), read_ahead: ReadAhead::default() })
     }
 
     pub(crate) fn path(&self) -> &Path {

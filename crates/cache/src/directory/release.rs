@@ -14,9 +14,9 @@ use crate::memory::Scratch;
 use crate::monitor::Hold;
 use crate::options::Mode;
 use crate::page::{BeforeRelease, Device};
+use crate::page_set::PageSet;
 use crate::ranges::{chunks, intersection, runs, without};
 use crate::stats::Report;
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -60,7 +60,7 @@ fn publish_locked(directory: &mut Locked<'_>, device: Device, range: &Range<u64>
         let (kept, direct) = find_room(directory, device, &changed)?;
         step(Point::ReleaseRoom, directory.path())?;
         // These count from the file's content.
-        let pending = directory.versions.pending(direct.iter().copied());
+        let pending = directory.versions.pending(direct.iter());
         flush(directory, &pending)?;
         release_direct(directory, device, &direct)?;
         memory.with_scratch(|scratch| release_kept(directory, device, &kept, scratch))?;
@@ -71,15 +71,15 @@ fn publish_locked(directory: &mut Locked<'_>, device: Device, range: &Range<u64>
 
 /// Pages whose base is kept in case another device is lost are acquired or flushed first: their base cannot tell the
 /// new change from what home has by now.
-fn bring_before(directory: &mut Locked<'_>, device: Device, changed: &BTreeSet<u64>) -> Result<()> {
-    let wanting = |directory: &Directory, what: BeforeRelease| -> BTreeSet<u64> {
+fn bring_before(directory: &mut Locked<'_>, device: Device, changed: &PageSet) -> Result<()> {
+    let wanting = |directory: &Directory, what: BeforeRelease| -> PageSet {
         let versions = &directory.versions;
         let is = |page: &u64| versions.page(*page).is_some_and(|page| page.before_release(device) == what);
-        changed.iter().copied().filter(is).collect()
+        changed.filtered(is)
     };
     // They may be flushed by that, and lend nothing any more.
-    for run in runs(wanting(directory, BeforeRelease::Bring)) {
-        compare_with_file(directory, device, Asker::Looks, &run)?;
+    for run in wanting(directory, BeforeRelease::Bring).runs() {
+        compare_with_file(directory, device, Asker::Looks, run)?;
     }
     let flushed = wanting(directory, BeforeRelease::Flush);
     flush(directory, &flushed)?;
@@ -88,13 +88,9 @@ fn bring_before(directory: &mut Locked<'_>, device: Device, changed: &BTreeSet<u
 }
 
 /// Changed pages whose base can be kept, as there is memory for it, and the others.
-fn find_room(
-    directory: &mut Locked<'_>,
-    device: Device,
-    changed: &BTreeSet<u64>,
-) -> Result<(BTreeSet<u64>, BTreeSet<u64>)> {
+fn find_room(directory: &mut Locked<'_>, device: Device, changed: &PageSet) -> Result<(PageSet, PageSet)> {
     let replica = directory.copies.replica(device)?;
-    let mut frames: Vec<usize> = changed.iter().map(|page| replica.frame_of(*page)).collect();
+    let mut frames: Vec<usize> = changed.iter().map(|page| replica.frame_of(page)).collect();
     frames.dedup();
     for frame in frames {
         match map(directory, device, Image::Base, frame) {
@@ -104,13 +100,14 @@ fn find_room(
     }
     // Making room for one may have taken another's.
     let replica = directory.copies.replica(device)?;
-    Ok(changed.iter().partition(|page| replica.has(Image::Base, replica.frame_of(**page))))
+    let has_room = |page: &u64| replica.has(Image::Base, replica.frame_of(*page));
+    Ok((changed.filtered(has_room), changed.filtered(|page| !has_room(page))))
 }
 
 /// Releases pages whose base cannot be kept: nothing of them is released before home has it.
-fn release_direct(directory: &mut Locked<'_>, device: Device, pages: &BTreeSet<u64>) -> Result<()> {
-    for run in runs(pages.iter().copied()) {
-        for chunk in chunks(&run, pages_at_a_time(directory)) {
+fn release_direct(directory: &mut Locked<'_>, device: Device, pages: &PageSet) -> Result<()> {
+    for run in pages.runs() {
+        for chunk in chunks(run, pages_at_a_time(directory)) {
             let written = write_and_note(directory, device, &chunk, [Image::Current, Image::Twin]);
             let written = written.and_then(|lost| step(Point::DirectWritten, directory.path()).map(|()| lost));
             // Also after a failure, which may have left some of it in the file.
@@ -124,15 +121,15 @@ fn release_direct(directory: &mut Locked<'_>, device: Device, pages: &BTreeSet<u
 }
 
 /// Releases pages that stay on the device.
-fn release_kept(directory: &mut Directory, device: Device, pages: &BTreeSet<u64>, scratch: &Scratch) -> Result<()> {
+fn release_kept(directory: &mut Directory, device: Device, pages: &PageSet, scratch: &Scratch) -> Result<()> {
     let versions = &directory.versions;
-    let fresh = pages.iter().copied().filter(|page| !versions.is_pending(device, *page));
+    let fresh = pages.iter().filter(|page| !versions.is_pending(device, *page));
     directory.copies.copy(device, fresh, [Image::Twin, Image::Base], scratch)?;
     step(Point::BaseKept, directory.path())?;
     // As above.
-    directory.versions.note_released(device, pages.iter().copied());
+    directory.versions.note_released(device, pages.iter());
     step(Point::ReleaseNoted, directory.path())?;
-    directory.copies.copy(device, pages.iter().copied(), [Image::Current, Image::Twin], scratch)?;
+    directory.copies.copy(device, pages.iter(), [Image::Current, Image::Twin], scratch)?;
     step(Point::ReleaseKept, directory.path())
 }
 
@@ -177,7 +174,7 @@ fn take_back(directory: &Directory, device: Device, part: &Range<u64>) -> Result
     copies.memory(device)?.with_scratch(|scratch| {
         let changed = changed_since_release(directory, device, part, scratch)?;
         step(Point::DiscardCompared, directory.path())?;
-        let pages = changed.len() as u64;
+        let pages = changed.len();
         // The file may end before the part does, or before it begins.
         let bytes = runs(changed).into_iter().map(|pages| intersection(&versions.bytes_of(&pages), part));
         copies.copy_bytes(device, bytes.filter(|bytes| !bytes.is_empty()), [Image::Twin, Image::Current], scratch)?;

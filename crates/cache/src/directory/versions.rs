@@ -7,8 +7,9 @@
 
 use crate::copies::plan::Folded;
 use crate::page::{Device, Home, Page};
+use crate::page_set::PageSet;
 use crate::stats::Counts;
-use std::collections::{BTreeMap, BTreeSet, TryReserveError};
+use std::collections::{BTreeMap, TryReserveError};
 use std::ops::Range;
 
 #[derive(Debug)]
@@ -27,6 +28,8 @@ pub(crate) struct Versions {
     pub(crate) counts: Counts,
     /// What those that have ended have.
     ended: Counts,
+    /// Counts what may have changed what a CPU reads through the cache.
+    edition: u64,
 }
 
 /// What belongs to one operation, while others are at work.
@@ -67,6 +70,7 @@ impl Versions {
             as_of: 1,
             counts: Counts::default(),
             ended: Counts::default(),
+            edition: 0,
         }
     }
 
@@ -124,6 +128,7 @@ impl Versions {
 
     /// Follows the file's growth and truncation. A page whose end has moved has changed.
     pub(crate) fn resize(&mut self, size: u64, reserved: u64) {
+        self.edition += 1;
         let boundary = (self.size.min(size) / self.page_bytes) as usize;
         self.size = size;
         self.fit(reserved);
@@ -169,12 +174,12 @@ impl Versions {
     }
 
     /// Those of some pages with changes that the file lacks, whoever has released them.
-    pub(crate) fn pending(&self, pages: impl IntoIterator<Item = u64>) -> BTreeSet<u64> {
+    pub(crate) fn pending(&self, pages: impl IntoIterator<Item = u64>) -> PageSet {
         pages.into_iter().filter(|page| !self.pages[*page as usize].is_settled()).collect()
     }
 
     /// Those of some pages that a device must keep, as it has what the file lacks: as home for all, or for itself.
-    pub(crate) fn pending_on(&self, device: Device, pages: impl IntoIterator<Item = u64>) -> BTreeSet<u64> {
+    pub(crate) fn pending_on(&self, device: Device, pages: impl IntoIterator<Item = u64>) -> PageSet {
         pages.into_iter().filter(|page| self.is_pending(device, *page)).collect()
     }
 
@@ -273,8 +278,14 @@ impl Versions {
 
 /// What has happened.
 impl Versions {
+    /// Counts what may have changed what a CPU reads through the cache.
+    pub(crate) fn edition(&self) -> u64 {
+        self.edition
+    }
+
     /// Something unknown may have changed the file, anywhere.
     pub(crate) fn doubt(&mut self) {
+        self.edition += 1;
         self.doubt += 1;
         self.as_of = self.doubt;
     }
@@ -293,6 +304,7 @@ impl Versions {
 
     /// Somebody else than a device has changed some pages of the file.
     pub(crate) fn note_changed(&mut self, pages: impl IntoIterator<Item = u64>) {
+        self.edition += 1;
         for page in pages {
             self.pages[page as usize].changed();
             self.unsettle(None);
@@ -309,6 +321,7 @@ impl Versions {
 
     /// A device has taken home's content of a page and all donors' changes; see [`Page::folded`].
     pub(crate) fn note_folded(&mut self, device: Device, page: u64, folded: Folded) {
+        self.edition += 1;
         if folded.lost {
             self.unsettle(None);
         }
@@ -334,6 +347,7 @@ impl Versions {
     /// The file has changed under a device that is home of a page, which has laid what it has for the file on that; see
     /// [`Page::rebased`].
     pub(crate) fn note_rebased(&mut self, device: Device, page: u64, folded: Folded) {
+        self.edition += 1;
         self.unsettle(None);
         self.pages[page as usize].rebased(device, folded.is_ahead);
         self.counts.fetched += 1;
@@ -342,6 +356,7 @@ impl Versions {
     }
 
     pub(crate) fn note_released(&mut self, device: Device, pages: impl IntoIterator<Item = u64>) {
+        self.edition += 1;
         self.unsettle(Some(device));
         for page in pages {
             self.pages[page as usize].released(device);
@@ -350,18 +365,20 @@ impl Versions {
     }
 
     /// The file has what a device had for it; of the pages in `lost` less, as somebody else was first.
-    pub(crate) fn note_flushed(&mut self, device: Device, pages: &Range<u64>, lost: &BTreeSet<u64>) {
+    pub(crate) fn note_flushed(&mut self, device: Device, pages: &Range<u64>, lost: &PageSet) {
+        self.edition += 1;
         if !lost.is_empty() {
             self.unsettle(None);
         }
         for page in pages.clone() {
-            self.pages[page as usize].flushed(device, lost.contains(&page));
+            self.pages[page as usize].flushed(device, lost.contains(page));
             self.counts.flushed += 1;
         }
     }
 
     /// A flush of some pages has failed after it had written something of them.
     pub(crate) fn note_half_flushed(&mut self, pages: &Range<u64>) {
+        self.edition += 1;
         self.unsettle(None);
         pages.clone().for_each(|page| self.pages[page as usize].half_flushed());
     }
@@ -376,6 +393,7 @@ impl Versions {
 
     /// A device's replica of a page is not to be believed any more.
     pub(crate) fn note_dropped(&mut self, device: Device, page: u64) {
+        self.edition += 1;
         self.pages[page as usize].dropped(device);
     }
 }

@@ -286,3 +286,46 @@ fn what_a_comparison_has_read_is_taken() {
         assert_eq!(world.file().len() as u64, len);
     }
 }
+
+/// Short reads that follow each other find most of what they ask for in host memory, and never what it was before.
+#[test]
+fn what_is_read_ahead_for_a_cpu_is_as_new_as_what_is_read() {
+    for devices in sets(2) {
+        let len = 40 * PAGE;
+        let world = World::new(&devices, options(PAGE, 60, Mode::Lazy), &vec![5; len as usize]);
+        let file = world.open();
+        let [mut one] = programs(&world, &file, len);
+        let mut expected = vec![5; len as usize];
+        let store = |program: &mut Program, expected: &mut Vec<u8>, at: u64, value: u8| {
+            program.store(at, &[value]);
+            program.mapping.publish(&(0..len)).unwrap();
+            expected[at as usize] = value;
+        };
+        // All of it is home on the device.
+        (0..40).for_each(|page| store(&mut one, &mut expected, page * PAGE, 1));
+        let mut seen = vec![0; 512];
+        let cpu = File::options().write(true).open(&world.path).unwrap();
+        for (number, at) in (0..len).step_by(512).enumerate() {
+            let ahead = (at + 512 + number as u64 % 7 * 300).min(len - 1);
+            match number % 11 {
+                // Behind what was just read, where something is kept of it by now.
+                3 => store(&mut one, &mut expected, ahead, number as u8 | 1),
+                7 => {
+                    file.write(ahead, &[number as u8 | 1]).unwrap();
+                    expected[ahead as usize] = number as u8 | 1;
+                }
+                9 => {
+                    cpu.write_all_at(&[number as u8 | 1], ahead).unwrap();
+                    expected[ahead as usize] = number as u8 | 1;
+                    // What the device has of it is older, and it acquires it before it stores there again.
+                    one.mapping.acquire(0..len).unwrap();
+                    one.mapping.release(0..len).unwrap();
+                }
+                _ => {}
+            }
+            assert_eq!(file.read(at, &mut seen).unwrap(), 512);
+            assert!(seen == expected[at as usize..][..512], "what is at {at}");
+        }
+        assert!(world.cache.counts().served > 0);
+    }
+}
