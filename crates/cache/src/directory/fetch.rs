@@ -24,6 +24,7 @@ use crate::page::Device;
 use crate::page_set::PageSet;
 use crate::ranges::runs;
 use std::ops::Range;
+use std::sync::mpsc;
 use std::thread;
 
 /// Bytes whose frames are prepared at first; the others are, while these are read. Long requests are read best.
@@ -78,24 +79,22 @@ fn prepare_and_read(directory: &mut Locked<'_>, request: &Request<'_>, plan: &mu
         return if list.is_empty() { Ok(()) } else { read_home(directory, request.device, &list, all) };
     }
     thread::scope(|scope| {
-        let source = &source;
-        let mut readers = vec![];
+        let (to_read, lists) = mpsc::channel::<Vec<Extent>>();
+        let reader = scope.spawn(move || lists.into_iter().try_for_each(|list| source.read(&list, all)));
         let first = (FIRST_PORTION_BYTES / frame_bytes).max(1) as usize;
         let (first, rest) = request.frames.split_at(first.min(request.frames.len()));
         let prepared = [first, rest].into_iter().try_for_each(|portion| {
             let list = prepare(directory, request, portion, plan)?;
-            // The second begins before the first has come to its end, where few of its requests are left.
-            if !list.is_empty() {
-                readers.push(scope.spawn(move || source.read(&list, all)));
-            }
+            // A reader that has failed has said so. Two at once would take slots from each other, for twice the time.
+            let _ = list.is_empty() || to_read.send(list).is_ok();
             Ok(())
         });
+        drop(to_read);
         let path = directory.path().to_owned();
         let panicked = |_| Err(Error::new(ErrorKind::Device, &path, "a reading thread panicked"));
         let read = directory.wait(|| {
             let is_disturbed = step(Point::HomeRead, &path);
-            let read = readers.into_iter().map(|reader| reader.join().unwrap_or_else(panicked));
-            is_disturbed.and(read.fold(Ok(()), Result::and))
+            is_disturbed.and(reader.join().unwrap_or_else(panicked))
         });
         prepared.and(read)
     })
