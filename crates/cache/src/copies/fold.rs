@@ -294,7 +294,11 @@ impl Copies {
                 donors: its_donors,
                 len: (list.end.min(start + self.page_bytes) - start).next_multiple_of(WORD_BYTES),
             };
-            entries.extend((0..rows_of_page).map(|row| whole.part(row * row_bytes, row_bytes)));
+            if rows_of_page == 1 {
+                entries.push(whole);
+            } else {
+                entries.extend((0..rows_of_page).map(|row| whole.part(row * row_bytes, row_bytes)));
+            }
         }
         let enqueue = || -> bifolio_device::Result<DeviceSlice<'_>> {
             let stream = &scratch.stream;

@@ -44,7 +44,11 @@ impl Places {
 
     /// The address of a page's first byte, if it lies anywhere.
     pub(super) fn of(&self, page: u64) -> Option<u64> {
-        let at = self.runs.partition_point(|(pages, _)| pages.end <= page);
+        let at = match &self.runs[..] {
+            // Mostly.
+            [_] => 0,
+            runs => runs.partition_point(|(pages, _)| pages.end <= page),
+        };
         let (pages, address) = self.runs.get(at).filter(|(pages, _)| pages.contains(&page))?;
         Some(address + (page - pages.start) * self.page_bytes)
     }

@@ -70,13 +70,9 @@ impl Entry {
 
     fn words(self) -> [u64; WORDS] {
         let place = |place: Option<u64>| place.unwrap_or(NONE);
-        let [first, second, third] = self.donors.map(|donor| donor.map_or([NONE; 2], |d| [d.twin, d.base]));
+        let [[a, b], [c, d], [e, f]] = self.donors.map(|donor| donor.map_or([NONE; 2], |d| [d.twin, d.base]));
         let [twin, base, origin] = [self.twin, self.base, self.origin].map(place);
-        let page = [self.current, twin, base, self.content, origin, self.len];
-        let mut words = [0; WORDS];
-        let parts = page.into_iter().chain(first).chain(second).chain(third);
-        words.iter_mut().zip(parts).for_each(|(word, part)| *word = part);
-        words
+        [self.current, twin, base, self.content, origin, self.len, a, b, c, d, e, f]
     }
 
     fn from_words(words: [u64; WORDS]) -> Self {
@@ -110,7 +106,11 @@ impl Entry {
 
 /// The table of pages as the device reads it.
 pub fn encode(entries: &[Entry]) -> Vec<u8> {
-    entries.iter().flat_map(|entry| addressing::to_bytes(&entry.words())).collect()
+    let mut bytes = Vec::with_capacity(entries.len() * ENTRY_BYTES as usize);
+    for word in entries.iter().flat_map(|entry| entry.words()) {
+        bytes.extend_from_slice(&word.to_ne_bytes());
+    }
+    bytes
 }
 
 pub(super) fn decode(bytes: &[u8]) -> Vec<Entry> {
