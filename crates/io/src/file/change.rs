@@ -109,7 +109,8 @@ impl PlainFile {
     /// store to a page through a mapping, for which it must have been open; where that was not shown
     /// (`file_system.rs`), nothing is certain.
     pub(crate) fn is_unchanged_since(&self, then: &Observation) -> Result<bool> {
-        Ok(then.is_sure && self.stamp()? == then.stamp && self.has_no_writers())
+        // In this order: who opens, writes and closes in between has moved the times by then.
+        Ok(then.is_sure && self.has_no_writers() && self.stamp()? == then.stamp)
     }
 
     /// Asks by taking a read lease, which the kernel grants only on files that nobody has open for
