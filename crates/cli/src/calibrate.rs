@@ -11,7 +11,8 @@ use bifolio_io::profile::Curve;
 use bifolio_io::{Cancel, Profile, Router, RouterOptions, size};
 use clap::Args as ClapArgs;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 /// The progress bar's resolution.
 const STEPS: f64 = 1000.0;
@@ -39,14 +40,7 @@ pub struct CalibrateArgs {
 /// Measures, prints and stores.
 pub fn run(global: &Global, options: &CalibrateArgs, cancel: &Cancel) -> Result<(), Failure> {
     let device = global.device()?;
-    if let Err(error) = std::fs::metadata(&options.path) {
-        let what = if error.kind() == std::io::ErrorKind::NotFound {
-            "no such file or directory".to_owned()
-        } else {
-            error.to_string()
-        };
-        return Err(Failure::failed(format!("{}, into {}: {what}", options.path.display(), device.id())));
-    }
+    std::fs::metadata(&options.path).map_err(|error| absent(&options.path, &error))?;
     let router = Router::new(&device, RouterOptions { cancel: cancel.clone(), ..RouterOptions::default() });
     let measure = Options { bytes: options.size, repetitions: options.repetitions, seed: options.seed };
     let profile = {
@@ -62,6 +56,15 @@ pub fn run(global: &Global, options: &CalibrateArgs, cancel: &Cancel) -> Result<
         let stored = format!("stored in {}", path.display());
         format!("{}\n{}\n{stored}", describe(&profile, options), chart(&profile.curves))
     })
+}
+
+/// There is nothing to measure.
+fn absent(path: &Path, error: &std::io::Error) -> Failure {
+    let why = match error.kind() {
+        ErrorKind::NotFound => "no such file or folder: create the folder, or name another one".to_owned(),
+        _ => format!("cannot be looked at: {error}"),
+    };
+    Failure::failed(format!("{}: {why}", path.display()))
 }
 
 fn describe(profile: &Profile, options: &CalibrateArgs) -> String {
@@ -150,6 +153,15 @@ mod tests {
     use super::*;
     use bifolio_io::EngineKind;
     use bifolio_io::cost::{Point, fit};
+
+    #[test]
+    fn what_is_not_there_is_no_matter_of_the_device() {
+        let error = absent(Path::new("/data/gone"), &std::io::Error::from_raw_os_error(libc::ENOENT));
+        let expected = "/data/gone: no such file or folder: create the folder, or name another one";
+        assert!(error.message().contains(expected), "{}", error.message());
+        let error = absent(Path::new("/data/file/in"), &std::io::Error::from_raw_os_error(libc::ENOTDIR));
+        assert!(error.message().contains("/data/file/in: cannot be looked at: "), "{}", error.message());
+    }
 
     #[test]
     fn a_chart_shows_every_curve_inside_its_frame() {
