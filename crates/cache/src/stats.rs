@@ -11,7 +11,7 @@ pub struct Counts {
     pub hits: u64,
     /// Pages that were fetched, from the file or another device.
     pub fetched: u64,
-    /// Of those, pages that came from another device.
+    /// Of those, pages that came from another device, and not from the file.
     pub from_peers: u64,
     /// Of those, pages that had changes of the device's own.
     pub merged: u64,

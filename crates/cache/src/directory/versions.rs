@@ -326,13 +326,15 @@ impl Versions {
             self.unsettle(None);
         }
         // What it now knows of the file is what home knew.
-        self.devices[device].compared[page as usize] = match self.home(page) {
+        let home = self.home(page);
+        self.devices[device].compared[page as usize] = match home {
             Home::Device(home) => self.devices[home].compared[page as usize],
             Home::File => self.as_of,
         };
+        // Where the file is home the page came from there, whatever donors have laid on it.
+        self.counts.from_peers += u64::from(home != Home::File);
         self.pages[page as usize].folded(device, folded.is_ahead, folded.lost);
         self.counts.fetched += 1;
-        self.counts.from_peers += 1;
         self.counts.merged += u64::from(folded.own);
         self.counts.races += u64::from(folded.lost);
     }

@@ -329,3 +329,21 @@ fn what_is_read_ahead_for_a_cpu_is_as_new_as_what_is_read() {
         assert!(world.cache.counts().served > 0);
     }
 }
+
+/// Symptom: pages counted as come from another device that the file had. Cause: every fold was taken for that.
+#[test]
+fn what_a_fold_reads_from_the_file_came_from_no_other_device() {
+    for devices in sets(2) {
+        let world = World::new(&devices, options(PAGE, 8, Mode::Lazy), &[0; 4096]);
+        let file = world.open();
+        let [mut one, mut two] = programs(&world, &file, 4096);
+        one.store(10, &[1]);
+        // One that has not seen it is a donor of the file's.
+        file.write(20, &[2]).unwrap();
+        one.mapping.publish(&(0..4096)).unwrap();
+        let report = two.mapping.acquire(0..4096).unwrap();
+        assert_eq!((report.fetched, report.from_peers), (1, 0), "{report:?}");
+        let report = one.mapping.acquire(0..4096).unwrap();
+        assert_eq!((report.fetched, report.from_peers), (1, 1), "{report:?}");
+    }
+}
