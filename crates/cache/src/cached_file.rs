@@ -28,7 +28,7 @@ impl Clone for CachedFile {
 
 impl CachedFile {
     pub(crate) fn new(pool: &Arc<Pool>, held: Arc<Held>) -> Self {
-        let told = AtomicU64::new(held.lock().failures());
+        let told = AtomicU64::new(held.lock().failures.count());
         Self { pool: Arc::clone(pool), held, told }
     }
 
@@ -40,19 +40,19 @@ impl CachedFile {
     /// Reads as a CPU: everything that devices have released is seen. Less than was asked for at the end of
     /// the file.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        self.with(None, |directory| cpu::read(directory, offset, buffer))
+        self.operate(None, |directory| cpu::read(directory, offset, buffer))
     }
 
     /// Writes as a CPU; devices see it from their next acquire on, and only the pages that it touched move.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.with(None, |directory| cpu::write(directory, offset, bytes))
+        self.operate(None, |directory| cpu::write(directory, offset, bytes))
     }
 
     /// Writes everything that was released to the file, and makes it durable.
     ///
     /// # Errors
     /// `Write`. If the disk has failed since this holder of the file last asked, whoever's sync found out, that is
-    /// told once.
+    /// told once, and so is what was released and is gone with a lost device.
     pub fn sync(&self) -> Result<()> {
         self.with(None, |directory| cpu::sync(directory, &self.told))
     }
@@ -60,6 +60,17 @@ impl CachedFile {
     /// Works on the file under its lock, for a device or a CPU, and tells of it.
     pub(crate) fn with<T>(&self, device: Option<Device>, work: impl FnOnce(&mut Locked<'_>) -> T) -> T {
         let outcome = self.held.with(device, work);
+        self.pool.operated();
+        outcome
+    }
+
+    /// The same, and begins again where it meets a lost device.
+    pub(crate) fn operate<T>(
+        &self,
+        device: Option<Device>,
+        work: impl FnMut(&mut Locked<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let outcome = self.held.operate(device, work);
         self.pool.operated();
         outcome
     }
@@ -75,7 +86,7 @@ impl CachedFile {
         let there = &self.pool.devices[device];
         let (memory, mut turn, mut tries) = (there.opened(), None, 0);
         loop {
-            let error = match self.with(Some(device), &mut work) {
+            let error = match self.operate(Some(device), &mut work) {
                 Err(error) if error.kind() == ErrorKind::OutOfMemory => error,
                 outcome => return outcome,
             };

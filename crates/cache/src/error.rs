@@ -1,5 +1,6 @@
 //! The one error type of this crate: a kind to match on, what it is about, and a sentence.
 
+use bifolio_device::DeviceId;
 use std::fmt;
 use std::path::Path;
 
@@ -77,6 +78,12 @@ impl Error {
         Self::new(kind, subject, cause.to_string()).with_cause(cause)
     }
 
+    /// A device is lost, for a reason, and what that means for `subject`.
+    pub(crate) fn lost(subject: impl AsRef<Path>, device: DeviceId, why: &str, detail: impl fmt::Display) -> Self {
+        let cause = bifolio_device::Error::new(bifolio_device::ErrorKind::Lost, why).on(device);
+        Self::new(ErrorKind::Device, subject, format!("{device} is lost ({why}): {detail}")).with_cause(cause)
+    }
+
     /// A request for a file failed. Its error names the file, and where in it.
     pub(crate) fn reading(cause: bifolio_io::Error) -> Self {
         Self::new(ErrorKind::Read, cause.subject(), cause.about_file()).with_cause(cause)
@@ -88,13 +95,12 @@ impl Error {
         Self::new(ErrorKind::Write, path, detail).with_cause(cause)
     }
 
-    /// Bytes that reached the operating system, and perhaps not the disk.
-    pub(crate) fn undurable(path: &Path, error: &std::io::Error) -> Self {
-        let detail = format!(
-            "sync failed: {error}; some of what was written may be lost, and another sync cannot tell: write it again"
-        );
-        let cause = error.raw_os_error().map_or_else(|| error.kind().into(), std::io::Error::from_raw_os_error);
-        Self::new(ErrorKind::Write, path, detail).with_cause(cause)
+    /// What was released and will never be in the file, or perhaps not on its disk: sentences, which are told once.
+    pub(crate) fn gone(path: &Path, sentences: &[String], cause: Option<&std::io::Error>) -> Self {
+        let code = cause.map_or(Some(libc::EIO), std::io::Error::raw_os_error);
+        let other = || cause.map_or(std::io::ErrorKind::Other, std::io::Error::kind).into();
+        let cause = code.map_or_else(other, std::io::Error::from_raw_os_error);
+        Self::new(ErrorKind::Write, path, sentences.join("; ")).with_cause(cause)
     }
 
     /// What was missing is perhaps there when another operation has ended.

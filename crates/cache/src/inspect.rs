@@ -1,6 +1,7 @@
 //! What tests look at and do that programs cannot.
 
 use crate::cached_file::CachedFile;
+use crate::directory::loss::{self, surviving};
 use crate::directory::{flush, release, room};
 use crate::error::Result;
 use crate::mapping::Mapping;
@@ -32,7 +33,12 @@ impl CachedFile {
     pub fn flush(&self) -> Result<()> {
         let mut directory = self.held.lock();
         let size = directory.versions.size();
-        flush::write_back(&mut directory, &(0..size))
+        surviving(&mut directory, |directory| flush::write_back(directory, &(0..size)))
+    }
+
+    /// Asks all devices of the file whether they are lost.
+    pub fn find_losses(&self) -> bool {
+        loss::find(&mut self.held.lock())
     }
 
     /// Takes a frame's memory away, acquired or not.
@@ -45,6 +51,6 @@ impl Mapping {
     /// Publishes what the device has changed in a part, which stays as it is, acquired or not.
     pub fn publish(&mut self, part: &Range<u64>) -> Result<()> {
         let (file, device, range) = self.locate(part)?;
-        release::publish(&mut file.held.lock(), device, &range)
+        surviving(&mut file.held.lock(), |directory| release::publish(directory, device, &range))
     }
 }

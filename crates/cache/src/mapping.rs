@@ -3,7 +3,8 @@
 use crate::advice::{Advice, Sequence};
 use crate::cached_file::CachedFile;
 use crate::directory::look::look;
-use crate::directory::{acquire, cpu, mappings, release, room};
+use crate::directory::loss::surviving;
+use crate::directory::{Locked, acquire, cpu, mappings, release, room};
 use crate::error::{Error, ErrorKind, Result};
 use crate::page::Device;
 use crate::ranges::first_missing;
@@ -72,17 +73,20 @@ impl CachedFile {
             return Err(bad(ErrorKind::BadUse, format!("the cache has no device with the number {device}")));
         };
         let memory = there.memory(&self.pool.options)?;
-        let mut directory = self.held.lock();
-        // It may have another size by now.
-        look(&mut directory, &range)?;
-        let (size, asked) = (directory.versions.size(), range);
-        let range = asked.start..asked.end.min(size);
-        if range.is_empty() {
-            let end = if asked.end == u64::MAX { "the end".to_owned() } else { asked.end.to_string() };
-            let detail = format!("bytes {} to {end} lie outside the file, of {size} bytes", asked.start);
-            return Err(bad(ErrorKind::BadRange, detail));
-        }
-        let address = mappings::attach(&mut directory, device, &memory, &range)?;
+        let (asked, mut directory) = (range, self.held.lock());
+        let (range, address) = surviving(&mut directory, |directory| {
+            // It may have another size by now.
+            look(directory, &asked)?;
+            let size = directory.versions.size();
+            let range = asked.start..asked.end.min(size);
+            if range.is_empty() {
+                let end = if asked.end == u64::MAX { "the end".to_owned() } else { asked.end.to_string() };
+                let detail = format!("bytes {} to {end} lie outside the file, of {size} bytes", asked.start);
+                return Err(bad(ErrorKind::BadRange, detail));
+            }
+            let address = mappings::attach(directory, device, &memory, &range)?;
+            Ok((range, address))
+        })?;
         drop(directory);
         self.pool.operated();
         let (file, acquired, sequence) = (self.clone(), vec![], Sequence::default());
@@ -164,7 +168,11 @@ impl Mapping {
         let range = self.part(&part)?;
         match advice {
             Advice::WillNeed => self.bring(range),
-            Advice::DontNeed => return room::give_back(&mut self.file.held.lock(), self.device, &range),
+            Advice::DontNeed => {
+                return surviving(&mut self.file.held.lock(), |directory| {
+                    room::give_back(directory, self.device, &range)
+                });
+            }
             Advice::Random => self.sequence.is_off = true,
             Advice::Normal => self.sequence = Sequence::default(),
         }
@@ -190,7 +198,7 @@ impl Mapping {
         };
         let report = self
             .file
-            .with(Some(self.device), |directory| release::release(directory, self.device, &range, self.writable));
+            .operate(Some(self.device), |directory| release::release(directory, self.device, &range, self.writable));
         if report.as_ref().map_or(true, |report| report.released > 0) {
             self.file.pool.write_back.note(&self.file.held);
         }
@@ -225,10 +233,13 @@ impl Mapping {
         self.part(&(0..self.len()))?;
         self.file
             .with(Some(self.device), |directory| {
-                if self.writable {
-                    self.acquired.iter().try_for_each(|range| release::publish(directory, self.device, range))?;
-                }
-                cpu::sync(directory, &self.file.told)
+                let publish = |directory: &mut Locked<'_>| {
+                    let mut ranges = self.acquired.iter().filter(|_| self.writable);
+                    ranges.try_for_each(|range| release::publish(directory, self.device, range))
+                };
+                // Also where the device is lost: what others have released is written.
+                let published = surviving(directory, publish);
+                cpu::sync(directory, &self.file.told).and(published)
             })
             .inspect_err(|_| self.file.pool.write_back.note(&self.file.held))
     }

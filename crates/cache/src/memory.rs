@@ -68,9 +68,10 @@ impl DeviceMemory {
     pub(crate) fn memory(&self, options: &CacheOptions) -> crate::error::Result<Arc<Memory>> {
         let mut opened = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(memory) = &*opened {
-            return Ok(Arc::clone(memory));
+            return memory.refuse_lost().map(|()| Arc::clone(memory));
         }
-        let (router, subject) = ((self.open)()?, "the cache");
+        let subject = "the cache";
+        let router = (self.open)()?;
         let device = router.device().clone();
         if let Some(reason) = device.capabilities().virtual_memory.reason() {
             let detail = format!("{} cannot hold cached files: {reason}", self.id);
@@ -108,6 +109,8 @@ pub(crate) struct Memory {
     /// For what CPUs read.
     host: Lending<HostSide>,
     short: Mutex<()>,
+    /// Why the device is lost, once somebody has found out.
+    loss: OnceLock<String>,
 }
 
 /// Memory for the time of one operation, and a stream for its work.
@@ -169,7 +172,29 @@ impl Memory {
             outgoing: Lending::new(SCRATCH_MAX),
             host: Lending::new(2),
             short: Mutex::default(),
+            loss: OnceLock::new(),
         })
+    }
+
+    /// Why the device is known to be lost, with all that was there.
+    pub(crate) fn loss(&self) -> Option<&str> {
+        self.loss.get().map(String::as_str)
+    }
+
+    /// Refuses to map anything if the device is known to be lost.
+    pub(crate) fn refuse_lost(&self) -> crate::error::Result<()> {
+        self.loss().map_or(Ok(()), |why| {
+            let detail = "nothing can be mapped there any more: use another device, or restart the program";
+            Err(Error::lost("the cache", self.device.id(), why, detail))
+        })
+    }
+
+    /// Whether the device is lost, which is asked.
+    pub(crate) fn is_lost(&self) -> bool {
+        if let Some(error) = self.device.loss().filter(|_| self.loss.get().is_none()) {
+            let _ = self.loss.set(error.detail().to_owned());
+        }
+        self.loss.get().is_some()
     }
 
     /// Maps a frame as long as `place` there, and tells whether there was one: none if the budget is used up. It holds
@@ -230,7 +255,7 @@ impl Memory {
 
     /// Bytes of frames that hold something.
     pub(crate) fn used_bytes(&self) -> u64 {
-        self.frames.used_bytes()
+        if self.loss().is_some() { 0 } else { self.frames.used_bytes() }
     }
 
     /// Bytes of incoming content that are merged at a time.

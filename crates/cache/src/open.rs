@@ -1,6 +1,8 @@
 //! Files that are open: one directory each, under a lock, for everybody who has opened the file.
 
+use crate::directory::loss::{self, surviving};
 use crate::directory::{Directory, Locked, flush, mappings, room};
+use crate::error::Result;
 use crate::monitor::Monitor;
 use crate::page::Device;
 use crate::stats::Counts;
@@ -66,6 +68,7 @@ impl OpenedFile {
         for (device, frames) in self.let_go.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             mappings::unpin(&mut directory, device, frames);
         }
+        loss::give_up(&mut directory);
         directory
     }
 
@@ -85,6 +88,15 @@ impl OpenedFile {
             past.by_device[device] = past.by_device[device].plus(&done);
         }
         outcome
+    }
+
+    /// The same, and begins again where it meets a lost device.
+    pub(crate) fn operate<T>(
+        &self,
+        device: Option<Device>,
+        work: impl FnMut(&mut Locked<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.with(device, |directory| surviving(directory, work))
     }
 
     pub(crate) fn summary(&self) -> Summary {
@@ -126,7 +138,7 @@ impl OpenedFile {
 
     /// Writes what the file lacks of a range; whether it could.
     pub(crate) fn write_back(&self, range: &Range<u64>) -> bool {
-        flush::write_back(&mut self.lock(), range).is_ok()
+        surviving(&mut self.lock(), |directory| flush::write_back(directory, range)).is_ok()
     }
 
     /// Takes everything from the devices. What was released reaches the file.

@@ -29,6 +29,8 @@ pub struct Counts {
     pub served: u64,
     /// Pages with changes that were not released when their mapping ended: these are gone.
     pub discarded: u64,
+    /// Pages of which something that was released is gone, as the device is lost that alone had it.
+    pub lost: u64,
 }
 
 impl Counts {
@@ -53,6 +55,7 @@ impl Counts {
             evicted: both(self.evicted, other.evicted),
             served: both(self.served, other.served),
             discarded: both(self.discarded, other.discarded),
+            lost: both(self.lost, other.lost),
         }
     }
 }

@@ -135,6 +135,9 @@ fn describe_one(process: &Process<'_>) -> String {
         "{} pages released, {} flushed to files, {} compared with files",
         counts.released, counts.flushed, counts.compared
     );
+    if counts.lost > 0 {
+        let _ = writeln!(text, "{} pages lost what was released there with a device that is gone", counts.lost);
+    }
     text
 }
 

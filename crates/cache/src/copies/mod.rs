@@ -18,6 +18,7 @@
 //!
 //! Everything runs under the file's lock, and waits for the device's work before it returns. Only who reads and writes
 //! home waits for a disk, and takes along what he needs for it (`source`, `home`), as the lock is given up meanwhile.
+//! What is asked of the replica of a lost device is refused with one sentence.
 
 mod compare;
 mod download;
@@ -49,12 +50,24 @@ pub(crate) struct Copies {
     pub(crate) home: Home,
     page_bytes: u64,
     replicas: Vec<Option<Replica>>,
+    lost: Vec<Lost>,
+}
+
+/// What was on a device that is lost.
+#[derive(Debug)]
+struct Lost {
+    device: Device,
+    /// Its addresses are those of its mappings for as long as these are there, and nobody else's.
+    replica: Replica,
+    /// What mappings there are told.
+    why: String,
+    detail: String,
 }
 
 impl Copies {
     /// Home alone.
     pub(crate) fn new(home: Home, devices: usize, page_bytes: u64) -> Self {
-        Self { home, page_bytes, replicas: (0..devices).map(|_| None).collect() }
+        Self { home, page_bytes, replicas: (0..devices).map(|_| None).collect(), lost: vec![] }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -73,11 +86,14 @@ impl Copies {
 
     /// A device's replica.
     pub(crate) fn replica(&self, device: Device) -> Result<&Replica> {
-        self.replicas[device].as_ref().ok_or_else(|| unmapped(self.home.path()))
+        self.replicas[device].as_ref().ok_or_else(|| self.unmapped(device))
     }
 
     pub(crate) fn replica_mut(&mut self, device: Device) -> Result<&mut Replica> {
-        self.replicas[device].as_mut().ok_or_else(|| unmapped(self.home.path()))
+        match &mut self.replicas[device] {
+            Some(replica) => Ok(replica),
+            None => Err(unmapped(self.home.path(), &self.lost, device)),
+        }
     }
 
     /// The same, if there is one.
@@ -97,6 +113,25 @@ impl Copies {
         self.replicas[device] = None;
     }
 
+    /// The devices with a replica of which something is so.
+    pub(crate) fn devices_where(&self, is: impl Fn(&Memory) -> bool) -> Vec<Device> {
+        let has = |device: &Device| self.get(*device).is_some_and(|replica| is(&replica.memory));
+        (0..self.devices()).filter(has).collect()
+    }
+
+    /// What was on a device is gone: from now on mappings there are told so, and nobody asks the device.
+    pub(crate) fn lose(&mut self, device: Device, detail: String) {
+        if let Some(replica) = self.replicas[device].take() {
+            let why = replica.memory.loss().unwrap_or_default().to_owned();
+            self.lost.push(Lost { device, replica, why, detail });
+        }
+    }
+
+    /// How many replicas were lost so.
+    pub(crate) fn losses(&self) -> usize {
+        self.lost.len()
+    }
+
     /// Gives a frame of a replica memory for an image; false if the budget is used up.
     pub(crate) fn map(&mut self, device: Device, image: Image, frame: usize) -> Result<bool> {
         let mapped = self.replica_mut(device)?.map(image, frame);
@@ -111,8 +146,10 @@ impl Copies {
 
     /// Keeps the memory of a range of a replica in place: its frames.
     pub(crate) fn pin(&mut self, device: Device, range: &Range<u64>) -> Result<Range<usize>> {
-        let replica = self.replicas[device].as_mut().filter(|replica| replica.has_addresses(range));
-        let replica = replica.ok_or_else(|| unmapped(self.home.path()))?;
+        let replica = self.replica_mut(device)?;
+        if !replica.has_addresses(range) {
+            return Err(self.unmapped(device));
+        }
         let frames = replica.frames_of(range);
         replica.pin(frames.clone());
         Ok(frames)
@@ -133,12 +170,19 @@ impl Copies {
         Ok(Arc::clone(&self.replica(device)?.memory))
     }
 
+    fn unmapped(&self, device: Device) -> Error {
+        unmapped(self.path(), &self.lost, device)
+    }
+
     /// A device's error, about this file.
     pub(crate) fn failed(&self, error: bifolio_device::Error) -> Error {
         Error::device(self.path(), error)
     }
 }
 
-fn unmapped(path: &Path) -> Error {
+fn unmapped(path: &Path, lost: &[Lost], device: Device) -> Error {
+    if let Some(Lost { replica, why, detail, .. }) = lost.iter().rfind(|lost| lost.device == device) {
+        return Error::lost(path, replica.memory.device.id(), why, detail);
+    }
     Error::new(ErrorKind::BadUse, path, "nothing of it is mapped on this device")
 }

@@ -354,6 +354,11 @@ impl Replica {
 
 impl Drop for Replica {
     fn drop(&mut self) {
+        if !self.memory.device.is_alive() {
+            // Nothing of what a program has reset may be given back.
+            std::mem::forget((std::mem::take(&mut self.windows), Arc::clone(&self.memory)));
+            return;
+        }
         for window in std::mem::take(&mut self.windows) {
             drain(window, &self.memory, self.owner);
         }

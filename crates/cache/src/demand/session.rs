@@ -2,6 +2,7 @@
 
 use super::pace::Frames;
 use crate::cached_file::CachedFile;
+use crate::directory::loss::surviving;
 use crate::directory::{Directory, Locked, demand};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mapping::Mapping;
@@ -77,7 +78,7 @@ impl<'a> Session<'a> {
         };
         let mut directory = mapping.file.held.lock();
         session.pages_per_frame = demand::pages_per_frame(&directory, device)?;
-        for page in demand::up_to_date(&mut directory, device, &range)? {
+        for page in surviving(&mut directory, |directory| demand::up_to_date(directory, device, &range))? {
             let frame = (page / session.pages_per_frame) as usize;
             if !session.frames.contains(&frame) {
                 demand::pin_frame(&mut directory, device, frame)?;
@@ -120,7 +121,9 @@ impl<'a> Session<'a> {
         // The lock is not the session's, which changes meanwhile.
         let file = self.file;
         let pages = answer.wanted.iter().map(|page| self.first_page + page).collect();
-        demand::with_pages(&mut file.held.lock(), &pages, |directory| self.fill_locked(directory, answer, amount))
+        surviving(&mut file.held.lock(), |directory| {
+            demand::with_pages(directory, &pages, |directory| self.fill_locked(directory, answer, amount))
+        })
     }
 
     fn fill_locked(&mut self, directory: &mut Locked<'_>, answer: &Answer, amount: Amount) -> Result<Filled> {

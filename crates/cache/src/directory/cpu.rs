@@ -4,6 +4,7 @@ use super::compare::{Asker, compare_with_file};
 use super::flush::{flush, flush_range, write_back};
 use super::fold::fold;
 use super::look::{follow_cut, look, resize};
+use super::loss::surviving;
 use super::wait::{with_pages, with_turn_to_write, write_home};
 use super::{Directory, Locked};
 use crate::copies::home;
@@ -18,16 +19,21 @@ use bifolio_io::residency::Residency;
 use bifolio_io::storage::{OsStorage, Storage};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, PoisonError};
 
 /// From here on several threads copy from a device, which is quicker than one from the page cache.
 const LONG_BYTES: u64 = 16 << 20;
 
-/// Makes the file durable. The operating system tells of bytes that it could not write once, and takes them for
-/// written from then on: so each holder is told, who notes in `told` up to which failure he was. Syncs of a file take
-/// turns at that, and so nobody returns before he knows what another was told.
+/// Makes the file durable. Each holder is told what is gone for good, who notes in `told` up to which failure he was.
 pub(crate) fn sync(directory: &mut Locked<'_>, told: &AtomicU64) -> Result<()> {
+    // Before anybody is told: what is run again tells nobody.
+    surviving(directory, make_durable)?;
+    directory.failures.tell(directory.copies.path(), told)
+}
+
+/// Syncs of a file take turns at that, and so nobody is told before he knows what another was.
+fn make_durable(directory: &mut Locked<'_>) -> Result<()> {
     // Where somebody is at work there, no flush writes behind the end either.
     follow_cut(directory, &(0..0))?;
     let size = directory.versions.size();
@@ -37,15 +43,10 @@ pub(crate) fn sync(directory: &mut Locked<'_>, told: &AtomicU64) -> Result<()> {
     let turn = directory.wait(|| turns.syncing.lock().unwrap_or_else(PoisonError::into_inner));
     let synced = directory.wait(|| at(Point::SyncFlushed).and_then(|()| file.buffered().sync_data()));
     if let Err(error) = synced {
-        directory.failed = (directory.failed.0 + 1, Some(error));
+        directory.failures.note_undurable(error);
     }
     drop(turn);
-    let (failures, error) = &directory.failed;
-    let was_told = told.swap(*failures, Ordering::Relaxed);
-    match error {
-        Some(error) if was_told < *failures => Err(Error::undurable(directory.path(), error)),
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 /// A CPU's read. What devices have released comes from them, and stays there. Nothing is locked while it reads: of what

@@ -71,6 +71,17 @@ pub(super) fn flush(directory: &mut Locked<'_>, pages: &PageSet) -> Result<()> {
     })
 }
 
+/// The same as far as it goes: page by page after a failure, so that one that cannot be written keeps no other back.
+pub(super) fn flush_each(directory: &mut Locked<'_>, pages: &PageSet) -> Result<()> {
+    let outcome = flush(directory, pages);
+    if outcome.is_err() {
+        for page in pages.iter() {
+            let _ = flush(directory, &[page].into_iter().collect());
+        }
+    }
+    outcome
+}
+
 fn flush_of(directory: &mut Locked<'_>, device: Device, pages: &PageSet) -> Result<()> {
     for run in pages.runs() {
         // Where nobody writes there are no twins.

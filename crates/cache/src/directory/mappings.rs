@@ -1,7 +1,8 @@
 //! Who holds addresses of the file: mappings, pins that outlive them, and the end of the last of its holders.
 
-use super::flush::{flush, flush_range};
+use super::flush::flush_each;
 use super::look::follow_cut;
+use super::loss::surviving;
 use super::room::evict_window;
 use super::wait::with_pages;
 use super::{Directory, Locked};
@@ -28,6 +29,8 @@ pub(crate) fn attach(
     let len = directory.versions.size();
     make_way(directory, device, range)?;
     if directory.copies.get(device).is_none() {
+        // Who has asked for its memory before it was lost would make a replica there again and again.
+        memory.refuse_lost()?;
         let replica = Replica::new(memory, &directory.options, len);
         directory.copies.insert(device, replica);
     }
@@ -142,18 +145,18 @@ pub(crate) fn unpin(directory: &mut Directory, device: Device, frames: Range<usi
 
 /// Nobody has it open any more: what was released reaches home, as far as home takes it.
 pub(crate) fn end(directory: &mut Locked<'_>) {
-    let _ = follow_cut(directory, &(0..u64::MAX));
-    with_pages(directory, &(0..u64::MAX), Hold::Change, end_locked);
+    let all = 0..u64::MAX;
+    let _ = follow_cut(directory, &all);
+    let _ = surviving(directory, |directory| with_pages(directory, &all, Hold::Write, flush_all));
+    with_pages(directory, &all, Hold::Change, end_locked);
+}
+
+fn flush_all(directory: &mut Locked<'_>) -> Result<()> {
+    let pending = directory.versions.pending(0..directory.versions.len());
+    flush_each(directory, &pending)
 }
 
 fn end_locked(directory: &mut Locked<'_>) {
-    let size = directory.versions.size();
-    if flush_range(directory, &(0..size)).is_err() {
-        // Page by page, so that one that cannot be written keeps no other back.
-        for page in 0..directory.versions.len() {
-            let _ = flush(directory, &[page].into_iter().collect());
-        }
-    }
     (0..directory.copies.devices()).for_each(|device| directory.copies.remove(device));
     directory.versions.end();
 }

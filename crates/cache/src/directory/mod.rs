@@ -23,7 +23,8 @@
 //! Each module is a layer: it calls those below it, which its imports name, and none beside it. The operations are
 //! functions over one [`Directory`], under the file's lock, which they give up while they wait for a disk: what they work
 //! on they have locked by its range before ([`Locked`], `wait`). A device's scratch memory is never taken while another
-//! device's is held.
+//! device's is held. Whoever locks a file runs them by `loss`, which gives up a device that turns out to be lost, by
+//! `flush`, and runs the operation again; what everybody is to be told of that is in `failures`.
 //!
 //! Two things are kept apart for what is to come. [`Versions`] is all that must be known to decide, in numbers alone:
 //! a directory that several processes share keeps that and nothing else. [`Copies`] is all that touches memory and
@@ -34,10 +35,12 @@ mod bring;
 mod compare;
 pub(crate) mod cpu;
 pub(crate) mod demand;
+mod failures;
 mod fetch;
 pub(crate) mod flush;
 mod fold;
 pub(crate) mod look;
+pub(crate) mod loss;
 pub(crate) mod mappings;
 mod read_ahead;
 pub(crate) mod release;
@@ -51,8 +54,8 @@ use crate::error::Result;
 use crate::monitor::{self, Guarded};
 use crate::options::CacheOptions;
 use crate::page::Device;
+use failures::Failures;
 use read_ahead::ReadAhead;
-use std::io;
 use std::path::Path;
 use versions::{Operation, Versions};
 
@@ -61,8 +64,8 @@ pub(crate) struct Directory {
     pub(crate) versions: Versions,
     copies: Copies,
     options: CacheOptions,
-    /// How often making the file durable has failed, and with what the last time.
-    failed: (u64, Option<io::Error>),
+    /// What is gone for good.
+    pub(crate) failures: Failures,
     read_ahead: ReadAhead,
 }
 
@@ -87,16 +90,11 @@ impl Directory {
         let copies = Copies::new(home, devices, options.page_bytes);
         let mut versions = Versions::new(options.page_bytes, devices);
         versions.resize(copies.size()?, 0);
-        Ok(Self { versions, copies, options, failed: (0, None), read_ahead: ReadAhead::default() })
+        Ok(Self { versions, copies, options, failures: Failures::default(), read_ahead: ReadAhead::default() })
     }
 
     pub(crate) fn path(&self) -> &Path {
         self.copies.path()
-    }
-
-    /// How often making the file durable has failed.
-    pub(crate) fn failures(&self) -> u64 {
-        self.failed.0
     }
 
     /// The pages that a frame of a device holds, as far as there are any.

@@ -393,6 +393,28 @@ impl Versions {
         }
     }
 
+    /// A device is gone with its memory: the pages of which something that was released is gone with it, and those of which
+    /// others have what the file lacks, and which have to be flushed now.
+    pub(crate) fn note_lost(&mut self, device: Device) -> (Vec<u64>, PageSet) {
+        let (mut gone, mut left) = (vec![], PageSet::new());
+        self.edition += 1;
+        for number in 0..self.pages.len() {
+            let page = &mut self.pages[number];
+            gone.extend(page.is_lost_with(device).then_some(number as u64));
+            let (was_home, was_pending) = (page.home() == Home::Device(device), page.is_pending(device));
+            page.dropped(device);
+            left.extend((was_pending && !page.is_settled()).then_some(number as u64));
+            if let (true, Home::Device(heir)) = (was_home, page.home()) {
+                // What it knows of the file may be less than what the file has.
+                self.devices[heir].compared[number] = 0;
+            }
+        }
+        self.devices[device].in_use.clear();
+        self.unsettle(None);
+        self.counts.lost += gone.len() as u64;
+        (gone, left)
+    }
+
     /// A device's replica of a page is not to be believed any more.
     pub(crate) fn note_dropped(&mut self, device: Device, page: u64) {
         self.edition += 1;

@@ -16,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 /// Counted up with every change of what is below.
-const LAYOUT: u64 = 1;
+const LAYOUT: u64 = 2;
 
 /// Of this table: FNV-1a over the crate's version and the layout's.
 pub(super) const VERSION: u64 = {

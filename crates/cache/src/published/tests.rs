@@ -20,6 +20,7 @@ fn counts(from: u64) -> Counts {
         evicted: from + 8,
         served: from + 9,
         discarded: from + 10,
+        lost: from + 11,
     }
 }
 

@@ -9,6 +9,7 @@ mod frames;
 mod home;
 mod litmus;
 mod locks;
+mod losses;
 mod mishaps;
 mod model;
 mod mounts;

@@ -210,6 +210,7 @@ impl Backend for FaultBackend {
     }
 
     unsafe fn let_read(&self, ptr: DevicePtr, len: u64, peer: &dyn Backend) -> Result<bool> {
+        self.faults.live()?;
         // SAFETY: the caller's promise.
         unsafe { self.inner.let_read(ptr, len, peer) }
     }
