@@ -1,5 +1,6 @@
 //! An open file of a cache, as a CPU uses it.
 
+use crate::directory::failures::Unwritten;
 use crate::directory::{Locked, cpu};
 use crate::error::{ErrorKind, Result};
 use crate::page::Device;
@@ -13,8 +14,9 @@ const TRIES_MAX: u32 = 3;
 /// An open file of a cache. Clones share it.
 #[derive(Debug)]
 pub struct CachedFile {
-    pub(crate) pool: Arc<Pool>,
+    /// Before the pool: the last holder of a file leaves to the cache what cannot be written.
     pub(crate) held: Arc<Held>,
+    pub(crate) pool: Arc<Pool>,
     /// Failures of syncs that its holder knows of.
     pub(crate) told: AtomicU64,
 }
@@ -28,7 +30,7 @@ impl Clone for CachedFile {
 
 impl CachedFile {
     pub(crate) fn new(pool: &Arc<Pool>, held: Arc<Held>) -> Self {
-        let told = AtomicU64::new(held.lock().failures.count());
+        let told = AtomicU64::new(held.told_to_newcomers());
         Self { pool: Arc::clone(pool), held, told }
     }
 
@@ -55,6 +57,29 @@ impl CachedFile {
     /// told once, and so is what was released and is gone with a lost device.
     pub fn sync(&self) -> Result<()> {
         self.with(None, |directory| cpu::sync(directory, &self.told))
+    }
+
+    /// Ends this holder of the file. The last one writes everything that was released to the file, as dropping him does, and
+    /// is told if that fails. The file is closed in any case: what cannot be written stays in the cache, which goes on
+    /// trying, and gives it to whoever opens the file again.
+    ///
+    /// # Errors
+    /// `Write` if something cannot be written, or if it is lost or perhaps not on the disk and this holder was not told
+    /// by a sync.
+    pub fn close(self) -> Result<()> {
+        let Self { held, pool, told } = self;
+        let told = held.lock().tell(&told);
+        let ended = Arc::into_inner(held).map_or(Ok(()), |last| last.end());
+        drop(pool);
+        ended.and(told)
+    }
+
+    /// Writes what was released to the file if there is no other holder.
+    pub(crate) fn write_if_last(&self) -> Result<()> {
+        if Arc::strong_count(&self.held) > 1 {
+            return Ok(());
+        }
+        self.held.write_out().map_err(Unwritten::told)
     }
 
     /// Works on the file under its lock, for a device or a CPU, and tells of it.

@@ -113,6 +113,11 @@ impl Error {
         self.is_passing
     }
 
+    /// The same with another sentence.
+    pub(crate) fn saying(self, detail: String) -> Self {
+        Self { detail, ..self }
+    }
+
     /// Keeps what the error was made of, whose words are in the detail already.
     pub(crate) fn with_cause(self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self { cause: Some(Box::new(cause)), ..self }

@@ -6,6 +6,7 @@
 //!   mapping                          a range of a file at addresses of a device
 //!   cache  cached_file  pool         what programs hold, and what its files share
 //!   ahead  write_back                bringing pages before they are acquired, and writing them some time later
+//!   kept                             files that are closed and could not be written
 //!   open                             a file's directory under its lock      monitor  that lock, and those of ranges
 //!   directory                        one file: what happens to its pages in which order
 //!     versions    copies             decisions, without a byte | bytes, without a decision
@@ -44,6 +45,7 @@ pub mod fault;
 mod fault;
 #[cfg(feature = "fault-injection")]
 pub mod inspect;
+mod kept;
 mod lending;
 mod mapping;
 mod memory;

@@ -244,13 +244,17 @@ impl Mapping {
             .inspect_err(|_| self.file.pool.write_back.note(&self.file.held))
     }
 
-    /// Ends it. What was changed and not released is discarded: the report says of how many pages.
+    /// Ends it. What was changed and not released is discarded: the report says of how many pages. If nobody else has the
+    /// file open or mapped, everything that was released is written to it.
     ///
     /// # Errors
-    /// `BadUse` if it was closed before.
+    /// `BadUse` if it was closed before; `Write` if something cannot be written: the mapping is closed then as well, and
+    /// that stays in the cache, as with [`CachedFile::close`].
     pub fn close(&mut self) -> Result<Report> {
         self.part(&(0..self.len()))?;
-        Ok(self.end())
+        let report = self.end();
+        self.file.write_if_last()?;
+        Ok(report)
     }
 
     fn end(&mut self) -> Report {

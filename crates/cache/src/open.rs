@@ -1,13 +1,14 @@
 //! Files that are open: one directory each, under a lock, for everybody who has opened the file.
 
+use crate::directory::failures::Unwritten;
 use crate::directory::loss::{self, surviving};
-use crate::directory::{Directory, Locked, flush, mappings, room};
+use crate::directory::{Directory, Locked, flush, look, mappings, room};
 use crate::error::Result;
 use crate::monitor::Monitor;
 use crate::page::Device;
 use crate::stats::Counts;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// Device and inode.
@@ -39,6 +40,8 @@ pub(crate) struct OpenedFile {
     past: Arc<Mutex<Past>>,
     /// Failures of syncs that syncs of the whole cache have told of.
     pub(crate) told: AtomicU64,
+    /// Failures that there were when its last holder closed it.
+    untold: AtomicU64,
     /// Frames that are kept no longer, noted without waiting for the directory.
     let_go: Mutex<Vec<(Device, Range<usize>)>>,
     /// Whether it waits to be written back.
@@ -57,6 +60,7 @@ impl OpenedFile {
             devices,
             past,
             told: AtomicU64::new(0),
+            untold: AtomicU64::new(u64::MAX),
             let_go: Mutex::default(),
             noted: AtomicBool::new(false),
         }
@@ -141,14 +145,46 @@ impl OpenedFile {
         surviving(&mut self.lock(), |directory| flush::write_back(directory, range)).is_ok()
     }
 
-    /// Takes everything from the devices. What was released reaches the file.
-    pub(crate) fn end(&self) {
+    /// Writes what was released to the file.
+    pub(crate) fn write_out(&self) -> Result<(), Unwritten> {
+        mappings::write_out(&mut self.lock())
+    }
+
+    /// Writes what was released to the file, and takes everything from the devices but what cannot be written.
+    pub(crate) fn end(&self) -> Result<(), Unwritten> {
         let mut directory = self.lock();
-        // Whoever wants to know of failures syncs before.
-        mappings::end(&mut directory);
+        let ended = mappings::end(&mut directory);
+        self.untold.store(directory.failures.count(), Ordering::Relaxed);
         let counts = directory.versions.take_counts();
         let mut past = self.past();
         past.closed = past.closed.plus(&counts);
+        ended
+    }
+
+    /// Gives the memory back of what the file has by now, as nobody holds it who could use that.
+    pub(crate) fn give_back(&self) {
+        let mut directory = self.lock();
+        mappings::give_back_unused(&mut directory);
+        let counts = directory.versions.take_counts();
+        let mut past = self.past();
+        past.closed = past.closed.plus(&counts);
+    }
+
+    /// Whether the file has everything that was released, and nothing is to be told to who opens it.
+    pub(crate) fn is_done(&self) -> bool {
+        let directory = self.directory.lock();
+        let is_told = directory.failures.count() <= self.untold.load(Ordering::Relaxed);
+        is_told && directory.versions.first_unsettled(&(0..directory.versions.size())).is_none()
+    }
+
+    /// Looks what has become of the file meanwhile. What cannot be seen now is seen, or told, when it is used.
+    pub(crate) fn look(&self) {
+        let _ = look::look(&mut self.lock(), &(0..0));
+    }
+
+    /// Up to which failure a new holder counts as told: what happens while nobody holds the file is told to who comes.
+    pub(crate) fn told_to_newcomers(&self) -> u64 {
+        self.lock().failures.count().min(self.untold.load(Ordering::Relaxed))
     }
 
     fn past(&self) -> MutexGuard<'_, Past> {

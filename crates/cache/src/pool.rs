@@ -1,7 +1,9 @@
 //! What all files of a cache share: devices and their memories, and what is open.
 
 use crate::ahead::Ahead;
+use crate::directory::failures::Unwritten;
 use crate::error::Result;
+use crate::kept::Kept;
 use crate::memory::{DeviceMemory, Memory};
 use crate::open::{Key, OpenedFile, Past, Summary, now};
 use crate::options::CacheOptions;
@@ -10,7 +12,9 @@ use crate::published::Published;
 use crate::stats::{Counts, Snapshot, Stats};
 use crate::table::{Opened, Table};
 use crate::write_back::WriteBack;
+use std::cell::Cell;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// A file as long as somebody has it open.
@@ -22,6 +26,8 @@ pub(crate) struct Pool {
     pub(crate) options: CacheOptions,
     pub(crate) ahead: Ahead,
     pub(crate) write_back: WriteBack,
+    /// Files that nobody holds and that could not be written.
+    kept: Arc<Kept>,
     past: Arc<Mutex<Past>>,
     files: Arc<Table<Key, Holder>>,
     /// Files that are open or end.
@@ -41,8 +47,10 @@ pub(crate) enum Room {
 /// The holders of a file together. It ends with the last of them, and not with somebody who only looks at it.
 #[derive(Debug)]
 pub(crate) struct Holder {
+    key: Key,
     pub(crate) file: Arc<OpenedFile>,
     pool: Weak<Pool>,
+    has_ended: AtomicBool,
 }
 
 impl Deref for Holder {
@@ -53,12 +61,33 @@ impl Deref for Holder {
     }
 }
 
-impl Drop for Holder {
-    fn drop(&mut self) {
-        self.file.end();
+impl Holder {
+    /// Nobody holds the file any more. What cannot be written stays with the cache.
+    pub(crate) fn end(&self) -> Result<()> {
+        self.has_ended.store(true, Ordering::Relaxed);
+        let ended = self.file.end();
         if let Some(pool) = self.pool.upgrade() {
+            if ended.is_err() {
+                pool.kept.keep(self.key, &self.file);
+                pool.write_back.note(&self.file);
+            }
             pool.operated();
         }
+        ended.map_err(Unwritten::told)
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        if !self.has_ended.load(Ordering::Relaxed) {
+            let _ = self.end();
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.kept.end();
     }
 }
 
@@ -66,8 +95,9 @@ impl Pool {
     pub(crate) fn new(devices: Vec<DeviceMemory>, options: CacheOptions) -> Self {
         let past = Arc::new(Mutex::new(Past::new(devices.len())));
         let (files, opened) = (Table::new(), Mutex::default());
-        let (ahead, write_back) = (Ahead::default(), WriteBack::new(options.write_back_after));
-        Self { devices, options, ahead, write_back, past, files, opened, published: OnceLock::new() }
+        let (ahead, kept) = (Ahead::default(), Kept::new());
+        let write_back = WriteBack::new(options.write_back_after, &kept);
+        Self { devices, options, ahead, write_back, kept, past, files, opened, published: OnceLock::new() }
     }
 
     /// A file that is open, or that `make` opens.
@@ -76,13 +106,26 @@ impl Pool {
         key: &Key,
         make: impl FnOnce(&Arc<Mutex<Past>>) -> Result<OpenedFile>,
     ) -> Result<Arc<Held>> {
-        self.files.open(key, || {
+        let was_kept = Cell::new(false);
+        let open = || -> Result<Arc<OpenedFile>> {
+            if let Some(file) = self.kept.take(key) {
+                was_kept.set(true);
+                return Ok(file);
+            }
             let file = Arc::new(make(&self.past)?);
             let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
             opened.retain(|file| file.strong_count() > 0);
             opened.push(Arc::downgrade(&file));
-            Ok(Holder { file, pool: Arc::downgrade(self) })
-        })
+            Ok(file)
+        };
+        let has_ended = AtomicBool::new(false);
+        let held =
+            self.files.open(key, || Ok(Holder { key: *key, file: open()?, pool: Arc::downgrade(self), has_ended }))?;
+        // Outside of the table: the thread that writes back may be at work on it, and others open other files.
+        if was_kept.get() {
+            held.look();
+        }
+        Ok(held)
     }
 
     /// All files that are open or end.

@@ -1,6 +1,7 @@
 //! Writing what devices have released to the file some time later, by a thread of its own: so much is lost at most with
 //! a device's memory, and CPU processes that read the file by themselves see it without anybody asking.
 
+use crate::kept::Kept;
 use crate::open::OpenedFile;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -21,11 +22,12 @@ type Due = (Instant, Weak<OpenedFile>);
 pub(crate) struct WriteBack {
     after: Duration,
     files: Mutex<Option<Sender<Due>>>,
+    kept: Weak<Kept>,
 }
 
 impl WriteBack {
-    pub(crate) fn new(after: Duration) -> Self {
-        Self { after, files: Mutex::default() }
+    pub(crate) fn new(after: Duration, kept: &Arc<Kept>) -> Self {
+        Self { after, files: Mutex::default(), kept: Arc::downgrade(kept) }
     }
 
     /// Something of a file was released that the file lacks.
@@ -38,9 +40,10 @@ impl WriteBack {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         if files.is_none() {
             let (sender, receiver) = channel();
-            let (after, builder) = (self.after, thread::Builder::new().name("bifolio-write-back".to_owned()));
+            let (after, kept) = (self.after, Weak::clone(&self.kept));
+            let builder = thread::Builder::new().name("bifolio-write-back".to_owned());
             // Without the thread a sync writes it, or the last close.
-            if bifolio_device::without_signals(|| builder.spawn(move || work(&receiver, after))).is_ok() {
+            if bifolio_device::without_signals(|| builder.spawn(move || work(&receiver, after, &kept))).is_ok() {
                 *files = Some(sender);
             }
         }
@@ -51,7 +54,7 @@ impl WriteBack {
 }
 
 /// Ends with the cache, whose sender it is.
-fn work(files: &Receiver<Due>, after: Duration) {
+fn work(files: &Receiver<Due>, after: Duration, kept: &Weak<Kept>) {
     let mut due: VecDeque<Due> = VecDeque::new();
     loop {
         let wait = due.front().map_or(Duration::MAX, |(at, _)| at.saturating_duration_since(Instant::now()));
@@ -63,7 +66,11 @@ fn work(files: &Receiver<Due>, after: Duration) {
                 let Some(opened) = file.upgrade() else { continue };
                 // What is released from now on is noted anew.
                 opened.noted.store(false, Ordering::Release);
-                if !write(&opened) && !opened.noted.swap(true, Ordering::AcqRel) {
+                if write(&opened) {
+                    if let Some(kept) = kept.upgrade() {
+                        kept.written(&opened);
+                    }
+                } else if !opened.noted.swap(true, Ordering::AcqRel) {
                     due.push_back((Instant::now() + after, file));
                 }
             }

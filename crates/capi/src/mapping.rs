@@ -107,7 +107,8 @@ pub extern "C" fn bf_madvise(ptr: bf_ptr, length: u64, advice: u32) -> bf_status
 
 /// Ends a mapping, all of it: `mapping` and `length` are those of `bf_mmap`. What was changed and not released is
 /// discarded; `discarded` of `bf_cache_stats` counts the pages. What was released reaches the file, at the latest
-/// when nothing of the file is mapped any more; whoever wants to know whether that failed calls `bf_msync` before.
+/// when nothing of the file is mapped any more: if that fails, the last `bf_munmap` says so (`BF_ERROR_WRITE`). The
+/// mapping has ended then as well, and what cannot be written is tried again until the process ends.
 ///
 /// # Safety
 /// No kernel uses the mapping any more.

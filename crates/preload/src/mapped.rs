@@ -52,7 +52,8 @@ pub unsafe extern "C" fn mmap64(
     unsafe { mmap(address, length, protection, flags, fd, offset) }
 }
 
-/// `munmap(2)`: ends a mapping on a device, all of it.
+/// `munmap(2)`: ends a mapping on a device, all of it. The last one of a file fails, with the disk's errno, if what was
+/// released cannot be written; it has ended then as well.
 ///
 /// # Safety
 /// As there.

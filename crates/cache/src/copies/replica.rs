@@ -107,6 +107,11 @@ impl Replica {
         self.window_mut((at / self.frame_bytes) as usize).users -= 1;
     }
 
+    /// Whether something of it is mapped.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.windows.iter().any(|window| window.users > 0)
+    }
+
     /// All addresses of the window in which a byte of the mapping lies.
     ///
     /// # Safety

@@ -29,7 +29,7 @@ const LONG_BYTES: u64 = 16 << 20;
 pub(crate) fn sync(directory: &mut Locked<'_>, told: &AtomicU64) -> Result<()> {
     // Before anybody is told: what is run again tells nobody.
     surviving(directory, make_durable)?;
-    directory.failures.tell(directory.copies.path(), told)
+    directory.tell(told)
 }
 
 /// Syncs of a file take turns at that, and so nobody is told before he knows what another was.

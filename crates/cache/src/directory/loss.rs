@@ -13,6 +13,7 @@
 //! A loss is known of the device, for all files of the cache: each takes note when it is next locked and nobody is at work
 //! on it, or by who meets it.
 
+use super::failures::describe;
 use super::flush::flush_each;
 use super::wait::with_ranges;
 use super::{Directory, Locked};
@@ -21,11 +22,7 @@ use crate::error::{ErrorKind, Result};
 use crate::memory::Memory;
 use crate::monitor::Hold;
 use crate::page::Device;
-use crate::ranges::runs;
 use std::ops::Range;
-
-/// Ranges that a sentence names at most.
-const RANGES_MAX: usize = 4;
 
 /// All that may be locked.
 const ALL: Range<u64> = 0..u64::MAX;
@@ -88,8 +85,7 @@ fn may_be_a_loss(kind: ErrorKind) -> bool {
 
 fn give_up_one(directory: &mut Locked<'_>, device: Device) {
     let (gone, left) = directory.versions.note_lost(device);
-    let gone_bytes: Vec<_> = runs(gone.iter().copied()).iter().map(|run| directory.versions.bytes_of(run)).collect();
-    let what = describe(&gone_bytes, gone.len());
+    let what = describe(&directory.versions, &gone);
     if !gone.is_empty() {
         let sentence = format!(
             "{} what was released of {what} and lay there alone is gone: the file has what it had before; write it again",
@@ -116,29 +112,4 @@ fn subject(copies: &Copies, device: Device) -> String {
     copies.get(device).map_or_else(String::new, |replica| {
         format!("{} is lost ({}), and", replica.memory.device.id(), replica.memory.loss().unwrap_or_default())
     })
-}
-
-/// Some bytes, and how many pages these are.
-fn describe(bytes: &[Range<u64>], pages: usize) -> String {
-    let name = |bytes: &Range<u64>| format!("{} to {}", bytes.start, bytes.end);
-    let mut named: Vec<String> = bytes.iter().take(RANGES_MAX).map(name).collect();
-    if let Some(more) = bytes.len().checked_sub(RANGES_MAX).filter(|more| *more > 0) {
-        named.push(format!("{more} more ranges"));
-    }
-    let last = named.pop().unwrap_or_default();
-    let list = if named.is_empty() { last } else { format!("{} and {last}", named.join(", ")) };
-    format!("bytes {list} ({pages} {})", if pages == 1 { "page" } else { "pages" })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn few_ranges_are_named_and_many_are_counted() {
-        let ranges: Vec<_> = (0..6).map(|at| 10 * at..10 * at + 5).collect();
-        assert_eq!(describe(&ranges[..1], 1), "bytes 0 to 5 (1 page)");
-        assert_eq!(describe(&ranges[..3], 4), "bytes 0 to 5, 10 to 15 and 20 to 25 (4 pages)");
-        assert_eq!(describe(&ranges, 9), "bytes 0 to 5, 10 to 15, 20 to 25, 30 to 35 and 2 more ranges (9 pages)");
-    }
 }

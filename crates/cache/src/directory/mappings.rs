@@ -1,12 +1,13 @@
 //! Who holds addresses of the file: mappings, pins that outlive them, and the end of the last of its holders.
 
+use super::failures::Unwritten;
 use super::flush::flush_each;
 use super::look::follow_cut;
 use super::loss::surviving;
 use super::room::evict_window;
 use super::wait::with_pages;
 use super::{Directory, Locked};
-use crate::copies::replica::Replica;
+use crate::copies::replica::{Image, Replica};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Memory;
 use crate::monitor::Hold;
@@ -18,6 +19,9 @@ use std::sync::Arc;
 /// Most pages of a file that account is kept of, from its first one to the last that is mapped: of 16 TiB in pages of
 /// 64 KiB, which takes some gigabytes of the host's memory.
 const PAGES_MAX: u64 = 1 << 28;
+
+/// All that may be locked.
+const ALL: Range<u64> = 0..u64::MAX;
 
 /// Has one more mapping of a range on a device: the address of its first byte.
 pub(crate) fn attach(
@@ -143,12 +147,24 @@ pub(crate) fn unpin(directory: &mut Directory, device: Device, frames: Range<usi
     }
 }
 
-/// Nobody has it open any more: what was released reaches home, as far as home takes it.
-pub(crate) fn end(directory: &mut Locked<'_>) {
-    let all = 0..u64::MAX;
-    let _ = follow_cut(directory, &all);
-    let _ = surviving(directory, |directory| with_pages(directory, &all, Hold::Write, flush_all));
-    with_pages(directory, &all, Hold::Change, end_locked);
+/// Nobody has it open any more: what was released reaches the file, and all memory is given back but that of what does not.
+pub(crate) fn end(directory: &mut Locked<'_>) -> Result<(), Unwritten> {
+    let written = write_out(directory);
+    give_back_unused(directory);
+    directory.versions.end();
+    written
+}
+
+/// What was released reaches the file, as far as the file takes it.
+pub(crate) fn write_out(directory: &mut Locked<'_>) -> Result<(), Unwritten> {
+    let _ = follow_cut(directory, &ALL);
+    let outcome = surviving(directory, |directory| with_pages(directory, &ALL, Hold::Write, flush_all));
+    // Some of it may have been written after the error.
+    let left: Vec<u64> = directory.versions.pending(0..directory.versions.len()).into_iter().collect();
+    match outcome {
+        Err(error) if !left.is_empty() => Err(Unwritten::new(&directory.versions, &left, error)),
+        _ => Ok(()),
+    }
 }
 
 fn flush_all(directory: &mut Locked<'_>) -> Result<()> {
@@ -156,7 +172,25 @@ fn flush_all(directory: &mut Locked<'_>) -> Result<()> {
     flush_each(directory, &pending)
 }
 
-fn end_locked(directory: &mut Locked<'_>) {
-    (0..directory.copies.devices()).for_each(|device| directory.copies.remove(device));
-    directory.versions.end();
+/// Gives the memory of devices back on which nothing is mapped, but where there is something that the file lacks.
+pub(crate) fn give_back_unused(directory: &mut Locked<'_>) {
+    with_pages(directory, &ALL, Hold::Change, |directory| {
+        (0..directory.copies.devices()).for_each(|device| drop_settled(directory, device));
+    });
+}
+
+fn drop_settled(directory: &mut Directory, device: Device) {
+    let Some(replica) = directory.copies.get(device).filter(|replica| !replica.is_in_use()) else { return };
+    for frame in replica.mapped_frames(&(0..replica.end())) {
+        let Ok(pages) = directory.pages_of_frame(device, frame) else { return };
+        if directory.versions.pending_on(device, pages.clone()).is_empty() {
+            pages.for_each(|page| directory.versions.note_dropped(device, page));
+            directory.versions.unsettle_device(device);
+            // Of a device that takes no memory back there is none to give.
+            let _ = Image::ALL.into_iter().try_for_each(|image| directory.copies.unmap(device, image, frame));
+        }
+    }
+    if directory.versions.pages_by_state(device).0 == 0 {
+        directory.copies.remove(device);
+    }
 }

@@ -35,7 +35,7 @@ mod bring;
 mod compare;
 pub(crate) mod cpu;
 pub(crate) mod demand;
-mod failures;
+pub(crate) mod failures;
 mod fetch;
 pub(crate) mod flush;
 mod fold;
@@ -57,6 +57,7 @@ use crate::page::Device;
 use failures::Failures;
 use read_ahead::ReadAhead;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 use versions::{Operation, Versions};
 
 #[derive(Debug)]
@@ -95,6 +96,11 @@ impl Directory {
 
     pub(crate) fn path(&self) -> &Path {
         self.copies.path()
+    }
+
+    /// Tells a holder of the file what is gone for good.
+    pub(crate) fn tell(&self, told: &AtomicU64) -> Result<()> {
+        self.failures.tell(self.path(), told)
     }
 
     /// The pages that a frame of a device holds, as far as there are any.

@@ -221,8 +221,8 @@ pub fn advise(ptr: DevicePtr, len: u64, advice: Advice) -> Result<()> {
 }
 
 /// Ends a mapping: all of it, once for each time that it was mapped. What was changed and not released is
-/// discarded. What was released reaches the file, at the latest when nothing of it is mapped any more; whoever wants
-/// to know whether that failed syncs before.
+/// discarded. What was released reaches the file, at the latest when nothing of it is mapped any more; the last one is told
+/// if that fails, and is unmapped as well.
 ///
 /// # Errors
 /// `BadRange` for what is no whole mapping; `Forked`.

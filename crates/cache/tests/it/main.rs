@@ -1,6 +1,7 @@
 //! The cache, from outside: against its model, against oracles, and against everything that may go wrong.
 
 mod cache;
+mod closes;
 mod cpus;
 mod demand;
 mod detection;

@@ -229,7 +229,7 @@ static int closing(void) {
         CHECK(new >= 0 && dup2(new, number) == number);
     }
     CHECK(macquire(mapped, SIZE, NULL) == -1 && msync(mapped, SIZE, MS_SYNC) == -1);
-    munmap(mapped, SIZE);
+    CHECK(FAILS(munmap(mapped, SIZE), EBADF));
     CHECK(pread(50, content, 4, 0) == 0 && unlink(other) == 0);
     return 0;
 }

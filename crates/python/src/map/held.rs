@@ -160,10 +160,12 @@ impl Held {
         if !self.is_closed() {
             self.settle(None)?;
         }
-        // Dropped outside of the lock: the last one writes what is pending to the file.
-        let open = self.lock().take();
-        let report = open.map(|mut open| open.mapping.close().map_err(|error| of_cache(&error))).transpose()?;
-        Ok(report.map_or(0, |report| report.discarded))
+        // Closed outside of the lock: the last one writes what is pending to the file.
+        let Some(Open { mut mapping, file }) = self.lock().take() else { return Ok(0) };
+        let report = mapping.close().map_err(|error| of_cache(&error))?;
+        drop(mapping);
+        file.close().map_err(|error| of_cache(&error))?;
+        Ok(report.discarded)
     }
 }
 

@@ -206,7 +206,9 @@ impl Mapping {
     }
 
     /// Ends the mapping. What was changed and not released is discarded, with a warning. Arrays that were made of
-    /// it stay readable. Closing it again does nothing.
+    /// it stay readable. Closing it again does nothing. If nobody else has the file mapped, what was released is written
+    /// to it: OSError if that fails. The mapping is closed then as well, and what cannot be written is tried again until
+    /// the process ends.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let held = self.held()?;
         let discarded = detached(py, || held.close())?;

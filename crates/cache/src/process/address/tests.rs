@@ -222,3 +222,30 @@ fn a_file_that_one_leaves_while_another_comes_loses_nothing() {
     });
     assert_eq!(std::fs::read(path).unwrap()[20_000..20_004], 180_u32.to_le_bytes());
 }
+
+/// Symptom: what was released and could not be written was gone, and `munmap` had said 0.
+#[test]
+#[cfg(feature = "fault-injection")]
+fn the_last_unmap_of_a_file_is_told_what_cannot_be_written() {
+    use crate::fault::{self, Point};
+    let _alone = alone();
+    let (_folder, path, file) = file_of(5000);
+    let fd = file.as_raw_fd();
+    let [ptr, other] = [HOST, OTHER].map(|device| mmap(5000, BOTH, SHARED, fd, 0, device).unwrap());
+    acquire(ptr, 5000).unwrap();
+    bytes_at(ptr, 10, 1)[0] = b'1';
+    release(ptr, 5000).unwrap();
+    fault::inject(|point| match point {
+        Point::HomeOpened => Err(std::io::Error::from_raw_os_error(libc::EIO)),
+        _ => Ok(()),
+    });
+    unmap(other, 5000).unwrap();
+    let error = unmap(ptr, 5000).unwrap_err();
+    fault::cease();
+    assert_eq!((error.kind(), error.os_code()), (ErrorKind::Write, Some(libc::EIO)), "{error}");
+    assert!(!holds(ptr.0), "it is unmapped all the same");
+    // Whoever maps it again finds it.
+    let ptr = mmap(5000, BOTH, SHARED, fd, 0, HOST).unwrap();
+    unmap(ptr, 5000).unwrap();
+    assert_eq!(std::fs::read(path).unwrap()[10], b'1');
+}
