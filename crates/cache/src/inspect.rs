@@ -36,6 +36,11 @@ impl CachedFile {
         surviving(&mut directory, |directory| flush::write_back(directory, &(0..size)))
     }
 
+    /// Looks at the file, and follows what has become of its length.
+    pub fn look(&self) {
+        self.held.look();
+    }
+
     /// Asks all devices of the file whether they are lost.
     pub fn find_losses(&self) -> bool {
         loss::find(&mut self.held.lock())

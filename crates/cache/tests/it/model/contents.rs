@@ -233,6 +233,14 @@ impl Contents {
         }
     }
 
+    /// Whether there is more than one byte for the file in what is written first, all of which it takes.
+    pub(crate) fn has_halves(&self) -> bool {
+        let first = self.page.order().next().and_then(|device| self.replicas[device].as_ref());
+        let Some((replica, base)) = first.and_then(|replica| Some((replica, replica.base?))) else { return false };
+        let changed: Vec<usize> = (0..BYTES).filter(|at| replica.twin[*at] != base[*at]).collect();
+        changed.len() > 1 && changed.iter().all(|at| self.file[*at] == base[*at])
+    }
+
     /// A CPU reads through the cache, from home. A donor does not bring what it has not asked for, nor does home where
     /// kernels use it.
     pub(crate) fn read(&mut self, is_in_use: bool) -> Bytes {

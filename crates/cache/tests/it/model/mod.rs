@@ -156,7 +156,7 @@ impl Small {
         self.writers.iter().any(|writers| writers.contains(&None))
     }
 
-    fn has_a_race(&self) -> bool {
+    pub(crate) fn has_a_race(&self) -> bool {
         (0..self.writers.len()).any(|byte| self.is_raced_for(byte))
     }
 
