@@ -11,6 +11,7 @@ mod home;
 mod litmus;
 mod locks;
 mod losses;
+mod lost_gpu;
 mod mishaps;
 mod model;
 mod mounts;
