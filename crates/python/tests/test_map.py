@@ -320,6 +320,43 @@ mapping.sync()
     assert path.read_bytes()[100_000] == before[100_000] ^ 1
 
 
+def test_a_close_that_cannot_write_says_so_and_loses_nothing(path: Path) -> None:
+    program = """
+import resource, signal, sys, bifolio
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+def change(at):
+    mapping = bifolio.map(sys.argv[1], writable=True, device="host:0")
+    with mapping.acquired() as part:
+        memoryview(part)[at] ^= 1
+    return mapping
+
+soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+mapping = change(100_000)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+try:
+    mapping.close()
+except OSError as error:
+    print(error.errno, "bytes 65536 to 131072 (1 page)" in str(error), mapping.closed)
+# Whoever maps it again finds it.
+resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+with change(200_000) as mapping:
+    pass
+try:
+    with change(300_000):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+except OSError as error:
+    print(error.errno)
+"""
+    before = path.read_bytes()
+    done = run_program(program, path)
+    assert (done.returncode, done.stdout) == (0, f"{errno.EFBIG} True True\n{errno.EFBIG}\n"), done.stderr
+    # Nobody is left to be told of the last.
+    assert "what was released of bytes 262144 to 327680 (1 page) is lost" in done.stderr, done.stderr
+    after = path.read_bytes()
+    assert [after[at] ^ before[at] for at in (100_000, 200_000, 300_000)] == [1, 1, 0]
+
+
 ENDS = """
 import sys, bifolio, numpy
 one = bifolio.map(sys.argv[1], writable=True, device="host:0")

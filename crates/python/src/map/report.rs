@@ -43,6 +43,7 @@ pub(super) fn named(counts: &Counts) -> impl Iterator<Item = (&'static str, u64)
         ("flushed", counts.flushed),
         ("compared", counts.compared),
         ("evicted", counts.evicted),
+        ("lost", counts.lost),
     ]
     .into_iter()
 }
