@@ -24,8 +24,11 @@ impl Kept {
         Arc::new(Self { files: Mutex::default(), birth: Birth::here() })
     }
 
-    /// Keeps a file whose last holder is gone.
-    pub(crate) fn keep(self: &Arc<Self>, key: Key, file: &Arc<OpenedFile>) {
+    /// Keeps a file whose last holder is gone; not in a child of the process, whose parent has it still.
+    pub(crate) fn keep(self: &Arc<Self>, key: Key, file: &Arc<OpenedFile>) -> bool {
+        if self.birth.was_elsewhere() {
+            return false;
+        }
         let is_first = {
             let mut files = self.files();
             files.insert(key, Arc::clone(file));
@@ -39,6 +42,7 @@ impl Kept {
         // After the driver's own, as the device has been opened by now; so before it, when the process ends.
         // SAFETY: registers a function that takes nothing.
         AT_END.call_once(|| _ = unsafe { libc::atexit(end_all) });
+        true
     }
 
     /// Gives a file to who opens it again.

@@ -4,6 +4,7 @@ use crate::budget::{Budget, Content, Long, Owner};
 use crate::error::{Error, ErrorKind};
 use crate::lending::{Lending, Lent, Use};
 use crate::options::CacheOptions;
+use bifolio_device::fork::Birth;
 use bifolio_device::{
     Access, AddressRange, Allocation, Device, DeviceId, DeviceSlice, FRAME_BYTES, Frame, PinnedBuffer, Result, Stream,
 };
@@ -111,6 +112,7 @@ pub(crate) struct Memory {
     short: Mutex<()>,
     /// Why the device is lost, once somebody has found out.
     loss: OnceLock<String>,
+    birth: Birth,
 }
 
 /// Memory for the time of one operation, and a stream for its work.
@@ -173,6 +175,7 @@ impl Memory {
             host: Lending::new(2),
             short: Mutex::default(),
             loss: OnceLock::new(),
+            birth: Birth::here(),
         })
     }
 
@@ -191,10 +194,14 @@ impl Memory {
 
     /// Whether the device is lost, which is asked.
     pub(crate) fn is_lost(&self) -> bool {
-        if let Some(error) = self.device.loss().filter(|_| self.loss.get().is_none()) {
+        // A child of the process may not ask.
+        if self.loss().is_none()
+            && !self.birth.was_elsewhere()
+            && let Some(error) = self.device.loss()
+        {
             let _ = self.loss.set(error.detail().to_owned());
         }
-        self.loss.get().is_some()
+        self.loss().is_some()
     }
 
     /// Maps a frame as long as `place` there, and tells whether there was one: none if the budget is used up. It holds

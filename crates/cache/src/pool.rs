@@ -67,8 +67,7 @@ impl Holder {
         self.has_ended.store(true, Ordering::Relaxed);
         let ended = self.file.end();
         if let Some(pool) = self.pool.upgrade() {
-            if ended.is_err() {
-                pool.kept.keep(self.key, &self.file);
+            if ended.is_err() && pool.kept.keep(self.key, &self.file) {
                 pool.write_back.note(&self.file);
             }
             pool.operated();
