@@ -127,6 +127,35 @@ fn it_is_written_some_time_later_where_nobody_opens_the_file_again() {
     file.close().unwrap();
 }
 
+/// The thread that writes back and who opens the file again meet: nothing is lost, and nothing is taken from who has it.
+#[test]
+fn what_is_kept_is_opened_again_while_it_is_written() {
+    let world = world(Duration::ZERO);
+    for round in 1..=60_u8 {
+        let file = world.open();
+        let mut program = Program::on(&world, &file, usize::from(round % 2));
+        let at = u64::from(round);
+        program.mapping.acquire(0..PAGE).unwrap();
+        assert_eq!(program.load(at - 1, 2), [round - 1, 0]);
+        program.store(at, &[round]);
+        program.mapping.release(0..PAGE).unwrap();
+        drop(file);
+        fail();
+        // It may be written already.
+        if let Err(error) = program.mapping.close() {
+            assert_told(&error);
+        }
+        drop(program);
+        fault::cease();
+    }
+    let file = world.open();
+    file.sync().unwrap();
+    let content = world.file();
+    assert!((0..=60).all(|at| content[at] == at as u8));
+    file.close().unwrap();
+    assert!(world.cache.stats().iter().all(|stats| (stats.pending, stats.used_bytes) == (0, 0)));
+}
+
 /// What is lost while nobody holds the file is told to who opens it again.
 #[test]
 fn a_device_that_is_lost_takes_what_could_not_be_written() {

@@ -28,13 +28,13 @@ pub(crate) fn lose_after(faults: &Faults, calls: i64) {
 }
 
 /// Kernels of a device that may be lost.
-struct Kernels {
-    mapping: Mapping,
+pub(crate) struct Kernels {
+    pub(crate) mapping: Mapping,
     stream: Option<Stream>,
 }
 
 impl Kernels {
-    fn new(world: &World, file: &CachedFile, number: usize, range: Range<u64>) -> Self {
+    pub(crate) fn new(world: &World, file: &CachedFile, number: usize, range: Range<u64>) -> Self {
         let mapping = file.map_on(number, range, true).unwrap();
         Self { mapping, stream: Some(world.devices[number].create_stream().unwrap()) }
     }
@@ -45,16 +45,16 @@ impl Kernels {
     }
 
     /// False if the device is gone.
-    fn store(&self, at: u64, bytes: &[u8]) -> bool {
+    pub(crate) fn store(&self, at: u64, bytes: &[u8]) -> bool {
         self.stream.as_ref().unwrap().upload(self.at(at, bytes.len() as u64), bytes).is_ok()
     }
 
-    fn load(&self, at: u64, len: u64) -> Option<Vec<u8>> {
+    pub(crate) fn load(&self, at: u64, len: u64) -> Option<Vec<u8>> {
         let mut bytes = vec![0x5a; len as usize];
         self.stream.as_ref().unwrap().download(&mut bytes, self.at(at, len)).is_ok().then_some(bytes)
     }
 
-    fn change(&mut self, at: u64, value: u8) -> Result<(), Error> {
+    pub(crate) fn change(&mut self, at: u64, value: u8) -> Result<(), Error> {
         self.mapping.acquire(at..at + 1)?;
         self.store(at, &[value]);
         self.mapping.release(at..at + 1).map(drop)
@@ -62,7 +62,7 @@ impl Kernels {
 }
 
 #[track_caller]
-fn assert_lost(error: &Error, words: &[&str]) {
+pub(crate) fn assert_lost(error: &Error, words: &[&str]) {
     let text = error.to_string();
     for word in words.iter().chain(&["is lost", "on purpose"]) {
         assert!(text.contains(word), "\"{word}\" is not in: {text}");

@@ -11,6 +11,7 @@ mod home;
 mod litmus;
 mod locks;
 mod losses;
+mod losses_at_once;
 mod lost_gpu;
 mod mishaps;
 mod model;

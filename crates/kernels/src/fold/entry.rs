@@ -70,9 +70,14 @@ impl Entry {
 
     fn words(self) -> [u64; WORDS] {
         let place = |place: Option<u64>| place.unwrap_or(NONE);
-        let [[a, b], [c, d], [e, f]] = self.donors.map(|donor| donor.map_or([NONE; 2], |d| [d.twin, d.base]));
+        let [first, second, third] = self.donors.map(|donor| donor.map_or([NONE; 2], |d| [d.twin, d.base]));
         let [twin, base, origin] = [self.twin, self.base, self.origin].map(place);
-        [self.current, twin, base, self.content, origin, self.len, a, b, c, d, e, f]
+        let page = [self.current, twin, base, self.content, origin, self.len];
+        let mut words = [NONE; WORDS];
+        for (words, part) in words.chunks_mut(2).zip([[page[0], page[1]], [page[2], page[3]], [page[4], page[5]], first, second, third]) {
+            words.copy_from_slice(&part);
+        }
+        words
     }
 
     fn from_words(words: [u64; WORDS]) -> Self {

@@ -17,19 +17,24 @@ use std::time::Duration;
 /// How long a test may take that would hang otherwise.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs a test on devices of each kind, and fails if it hangs.
+/// Runs a test, and fails if it hangs.
+pub(crate) fn in_time(test: impl FnOnce() + Send + 'static) {
+    let (done, ended) = channel();
+    let running = thread::spawn(move || {
+        test();
+        done.send(()).unwrap();
+    });
+    match ended.recv_timeout(PATIENCE) {
+        Ok(()) => {}
+        Err(RecvTimeoutError::Disconnected) => std::panic::resume_unwind(running.join().unwrap_err()),
+        Err(RecvTimeoutError::Timeout) => panic!("somebody still waits after {} s", PATIENCE.as_secs()),
+    }
+}
+
+/// The same on devices of each kind.
 fn watched(devices: u32, test: fn(&[Device])) {
     for devices in sets(devices) {
-        let (done, ended) = channel();
-        let running = thread::spawn(move || {
-            test(&devices);
-            done.send(()).unwrap();
-        });
-        match ended.recv_timeout(PATIENCE) {
-            Ok(()) => {}
-            Err(RecvTimeoutError::Disconnected) => std::panic::resume_unwind(running.join().unwrap_err()),
-            Err(RecvTimeoutError::Timeout) => panic!("somebody still waits after {} s", PATIENCE.as_secs()),
-        }
+        in_time(move || test(&devices));
     }
 }
 
@@ -55,7 +60,7 @@ fn pass_at((point, time): (Point, u32), gate: &Arc<Gate>) {
 }
 
 /// Has `slow` wait at a point where it waits for a disk, and does something meanwhile.
-fn while_waiting<T: Send>(point: Point, slow: impl FnOnce() -> T + Send, meanwhile: impl FnOnce()) -> T {
+pub(crate) fn while_waiting<T: Send>(point: Point, slow: impl FnOnce() -> T + Send, meanwhile: impl FnOnce()) -> T {
     while_waiting_at((point, 1), slow, meanwhile)
 }
 
