@@ -171,6 +171,9 @@ total   8 MiB   2 GiB     7       2        4    72        0      0       0      
 0 pages released, 5 flushed to files, 0 compared with files
 ";
         assert_eq!(describe(&[process]), expected);
+        let lost = ProcessStats { counts: Counts { lost: 2, ..counts }, ..stats.clone() };
+        let text = describe(&[Process::of(&lost, taken)]);
+        assert!(text.ends_with("files\n2 pages lost what was released there with a device that is gone\n"), "{text}");
         let idle = ProcessStats { operations_since: 0, devices: vec![], ..stats };
         let text = describe(&[Process::of(&idle, taken)]);
         assert_eq!(text, "77  train\nnothing was mapped on any device\n");

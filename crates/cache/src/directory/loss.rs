@@ -79,8 +79,9 @@ fn first_known(directory: &Directory) -> Option<Device> {
     directory.copies.devices_where(|memory| memory.loss().is_some()).first().copied()
 }
 
+/// Asking takes a call of the driver for each device, and the memory that there may be is used up often.
 fn may_be_a_loss(kind: ErrorKind) -> bool {
-    !matches!(kind, ErrorKind::BadRange | ErrorKind::BadUse | ErrorKind::Permission | ErrorKind::Forked)
+    matches!(kind, ErrorKind::Device | ErrorKind::Read | ErrorKind::Write)
 }
 
 fn give_up_one(directory: &mut Locked<'_>, device: Device) {
