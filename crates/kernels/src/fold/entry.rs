@@ -74,7 +74,9 @@ impl Entry {
         let [twin, base, origin] = [self.twin, self.base, self.origin].map(place);
         let page = [self.current, twin, base, self.content, origin, self.len];
         let mut words = [NONE; WORDS];
-        for (words, part) in words.chunks_mut(2).zip([[page[0], page[1]], [page[2], page[3]], [page[4], page[5]], first, second, third]) {
+        for (words, part) in
+            words.chunks_mut(2).zip([[page[0], page[1]], [page[2], page[3]], [page[4], page[5]], first, second, third])
+        {
             words.copy_from_slice(&part);
         }
         words
