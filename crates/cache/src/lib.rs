@@ -59,6 +59,7 @@ pub mod process;
 pub mod published;
 mod ranges;
 mod siblings;
+mod state;
 mod stats;
 mod sync;
 mod table;

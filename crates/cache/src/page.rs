@@ -80,6 +80,20 @@ impl Page {
         Self { holders: 0, behind: 0, donors: 0, lenders: 0, home: 0, heir: 0, alone: 0, outdated: 0 }
     }
 
+    /// Whether it can be so, of a cache with so many devices: what is said of a device is said of one that has a replica.
+    pub fn is_sound(&self, devices: usize) -> bool {
+        let known = if devices < DEVICES_MAX { bit(devices) - 1 } else { u64::MAX };
+        let is_holder = |number: u16| match (number as usize).checked_sub(1) {
+            None => true,
+            Some(device) => device < devices && self.is_held_by(device),
+        };
+        (self.holders & !known) | ((self.behind | self.donors | self.lenders) & !self.holders) == 0
+            && is_holder(self.home)
+            && is_holder(self.heir)
+            && self.alone <= 1
+            && self.outdated <= 1
+    }
+
     /// Where its authoritative content is.
     pub fn home(&self) -> Home {
         match self.home {

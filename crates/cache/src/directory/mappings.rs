@@ -12,13 +12,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Memory;
 use crate::monitor::Hold;
 use crate::page::Device;
+use crate::state::layout::PAGES_MAX;
 use bifolio_device::DevicePtr;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Most pages of a file that account is kept of, from its first one to the last that is mapped: of 16 TiB in pages of
-/// 64 KiB, which takes some gigabytes of the host's memory.
-const PAGES_MAX: u64 = 1 << 28;
 
 /// All that may be locked.
 const ALL: Range<u64> = 0..u64::MAX;
@@ -43,7 +40,7 @@ pub(crate) fn attach(
     let replica = directory.copies.replica(device)?;
     if !replica.has_addresses(range) {
         let bytes = replica.window_for(range, len);
-        reserve(directory, bytes.end)?;
+        reserve(directory, &bytes)?;
         let added = directory.copies.replica_mut(device)?.add_window(bytes);
         added.map_err(|error| directory.copies.failed(error))?;
         let reserved = directory.copies.reserved();
@@ -109,11 +106,11 @@ fn refuse_used(
 }
 
 /// Memory to keep account of pages, so that following the file's growth asks for none.
-fn reserve(directory: &mut Directory, end: u64) -> Result<()> {
+fn reserve(directory: &mut Directory, bytes: &Range<u64>) -> Result<()> {
     let (size, page_bytes) = (directory.versions.size(), directory.versions.page_bytes());
-    let pages = end.div_ceil(page_bytes);
+    let pages = bytes.end.div_ceil(page_bytes);
     let reserved = if pages <= PAGES_MAX {
-        directory.versions.reserve(end).map_err(|error| error.to_string())
+        directory.versions.reserve(bytes).map_err(|error| error.to_string())
     } else {
         Err(format!("{PAGES_MAX} at most, and {pages} lie before the end of what is mapped"))
     };

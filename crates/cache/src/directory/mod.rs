@@ -50,12 +50,14 @@ mod wait;
 
 use crate::copies::Copies;
 use crate::copies::home::Home;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::monitor::{self, Guarded};
 use crate::options::CacheOptions;
 use crate::page::Device;
+use crate::state::region::Region;
 use failures::Failures;
 use read_ahead::ReadAhead;
+use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use versions::{Operation, Versions};
@@ -89,7 +91,9 @@ impl Directory {
     /// Of a file that nobody has mapped.
     pub(crate) fn new(home: Home, devices: usize, options: CacheOptions) -> Result<Self> {
         let copies = Copies::new(home, devices, options.page_bytes);
-        let mut versions = Versions::new(options.page_bytes, devices);
+        let region = Region::private(options.page_bytes, devices);
+        let versions = region.and_then(Versions::new);
+        let mut versions = versions.map_err(|error| no_memory(copies.path(), &error))?;
         versions.resize(copies.size()?, 0);
         Ok(Self { versions, copies, options, failures: Failures::default(), read_ahead: ReadAhead::default() })
     }
@@ -109,4 +113,8 @@ impl Directory {
         let end = pages.end.min(self.versions.len());
         Ok(pages.start.min(end)..end)
     }
+}
+
+fn no_memory(path: &Path, error: &io::Error) -> Error {
+    Error::new(ErrorKind::OutOfMemory, path, format!("no memory to keep account of the file: {error}"))
 }

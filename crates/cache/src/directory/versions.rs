@@ -2,25 +2,33 @@
 //! knows no memory, no descriptor and no lock, so that every decision about pages is a function of what is written
 //! here.
 //!
-//! This is what processes share once one cache serves several of them: all of it is numbers of pages and devices. Who
-//! keeps it, and in which memory, nothing here asks.
+//! All of it that must be known to go on lies in a region ([`crate::state`]), which may outlive the process. What is here
+//! besides is found out again, or saves a look.
 
 use crate::copies::plan::Folded;
 use crate::page::{Device, Home, Page};
 use crate::page_set::PageSet;
+use crate::state::layout::Word;
+use crate::state::lease::Leases;
+use crate::state::pages::Pages;
+use crate::state::record::Records;
+use crate::state::region::Region;
 use crate::stats::Counts;
-use std::collections::{BTreeMap, TryReserveError};
+use std::collections::BTreeMap;
+use std::io;
 use std::ops::Range;
 
 #[derive(Debug)]
 pub(crate) struct Versions {
+    region: Region,
     page_bytes: u64,
+    /// As the region has it.
     size: u64,
-    /// The file's pages that a replica has addresses for, and no others: a stranger can make a file longer than there
-    /// is memory for its pages.
-    pages: Vec<Page>,
-    /// Counts the times at which something unknown may have changed the file.
+    /// Counts the times at which something unknown may have changed the file; as the region has it.
     doubt: u32,
+    pages: Pages,
+    leases: Leases,
+    pub(crate) records: Records,
     devices: Vec<OnDevice>,
     /// The doubt as of which the operation at work knows what it reads. Others may look while it waits for a disk.
     as_of: u32,
@@ -42,8 +50,6 @@ pub(crate) struct Operation {
 /// What is known of one device.
 #[derive(Debug, Default)]
 struct OnDevice {
-    /// By page: up to which doubt its content was compared with home's.
-    compared: Vec<u32>,
     /// A range that is up to date and mapped as of a doubt, so that acquiring it again looks at no page.
     settled: Option<Settled>,
     /// Ranges that are acquired to be written.
@@ -60,18 +66,26 @@ struct Settled {
 /// Where its pages are.
 impl Versions {
     /// Of an empty file that nobody has mapped.
-    pub(crate) fn new(page_bytes: u64, devices: usize) -> Self {
-        Self {
-            page_bytes,
+    pub(crate) fn new(region: Region) -> io::Result<Self> {
+        Ok(Self {
+            page_bytes: region.get(Word::PageBytes),
             size: 0,
-            pages: vec![],
-            doubt: 1,
-            devices: (0..devices).map(|_| OnDevice::default()).collect(),
-            as_of: 1,
+            doubt: region.get(Word::Doubt) as u32,
+            pages: Pages::of(&region)?,
+            leases: Leases::of(&region),
+            records: Records::of(&region),
+            devices: (0..region.devices()).map(|_| OnDevice::default()).collect(),
+            as_of: region.get(Word::Doubt) as u32,
             counts: Counts::default(),
             ended: Counts::default(),
             edition: 0,
-        }
+            region,
+        })
+    }
+
+    /// What lies in it.
+    pub(crate) fn region(&self) -> &Region {
+        &self.region
     }
 
     /// Bytes of the file at the latest look.
@@ -85,11 +99,11 @@ impl Versions {
 
     /// How many pages there are.
     pub(crate) fn len(&self) -> u64 {
-        self.pages.len() as u64
+        self.pages.len()
     }
 
     pub(crate) fn page(&self, page: u64) -> Option<&Page> {
-        self.pages.get(page as usize)
+        self.pages.get(page)
     }
 
     /// The pages of a range that there are, as far as a device may have them.
@@ -110,37 +124,36 @@ impl Versions {
         pages.start * self.page_bytes..(pages.end * self.page_bytes).min(self.size)
     }
 
-    /// Memory for as many pages as a replica has addresses for, so that following the file's growth asks for none.
-    pub(crate) fn reserve(&mut self, len: u64) -> Result<(), TryReserveError> {
-        let pages = len.div_ceil(self.page_bytes) as usize;
-        self.pages.try_reserve_exact(pages.saturating_sub(self.pages.len()))?;
-        self.devices
-            .iter_mut()
-            .try_for_each(|device| device.compared.try_reserve_exact(pages.saturating_sub(device.compared.len())))
+    /// Memory for the pages of some bytes that a replica has addresses for, so that nothing else asks for any.
+    pub(crate) fn reserve(&mut self, bytes: &Range<u64>) -> io::Result<()> {
+        let pages = bytes.start / self.page_bytes..bytes.end.div_ceil(self.page_bytes);
+        self.pages.reserve(&pages)?;
+        self.records.reserve(&pages)
     }
 
     /// Has as many pages as the file and the longest replica, of so many bytes, both have.
     pub(crate) fn fit(&mut self, reserved: u64) {
-        let pages = self.size.min(reserved).div_ceil(self.page_bytes) as usize;
-        self.pages.resize_with(pages, Page::new);
-        self.devices.iter_mut().for_each(|device| device.compared.resize(pages, 0));
+        self.pages.resize(self.size.min(reserved).div_ceil(self.page_bytes));
     }
 
     /// Follows the file's growth and truncation. A page whose end has moved has changed.
     pub(crate) fn resize(&mut self, size: u64, reserved: u64) {
         self.edition += 1;
-        let boundary = (self.size.min(size) / self.page_bytes) as usize;
+        let boundary = self.size.min(size) / self.page_bytes;
+        // A page first: who finds the region in between finds the old size, and follows it again.
+        if boundary < self.len() {
+            self.pages.change(boundary, Page::changed);
+        }
         self.size = size;
         self.fit(reserved);
-        if let Some(page) = self.pages.get_mut(boundary) {
-            page.changed();
-        }
+        self.region.set(Word::Size, size);
         self.unsettle(None);
     }
 
     /// Pages by state on a device: held, behind, pending.
     pub(crate) fn pages_by_state(&self, device: Device) -> (u64, u64, u64) {
-        let count = |is: &dyn Fn(&Page) -> bool| self.pages.iter().filter(|page| is(page)).count() as u64;
+        let known = || self.pages.known(0..self.len()).map(|page| self.pages.at(page));
+        let count = |is: &dyn Fn(&Page) -> bool| known().filter(|page| is(page)).count() as u64;
         (
             count(&|page| page.is_held_by(device)),
             count(&|page| page.is_held_by(device) && page.is_behind(device)),
@@ -152,17 +165,17 @@ impl Versions {
 /// Who has what.
 impl Versions {
     pub(crate) fn is_held_by(&self, device: Device, page: u64) -> bool {
-        self.pages[page as usize].is_held_by(device)
+        self.pages.at(page).is_held_by(device)
     }
 
     /// Those of some pages that a device must fetch before they are up to date.
     pub(crate) fn behind(&self, device: Device, pages: impl IntoIterator<Item = u64>) -> Vec<u64> {
-        pages.into_iter().filter(|page| self.pages[*page as usize].is_behind(device)).collect()
+        pages.into_iter().filter(|page| self.pages.at(*page).is_behind(device)).collect()
     }
 
     /// Whether the file has everything that was released of a page.
     pub(crate) fn is_settled(&self, page: u64) -> bool {
-        self.pages[page as usize].is_settled()
+        self.pages.at(page).is_settled()
     }
 
     /// Where the first page of a range begins that the file lacks something of.
@@ -175,7 +188,7 @@ impl Versions {
 
     /// Those of some pages with changes that the file lacks, whoever has released them.
     pub(crate) fn pending(&self, pages: impl IntoIterator<Item = u64>) -> PageSet {
-        pages.into_iter().filter(|page| !self.pages[*page as usize].is_settled()).collect()
+        pages.into_iter().filter(|page| !self.pages.at(*page).is_settled()).collect()
     }
 
     /// Those of some pages that a device must keep, as it has what the file lacks: as home for all, or for itself.
@@ -190,17 +203,17 @@ impl Versions {
 
     /// Where the authoritative content of a page is.
     pub(crate) fn home(&self, page: u64) -> Home {
-        self.pages[page as usize].home()
+        self.pages.at(page).home()
     }
 
     /// The devices that have released what home lacks of a page.
     pub(crate) fn donors(&self, page: u64) -> Vec<Device> {
-        self.pages[page as usize].donors().collect()
+        self.pages.at(page).donors().collect()
     }
 
     /// Whether a device's base of a page is what the file has.
     pub(crate) fn knows_file(&self, device: Device, page: u64) -> bool {
-        self.pages[page as usize].knows_file(device)
+        self.pages.at(page).knows_file(device)
     }
 
     /// Pages in runs that are folded alike on a device: home and donors are the same.
@@ -208,7 +221,7 @@ impl Versions {
         let mut alike: Vec<Range<u64>> = vec![];
         for page in pages {
             let like =
-                |run: &Range<u64>| self.pages[run.start as usize].is_folded_as(&self.pages[page as usize], device);
+                |run: &Range<u64>| self.pages.at(run.start).is_folded_as(self.pages.at(page), device);
             match alike.last_mut() {
                 Some(run) if run.end == page && like(run) => run.end += 1,
                 _ => alike.push(page..page + 1),
@@ -232,7 +245,7 @@ impl Versions {
     pub(crate) fn is_file_as_seen(&self, device: Device, pages: &Range<u64>) -> bool {
         let is_seen = |page: u64| match self.home(page) {
             Home::Device(home) => home == device,
-            Home::File => !self.pages[page as usize].is_behind(device),
+            Home::File => !self.pages.at(page).is_behind(device),
         };
         pages.clone().all(|page| is_seen(page) && self.is_certain(device, page))
     }
@@ -249,13 +262,13 @@ impl Versions {
     /// Whether the home of each page of a range, where it is a device, was compared with the file since a doubt.
     pub(crate) fn is_home_known(&self, range: &Range<u64>, since: u32) -> bool {
         self.pages_of(range).all(|page| match self.home(page) {
-            Home::Device(home) => self.devices[home].compared[page as usize] >= since,
+            Home::Device(home) => self.pages.compared(home, page) >= since,
             Home::File => true,
         })
     }
 
     fn is_in_doubt(&self, device: Device, page: u64) -> bool {
-        self.devices[device].compared[page as usize] != self.doubt
+        self.pages.compared(device, page) != self.doubt
     }
 
     /// Those of some pages that may have changed in the file unseen, by the device that is asked: home; else the one
@@ -265,7 +278,7 @@ impl Versions {
         for page in pages.clone() {
             let asked = match self.home(page) {
                 Home::Device(home) => home,
-                Home::File if !self.pages[page as usize].is_behind(device) => device,
+                Home::File if !self.pages.at(page).is_behind(device) => device,
                 Home::File => continue,
             };
             if self.is_in_doubt(asked, page) {
@@ -288,6 +301,7 @@ impl Versions {
         self.edition += 1;
         self.doubt += 1;
         self.as_of = self.doubt;
+        self.region.set(Word::Doubt, u64::from(self.doubt));
     }
 
     /// What the operation at work reads from now on is as new as the latest look: the doubt as of which it is.
@@ -298,7 +312,7 @@ impl Versions {
 
     /// A device's pages were compared with the file, which nobody had changed, or what had changed was noted.
     pub(crate) fn note_compared(&mut self, device: Device, pages: &Range<u64>) {
-        pages.clone().for_each(|page| self.devices[device].compared[page as usize] = self.as_of);
+        pages.clone().for_each(|page| self.pages.set_compared(device, page, self.as_of));
         self.counts.compared += pages.end - pages.start;
     }
 
@@ -306,15 +320,15 @@ impl Versions {
     pub(crate) fn note_changed(&mut self, pages: impl IntoIterator<Item = u64>) {
         self.edition += 1;
         for page in pages {
-            self.pages[page as usize].changed();
+            self.pages.change(page, Page::changed);
             self.unsettle(None);
         }
     }
 
     pub(crate) fn note_fetched(&mut self, device: Device, pages: &[u64]) {
         for page in pages {
-            self.pages[*page as usize].fetched(device);
-            self.devices[device].compared[*page as usize] = self.as_of;
+            self.pages.change(*page, |row| row.fetched(device));
+            self.pages.set_compared(device, *page, self.as_of);
         }
         self.counts.fetched += pages.len() as u64;
     }
@@ -327,13 +341,14 @@ impl Versions {
         }
         // What it now knows of the file is what home knew.
         let home = self.home(page);
-        self.devices[device].compared[page as usize] = match home {
-            Home::Device(home) => self.devices[home].compared[page as usize],
+        let known = match home {
+            Home::Device(home) => self.pages.compared(home, page),
             Home::File => self.as_of,
         };
+        self.pages.set_compared(device, page, known);
         // Where the file is home the page came from there, whatever donors have laid on it.
         self.counts.from_peers += u64::from(home != Home::File);
-        self.pages[page as usize].folded(device, folded.is_ahead, folded.lost);
+        self.pages.change(page, |row| row.folded(device, folded.is_ahead, folded.lost));
         self.counts.fetched += 1;
         self.counts.merged += u64::from(folded.own);
         self.counts.races += u64::from(folded.lost);
@@ -351,7 +366,7 @@ impl Versions {
     pub(crate) fn note_rebased(&mut self, device: Device, page: u64, folded: Folded) {
         self.edition += 1;
         self.unsettle(None);
-        self.pages[page as usize].rebased(device, folded.is_ahead);
+        self.pages.change(page, |row| row.rebased(device, folded.is_ahead));
         self.counts.fetched += 1;
         self.counts.merged += u64::from(folded.own);
         self.counts.races += u64::from(folded.lost);
@@ -361,7 +376,7 @@ impl Versions {
         self.edition += 1;
         self.unsettle(Some(device));
         for page in pages {
-            self.pages[page as usize].released(device);
+            self.pages.change(page, |row| row.released(device));
             self.counts.released += 1;
         }
     }
@@ -373,7 +388,7 @@ impl Versions {
             self.unsettle(None);
         }
         for page in pages.clone() {
-            self.pages[page as usize].flushed(device, lost.contains(page));
+            self.pages.change(page, |row| row.flushed(device, lost.contains(page)));
             self.counts.flushed += 1;
         }
     }
@@ -382,7 +397,7 @@ impl Versions {
     pub(crate) fn note_half_flushed(&mut self, pages: &Range<u64>) {
         self.edition += 1;
         self.unsettle(None);
-        pages.clone().for_each(|page| self.pages[page as usize].half_flushed());
+        pages.clone().for_each(|page| self.pages.change(page, Page::half_flushed));
     }
 
     /// A device's replicas of some pages are gone, as their memory was needed.
@@ -398,15 +413,15 @@ impl Versions {
     pub(crate) fn note_lost(&mut self, device: Device) -> (Vec<u64>, PageSet) {
         let (mut gone, mut left) = (vec![], PageSet::new());
         self.edition += 1;
-        for number in 0..self.pages.len() {
-            let page = &mut self.pages[number];
-            gone.extend(page.is_lost_with(device).then_some(number as u64));
-            let (was_home, was_pending) = (page.home() == Home::Device(device), page.is_pending(device));
-            page.dropped(device);
-            left.extend((was_pending && !page.is_settled()).then_some(number as u64));
-            if let (true, Home::Device(heir)) = (was_home, page.home()) {
+        for number in self.pages.known(0..self.len()).collect::<Vec<_>>() {
+            let before = *self.pages.at(number);
+            gone.extend(before.is_lost_with(device).then_some(number));
+            self.pages.change(number, |row| row.dropped(device));
+            let after = *self.pages.at(number);
+            left.extend((before.is_pending(device) && !after.is_settled()).then_some(number));
+            if let (true, Home::Device(heir)) = (before.home() == Home::Device(device), after.home()) {
                 // What it knows of the file may be less than what the file has.
-                self.devices[heir].compared[number] = 0;
+                self.pages.set_compared(heir, number, 0);
             }
         }
         self.devices[device].in_use.clear();
@@ -418,7 +433,7 @@ impl Versions {
     /// A device's replica of a page is not to be believed any more.
     pub(crate) fn note_dropped(&mut self, device: Device, page: u64) {
         self.edition += 1;
-        self.pages[page as usize].dropped(device);
+        self.pages.change(page, |row| row.dropped(device));
     }
 }
 
@@ -522,7 +537,8 @@ mod tests {
     const PAGE: u64 = 4096;
 
     fn versions(pages: u64) -> Versions {
-        let mut versions = Versions::new(PAGE, 2);
+        let mut versions = Versions::new(Region::private(PAGE, 2).unwrap()).unwrap();
+        versions.reserve(&(0..pages * PAGE)).unwrap();
         versions.resize(pages * PAGE, u64::MAX);
         versions
     }
