@@ -92,6 +92,11 @@ impl<F: Long> Budget<F> {
         self.lock().spare.push(Spare { frame, owner });
     }
 
+    /// Counts a frame that somebody else has created, and that is in use: it may be more than the budget has room for.
+    pub(crate) fn adopt(&self, bytes: u64) {
+        self.lock().bytes += bytes;
+    }
+
     /// Bytes of frames in use.
     pub(crate) fn used_bytes(&self) -> u64 {
         let frames = self.lock();

@@ -5,6 +5,7 @@ use crate::directory::{Locked, cpu};
 use crate::error::{ErrorKind, Result};
 use crate::page::Device;
 use crate::pool::{Held, Pool, Room};
+use crate::state::lease::Client;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,19 +20,27 @@ pub struct CachedFile {
     pub(crate) pool: Arc<Pool>,
     /// Failures of syncs that its holder knows of.
     pub(crate) told: AtomicU64,
+    /// Who asks by it.
+    pub(crate) client: Client,
 }
 
 impl Clone for CachedFile {
     fn clone(&self) -> Self {
         let told = AtomicU64::new(self.told.load(Ordering::Relaxed));
-        Self { pool: Arc::clone(&self.pool), held: Arc::clone(&self.held), told }
+        Self { pool: Arc::clone(&self.pool), held: Arc::clone(&self.held), told, client: self.client }
     }
 }
 
 impl CachedFile {
     pub(crate) fn new(pool: &Arc<Pool>, held: Arc<Held>) -> Self {
         let told = AtomicU64::new(held.told_to_newcomers());
-        Self { pool: Arc::clone(pool), held, told }
+        Self { pool: Arc::clone(pool), held, told, client: 0 }
+    }
+
+    /// The same for another one of the processes that it serves.
+    #[must_use]
+    pub fn for_client(&self, client: Client) -> Self {
+        Self { client, ..self.clone() }
     }
 
     /// Its size when it was last looked at.
@@ -67,16 +76,16 @@ impl CachedFile {
     /// `Write` if something cannot be written, or if it is lost or perhaps not on the disk and this holder was not told
     /// by a sync.
     pub fn close(self) -> Result<()> {
-        let Self { held, pool, told } = self;
+        let Self { held, pool, told, .. } = self;
         let told = held.lock().tell(&told);
         let ended = Arc::into_inner(held).map_or(Ok(()), |last| last.end());
         drop(pool);
         ended.and(told)
     }
 
-    /// Writes what was released to the file if there is no other holder.
-    pub(crate) fn write_if_last(&self) -> Result<()> {
-        if Arc::strong_count(&self.held) > 1 {
+    /// Writes what was released to the file if there is no holder but the one who asks, who holds it so many times.
+    pub(crate) fn write_if_last(&self, own: usize) -> Result<()> {
+        if Arc::strong_count(&self.held) > own {
             return Ok(());
         }
         self.held.write_out().map_err(Unwritten::told)

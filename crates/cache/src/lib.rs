@@ -43,6 +43,7 @@ pub mod fault;
 #[cfg(not(feature = "fault-injection"))]
 #[allow(dead_code, unreachable_pub, reason = "points are listed for the tests that inject faults")]
 mod fault;
+mod frames;
 #[cfg(feature = "fault-injection")]
 pub mod inspect;
 mod kept;
@@ -58,6 +59,7 @@ mod pool;
 pub mod process;
 pub mod published;
 mod ranges;
+mod service;
 mod siblings;
 mod state;
 mod stats;

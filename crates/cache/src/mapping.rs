@@ -2,16 +2,14 @@
 
 use crate::advice::{Advice, Sequence};
 use crate::cached_file::CachedFile;
-use crate::directory::look::look;
-use crate::directory::loss::surviving;
-use crate::directory::{Locked, acquire, cpu, mappings, release, room};
 use crate::error::{Error, ErrorKind, Result};
 use crate::page::Device;
 use crate::ranges::first_missing;
+use crate::service::{Addresses, Answer, Request, Served, Service};
 use crate::stats::Report;
-use bifolio_device::{DeviceId, DevicePtr, FRAME_BYTES};
+use bifolio_device::{DeviceId, DevicePtr};
 use std::ops::Range;
-use std::time::Instant;
+use std::sync::Arc;
 
 /// A range of a file at addresses of a device.
 ///
@@ -24,7 +22,9 @@ pub struct Mapping {
     pub(crate) file: CachedFile,
     pub(crate) device: Device,
     pub(crate) range: Range<u64>,
-    address: DevicePtr,
+    /// Who has the state of the file, and where its content is seen.
+    service: Arc<dyn Service>,
+    addresses: Box<dyn Addresses>,
     pub(crate) writable: bool,
     is_open: bool,
     /// Ranges acquired and not released.
@@ -38,13 +38,15 @@ pub struct Mapping {
 #[derive(Debug)]
 pub struct Pin {
     file: CachedFile,
+    service: Arc<dyn Service>,
     device: Device,
-    frames: Range<usize>,
+    range: Range<u64>,
 }
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        self.file.held.let_go(self.device, self.frames.clone());
+        let request = Request::Unpin { device: self.device, range: self.range.clone() };
+        let _ = self.service.ask(self.file.client, request);
     }
 }
 
@@ -69,35 +71,34 @@ impl CachedFile {
     /// The same on the device with this number: a cache may have a device several times, for programs that
     /// share one as if they did not.
     pub fn map_on(&self, device: usize, range: Range<u64>, writable: bool) -> Result<Mapping> {
-        let Some(there) = self.pool.devices.get(device) else {
-            return Err(bad(ErrorKind::BadUse, format!("the cache has no device with the number {device}")));
+        let service: Arc<dyn Service> = Arc::new(self.clone());
+        self.map_by(service, device, range, writable, |_, _, address| Ok(Box::new(Served(address))))
+    }
+
+    /// The same by a service, at addresses of the caller's choice.
+    pub(crate) fn map_by(
+        &self,
+        service: Arc<dyn Service>,
+        device: usize,
+        range: Range<u64>,
+        writable: bool,
+        addresses: impl FnOnce(&dyn Service, &Range<u64>, DevicePtr) -> Result<Box<dyn Addresses>>,
+    ) -> Result<Mapping> {
+        let Answer::Mapped { range, address } = service.ask(self.client, Request::Map { device, range })? else {
+            return Err(unexpected());
         };
-        let memory = there.memory(&self.pool.options)?;
-        let (asked, mut directory) = (range, self.held.lock());
-        let (range, address) = surviving(&mut directory, |directory| {
-            // It may have another size by now.
-            look(directory, &asked)?;
-            let size = directory.versions.size();
-            let range = asked.start..asked.end.min(size);
-            if range.is_empty() {
-                let end = if asked.end == u64::MAX { "the end".to_owned() } else { asked.end.to_string() };
-                let detail = format!("bytes {} to {end} lie outside the file, of {size} bytes", asked.start);
-                return Err(bad(ErrorKind::BadRange, detail));
-            }
-            let address = mappings::attach(directory, device, &memory, &range)?;
-            Ok((range, address))
-        })?;
-        drop(directory);
-        self.pool.operated();
+        let unmap = |acquired| Request::Unmap { device, range: range.clone(), acquired, writable };
+        let addresses = addresses(&*service, &range, DevicePtr(address))
+            .inspect_err(|_| _ = service.ask(self.client, unmap(vec![])))?;
         let (file, acquired, sequence) = (self.clone(), vec![], Sequence::default());
-        Ok(Mapping { file, device, range, address, writable, is_open: true, acquired, sequence })
+        Ok(Mapping { file, device, range, service, addresses, writable, is_open: true, acquired, sequence })
     }
 }
 
 impl Mapping {
     /// The address of its first byte.
     pub fn ptr(&self) -> DevicePtr {
-        self.address
+        self.addresses.ptr()
     }
 
     /// Length in bytes.
@@ -146,12 +147,12 @@ impl Mapping {
     /// `BadRange`, `BadUse` after a close, `OutOfMemory` if more is acquired than the budget holds, `Read`,
     /// `Write` if what others have released cannot be written to the file, `Device`.
     pub fn acquire(&mut self, part: Range<u64>) -> Result<Report> {
-        let range = self.part(&part)?;
-        let bytes = 2 * (range.end - range.start) + FRAME_BYTES;
-        let mut report = self.file.with_room(self.device, bytes, |directory| {
-            acquire::acquire(directory, self.device, &range, self.writable)
-        })?;
-        report.always_compared = !self.file.held.is_observable;
+        let (device, range, writable) = (self.device, self.part(&part)?, self.writable);
+        let report = self.ask(Request::Acquire { device, range: range.clone(), writable }).and_then(reported)?;
+        if let Err(error) = self.addresses.show(&*self.service, &range) {
+            let _ = self.ask(Request::Release { device, range, writable });
+            return Err(error);
+        }
         if let Some(ahead) = self.sequence.acquired(&range, self.range.end) {
             self.bring(ahead);
         }
@@ -168,11 +169,7 @@ impl Mapping {
         let range = self.part(&part)?;
         match advice {
             Advice::WillNeed => self.bring(range),
-            Advice::DontNeed => {
-                return surviving(&mut self.file.held.lock(), |directory| {
-                    room::give_back(directory, self.device, &range)
-                });
-            }
+            Advice::DontNeed => return self.ask(Request::GiveBack { device: self.device, range }).map(|_| ()),
             Advice::Random => self.sequence.is_off = true,
             Advice::Normal => self.sequence = Sequence::default(),
         }
@@ -180,7 +177,8 @@ impl Mapping {
     }
 
     fn bring(&self, range: Range<u64>) {
-        self.file.pool.ahead.bring(&self.file.held, self.device, range, self.writable);
+        // What is not brought is missing to nobody.
+        let _ = self.ask(Request::Bring { device: self.device, range, writable: self.writable });
     }
 
     /// Publishes what the device has changed in a part that was acquired, and gives the memory free for
@@ -196,13 +194,8 @@ impl Mapping {
             let detail = format!("cannot release bytes {} to {}: not acquired", part.start, part.end);
             return Err(bad(ErrorKind::BadUse, detail));
         };
-        let report = self
-            .file
-            .operate(Some(self.device), |directory| release::release(directory, self.device, &range, self.writable));
-        if report.as_ref().map_or(true, |report| report.released > 0) {
-            self.file.pool.write_back.note(&self.file.held);
-        }
-        let report = report?;
+        let request = Request::Release { device: self.device, range, writable: self.writable };
+        let report = self.ask(request).and_then(reported)?;
         self.acquired.swap_remove(at);
         Ok(report)
     }
@@ -223,25 +216,16 @@ impl Mapping {
             );
             return Err(bad(ErrorKind::BadUse, detail));
         }
-        let frames = mappings::pin(&mut self.file.held.lock(), self.device, &range)?;
-        Ok(Pin { file: self.file.clone(), device: self.device, frames })
+        self.ask(Request::Pin { device: self.device, range: range.clone() })?;
+        Ok(Pin { file: self.file.clone(), service: Arc::clone(&self.service), device: self.device, range })
     }
 
     /// Publishes what the device has changed in all that is acquired, which stays so, writes everything released
     /// to the file, by whatever device, and makes it durable.
     pub fn sync(&mut self) -> Result<()> {
         self.part(&(0..self.len()))?;
-        self.file
-            .with(Some(self.device), |directory| {
-                let publish = |directory: &mut Locked<'_>| {
-                    let mut ranges = self.acquired.iter().filter(|_| self.writable);
-                    ranges.try_for_each(|range| release::publish(directory, self.device, range))
-                };
-                // Also where the device is lost: what others have released is written.
-                let published = surviving(directory, publish);
-                cpu::sync(directory, &self.file.told).and(published)
-            })
-            .inspect_err(|_| self.file.pool.write_back.note(&self.file.held))
+        let ranges = if self.writable { self.acquired.clone() } else { vec![] };
+        self.ask(Request::Sync { device: self.device, ranges }).map(|_| ())
     }
 
     /// Ends it. What was changed and not released is discarded: the report says of how many pages. If nobody else has the
@@ -252,30 +236,36 @@ impl Mapping {
     /// that stays in the cache, as with [`CachedFile::close`].
     pub fn close(&mut self) -> Result<Report> {
         self.part(&(0..self.len()))?;
-        let report = self.end();
-        self.file.write_if_last()?;
+        let report = self.end()?;
+        // Two holders are its own.
+        self.file.write_if_last(2)?;
         Ok(report)
     }
 
-    fn end(&mut self) -> Report {
+    fn end(&mut self) -> Result<Report> {
         self.is_open = false;
-        let (device, writable, first) = (self.device, self.writable, self.range.start);
+        let (device, writable, range) = (self.device, self.writable, self.range.clone());
         let acquired = std::mem::take(&mut self.acquired);
-        self.file.with(Some(device), |directory| {
-            let (started, before) = (Instant::now(), directory.versions.counts);
-            for range in &acquired {
-                release::discard(directory, device, range, writable);
-            }
-            mappings::detach(directory, device, first);
-            Report::between(&before, &directory.versions.counts, started)
-        })
+        self.ask(Request::Unmap { device, range, acquired, writable }).and_then(reported)
     }
+
+    fn ask(&self, request: Request) -> Result<Answer> {
+        self.service.ask(self.file.client, request)
+    }
+}
+
+fn reported(answer: Answer) -> Result<Report> {
+    if let Answer::Reported(report) = answer { Ok(report) } else { Err(unexpected()) }
+}
+
+fn unexpected() -> Error {
+    bad(ErrorKind::BadUse, "one thing was asked for, and another one answered")
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
         if self.is_open {
-            self.end();
+            let _ = self.end();
         }
     }
 }

@@ -1,12 +1,15 @@
 //! The memory of one device that a cache may use: frames under a budget, and scratch memory of its own.
 
-use crate::budget::{Budget, Content, Long, Owner};
+use crate::budget::{Budget, Content, Owner};
 use crate::error::{Error, ErrorKind};
+use crate::frames::{Incoming, NumberedFrame};
 use crate::lending::{Lending, Lent, Use};
 use crate::options::CacheOptions;
+use crate::state::keeper::{Keeper, Keeping};
+use crate::state::replicas::FrameNumber;
 use bifolio_device::fork::Birth;
 use bifolio_device::{
-    Access, AddressRange, Allocation, Device, DeviceId, DeviceSlice, FRAME_BYTES, Frame, PinnedBuffer, Result, Stream,
+    Access, AddressRange, Allocation, Device, DeviceId, DeviceSlice, FRAME_BYTES, PinnedBuffer, Result, Stream,
 };
 use bifolio_io::Router;
 use bifolio_kernels::{Kernels, byte_mask::ByteMask, fold::Fold, merge::Merge, page_diff::PageDiff};
@@ -33,6 +36,8 @@ type Opener = Box<dyn Fn() -> crate::error::Result<Arc<Router>> + Send + Sync>;
 pub(crate) struct DeviceMemory {
     pub(crate) id: DeviceId,
     open: Opener,
+    /// Who keeps its frames, and its number in the cache.
+    keeper: Option<(Arc<dyn Keeper>, usize)>,
     memory: Mutex<Option<Arc<Memory>>>,
 }
 
@@ -48,7 +53,12 @@ impl DeviceMemory {
     }
 
     pub(crate) fn lazy(id: DeviceId, open: Opener) -> Self {
-        Self { id, open, memory: Mutex::default() }
+        Self { id, open, keeper: None, memory: Mutex::default() }
+    }
+
+    /// Has its frames outlive the process.
+    pub(crate) fn kept_by(self, keeper: &Arc<dyn Keeper>, number: usize) -> Self {
+        Self { keeper: Some((Arc::clone(keeper), number)), ..self }
     }
 
     /// Its memory, if something was mapped there.
@@ -82,7 +92,11 @@ impl DeviceMemory {
             CacheOptions::BY_DEVICE => budget_of(&device).map_err(|error| Error::device(subject, error))?,
             bytes => bytes,
         };
-        let memory = Memory::new(&device, router, budget_bytes);
+        let keeping = match &self.keeper {
+            Some((keeper, number)) => Keeping::by(Arc::clone(keeper), *number),
+            None => Keeping::by_nobody(),
+        };
+        let memory = Memory::new(&device, router, budget_bytes, keeping);
         let memory = Arc::new(memory.map_err(|error| Error::device(subject, error))?);
         *opened = Some(Arc::clone(&memory));
         Ok(memory)
@@ -101,7 +115,8 @@ pub(crate) struct Memory {
     pub(crate) router: Arc<Router>,
     pub(crate) kernels: Kernels,
     budget_bytes: u64,
-    frames: Budget<Frame>,
+    keeping: Arc<Keeping>,
+    frames: Budget<NumberedFrame>,
     /// For filling frames with zeroes; made when that is first needed.
     cleaning: OnceLock<Stream>,
     scratch: Lending<Scratch>,
@@ -119,7 +134,7 @@ pub(crate) struct Memory {
 #[derive(Debug)]
 pub(crate) struct Scratch {
     pub(crate) stream: Stream,
-    pub(crate) incoming: Allocation,
+    pub(crate) incoming: Incoming,
     pub(crate) table: Allocation,
     pub(crate) results: Allocation,
 }
@@ -162,12 +177,13 @@ pub(crate) const FLUSH_BYTES: u64 = 16 << 20;
 pub(crate) const PINNED_BYTES: usize = (FLUSH_BYTES + FLUSH_BYTES / 8) as usize;
 
 impl Memory {
-    pub(crate) fn new(device: &Device, router: Arc<Router>, budget_bytes: u64) -> Result<Self> {
+    fn new(device: &Device, router: Arc<Router>, budget_bytes: u64, keeping: Keeping) -> Result<Self> {
         Ok(Self {
             device: device.clone(),
             router,
             kernels: Kernels::load(device, &[&PageDiff, &Merge, &ByteMask, &Fold])?,
             budget_bytes,
+            keeping: Arc::new(keeping),
             frames: Budget::new(budget_bytes),
             cleaning: OnceLock::new(),
             scratch: Lending::new(SCRATCH_MAX),
@@ -204,14 +220,18 @@ impl Memory {
         self.loss().is_some()
     }
 
-    /// Maps a frame as long as `place` there, and tells whether there was one: none if the budget is used up. It holds
-    /// zeroes, or what its owner has left in it.
-    pub(crate) fn map_frame(&self, owner: Owner, range: &AddressRange, place: &Range<u64>) -> Result<bool> {
+    /// Maps a frame as long as `place` there, and tells which: none if the budget is used up. It holds zeroes, or what
+    /// its owner has left in it.
+    pub(crate) fn map_frame(
+        &self,
+        owner: Owner,
+        range: &AddressRange,
+        place: &Range<u64>,
+    ) -> Result<Option<FrameNumber>> {
         let len = place.end - place.start;
-        let Some((frame, content)) = self.frames.take(owner, len, || self.device.create_frame_of(len))? else {
-            return Ok(false);
-        };
-        if let Err(error) = range.map(place.start, &frame, Access::ReadWrite) {
+        let new = || NumberedFrame::new(&self.device, &self.keeping, len);
+        let Some((frame, content)) = self.frames.take(owner, len, new)? else { return Ok(None) };
+        if let Err(error) = range.map(place.start, &frame.frame, Access::ReadWrite) {
             self.frames.give(frame, None);
             return Err(error);
         }
@@ -220,18 +240,52 @@ impl Memory {
         // SAFETY: as above; the stream was waited for, or the device has failed.
         if cleared.is_err() && unsafe { range.unmap(place.start) }.is_ok() {
             self.frames.give(frame, None);
+            return cleared.map(|()| None);
         }
-        cleared.map(|()| true)
+        let number = frame.into_number();
+        cleared.map(|()| Some(number))
+    }
+
+    /// Maps a frame that another process has left; false if nobody has kept it, or it has another length.
+    pub(crate) fn map_found(&self, number: FrameNumber, range: &AddressRange, place: &Range<u64>) -> Result<bool> {
+        let len = place.end - place.start;
+        let Some(found) = self.find_frame(number)?.filter(|found| found.frame.len() == len) else { return Ok(false) };
+        range.map(place.start, &found.frame, Access::ReadWrite)?;
+        found.into_number();
+        self.frames.adopt(len);
+        Ok(true)
+    }
+
+    /// Scratch memory that another process has left, if somebody has kept it.
+    pub(crate) fn find_incoming(&self, number: FrameNumber) -> Result<Option<Incoming>> {
+        self.find_frame(number)?.map(|frame| Incoming::of(&self.device, frame)).transpose()
+    }
+
+    fn find_frame(&self, number: FrameNumber) -> Result<Option<NumberedFrame>> {
+        let Some((len, descriptor)) = self.keeping.find(number) else { return Ok(None) };
+        let frame = self.device.import_frame_of(descriptor, len)?;
+        Ok(Some(NumberedFrame::of(frame, number, &self.keeping)))
+    }
+
+    /// Whether frames outlive the process.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.keeping.is_by_somebody()
     }
 
     /// Gives a frame back that is mapped in a range, with what its owner leaves in it.
     ///
     /// # Safety
     /// No work in flight uses it there.
-    pub(crate) unsafe fn unmap_frame(&self, owner: Owner, range: &AddressRange, offset: u64) -> Result<()> {
+    pub(crate) unsafe fn unmap_frame(
+        &self,
+        owner: Owner,
+        range: &AddressRange,
+        offset: u64,
+        number: FrameNumber,
+    ) -> Result<()> {
         // SAFETY: the caller's promise.
         let frame = unsafe { range.unmap(offset) }?;
-        self.frames.give(frame, Some(owner));
+        self.frames.give(NumberedFrame::of(frame, number, &self.keeping), Some(owner));
         Ok(())
     }
 
@@ -285,7 +339,11 @@ impl Memory {
 
     /// Scratch memory, once there is some. Who waits for it, as he needs it while he waits for a disk, holds no lock.
     pub(crate) fn borrow_scratch(&self, is_for: Use) -> crate::error::Result<Borrowed<'_>> {
-        let lent = self.scratch.borrow(is_for, || Scratch::new(&self.device, self.incoming_bytes()));
+        let make = || {
+            let incoming = Incoming::new(&self.device, &self.keeping, self.incoming_bytes())?;
+            Scratch::new(&self.device, incoming)
+        };
+        let lent = self.scratch.borrow(is_for, make);
         lent.map(Borrowed).map_err(|error| Error::device("the cache", error))
     }
 
@@ -313,17 +371,11 @@ impl Memory {
     }
 }
 
-impl Long for Frame {
-    fn bytes(&self) -> u64 {
-        self.len()
-    }
-}
-
 impl Scratch {
-    fn new(device: &Device, incoming_bytes: u64) -> Result<Self> {
+    fn new(device: &Device, incoming: Incoming) -> Result<Self> {
         Ok(Self {
             stream: device.create_polling_stream(POLL_TIME)?,
-            incoming: device.alloc(incoming_bytes)?,
+            incoming,
             table: device.alloc(TABLE_BYTES)?,
             results: device.alloc(TABLE_BYTES)?,
         })

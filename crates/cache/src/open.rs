@@ -6,6 +6,7 @@ use crate::directory::{Directory, Locked, flush, look, mappings, room};
 use crate::error::Result;
 use crate::monitor::Monitor;
 use crate::page::Device;
+use crate::state::lease::Grant;
 use crate::stats::Counts;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -42,8 +43,8 @@ pub(crate) struct OpenedFile {
     pub(crate) told: AtomicU64,
     /// Failures that there were when its last holder closed it.
     untold: AtomicU64,
-    /// Frames that are kept no longer, noted without waiting for the directory.
-    let_go: Mutex<Vec<(Device, Range<usize>)>>,
+    /// What is pinned no longer, noted without waiting for the directory.
+    let_go: Mutex<Vec<Grant>>,
     /// Whether it waits to be written back.
     pub(crate) noted: AtomicBool,
 }
@@ -69,16 +70,17 @@ impl OpenedFile {
     /// Begins an operation on the file.
     pub(crate) fn lock(&self) -> Locked<'_> {
         let mut directory = self.directory.lock();
-        for (device, frames) in self.let_go.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            mappings::unpin(&mut directory, device, frames);
+        for pinned in self.let_go.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            mappings::unpin(&mut directory, pinned.device, &pinned.bytes);
+            directory.versions.end_lease(&pinned);
         }
         loss::give_up(&mut directory);
         directory
     }
 
-    /// Has frames unpinned by whoever uses the directory next.
-    pub(crate) fn let_go(&self, device: Device, frames: Range<usize>) {
-        self.let_go.lock().unwrap_or_else(PoisonError::into_inner).push((device, frames));
+    /// Has what was pinned unpinned by whoever uses the directory next.
+    pub(crate) fn let_go(&self, pinned: Grant) {
+        self.let_go.lock().unwrap_or_else(PoisonError::into_inner).push(pinned);
     }
 
     /// Works on the file under its lock, for a device or a CPU, and counts it there.

@@ -1,11 +1,11 @@
 //! What has happened to pages, and what a cache holds.
 
 use bifolio_device::DeviceId;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::{Instant, SystemTime};
 
 /// What has happened to pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// Pages that were up to date when they were acquired.
     pub hits: u64,
@@ -61,7 +61,7 @@ impl Counts {
 }
 
 /// What an acquire or a release has done.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// To pages.
     pub counts: Counts,

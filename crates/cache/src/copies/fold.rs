@@ -88,7 +88,7 @@ impl Copies {
 
     /// Where home's content is read to if home is the file, before pages are folded.
     pub(crate) fn place_of_home<'a>(&self, fold: &Fold, scratch: &'a Scratch) -> Result<DeviceSlice<'a>> {
-        Scratch::first(&scratch.incoming, fold.bytes.end - fold.bytes.start).map_err(|error| self.failed(error))
+        scratch.incoming.slice().part(0, fold.bytes.end - fold.bytes.start).map_err(|error| self.failed(error))
     }
 
     /// Folds pages of a device whose frames have memory, for bases too; `is_held` says of which the device has something.

@@ -41,7 +41,7 @@ impl Copies {
             // SAFETY: both have this length, and the stream is waited for below, whatever happens.
             let copied = unsafe {
                 let content = stream.copy_to_host(content.as_mut_ptr(), replica.slice(images[0], bytes));
-                let found = Scratch::first(&scratch.incoming, masks.len() as u64)?;
+                let found = scratch.incoming.slice().part(0, masks.len() as u64)?;
                 content.and(stream.copy_to_host(masks.as_mut_ptr(), found))
             };
             copied.and(stream.synchronize())

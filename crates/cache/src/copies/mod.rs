@@ -138,6 +138,13 @@ impl Copies {
         mapped.map_err(|error| self.failed(error))
     }
 
+    /// Images of frames that were mapped anew have their content.
+    pub(crate) fn fill(&mut self, device: Device, image: Image, frames: impl IntoIterator<Item = usize>) -> Result<()> {
+        let replica = self.replica_mut(device)?;
+        frames.into_iter().for_each(|frame| replica.fill(image, frame));
+        Ok(())
+    }
+
     /// Gives the memory of an image of a frame back.
     pub(crate) fn unmap(&mut self, device: Device, image: Image, frame: usize) -> Result<()> {
         let unmapped = self.replica_mut(device)?.unmap(image, frame);

@@ -18,6 +18,7 @@ use crate::budget::Owner;
 use crate::memory::Memory;
 use crate::options::CacheOptions;
 use crate::ranges::{intersection, runs};
+use crate::state::replicas::{Content, FrameNumber};
 use bifolio_device::{DevicePtr, DeviceSlice, FRAME_BYTES, Result, Stream};
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,7 +38,9 @@ pub(crate) struct Replica {
     owner: Owner,
     page_bytes: u64,
     frame_bytes: u64,
-    /// In the order of the file.
+    /// Which windows there are, and which frame has which content.
+    content: Content,
+    /// Where that has addresses, in the order of the file.
     windows: Vec<Window>,
     /// The frame from which the search for one to evict goes on.
     hand: usize,
@@ -46,13 +49,14 @@ pub(crate) struct Replica {
 /// Its addresses.
 impl Replica {
     /// A replica of a file of `len` bytes, of which nothing has addresses yet.
-    pub(crate) fn new(memory: &Arc<Memory>, options: &CacheOptions, len: u64) -> Self {
+    pub(crate) fn new(memory: &Arc<Memory>, options: &CacheOptions, mut content: Content, len: u64) -> Self {
         let frame_bytes = match options.frame_bytes {
             0 => frame_bytes_for(memory.budget_bytes(), len),
             bytes => bytes,
         };
+        content.set_frame_bytes(frame_bytes);
         let (memory, page_bytes) = (Arc::clone(memory), options.page_bytes);
-        Self { memory, owner: Owner::new(), page_bytes, frame_bytes, windows: vec![], hand: 0 }
+        Self { memory, owner: Owner::new(), page_bytes, frame_bytes, content, windows: vec![], hand: 0 }
     }
 
     /// Where what has addresses ends.
@@ -81,7 +85,17 @@ impl Replica {
     /// Gives some bytes addresses. Those that nobody uses, and that have no memory, go.
     pub(crate) fn add_window(&mut self, bytes: Range<u64>) -> Result<()> {
         let window = Window::new(&self.memory, bytes, self.frame_bytes)?;
-        self.windows.retain(Window::is_in_use);
+        let (content, mut gone) = (&mut self.content, vec![]);
+        self.windows.retain(|window| {
+            let stays = window.is_in_use(content);
+            gone.extend((!stays).then(|| window.bytes().clone()));
+            stays
+        });
+        gone.iter().for_each(|bytes| content.remove_window(bytes));
+        content.add_window(window.bytes()).map_err(|error| {
+            let detail = format!("no memory to keep account of frames: {error}");
+            bifolio_device::Error::new(bifolio_device::ErrorKind::OutOfMemory, detail)
+        })?;
         let at = self.windows.partition_point(|other| other.bytes().start < window.bytes().start);
         self.windows.insert(at, window);
         Ok(())
@@ -91,7 +105,7 @@ impl Replica {
     pub(crate) fn remove_window(&mut self, bytes: &Range<u64>) {
         if let Some(at) = self.windows.iter().position(|window| window.bytes() == bytes) {
             let window = self.windows.remove(at);
-            drain(window, &self.memory, self.owner);
+            drain(window, &self.memory, self.owner, &mut self.content);
         }
     }
 
@@ -172,8 +186,17 @@ impl Replica {
     }
 
     pub(crate) fn has(&self, image: Image, frame: usize) -> bool {
-        let window = self.windows.get(self.window_at(frame)).filter(|window| window.frames().contains(&frame));
-        window.is_some_and(|window| window.state(frame).has(image))
+        self.content.frame(image, frame).is_some()
+    }
+
+    /// The frame that has an image of a frame of the file.
+    pub(crate) fn frame(&self, image: Image, frame: usize) -> Option<FrameNumber> {
+        self.content.frame(image, frame)
+    }
+
+    /// The content of an image of a frame that was mapped anew has come.
+    pub(crate) fn fill(&mut self, image: Image, frame: usize) {
+        self.content.fill(image, frame);
     }
 
     /// Frames that hold bytes of a range.
@@ -200,26 +223,26 @@ impl Replica {
     /// The bytes of those of some frames that have memory for an image, in runs.
     pub(crate) fn runs_with(&self, image: Image, frames: Range<usize>) -> Vec<Range<u64>> {
         let bytes = frames.start as u64..frames.end as u64;
-        self.runs_where(&self.bytes_of(&bytes), |state| state.has(image))
+        self.runs_where(&self.bytes_of(&bytes), |frame| self.has(image, frame))
     }
 
     /// Some bytes as of the latest release or fetch: from twins where frames have them, and from what kernels see where
     /// nobody writes. Frames beside each other come at once.
     pub(crate) fn settled_images(&self, bytes: &Range<u64>) -> Vec<(Image, Range<u64>)> {
         let of_image = |image: Image| {
-            let runs = self.runs_where(bytes, move |state| state.has(Image::Twin) == (image == Image::Twin));
+            let runs = self.runs_where(bytes, |frame| self.has(Image::Twin, frame) == (image == Image::Twin));
             runs.into_iter().map(move |run| (image, intersection(&run, bytes)))
         };
         [Image::Twin, Image::Current].into_iter().flat_map(of_image).collect()
     }
 
     /// The bytes of frames that hold some bytes, where they are as asked for, in runs that end with a window.
-    fn runs_where(&self, bytes: &Range<u64>, is: impl Fn(&FrameState) -> bool) -> Vec<Range<u64>> {
+    fn runs_where(&self, bytes: &Range<u64>, is: impl Fn(usize) -> bool) -> Vec<Range<u64>> {
         let mut all = Vec::new();
         for window in &self.windows {
             let here = intersection(window.bytes(), bytes);
             if !here.is_empty() {
-                let frames = self.frames_of(&here).filter(|frame| is(window.state(*frame)));
+                let frames = self.frames_of(&here).filter(|frame| is(*frame));
                 all.extend(runs(frames.map(|frame| frame as u64)).iter().map(|run| self.bytes_of(run)));
             }
         }
@@ -228,8 +251,8 @@ impl Replica {
 
     /// Maps memory where there is none yet; false if the budget is used up.
     pub(crate) fn map(&mut self, image: Image, frame: usize) -> Result<bool> {
-        let (memory, owner) = (Arc::clone(&self.memory), self.owner);
-        self.window_mut(frame).map(&memory, owner, image, frame)
+        let at = self.window_at(frame);
+        self.windows[at].map(&self.memory, self.owner, &mut self.content, image, frame)
     }
 
     /// Gives memory back that nobody uses.
@@ -237,9 +260,9 @@ impl Replica {
         if !self.has(image, frame) {
             return Ok(());
         }
-        let (memory, owner) = (Arc::clone(&self.memory), self.owner);
+        let at = self.window_at(frame);
         // SAFETY: the work of every operation is waited for, and frames in use by kernels are pinned.
-        unsafe { self.window_mut(frame).unmap(&memory, owner, image, frame) }
+        unsafe { self.windows[at].unmap(&self.memory, self.owner, &mut self.content, image, frame) }
     }
 
     pub(crate) fn pin(&mut self, frames: Range<usize>) {
@@ -266,22 +289,10 @@ impl Replica {
         self.window(frame).state(frame).pins > 0
     }
 
-    /// A twin got memory, and will get content.
-    pub(crate) fn begin_twin(&mut self, frame: usize) {
-        self.window_mut(frame).state_mut(frame).is_twin_new = true;
-    }
-
-    /// It has content.
-    pub(crate) fn end_twin(&mut self, frame: usize) {
-        self.window_mut(frame).state_mut(frame).is_twin_new = false;
-    }
-
     /// Whether a range has memory, and twins with content if it is to be written.
     pub(crate) fn is_ready(&self, range: &Range<u64>, writable: bool) -> bool {
-        let is_ready = |frame: usize| {
-            let state = self.window(frame).state(frame);
-            state.has(Image::Current) && (!writable || state.has(Image::Twin) && !state.is_twin_new)
-        };
+        let is_ready =
+            |frame: usize| self.has(Image::Current, frame) && (!writable || self.content.is_filled(Image::Twin, frame));
         self.has_addresses(range) && self.frames_of(range).all(is_ready)
     }
 
@@ -290,7 +301,7 @@ impl Replica {
     /// more.
     pub(crate) fn victim(&mut self, is_free: impl Fn(&Range<u64>) -> bool) -> Option<usize> {
         let idle = |(frame, state): &(usize, &FrameState)| {
-            state.has(Image::Current) && state.pins == 0 && is_free(&self.bytes_of_frame(*frame))
+            self.has(Image::Current, *frame) && state.pins == 0 && is_free(&self.bytes_of_frame(*frame))
         };
         let candidates: Vec<usize> = self.states().filter(idle).map(|(frame, _)| frame).collect();
         let first = candidates.partition_point(|frame| *frame < self.hand);
@@ -309,20 +320,23 @@ impl Replica {
     /// A frame with a twin that nobody needs: it is as the mapping is, where nothing is acquired, and can be made
     /// again by a copy on the device.
     pub(crate) fn frame_with_idle_twin(&self, is_free: impl Fn(&Range<u64>) -> bool) -> Option<usize> {
-        let is_idle = |state: &FrameState| state.has(Image::Twin) && !state.has(Image::Base) && state.pins == 0;
-        self.states().find(|(frame, state)| is_idle(state) && is_free(&self.bytes_of_frame(*frame))).map(|(at, _)| at)
+        let has = |image, frame: &usize| self.has(image, *frame);
+        let is_idle = |(frame, state): &(usize, &FrameState)| {
+            has(Image::Twin, frame) && !has(Image::Base, frame) && state.pins == 0
+        };
+        let is_free = |(frame, _): &(usize, &FrameState)| is_free(&self.bytes_of_frame(*frame));
+        self.states().find(|state| is_idle(state) && is_free(state)).map(|(frame, _)| frame)
     }
 
     /// A frame with memory for bases.
     pub(crate) fn frame_with_base(&self, is_free: impl Fn(&Range<u64>) -> bool) -> Option<usize> {
-        self.states()
-            .find(|(frame, state)| state.has(Image::Base) && is_free(&self.bytes_of_frame(*frame)))
-            .map(|(frame, _)| frame)
+        let has_base = |frame: &usize| self.has(Image::Base, *frame) && is_free(&self.bytes_of_frame(*frame));
+        self.states().map(|(frame, _)| frame).find(has_base)
     }
 
     /// Whether a frame has memory whose bytes are so.
     pub(crate) fn has_memory_where(&self, is: impl Fn(&Range<u64>) -> bool) -> bool {
-        self.states().any(|(frame, state)| state.has(Image::Current) && is(&self.bytes_of_frame(frame)))
+        self.states().any(|(frame, _)| self.has(Image::Current, frame) && is(&self.bytes_of_frame(frame)))
     }
 
     fn bytes_of_frame(&self, frame: usize) -> Range<u64> {
@@ -331,7 +345,7 @@ impl Replica {
 
     /// Frames with memory, of those that hold some bytes.
     pub(crate) fn mapped_frames(&self, bytes: &Range<u64>) -> Vec<usize> {
-        let runs = self.runs_where(bytes, |state| state.has(Image::Current));
+        let runs = self.runs_where(bytes, |frame| self.has(Image::Current, frame));
         runs.iter().flat_map(|run| self.frames_of(run)).collect()
     }
 
@@ -365,19 +379,20 @@ impl Drop for Replica {
             return;
         }
         for window in std::mem::take(&mut self.windows) {
-            drain(window, &self.memory, self.owner);
+            drain(window, &self.memory, self.owner, &mut self.content);
         }
     }
 }
 
 /// Gives the memory of a window back, before it goes.
-fn drain(mut window: Window, memory: &Memory, owner: Owner) {
+fn drain(mut window: Window, memory: &Memory, owner: Owner, content: &mut Content) {
     for frame in window.frames() {
         for image in Image::ALL {
             // SAFETY: as for what is unmapped by itself. Of a device that takes no memory back there is none to give.
-            let _ = unsafe { window.unmap(memory, owner, image, frame) };
+            let _ = unsafe { window.unmap(memory, owner, content, image, frame) };
         }
     }
+    content.remove_window(window.bytes());
 }
 
 /// Bytes of a replica's frames: as many as keep eviction fine, as memory costs by the frame.

@@ -5,8 +5,11 @@
 
 use crate::budget::Owner;
 use crate::memory::Memory;
+use crate::state::replicas::Content;
 use bifolio_device::{AddressRange, DevicePtr, DeviceSlice, Result};
 use std::ops::Range;
+
+pub(crate) use crate::state::replicas::Image;
 
 /// Longest files that get addresses for all of them at once. Drivers keep account of addresses as well: CUDA's takes
 /// gigabytes of host memory for each terabyte.
@@ -18,35 +21,13 @@ const CELL_BYTES: u64 = WHOLE_BYTES_MAX;
 /// Addresses for a file at least.
 const ROOM_BYTES_MIN: u64 = 64 << 20;
 
-/// One of the images.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Image {
-    Current,
-    Twin,
-    Base,
-}
-
-impl Image {
-    pub(crate) const ALL: [Self; 3] = [Self::Current, Self::Twin, Self::Base];
-}
-
-/// What one frame of the file has.
+/// How one frame of the file is used; which memory it has, its content says.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct FrameState {
-    /// Memory, by image.
-    has: [bool; 3],
     /// Acquires that were not released.
     pub(super) pins: u32,
-    /// The twin's memory is there, and not yet its content.
-    pub(super) is_twin_new: bool,
     /// Uses since it was last considered for eviction: what is used once, in passing, goes first.
     pub(super) uses: u8,
-}
-
-impl FrameState {
-    pub(super) fn has(self, image: Image) -> bool {
-        self.has[image as usize]
-    }
 }
 
 #[derive(Debug)]
@@ -92,8 +73,9 @@ impl Window {
     }
 
     /// Whether somebody uses its addresses, or they have memory.
-    pub(super) fn is_in_use(&self) -> bool {
-        self.users > 0 || self.states.iter().any(|state| state.pins > 0 || state.has.contains(&true))
+    pub(super) fn is_in_use(&self, content: &Content) -> bool {
+        let has_memory = |frame| Image::ALL.into_iter().any(|image| content.frame(image, frame).is_some());
+        self.users > 0 || self.states.iter().any(|state| state.pins > 0) || self.frames().any(has_memory)
     }
 
     /// Where a byte of the file lies.
@@ -126,35 +108,58 @@ impl Window {
     }
 
     /// Maps memory where there is none yet; false if the budget is used up.
-    pub(super) fn map(&mut self, memory: &Memory, owner: Owner, image: Image, frame: usize) -> Result<bool> {
-        if self.state(frame).has(image) {
+    pub(super) fn map(
+        &mut self,
+        memory: &Memory,
+        owner: Owner,
+        content: &mut Content,
+        image: Image,
+        frame: usize,
+    ) -> Result<bool> {
+        if content.frame(image, frame).is_some() {
             return Ok(true);
         }
         let place = self.place_of(frame);
-        let range = match image {
+        let Some(number) = memory.map_frame(owner, self.reserved(memory, image)?, &place)? else { return Ok(false) };
+        // A twin is made of what the mapping has then.
+        content.set_frame(image, frame, number, image != Image::Twin);
+        Ok(true)
+    }
+
+    /// Maps what another process has left; false if nobody has kept it.
+    pub(super) fn map_found(&mut self, memory: &Memory, content: &Content, image: Image, frame: usize) -> Result<bool> {
+        let Some(number) = content.frame(image, frame) else { return Ok(false) };
+        let place = self.place_of(frame);
+        memory.map_found(number, self.reserved(memory, image)?, &place)
+    }
+
+    fn reserved(&mut self, memory: &Memory, image: Image) -> Result<&AddressRange> {
+        Ok(match image {
             Image::Current => &self.current,
             Image::Twin => reserved(&mut self.twin, memory, self.current.len())?,
             Image::Base => reserved(&mut self.base, memory, self.current.len())?,
-        };
-        let is_mapped = memory.map_frame(owner, range, &place)?;
-        self.state_mut(frame).has[image as usize] = is_mapped;
-        Ok(is_mapped)
+        })
     }
 
     /// Gives memory back that nobody uses.
     ///
     /// # Safety
     /// No work in flight uses the frame.
-    pub(super) unsafe fn unmap(&mut self, memory: &Memory, owner: Owner, image: Image, frame: usize) -> Result<()> {
-        let place = self.place_of(frame).start;
-        if let Some(range) = self.range(image).filter(|_| self.state(frame).has(image)) {
-            // SAFETY: the caller's promise.
-            unsafe { memory.unmap_frame(owner, range, place) }?;
-            let state = self.state_mut(frame);
-            state.has[image as usize] = false;
-            state.is_twin_new &= image != Image::Twin;
-        }
-        Ok(())
+    pub(super) unsafe fn unmap(
+        &mut self,
+        memory: &Memory,
+        owner: Owner,
+        content: &mut Content,
+        image: Image,
+        frame: usize,
+    ) -> Result<()> {
+        let (Some(range), Some(number)) = (self.range(image), content.frame(image, frame)) else { return Ok(()) };
+        // Before another file gets it.
+        let is_filled = content.is_filled(image, frame);
+        content.remove_frame(image, frame);
+        // SAFETY: the caller's promise.
+        let unmapped = unsafe { memory.unmap_frame(owner, range, self.place_of(frame).start, number) };
+        unmapped.inspect_err(|_| content.set_frame(image, frame, number, is_filled))
     }
 
     fn range(&self, image: Image) -> Option<&AddressRange> {

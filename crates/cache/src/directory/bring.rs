@@ -61,5 +61,5 @@ fn keep_twin(directory: &mut Locked<'_>, device: Device, frame: usize) -> Result
     if copied.is_err() {
         copies.unmap(device, Image::Twin, frame)?;
     }
-    copied
+    copied.and_then(|()| copies.fill(device, Image::Twin, [frame]))
 }

@@ -65,7 +65,7 @@ fn look_and_take(
 ) -> Result<(PageSet, PageSet)> {
     let scratch = scratch_to_read(directory, memory)?;
     let bytes = directory.versions.bytes_of(pages);
-    let incoming = Scratch::first(&scratch.incoming, (bytes.end - bytes.start).next_multiple_of(ROOM_BYTES));
+    let incoming = scratch.incoming.slice().part(0, (bytes.end - bytes.start).next_multiple_of(ROOM_BYTES));
     let incoming = incoming.map_err(|error| directory.copies.failed(error))?;
     read_home(directory, device, &[(bytes.clone(), 0)], incoming)?;
     let Directory { versions, copies, .. } = &**directory;

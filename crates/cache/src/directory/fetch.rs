@@ -150,7 +150,6 @@ fn give_memory(
         }
         if request.writable && !directory.copies.replica(device)?.has(Image::Twin, frame) {
             map(directory, device, Image::Twin, frame)?;
-            directory.copies.replica_mut(device)?.begin_twin(frame);
             plan.fresh.push(frame as u64);
         }
     }
@@ -212,9 +211,7 @@ fn finish(directory: &mut Locked<'_>, device: Device, plan: &FetchPlan) -> Resul
     }
     let Directory { versions, copies, .. } = &mut **directory;
     memory.with_scratch(|scratch| copies.complete(device, plan, versions.size(), scratch))?;
-    let replica = copies.replica_mut(device)?;
-    plan.fresh.iter().for_each(|frame| replica.end_twin(*frame as usize));
-    Ok(())
+    copies.fill(device, Image::Twin, plan.fresh.iter().map(|frame| *frame as usize))
 }
 
 fn merge(directory: &mut Locked<'_>, device: Device, pages: &[u64], scratch: &Scratch) -> Result<()> {

@@ -6,13 +6,14 @@ use super::look::follow_cut;
 use super::loss::surviving;
 use super::room::evict_window;
 use super::wait::with_pages;
-use super::{Directory, Locked};
+use super::{Directory, Locked, no_memory};
 use crate::copies::replica::{Image, Replica};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Memory;
 use crate::monitor::Hold;
 use crate::page::Device;
 use crate::state::layout::PAGES_MAX;
+use crate::state::replicas::Content;
 use bifolio_device::DevicePtr;
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,7 +33,9 @@ pub(crate) fn attach(
     if directory.copies.get(device).is_none() {
         // Who has asked for its memory before it was lost would make a replica there again and again.
         memory.refuse_lost()?;
-        let replica = Replica::new(memory, &directory.options, len);
+        let content = Content::of(directory.versions.region(), device);
+        let content = content.map_err(|error| no_memory(directory.path(), &error))?;
+        let replica = Replica::new(memory, &directory.options, content, len);
         directory.copies.insert(device, replica);
     }
     let unit = directory.copies.replica(device)?.frame_bytes();
@@ -129,19 +132,25 @@ pub(crate) fn detach(directory: &mut Directory, device: Device, at: u64) {
     }
 }
 
-/// Keeps the memory of a range in place, besides whoever has acquired it: the frames.
-pub(crate) fn pin(directory: &mut Directory, device: Device, range: &Range<u64>) -> Result<Range<usize>> {
-    let frames = directory.copies.pin(device, range)?;
+/// Keeps the memory of a range in place, besides whoever has acquired it.
+pub(crate) fn pin(directory: &mut Directory, device: Device, range: &Range<u64>) -> Result<()> {
+    directory.copies.pin(device, range)?;
     directory.copies.replica_mut(device)?.hold(range.start);
-    Ok(frames)
+    Ok(())
 }
 
-pub(crate) fn unpin(directory: &mut Directory, device: Device, frames: Range<usize>) {
-    let first = frames.start as u64;
-    directory.copies.unpin(device, frames);
-    if let Some(replica) = directory.copies.get_mut(device) {
-        replica.let_go(replica.bytes_of(&(first..first)).start);
-    }
+pub(crate) fn unpin(directory: &mut Directory, device: Device, range: &Range<u64>) {
+    let Some(replica) = directory.copies.get_mut(device) else { return };
+    replica.unpin(replica.frames_of(range));
+    replica.let_go(range.start);
+}
+
+/// The frames that what kernels see of a range is in, with the byte of the file from which on each of them lies, and how
+/// long they are.
+pub(crate) fn frames(directory: &Directory, device: Device, range: &Range<u64>) -> Result<(u64, Vec<(u64, u32)>)> {
+    let replica = directory.copies.replica(device)?;
+    let number = |frame: usize| Some((frame as u64 * replica.frame_bytes(), replica.frame(Image::Current, frame)?));
+    Ok((replica.frame_bytes(), replica.frames_of(range).filter_map(number).collect()))
 }
 
 /// Nobody has it open any more: what was released reaches the file, and all memory is given back but that of what does not.

@@ -9,7 +9,7 @@ use crate::copies::plan::Folded;
 use crate::page::{Device, Home, Page};
 use crate::page_set::PageSet;
 use crate::state::layout::Word;
-use crate::state::lease::Leases;
+use crate::state::lease::{Grant, Leases};
 use crate::state::pages::Pages;
 use crate::state::record::Records;
 use crate::state::region::Region;
@@ -220,8 +220,7 @@ impl Versions {
     pub(crate) fn runs_alike(&self, device: Device, pages: impl IntoIterator<Item = u64>) -> Vec<Range<u64>> {
         let mut alike: Vec<Range<u64>> = vec![];
         for page in pages {
-            let like =
-                |run: &Range<u64>| self.pages.at(run.start).is_folded_as(self.pages.at(page), device);
+            let like = |run: &Range<u64>| self.pages.at(run.start).is_folded_as(self.pages.at(page), device);
             match alike.last_mut() {
                 Some(run) if run.end == page && like(run) => run.end += 1,
                 _ => alike.push(page..page + 1),
@@ -450,6 +449,15 @@ impl Versions {
         if let Some(at) = in_use.iter().position(|used| used == range) {
             in_use.swap_remove(at);
         }
+    }
+
+    /// Notes for whoever finds the region that somebody uses something, once he does; the end of it, once he does not.
+    pub(crate) fn begin_lease(&mut self, lease: &Grant) -> io::Result<()> {
+        self.leases.begin(lease)
+    }
+
+    pub(crate) fn end_lease(&mut self, lease: &Grant) {
+        self.leases.end(lease);
     }
 
     /// Ranges that are acquired to be written.

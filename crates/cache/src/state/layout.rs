@@ -111,7 +111,6 @@ impl Part {
     }
 }
 
-
 fn per_device() -> u64 {
     Part::Compared(0).bytes() + Part::Windows(0).bytes() + Part::Frames(0).bytes()
 }
@@ -129,7 +128,9 @@ mod tests {
     #[test]
     fn tables_do_not_overlap() {
         let mut parts = vec![Part::Words, Part::Update, Part::Records, Part::Leases, Part::Pages, Part::Marks];
-        parts.extend((0..DEVICES_MAX).flat_map(|device| [Part::Compared(device), Part::Windows(device), Part::Frames(device)]));
+        parts.extend(
+            (0..DEVICES_MAX).flat_map(|device| [Part::Compared(device), Part::Windows(device), Part::Frames(device)]),
+        );
         let mut end = 0;
         for part in parts {
             assert_eq!((part.offset(), part.offset() % (64 << 10)), (end, 0), "{part:?}");

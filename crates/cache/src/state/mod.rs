@@ -12,8 +12,9 @@
 //! All of it is read and written under the file's lock. What can be found out again is not here: addresses, which the
 //! next process chooses anew; what was seen of the file, which has to be looked at anew; and hints that save a look.
 
-pub(crate) mod lease;
+pub(crate) mod keeper;
 pub(crate) mod layout;
+pub(crate) mod lease;
 pub(crate) mod pages;
 pub(crate) mod record;
 pub(crate) mod region;

@@ -41,14 +41,8 @@ pub(crate) enum Operation {
     Cut,
 }
 
-const OPERATIONS: [Operation; 6] = [
-    Operation::Fetch,
-    Operation::Merge,
-    Operation::Fold,
-    Operation::Release,
-    Operation::Flush,
-    Operation::Cut,
-];
+const OPERATIONS: [Operation; 6] =
+    [Operation::Fetch, Operation::Merge, Operation::Fold, Operation::Release, Operation::Flush, Operation::Cut];
 
 /// As the region has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -189,7 +189,10 @@ mod tests {
         assert_eq!(table.rows_in(&(4..1 << 21)).collect::<Vec<_>>().len(), 3 + 10);
         table.set(7, 1);
         table.clear(&(5..1 << 21));
-        assert_eq!((table.get(0), table.get(5), table.get(1 << 20), table.get(7)), (Some(&5), Some(&0), Some(&0), None));
+        assert_eq!(
+            (table.get(0), table.get(5), table.get(1 << 20), table.get(7)),
+            (Some(&5), Some(&0), Some(&0), None)
+        );
         assert_eq!(table.reserve(&(0..(1 << 30) + 1)).unwrap_err().kind(), io::ErrorKind::OutOfMemory);
     }
 

@@ -1,0 +1,100 @@
+//! Between a mapping and the state of its file: the place where another process may begin.
+//!
+//! ```text
+//!   Mapping ── Service    what happens to the content: requests and answers of numbers alone
+//!      |          local     in this process: the file's directory
+//!      |          wire      as bytes, for tests: nothing but numbers crosses
+//!      |
+//!      '──── Addresses    where the content is seen: a window of a device
+//!                 served    the window of who serves, in this process
+//!                 apart     one of the mapping's own, which shows frames by their numbers
+//! ```
+//!
+//! Content is in frames, which have numbers; a service says which frames a part of a file is in, of what kernels see and
+//! nothing else: twins and bases are nobody's but its own. Who has a window of his own shows these frames there, and
+//! looks again after each acquire: a frame may have gone, and come back as another.
+
+#[cfg(feature = "fault-injection")]
+pub(crate) mod apart;
+mod local;
+#[cfg(feature = "fault-injection")]
+pub(crate) mod wire;
+
+use crate::error::Result;
+use crate::page::Device;
+use crate::state::lease::Client;
+use crate::state::replicas::FrameNumber;
+use crate::stats::Report;
+use bifolio_device::DevicePtr;
+use serde::{Deserialize, Serialize};
+use std::fmt::Debug;
+use std::ops::Range;
+
+/// What a mapping asks for. Ranges are bytes of the file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Request {
+    /// Maps a range, up to the end of the file.
+    Map { device: Device, range: Range<u64> },
+    /// Ends a mapping: what it has acquired and not released is taken back.
+    Unmap { device: Device, range: Range<u64>, acquired: Vec<Range<u64>>, writable: bool },
+    /// Brings a range up to date.
+    Acquire { device: Device, range: Range<u64>, writable: bool },
+    /// Publishes what has changed in a range that was acquired.
+    Release { device: Device, range: Range<u64>, writable: bool },
+    /// Publishes what has changed in ranges that stay acquired, and makes everything that was released durable.
+    Sync { device: Device, ranges: Vec<Range<u64>> },
+    /// Brings a range in the background.
+    Bring { device: Device, range: Range<u64>, writable: bool },
+    /// Gives memory back that is not in use.
+    GiveBack { device: Device, range: Range<u64> },
+    /// Keeps the memory of a range where it is.
+    Pin { device: Device, range: Range<u64> },
+    /// Does not any more.
+    Unpin { device: Device, range: Range<u64> },
+    /// Which frames a range is in.
+    Frames { device: Device, range: Range<u64> },
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    Done,
+    Reported(Report),
+    /// What is mapped, and where its first byte is in the process that serves it.
+    Mapped {
+        range: Range<u64>,
+        address: u64,
+    },
+    /// From which byte of the file on which frame lies.
+    Frames {
+        frame_bytes: u64,
+        frames: Vec<(u64, FrameNumber)>,
+    },
+}
+
+/// Who has the state of a file.
+pub(crate) trait Service: Debug + Send + Sync {
+    fn ask(&self, client: Client, request: Request) -> Result<Answer>;
+}
+
+/// Where a mapping is seen.
+pub(crate) trait Addresses: Debug + Send + Sync {
+    /// The address of its first byte.
+    fn ptr(&self) -> DevicePtr;
+
+    /// A part of the file was acquired: from now on it is seen there.
+    fn show(&mut self, service: &dyn Service, part: &Range<u64>) -> Result<()>;
+}
+
+/// Those of who serves, in whose process the mapping is.
+#[derive(Debug)]
+pub(crate) struct Served(pub(crate) DevicePtr);
+
+impl Addresses for Served {
+    fn ptr(&self) -> DevicePtr {
+        self.0
+    }
+
+    fn show(&mut self, _: &dyn Service, _: &Range<u64>) -> Result<()> {
+        Ok(())
+    }
+}
