@@ -97,6 +97,12 @@ impl<F: Long> Budget<F> {
         self.lock().bytes += bytes;
     }
 
+    /// Does not count frames in use any more, which are somebody else's.
+    pub(crate) fn disown(&self, bytes: u64) {
+        let mut frames = self.lock();
+        frames.bytes = frames.bytes.saturating_sub(bytes);
+    }
+
     /// Bytes of frames in use.
     pub(crate) fn used_bytes(&self) -> u64 {
         let frames = self.lock();

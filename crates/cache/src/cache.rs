@@ -2,7 +2,7 @@
 
 use crate::cached_file::CachedFile;
 use crate::copies::home::Home;
-use crate::directory::{Directory, cpu};
+use crate::directory::{Directory, cpu, recover};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::DeviceMemory;
 use crate::open::OpenedFile;
@@ -10,6 +10,7 @@ use crate::options::CacheOptions;
 use crate::page::DEVICES_MAX;
 use crate::pool::Pool;
 use crate::published::Published;
+use crate::state::keeper::Keeper;
 use crate::stats::{Counts, Stats};
 use bifolio_device::DeviceId;
 use bifolio_io::{OpenFile, Router};
@@ -37,14 +38,37 @@ impl Cache {
         Self::over(routers.iter().map(open).collect::<Result<_>>()?, options)
     }
 
+    /// The same with somebody who keeps what must outlive this process: regions and frames. A file whose region is kept
+    /// already, as the process that had it open has ended, goes on where it was: what was being done is done or was never
+    /// begun, what was released is there, and what living clients have not released is where they stored it.
+    ///
+    /// # Errors
+    /// As above; `Device` for a device whose memory cannot be exported.
+    pub fn kept(routers: &[Arc<Router>], options: CacheOptions, keeper: Arc<dyn Keeper>) -> Result<Self> {
+        let open = |(number, router): (usize, &Arc<Router>)| {
+            if let Some(reason) = router.device().capabilities().export_fd.reason() {
+                let detail = format!("memory of {} cannot outlive a process: {reason}", router.device().id());
+                return Err(Error::new(ErrorKind::Device, "the cache", detail));
+            }
+            let device = DeviceMemory::open(Arc::clone(router)).kept_by(&keeper, number);
+            device.memory(&options).map(|_| device)
+        };
+        let devices = routers.iter().enumerate().map(open).collect::<Result<_>>()?;
+        Self::with(devices, options, Some(keeper))
+    }
+
     /// The same over devices that are opened when something is first mapped there.
     pub(crate) fn over(devices: Vec<DeviceMemory>, options: CacheOptions) -> Result<Self> {
+        Self::with(devices, options, None)
+    }
+
+    fn with(devices: Vec<DeviceMemory>, options: CacheOptions, keeper: Option<Arc<dyn Keeper>>) -> Result<Self> {
         options.check()?;
         if devices.is_empty() || devices.len() > DEVICES_MAX {
             let detail = format!("{} devices: a cache has 1 to {DEVICES_MAX}", devices.len());
             return Err(Error::new(ErrorKind::BadRange, "the cache", detail));
         }
-        Ok(Self { pool: Arc::new(Pool::new(devices, options)) })
+        Ok(Self { pool: Arc::new(Pool::new(devices, options, keeper)) })
     }
 
     /// Lets other processes see its statistics from now on.
@@ -84,12 +108,30 @@ impl Cache {
             .metadata()
             .map_err(|error| Error::new(ErrorKind::Read, path, format!("stat failed: {error}")).with_cause(error))?;
         let (devices, options) = (self.pool.devices.len(), self.pool.options);
-        let held = self.pool.open(&(metadata.dev(), metadata.ino()), |past| {
+        let id = (metadata.dev(), metadata.ino());
+        let held = self.pool.open(&id, |past| {
             let is_observable = file.is_observable();
-            let directory = Directory::new(Home::new(Arc::new(file)), devices, options)?;
-            Ok(OpenedFile::new(directory, is_observable, devices, past))
+            let home = Home::new(Arc::new(file));
+            let Some(keeper) = &self.pool.keeper else {
+                let directory = Directory::new(home, devices, options)?;
+                return Ok(OpenedFile::new(directory, is_observable, devices, past));
+            };
+            let Some(region) = keeper.region(id) else {
+                let directory = Directory::kept(home, devices, options, keeper, id)?;
+                return Ok(OpenedFile::new(directory, is_observable, devices, past));
+            };
+            let (directory, found) = recover::find(home, region, options, (keeper, id), &self.pool.devices)?;
+            let opened = OpenedFile::new(directory, is_observable, devices, past);
+            opened.go_on(&found, &**keeper)?;
+            Ok(opened)
         })?;
         Ok(CachedFile::new(&self.pool, held))
+    }
+
+    /// Gives frames back that a process has left which has ended, and that no file has: spare ones, and scratch memory. All
+    /// files whose regions are kept have been opened by now.
+    pub fn forget_left_frames(&self) {
+        self.pool.devices.iter().filter_map(DeviceMemory::opened).for_each(|memory| memory.forget_left_frames());
     }
 
     /// What it holds, by device, of those that something was mapped on.

@@ -29,6 +29,8 @@ points! {
     AcquireCompared,
     /// Pages that cannot be folded, as there is no memory for bases, are in the file.
     AcquireFlushed,
+    /// All that is folded is in scratch memory; nothing is changed.
+    FoldRead,
     /// Pages are folded, which is noted whatever happens here.
     FoldMerged,
     /// It is noted.
@@ -39,6 +41,10 @@ points! {
     FillRead,
     /// Pages with changes of the device's own are read beside them.
     MergeRead,
+    /// That they will be merged is noted.
+    MergeBegun,
+    /// They are merged.
+    MergeDone,
     /// The content is there, with twins; versions are not noted.
     FetchRead,
     /// Versions are noted; the acquire has not returned.
@@ -73,6 +79,10 @@ points! {
     FlushWritten,
     /// It is noted; bases are still there.
     FlushNoted,
+    /// The file was cut; nothing is zeroes.
+    CutFound,
+    /// What was cut off is zeroes; how long the file is was not noted.
+    CutBlanked,
     /// Everything is home, and not durable.
     SyncFlushed,
     /// Before the first bytes of a CPU's write.
@@ -83,6 +93,8 @@ points! {
     Written,
     /// The changes that are taken back are known.
     DiscardCompared,
+    /// What another process was doing is done, or was never begun; that is not noted.
+    Recovered,
 }
 
 #[cfg(feature = "fault-injection")]

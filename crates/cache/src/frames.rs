@@ -13,6 +13,8 @@ pub(crate) struct Incoming {
     range: AddressRange,
     pub(crate) frame: FrameNumber,
     keeping: Arc<Keeping>,
+    /// Somebody needs it until what was begun with it has ended.
+    is_found: bool,
 }
 
 impl Incoming {
@@ -21,12 +23,21 @@ impl Incoming {
         Self::of(device, NumberedFrame::new(device, keeping, bytes.next_multiple_of(FRAME_BYTES))?)
     }
 
-    /// One that another process has left.
-    pub(crate) fn of(device: &Device, frame: NumberedFrame) -> Result<Self> {
+    /// One that another process has left. It stays until what was begun with it has ended.
+    pub(crate) fn find(device: &Device, keeping: &Arc<Keeping>, number: FrameNumber) -> Result<Option<Self>> {
+        let found = NumberedFrame::find(device, keeping, number)?;
+        let incoming = found.map(|frame| Self::of(device, frame)).transpose()?;
+        Ok(incoming.map(|mut incoming| {
+            incoming.is_found = true;
+            incoming
+        }))
+    }
+
+    fn of(device: &Device, frame: NumberedFrame) -> Result<Self> {
         let range = device.reserve(frame.frame.len())?;
         range.map(0, &frame.frame, Access::ReadWrite)?;
         let keeping = Arc::clone(&frame.keeping);
-        Ok(Self { range, frame: frame.into_number(), keeping })
+        Ok(Self { range, frame: frame.into_number(), keeping, is_found: false })
     }
 
     /// All of it.
@@ -48,7 +59,9 @@ impl Incoming {
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        self.keeping.forget(self.frame);
+        if !self.is_found {
+            self.keeping.forget(self.frame);
+        }
     }
 }
 
@@ -68,6 +81,15 @@ impl NumberedFrame {
         let frame = device.create_frame_of(len)?;
         let number = keeping.keep(len, || frame.export())?;
         Ok(Self::of(frame, number, keeping))
+    }
+
+    /// One that another process has left, if somebody has kept it: it is not given back with this.
+    pub(crate) fn find(device: &Device, keeping: &Arc<Keeping>, number: FrameNumber) -> Result<Option<Self>> {
+        let Some((len, descriptor)) = keeping.find(number) else { return Ok(None) };
+        let frame = device.import_frame_of(descriptor, len)?;
+        let mut found = Self::of(frame, number, keeping);
+        found.is_elsewhere = true;
+        Ok(Some(found))
     }
 
     /// One that is there.

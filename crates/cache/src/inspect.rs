@@ -2,11 +2,16 @@
 
 use crate::cached_file::CachedFile;
 use crate::directory::loss::{self, surviving};
-use crate::directory::{flush, release, room};
-use crate::error::Result;
+use crate::directory::{flush, mappings, release, room};
+use crate::error::{Error, Result};
 use crate::mapping::Mapping;
 use crate::page::{Device, Page};
+use crate::service::apart::Apart;
+use crate::service::wire::Wire;
+use crate::service::{Served, Service};
+use crate::state::layout::Part;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// What a device has of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +51,36 @@ impl CachedFile {
         loss::find(&mut self.held.lock())
     }
 
+    /// A mapping of a client that has outlived the process which served it: it has acquired what it had acquired.
+    pub fn resume(&self, device: Device, range: Range<u64>, acquired: Vec<Range<u64>>) -> Result<Mapping> {
+        let address = mappings::address(&self.held.lock(), device, range.start)?;
+        Ok(Mapping::resumed(self, device, range, Served(address), acquired))
+    }
+
+    /// Maps a range as another process would: what is asked for and answered crosses as bytes, and what kernels see are
+    /// frames that `on` imports by their numbers. Of a cache whose frames somebody keeps.
+    pub fn map_apart(
+        &self,
+        device: Device,
+        on: &bifolio_device::Device,
+        range: Range<u64>,
+        writable: bool,
+    ) -> Result<Mapping> {
+        let keeper = self.pool.keeper.clone().ok_or_else(|| Error::bad_use("nobody keeps the frames of this cache"))?;
+        let service: Arc<dyn Service> = Arc::new(Wire(Arc::new(self.clone())));
+        self.map_by(service, device, range, writable, |service, range, _| {
+            Ok(Box::new(Apart::new(on, device, range, keeper, service)?))
+        })
+    }
+
+    /// Whether what is known of every page can be so.
+    pub fn is_sound(&self) -> bool {
+        let directory = self.held.lock();
+        let versions = &directory.versions;
+        let devices = self.pool.devices.len();
+        (0..versions.len()).all(|page| versions.page(page).is_some_and(|page| page.is_sound(devices)))
+    }
+
     /// Takes a frame's memory away, acquired or not.
     pub fn evict(&self, device: Device, frame: usize) -> Result<()> {
         room::evict(&mut self.held.lock(), device, frame)
@@ -58,4 +93,9 @@ impl Mapping {
         let (file, device, range) = self.locate(part)?;
         surviving(&mut file.held.lock(), |directory| release::publish(directory, device, &range))
     }
+}
+
+/// Where records of operations, and marks of pages, begin in a region.
+pub fn records_and_marks() -> (u64, u64) {
+    (Part::Records.offset(), Part::Marks.offset())
 }

@@ -4,13 +4,15 @@
 //!   process                          the cache of a process, and its mappings by address
 //!   demand                           work that asks for pages while it runs
 //!   mapping                          a range of a file at addresses of a device
+//!   service                          what it asks of the state of the file, by numbers; and where content is seen
 //!   cache  cached_file  pool         what programs hold, and what its files share
 //!   ahead  write_back                bringing pages before they are acquired, and writing them some time later
 //!   kept                             files that are closed and could not be written
 //!   open                             a file's directory under its lock      monitor  that lock, and those of ranges
 //!   directory                        one file: what happens to its pages in which order
 //!     versions    copies             decisions, without a byte | bytes, without a decision
-//!        page     memory             one page's protocol       | frames, scratch memory, streams
+//!        page     memory  frames     one page's protocol       | frames, scratch memory, streams
+//!        state                       what must outlive a process: plain numbers in one region of each file
 //!                 siblings           what other caches of the process have open
 //!                 lending            a few things of a kind that operations use for a time
 //!   error  options  stats  advice  ranges  table  budget  fault
@@ -24,6 +26,9 @@
 //! that unmodified kernels and closed libraries work on it; between [`Mapping::acquire`] and
 //! [`Mapping::release`] its pages stay where they are. Work that finds out while it runs what it needs asks for
 //! pages by [`Demand`] (`docs/demand.md`).
+//!
+//! Where somebody keeps the descriptors of regions and frames ([`Keeper`]), the process that works with a file may end at
+//! any point, and another one goes on ([`Cache::kept`]).
 //!
 //! Lock order: ranges of a file, a turn to write to it, scratch memory of a device, and the mutex of the file's directory,
 //! which is given up whenever one of the others, or a disk, is waited for (`directory/wait.rs`). Devices' work is waited
@@ -74,4 +79,6 @@ pub use demand::{Demand, DemandReport, Launch};
 pub use error::{Error, ErrorKind, Result};
 pub use mapping::{Mapping, Pin};
 pub use options::{CacheOptions, Mode};
+pub use state::keeper::{FileId, Keeper};
+pub use state::lease::Client;
 pub use stats::{Counts, Report, Snapshot, Stats};

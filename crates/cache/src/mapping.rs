@@ -135,6 +135,20 @@ impl Mapping {
         Ok(self.range.start + part.start..self.range.start + part.end)
     }
 
+    /// One whose service was another process until now.
+    #[cfg(feature = "fault-injection")]
+    pub(crate) fn resumed(
+        file: &CachedFile,
+        device: Device,
+        range: Range<u64>,
+        addresses: Served,
+        acquired: Vec<Range<u64>>,
+    ) -> Self {
+        let (service, addresses) = (Arc::new(file.clone()), Box::new(addresses));
+        let (file, sequence) = (file.clone(), Sequence::default());
+        Self { file, device, range, service, addresses, writable: true, is_open: true, acquired, sequence }
+    }
+
     #[cfg(feature = "fault-injection")]
     pub(crate) fn locate(&self, part: &Range<u64>) -> Result<(&CachedFile, Device, Range<u64>)> {
         Ok((&self.file, self.device, self.part(part)?))
@@ -148,7 +162,9 @@ impl Mapping {
     /// `Write` if what others have released cannot be written to the file, `Device`.
     pub fn acquire(&mut self, part: Range<u64>) -> Result<Report> {
         let (device, range, writable) = (self.device, self.part(&part)?, self.writable);
-        let report = self.ask(Request::Acquire { device, range: range.clone(), writable }).and_then(reported)?;
+        let report = self
+            .ask(Request::Acquire { device, range: range.clone(), writable })
+            .and_then(|answer| reported(&answer))?;
         if let Err(error) = self.addresses.show(&*self.service, &range) {
             let _ = self.ask(Request::Release { device, range, writable });
             return Err(error);
@@ -195,7 +211,7 @@ impl Mapping {
             return Err(bad(ErrorKind::BadUse, detail));
         };
         let request = Request::Release { device: self.device, range, writable: self.writable };
-        let report = self.ask(request).and_then(reported)?;
+        let report = self.ask(request).and_then(|answer| reported(&answer))?;
         self.acquired.swap_remove(at);
         Ok(report)
     }
@@ -246,7 +262,7 @@ impl Mapping {
         self.is_open = false;
         let (device, writable, range) = (self.device, self.writable, self.range.clone());
         let acquired = std::mem::take(&mut self.acquired);
-        self.ask(Request::Unmap { device, range, acquired, writable }).and_then(reported)
+        self.ask(Request::Unmap { device, range, acquired, writable }).and_then(|answer| reported(&answer))
     }
 
     fn ask(&self, request: Request) -> Result<Answer> {
@@ -254,8 +270,8 @@ impl Mapping {
     }
 }
 
-fn reported(answer: Answer) -> Result<Report> {
-    if let Answer::Reported(report) = answer { Ok(report) } else { Err(unexpected()) }
+fn reported(answer: &Answer) -> Result<Report> {
+    if let Answer::Reported(report) = answer { Ok(*report) } else { Err(unexpected()) }
 }
 
 fn unexpected() -> Error {

@@ -249,22 +249,31 @@ impl Memory {
     /// Maps a frame that another process has left; false if nobody has kept it, or it has another length.
     pub(crate) fn map_found(&self, number: FrameNumber, range: &AddressRange, place: &Range<u64>) -> Result<bool> {
         let len = place.end - place.start;
-        let Some(found) = self.find_frame(number)?.filter(|found| found.frame.len() == len) else { return Ok(false) };
+        let found = NumberedFrame::find(&self.device, &self.keeping, number)?;
+        let Some(found) = found.filter(|found| found.frame.len() == len) else { return Ok(false) };
         range.map(place.start, &found.frame, Access::ReadWrite)?;
-        found.into_number();
         self.frames.adopt(len);
         Ok(true)
     }
 
     /// Scratch memory that another process has left, if somebody has kept it.
     pub(crate) fn find_incoming(&self, number: FrameNumber) -> Result<Option<Incoming>> {
-        self.find_frame(number)?.map(|frame| Incoming::of(&self.device, frame)).transpose()
+        Incoming::find(&self.device, &self.keeping, number)
     }
 
-    fn find_frame(&self, number: FrameNumber) -> Result<Option<NumberedFrame>> {
-        let Some((len, descriptor)) = self.keeping.find(number) else { return Ok(None) };
-        let frame = self.device.import_frame_of(descriptor, len)?;
-        Ok(Some(NumberedFrame::of(frame, number, &self.keeping)))
+    /// Some bytes of frames are whoever's who finds them.
+    pub(crate) fn disown(&self, bytes: u64) {
+        self.frames.disown(bytes);
+    }
+
+    /// Nor are those that nobody has asked for.
+    pub(crate) fn forget_left_frames(&self) {
+        self.keeping.forget_left();
+    }
+
+    /// A frame that another process has left is not needed any more.
+    pub(crate) fn forget_frame(&self, number: FrameNumber) {
+        self.keeping.forget(number);
     }
 
     /// Whether frames outlive the process.

@@ -2,11 +2,13 @@
 
 use crate::directory::failures::Unwritten;
 use crate::directory::loss::{self, surviving};
-use crate::directory::{Directory, Locked, flush, look, mappings, room};
+use crate::directory::{Directory, Locked, flush, look, mappings, recover, room};
 use crate::error::Result;
 use crate::monitor::Monitor;
 use crate::page::Device;
+use crate::state::keeper::Keeper;
 use crate::state::lease::Grant;
+use crate::state::plan::Found;
 use crate::stats::Counts;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -65,6 +67,19 @@ impl OpenedFile {
             let_go: Mutex::default(),
             noted: AtomicBool::new(false),
         }
+    }
+
+    /// Does what is to be done with what another process has left, before anything else.
+    ///
+    /// # Errors
+    /// It could not be done; what was left is as it was.
+    pub(crate) fn go_on(&self, found: &Found, keeper: &dyn Keeper) -> Result<()> {
+        let mut directory = self.lock();
+        let gone_on = recover::go_on(&mut directory, found, |client| keeper.is_alive(client));
+        if gone_on.is_err() {
+            directory.abandon();
+        }
+        gone_on
     }
 
     /// Begins an operation on the file.

@@ -9,6 +9,7 @@ use crate::open::{Key, OpenedFile, Past, Summary, now};
 use crate::options::CacheOptions;
 use crate::page::Device;
 use crate::published::Published;
+use crate::state::keeper::Keeper;
 use crate::stats::{Counts, Snapshot, Stats};
 use crate::table::{Opened, Table};
 use crate::write_back::WriteBack;
@@ -28,6 +29,8 @@ pub(crate) struct Pool {
     pub(crate) write_back: WriteBack,
     /// Files that nobody holds and that could not be written.
     kept: Arc<Kept>,
+    /// Who keeps what must outlive the process.
+    pub(crate) keeper: Option<Arc<dyn Keeper>>,
     past: Arc<Mutex<Past>>,
     files: Arc<Table<Key, Holder>>,
     /// Files that are open or end.
@@ -67,7 +70,8 @@ impl Holder {
         self.has_ended.store(true, Ordering::Relaxed);
         let ended = self.file.end();
         if let Some(pool) = self.pool.upgrade() {
-            if ended.is_err() && pool.kept.keep(self.key, &self.file) {
+            // What somebody keeps beyond the process is found there.
+            if ended.is_err() && pool.keeper.is_none() && pool.kept.keep(self.key, &self.file) {
                 pool.write_back.note(&self.file);
             }
             pool.operated();
@@ -91,12 +95,12 @@ impl Drop for Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(devices: Vec<DeviceMemory>, options: CacheOptions) -> Self {
+    pub(crate) fn new(devices: Vec<DeviceMemory>, options: CacheOptions, keeper: Option<Arc<dyn Keeper>>) -> Self {
         let past = Arc::new(Mutex::new(Past::new(devices.len())));
         let (files, opened) = (Table::new(), Mutex::default());
         let (ahead, kept) = (Ahead::default(), Kept::new());
         let write_back = WriteBack::new(options.write_back_after, &kept);
-        Self { devices, options, ahead, write_back, kept, past, files, opened, published: OnceLock::new() }
+        Self { devices, options, ahead, write_back, kept, keeper, past, files, opened, published: OnceLock::new() }
     }
 
     /// A file that is open, or that `make` opens.

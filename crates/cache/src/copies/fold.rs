@@ -6,6 +6,7 @@ use super::places::Places;
 use super::plan::{Fold, Folded};
 use super::replica::{Image, Replica};
 use crate::error::{Error, ErrorKind, Result};
+use crate::frames::Incoming;
 use crate::memory::{Scratch, TABLE_BYTES};
 use crate::page::{Device, Home};
 use bifolio_device::DeviceSlice;
@@ -44,8 +45,9 @@ impl Copies {
     /// Whether kernels of a device may read where they lie all pages of a fold that other devices have: then no copies
     /// are made of them.
     pub(crate) fn reaches(&self, device: Device, fold: &Fold) -> Result<bool> {
-        // A copy ends with the file, and what lies behind it in the last word is zeroes.
-        if !(fold.bytes.end - fold.bytes.start).is_multiple_of(WORD_BYTES) {
+        // What may have to be done again by another process is copied: it overwrites its inputs. A copy ends with the file,
+        // and what lies behind it in the last word is zeroes.
+        if self.replica(device)?.memory.is_kept() || !(fold.bytes.end - fold.bytes.start).is_multiple_of(WORD_BYTES) {
             return Ok(false);
         }
         let own = &self.replica(device)?.memory.device;
@@ -92,16 +94,20 @@ impl Copies {
     }
 
     /// Folds pages of a device whose frames have memory, for bases too; `is_held` says of which the device has something.
-    /// What kernels of the program's store meanwhile stays.
+    /// What kernels of the program's store meanwhile stays. `begin` is told, before what the device has is changed, whose
+    /// twins and bases lie behind content and origin in scratch memory, and whether there is an origin: where frames are
+    /// kept for another process, no input lies elsewhere.
     pub(crate) fn fold(
         &self,
         device: Device,
         fold: &Fold,
         is_held: impl Fn(u64) -> bool,
         scratch: &Scratch,
+        begin: impl FnOnce(&[Device], bool) -> Result<()>,
     ) -> Result<Done> {
         let failed = |error| self.failed(error);
         let replica = self.replica(device)?;
+        let is_kept = replica.memory.is_kept();
         let own = |image| Places::in_image(self.page_bytes, replica, image, &fold.pages);
         // Content, origin, and twin and base of each donor of one launch, where they cannot be read where they lie.
         let part = |number| self.part_of_scratch(number, fold, scratch);
@@ -112,11 +118,12 @@ impl Copies {
         replica.copy(&scratch.stream, new, Image::Current, Image::Twin).map_err(failed)?;
         let (mut content, mut origin) = (own(Image::Twin), Some(own(Image::Base)));
         match fold.home {
-            Home::Device(home) if home == device => {}
+            Home::Device(home) if home == device && !is_kept => {}
             Home::Device(home) => {
                 content = self.theirs(home, None, fold, 0, scratch)?;
-                if !fold.knows_file {
-                    origin = Some(self.theirs(home, Some(Image::Base), fold, 1, scratch)?);
+                if !fold.knows_file || is_kept {
+                    let from = if fold.knows_file { device } else { home };
+                    origin = Some(self.theirs(from, Some(Image::Base), fold, 1, scratch)?);
                 }
             }
             Home::File => {
@@ -143,13 +150,51 @@ impl Copies {
             content = in_part(0)?;
         }
         let donors = self.donors(device, last, fold, scratch)?;
-        let [current, twin, base] = Image::ALL.map(own);
-        let into = Into { current, twin: Some(twin), base: Some(base) };
+        if is_kept {
+            scratch.stream.synchronize().map_err(failed)?;
+        }
+        begin(last, origin.is_some())?;
         let from = (&content, origin.as_ref());
-        let (mut folded, outcome) = self.launch(replica, list, &into, from, &donors, scratch)?;
+        let (mut folded, outcome) =
+            self.launch(replica, list, &self.into_own(replica, fold), from, &donors, scratch)?;
         for before in left_out {
             folded.iter_mut().zip(before).for_each(|(page, before)| page.lost |= before.lost);
         }
+        Ok((folded, outcome.and(self.blank_behind(replica, fold, &is_held, scratch))))
+    }
+
+    /// What the device has of the pages of a fold.
+    fn into_own(&self, replica: &Replica, fold: &Fold) -> Into {
+        let own = |image| Places::in_image(self.page_bytes, replica, image, &fold.pages);
+        let [current, twin, base] = Image::ALL.map(own);
+        Into { current, twin: Some(twin), base: Some(base) }
+    }
+
+    /// Does again what was begun with inputs that are all in memory of their own: what `begin` was told in
+    /// [`Copies::fold`].
+    pub(crate) fn fold_again(
+        &self,
+        device: Device,
+        fold: &Fold,
+        has_origin: bool,
+        inputs: &Incoming,
+        is_held: impl Fn(u64) -> bool,
+        scratch: &Scratch,
+    ) -> Result<Done> {
+        let part_bytes = (fold.pages.end - fold.pages.start) * self.page_bytes;
+        let part = |number: u64| {
+            let part = inputs.slice().part(number * part_bytes, part_bytes);
+            let part = part.map_err(|error| self.failed(error))?;
+            Ok(Places::in_slice(self.page_bytes, &fold.pages, part))
+        };
+        let numbers = 0..fold.donors.len() as u64;
+        let donors = numbers.map(|number| Ok([part(2 + 2 * number)?, part(3 + 2 * number)?]));
+        let donors = donors.collect::<Result<Vec<_>>>()?;
+        let origin = if has_origin { Some(part(1)?) } else { None };
+        let replica = self.replica(device)?;
+        let pages: Vec<u64> = fold.pages.clone().collect();
+        let (list, from) = (List { pages: &pages, end: fold.bytes.end }, (&part(0)?, origin.as_ref()));
+        let (folded, outcome) = self.launch(replica, list, &self.into_own(replica, fold), from, &donors, scratch)?;
         Ok((folded, outcome.and(self.blank_behind(replica, fold, &is_held, scratch))))
     }
 
@@ -161,10 +206,11 @@ impl Copies {
 
     /// Twins and bases of some donors, where this device reaches them.
     fn donors(&self, device: Device, donors: &[Device], fold: &Fold, scratch: &Scratch) -> Result<Vec<[Places; 2]>> {
+        let replica = self.replica(device)?;
         let place = |(number, donor): (u64, &Device)| {
             let places = |image, number| {
-                if *donor == device {
-                    return Ok(Places::in_image(self.page_bytes, self.replica(device)?, image, &fold.pages));
+                if *donor == device && !replica.memory.is_kept() {
+                    return Ok(Places::in_image(self.page_bytes, replica, image, &fold.pages));
                 }
                 self.theirs(*donor, Some(image), fold, number, scratch)
             };

@@ -4,6 +4,7 @@ use super::Copies;
 use super::plan::Extent;
 use super::replica::Image;
 use crate::error::Result;
+use crate::frames::Incoming;
 use crate::memory::Scratch;
 use crate::page::Device;
 use bifolio_kernels::{Addressing, merge};
@@ -39,13 +40,14 @@ impl Copies {
         device: Device,
         pages: &[Range<u64>],
         list: &[Extent],
+        incoming: &Incoming,
         scratch: &Scratch,
     ) -> Result<Merged> {
         let place = |number: usize| number as u64 * self.page_bytes;
         let replica = self.replica(device)?;
         let entry = |(number, bytes): (usize, &Range<u64>)| {
             let [current, twin] = [Image::Current, Image::Twin].map(|image| replica.slice(image, bytes).ptr().0);
-            let incoming = scratch.incoming.ptr().0 + place(number);
+            let incoming = incoming.ptr().0 + place(number);
             // By whole words, as kernels may be storing there; behind the end of the file all is zeroes.
             merge::Entry { current, twin, incoming, len: (bytes.end - bytes.start).next_multiple_of(WORD_BYTES) }
         };
@@ -55,7 +57,7 @@ impl Copies {
                 let end = at + (bytes.end - bytes.start);
                 let rest = end.next_multiple_of(WORD_BYTES) - end;
                 if rest > 0 {
-                    let tail = scratch.incoming.slice().part(end, rest)?;
+                    let tail = incoming.slice().part(end, rest)?;
                     // SAFETY: scratch memory, and the stream is waited for.
                     unsafe { scratch.stream.fill(tail, 0) }?;
                 }

@@ -132,6 +132,11 @@ impl Copies {
         self.lost.len()
     }
 
+    /// Gives replicas up, and leaves their frames to whoever finds them.
+    pub(crate) fn abandon(&mut self) {
+        self.replicas.iter_mut().filter_map(Option::take).for_each(Replica::abandon);
+    }
+
     /// Gives a frame of a replica memory for an image; false if the budget is used up.
     pub(crate) fn map(&mut self, device: Device, image: Image, frame: usize) -> Result<bool> {
         let mapped = self.replica_mut(device)?.map(image, frame);

@@ -1,6 +1,7 @@
 //! What the directory decides and its copies carry out.
 
 use crate::page::{Device, Home};
+use crate::state::record::RecordNumber;
 use std::ops::Range;
 
 /// Runs of pages that are shorter than this are read together.
@@ -26,6 +27,8 @@ pub(crate) struct FetchPlan {
     pub(crate) fresh: Vec<u64>,
     /// Frames whose memory is, with what somebody else has left there.
     pub(crate) new: Vec<u64>,
+    /// What says so to others, if anybody keeps that: pages are in it before they are read.
+    pub(crate) record: Option<RecordNumber>,
 }
 
 impl FetchPlan {

@@ -59,6 +59,66 @@ impl Replica {
         Self { memory, owner: Owner::new(), page_bytes, frame_bytes, content, windows: vec![], hand: 0 }
     }
 
+    /// What another process has left of a file, and the frames of it that nobody has kept. Those that had no content yet
+    /// are given back.
+    pub(crate) fn find(memory: &Arc<Memory>, page_bytes: u64, content: Content) -> Result<(Self, Vec<usize>)> {
+        let frame_bytes = content.frame_bytes();
+        let mut bytes = content.windows();
+        bytes.sort_unstable_by_key(|bytes| bytes.start);
+        let mut found = Self {
+            memory: Arc::clone(memory),
+            owner: Owner::new(),
+            page_bytes,
+            frame_bytes,
+            content,
+            windows: vec![],
+            hand: 0,
+        };
+        let windows = bytes.into_iter().map(|bytes| Window::new(memory, bytes, frame_bytes));
+        match windows.collect() {
+            Ok(windows) => found.windows = windows,
+            Err(error) => {
+                found.abandon();
+                return Err(error);
+            }
+        }
+        match found.find_frames() {
+            Ok(missing) => Ok((found, missing)),
+            Err(error) => {
+                found.abandon();
+                Err(error)
+            }
+        }
+    }
+
+    fn find_frames(&mut self) -> Result<Vec<usize>> {
+        let mut missing = vec![];
+        for window in &mut self.windows {
+            for frame in window.frames() {
+                let mut is_lost = false;
+                for image in Image::ALL {
+                    let Some(number) = self.content.frame(image, frame) else { continue };
+                    if !self.content.is_filled(image, frame) {
+                        self.content.remove_frame(image, frame);
+                        self.memory.forget_frame(number);
+                    } else if !window.map_found(&self.memory, &self.content, image, frame)? {
+                        self.content.remove_frame(image, frame);
+                        is_lost = true;
+                    }
+                }
+                missing.extend(is_lost.then_some(frame));
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Gives its addresses up, and leaves its frames to whoever finds them.
+    pub(crate) fn abandon(mut self) {
+        for window in std::mem::take(&mut self.windows) {
+            window.abandon(&self.memory, &self.content);
+        }
+    }
+
     /// Where what has addresses ends.
     pub(crate) fn end(&self) -> u64 {
         self.windows.last().map_or(0, |window| window.bytes().end)
@@ -91,7 +151,9 @@ impl Replica {
             gone.extend((!stays).then(|| window.bytes().clone()));
             stays
         });
-        gone.iter().for_each(|bytes| content.remove_window(bytes));
+        for bytes in &gone {
+            content.remove_window(bytes);
+        }
         content.add_window(window.bytes()).map_err(|error| {
             let detail = format!("no memory to keep account of frames: {error}");
             bifolio_device::Error::new(bifolio_device::ErrorKind::OutOfMemory, detail)

@@ -48,8 +48,8 @@ impl Window {
     /// Addresses for some bytes of a file, in whole frames.
     pub(super) fn new(memory: &Memory, bytes: Range<u64>, frame_bytes: u64) -> Result<Self> {
         let len = bytes.end - bytes.start;
-        let states = vec![FrameState::default(); (len / frame_bytes) as usize];
         let current = memory.device.reserve(len)?;
+        let states = vec![FrameState::default(); (len / frame_bytes) as usize];
         Ok(Self { bytes, frame_bytes, users: 0, current, twin: None, base: None, states })
     }
 
@@ -131,6 +131,12 @@ impl Window {
         let Some(number) = content.frame(image, frame) else { return Ok(false) };
         let place = self.place_of(frame);
         memory.map_found(number, self.reserved(memory, image)?, &place)
+    }
+
+    /// Leaves its frames to whoever finds them.
+    pub(super) fn abandon(self, memory: &Memory, content: &Content) {
+        let images = |frame| Image::ALL.into_iter().filter(move |image| content.frame(*image, frame).is_some());
+        memory.disown(self.frames().flat_map(images).count() as u64 * self.frame_bytes);
     }
 
     fn reserved(&mut self, memory: &Memory, image: Image) -> Result<&AddressRange> {

@@ -12,6 +12,7 @@
 //! ```
 
 use super::compare::changed_since_release;
+use super::record::begin;
 use super::room::map;
 use super::wait::{read_home, scratch_to_read};
 use super::{Directory, Locked};
@@ -23,6 +24,7 @@ use crate::memory::Scratch;
 use crate::page::Device;
 use crate::page_set::PageSet;
 use crate::ranges::runs;
+use crate::state::record::{Operation, Transition};
 use std::ops::Range;
 use std::sync::mpsc;
 use std::thread;
@@ -53,17 +55,19 @@ impl Request<'_> {
 
 /// Fetches pages, all or none.
 pub(super) fn fetch(directory: &mut Locked<'_>, request: &Request<'_>) -> Result<()> {
-    let mut plan = FetchPlan::default();
+    let record = begin(directory, &Transition::of(Operation::Fetch, request.device), [])?;
+    let mut plan = FetchPlan { record, ..FetchPlan::default() };
     let outcome = prepare_and_read(directory, request, &mut plan)
         .and_then(|()| step(Point::FillRead, directory.path()))
         .and_then(|()| finish(directory, request.device, &plan))
         .and_then(|()| step(Point::FetchRead, directory.path()));
     if outcome.is_err() {
         directory.copies.undo(request.device, &plan);
+    } else {
+        directory.versions.note_fetched(request.device, request.behind);
     }
-    outcome?;
-    directory.versions.note_fetched(request.device, request.behind);
-    Ok(())
+    directory.versions.finish(record, plan.direct);
+    outcome
 }
 
 fn prepare_and_read(directory: &mut Locked<'_>, request: &Request<'_>, plan: &mut FetchPlan) -> Result<()> {
@@ -115,8 +119,10 @@ fn prepare(
     let bytes = directory.copies.replica(device)?.bytes_of(&(first as u64..last as u64 + 1));
     let behind = request.behind_in(&(bytes.start / page_bytes..bytes.end / page_bytes));
     let (held, own) = with_changes(directory, device, behind, plan)?;
+    let direct = behind.iter().copied().filter(|page| !own.contains(*page));
+    directory.versions.mark(plan.record, direct.clone());
     let (mut from_home, mut previous) = (Vec::new(), held.iter().copied().peekable());
-    for run in runs(behind.iter().copied().filter(|page| !own.contains(*page))) {
+    for run in runs(direct) {
         while previous.next_if(|page| *page < run.start).is_some() {}
         let is_held = previous.peek().is_some_and(|page| *page < run.end);
         let bytes = directory.versions.bytes_of(&run);
@@ -214,12 +220,18 @@ fn finish(directory: &mut Locked<'_>, device: Device, plan: &FetchPlan) -> Resul
     copies.fill(device, Image::Twin, plan.fresh.iter().map(|frame| *frame as usize))
 }
 
-fn merge(directory: &mut Locked<'_>, device: Device, pages: &[u64], scratch: &Scratch) -> Result<()> {
-    let pages: Vec<_> = pages.iter().map(|page| directory.versions.bytes_of(&(*page..page + 1))).collect();
+fn merge(directory: &mut Locked<'_>, device: Device, numbers: &[u64], scratch: &Scratch) -> Result<()> {
+    let pages: Vec<_> = numbers.iter().map(|page| directory.versions.bytes_of(&(*page..page + 1))).collect();
     let list = directory.copies.to_merge(&pages);
     read_home(directory, device, &list, scratch.incoming.slice())?;
     step(Point::MergeRead, directory.path())?;
-    let merged = directory.copies.merge(device, &pages, &list, scratch)?;
+    let merge = Transition { inputs: scratch.incoming.frame, ..Transition::of(Operation::Merge, device) };
+    let record = begin(directory, &merge, numbers.iter().copied())?;
+    let merged = step(Point::MergeBegun, directory.path())
+        .and_then(|()| directory.copies.merge(device, &pages, &list, &scratch.incoming, scratch));
+    let outcome = merged.and_then(|merged| step(Point::MergeDone, directory.path()).map(|()| merged));
+    directory.versions.finish(record, numbers.iter().copied());
+    let merged = outcome?;
     directory.versions.counts.merged += merged.own;
     directory.versions.counts.races += merged.races;
     Ok(())

@@ -1,5 +1,6 @@
 //! Flushing: writing what was released to the file.
 
+use super::record::begin;
 use super::wait::{with_ranges, with_turn_to_write, write_home};
 use super::{Directory, Locked};
 use crate::copies::fragments::Fragments;
@@ -12,6 +13,7 @@ use crate::monitor::Hold;
 use crate::page::{Device, Home};
 use crate::page_set::PageSet;
 use crate::ranges::{chunks, intersection};
+use crate::state::record::{Operation, RecordNumber, Transition};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -62,12 +64,12 @@ pub(super) fn flush(directory: &mut Locked<'_>, pages: &PageSet) -> Result<()> {
     for device in 0..devices {
         let is_home = |page: &u64| directory.versions.home(*page) == Home::Device(device);
         let pages = pages.filtered(is_home);
-        flush_of(directory, device, &pages)?;
+        flush_of(directory, device, &pages, 0)?;
     }
     (0..devices).try_for_each(|device| {
         let is_donor = |page: &u64| directory.versions.page(*page).is_some_and(|page| page.is_donor(device));
         let pages = pages.filtered(is_donor);
-        flush_of(directory, device, &pages)
+        flush_of(directory, device, &pages, 0)
     })
 }
 
@@ -82,18 +84,26 @@ pub(super) fn flush_each(directory: &mut Locked<'_>, pages: &PageSet) -> Result<
     outcome
 }
 
-fn flush_of(directory: &mut Locked<'_>, device: Device, pages: &PageSet) -> Result<()> {
+/// The same of what one device has, from a byte of the file on: what lies before it is written.
+pub(super) fn flush_of(directory: &mut Locked<'_>, device: Device, pages: &PageSet, from: u64) -> Result<()> {
     for run in pages.runs() {
         // Where nobody writes there are no twins.
         let bytes = directory.versions.bytes_of(run);
         for (image, part) in directory.copies.replica(device)?.settled_images(&bytes) {
             let pages = directory.versions.pages_of(&part);
             for chunk in chunks(&pages, pages_at_a_time(directory)) {
-                flush_chunk(directory, device, &chunk, image)?;
+                flush_chunk(directory, device, &chunk, image, from)?;
             }
         }
     }
     Ok(())
+}
+
+/// What is known of a flush to whoever finds it half done, and from where on it is to be done.
+#[derive(Debug, Default)]
+pub(super) struct Begun {
+    record: Option<RecordNumber>,
+    from: u64,
 }
 
 /// Pages whose bytes and masks are moved at a time.
@@ -101,10 +111,16 @@ pub(super) fn pages_at_a_time(directory: &Directory) -> u64 {
     FLUSH_BYTES / directory.versions.page_bytes()
 }
 
-fn flush_chunk(directory: &mut Locked<'_>, device: Device, pages: &Range<u64>, image: Image) -> Result<()> {
-    let lost = write_and_note(directory, device, pages, [image, Image::Base])?;
-    step(Point::FlushWritten, directory.path())?;
-    directory.versions.note_flushed(device, pages, &lost);
+fn flush_chunk(directory: &mut Locked<'_>, device: Device, pages: &Range<u64>, image: Image, from: u64) -> Result<()> {
+    let flush = Transition { bytes: from..u64::MAX, ..Transition::of(Operation::Flush, device) };
+    let begun = Begun { record: begin(directory, &flush, pages.clone())?, from };
+    let written = write_and_note(directory, device, pages, [image, Image::Base], &begun);
+    let written = written.and_then(|lost| step(Point::FlushWritten, directory.path()).map(|()| lost));
+    if let Ok(lost) = &written {
+        directory.versions.note_flushed(device, pages, lost);
+    }
+    directory.versions.finish(begun.record, pages.clone());
+    written?;
     step(Point::FlushNoted, directory.path())?;
     drop_bases(directory, device, pages)
 }
@@ -117,12 +133,13 @@ pub(super) fn write_and_note(
     device: Device,
     pages: &Range<u64>,
     images: [Image; 2],
+    begun: &Begun,
 ) -> Result<PageSet> {
     let mut done = 0;
     let versions = &directory.versions;
     let is_shared = images[0] == Image::Current && pages.clone().any(|page| versions.uses(device, page) > 1);
     let outcome = with_turn_to_write(directory, |directory, fragments| {
-        write_differing(directory, device, pages, images, is_shared, fragments, &mut done)
+        write_differing(directory, device, pages, images, is_shared, (fragments, begun), &mut done)
     });
     let is_noted = if images[1] == Image::Base { outcome.is_err() } else { !is_shared };
     if outcome.is_err() && done > 0 {
@@ -146,7 +163,7 @@ fn write_differing(
     pages: &Range<u64>,
     images: [Image; 2],
     is_shared: bool,
-    fragments: &mut Option<Fragments>,
+    (fragments, begun): (&mut Option<Fragments>, &Begun),
     done: &mut usize,
 ) -> Result<PageSet> {
     let memory = directory.copies.memory(device)?;
@@ -163,6 +180,7 @@ fn write_differing(
             copies.differing_bytes(device, &bytes, images, scratch, (content, masks))
         }
     })?;
+    clear_before(masks, begun.from.saturating_sub(bytes.start) as usize);
     step(Point::FlushRead, directory.path())?;
     let is_certain = directory.versions.is_file_as_seen(device, pages) && directory.copies.home.is_unchanged();
     let mut lost = PageSet::new();
@@ -188,8 +206,18 @@ fn write_differing(
             })?;
         }
         outcome.map_err(|error| Error::flushing(directory.path(), error))?;
+        directory.versions.advance(begun.record, here.end);
     }
     Ok(lost)
+}
+
+/// Clears the bits of the first bytes.
+fn clear_before(mask: &mut [u8], bytes: usize) {
+    let whole = (bytes / 8).min(mask.len());
+    mask[..whole].fill(0);
+    if let Some(bits) = mask.get_mut(whole) {
+        *bits &= 0xff << (bytes % 8);
+    }
 }
 
 /// Takes those bytes out of the masks of some pages that somebody else has written to the file since it had what an image

@@ -1,7 +1,7 @@
 //! Folding: bringing pages up to date from where their home is, with what others have released, and becoming home.
 
 use super::wait::{read_home, scratch_to_read};
-use super::{Directory, Locked};
+use super::{Directory, Locked, no_memory};
 use crate::copies::fold::Done;
 use crate::copies::plan::Fold;
 use crate::error::Result;
@@ -9,6 +9,8 @@ use crate::fault::{Point, step};
 use crate::memory::Scratch;
 use crate::page::{Device, Home};
 use crate::ranges::chunks;
+use crate::state::record::{Operation, RecordNumber, Transition};
+use std::collections::BTreeSet;
 
 /// Folds pages, in ascending order, that the file lacks something of. The device's frames have memory for them, for
 /// bases too.
@@ -29,18 +31,21 @@ pub(super) fn fold(directory: &mut Locked<'_>, device: Device, pages: &[u64]) ->
         for pages in chunks(&run, at_a_time) {
             let bytes = directory.versions.bytes_of(&pages);
             let plan = Fold { bytes, pages: pages.clone(), ..plan.clone() };
-            let (folded, outcome) = if plan.home == Home::File {
+            let mut record = None;
+            let done = if plan.home == Home::File {
                 let scratch = scratch_to_read(directory, &memory)?;
                 let place = directory.copies.place_of_home(&plan, &scratch)?;
                 read_home(directory, device, &[(plan.bytes.clone(), 0)], place)?;
-                fold_pages(directory, device, &plan, &scratch)?
+                fold_pages(directory, device, &plan, &scratch, &mut record)
             } else {
-                memory.with_scratch(|scratch| fold_pages(directory, device, &plan, scratch))?
+                memory.with_scratch(|scratch| fold_pages(directory, device, &plan, scratch, &mut record))
             };
+            let (folded, outcome) = done.inspect_err(|_| directory.versions.finish(record, pages.clone()))?;
             let outcome = outcome.and_then(|()| step(Point::FoldMerged, directory.path()));
-            for (page, folded) in pages.zip(folded) {
+            for (page, folded) in pages.clone().zip(folded) {
                 directory.versions.note_folded(device, page, folded);
             }
+            directory.versions.finish(record, pages);
             outcome?;
             step(Point::FoldNoted, directory.path())?;
         }
@@ -48,7 +53,23 @@ pub(super) fn fold(directory: &mut Locked<'_>, device: Device, pages: &[u64]) ->
     Ok(())
 }
 
-fn fold_pages(directory: &Directory, device: Device, plan: &Fold, scratch: &Scratch) -> Result<Done> {
+/// Notes what is begun as well.
+fn fold_pages(
+    directory: &mut Directory,
+    device: Device,
+    plan: &Fold,
+    scratch: &Scratch,
+    record: &mut Option<RecordNumber>,
+) -> Result<Done> {
     let Directory { versions, copies, .. } = directory;
-    copies.fold(device, plan, |page| versions.is_held_by(device, page), scratch)
+    let held: BTreeSet<u64> = plan.pages.clone().filter(|page| versions.is_held_by(device, *page)).collect();
+    let begin = |donors: &[Device], has_origin| {
+        let donors = donors.iter().fold(0, |all, donor| all | 1 << donor);
+        let inputs = scratch.incoming.frame;
+        let fold = Transition { donors, has_origin, inputs, ..Transition::of(Operation::Fold, device) };
+        let begun = versions.begin(&fold, plan.pages.clone());
+        *record = begun.map_err(|error| no_memory(copies.path(), &error))?;
+        step(Point::FoldRead, copies.path())
+    };
+    copies.fold(device, plan, |page| held.contains(&page), scratch, begin)
 }

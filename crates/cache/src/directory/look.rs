@@ -1,8 +1,11 @@
 //! What has become of the file since the cache looked last: unknown changes, and another length.
 
+use super::record::begin;
 use super::{Directory, Locked};
 use crate::error::{Error, Result};
+use crate::fault::{Point, step};
 use crate::monitor::Hold;
+use crate::state::record::{Operation, Transition};
 use std::ops::Range;
 
 /// Looks whether something unknown has happened to the file, for an operation on a range that has locked nothing yet.
@@ -51,11 +54,17 @@ fn follow(directory: &mut Locked<'_>, range: &Range<u64>) -> Result<()> {
 /// Follows the file's growth and truncation, by whoever has locked what lies behind the shorter length.
 pub(super) fn resize(directory: &mut Directory, size: u64) -> Result<()> {
     let before = directory.versions.size();
+    let mut outcome = Ok(());
     if size < before {
-        directory.copies.blank(&(size..before))?;
+        let cut = Transition { bytes: size..before, ..Transition::of(Operation::Cut, 0) };
+        let record = begin(directory, &cut, [])?;
+        outcome = step(Point::CutFound, directory.path());
+        outcome = outcome.and_then(|()| directory.copies.blank(&cut.bytes));
+        outcome = outcome.and_then(|()| step(Point::CutBlanked, directory.path()));
+        directory.versions.finish(record, []);
     }
-    if size != before {
+    if outcome.is_ok() && size != before {
         directory.versions.resize(size, directory.copies.reserved());
     }
-    Ok(())
+    outcome
 }

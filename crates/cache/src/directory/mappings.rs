@@ -132,6 +132,14 @@ pub(crate) fn detach(directory: &mut Directory, device: Device, at: u64) {
     }
 }
 
+/// Where a byte has its address, of what is mapped.
+#[cfg(feature = "fault-injection")]
+pub(crate) fn address(directory: &Directory, device: Device, at: u64) -> Result<DevicePtr> {
+    let replica = directory.copies.replica(device)?;
+    // SAFETY: only the address is used.
+    Ok(unsafe { replica.all(at) }.ptr().offset_by(replica.place(at)))
+}
+
 /// Keeps the memory of a range in place, besides whoever has acquired it.
 pub(crate) fn pin(directory: &mut Directory, device: Device, range: &Range<u64>) -> Result<()> {
     directory.copies.pin(device, range)?;
@@ -156,7 +164,15 @@ pub(crate) fn frames(directory: &Directory, device: Device, range: &Range<u64>) 
 /// Nobody has it open any more: what was released reaches the file, and all memory is given back but that of what does not.
 pub(crate) fn end(directory: &mut Locked<'_>) -> Result<(), Unwritten> {
     let written = write_out(directory);
-    give_back_unused(directory);
+    match directory.keeper.take() {
+        // What could not be written is there for whoever opens the file next, in whichever process.
+        Some(_) if written.is_err() => directory.abandon(),
+        Some((keeper, id)) => {
+            keeper.drop_region(id);
+            give_back_unused(directory);
+        }
+        None => give_back_unused(directory),
+    }
     directory.versions.end();
     written
 }

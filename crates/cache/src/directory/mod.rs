@@ -16,9 +16,14 @@
 //!                    |      |
 //!                   wait ---+                    locked pages, and waiting for a disk
 //!                    |
+//!                  record                        what is being done, for whoever finds it after the end of the process
+//!                    |
 //!                   Directory                    versions: decisions, without a byte
 //!                                                copies:   bytes, without a decision (`copies/`)
 //! ```
+//!
+//! Before all of that comes `recover`, where another process has ended that had the file open: it does with the same means
+//! what was begun and not ended.
 //!
 //! Each module is a layer: it calls those below it, which its imports name, and none beside it. The operations are
 //! functions over one [`Directory`], under the file's lock, which they give up while they wait for a disk: what they work
@@ -26,9 +31,9 @@
 //! device's is held. Whoever locks a file runs them by `loss`, which gives up a device that turns out to be lost, by
 //! `flush`, and runs the operation again; what everybody is to be told of that is in `failures`.
 //!
-//! Two things are kept apart for what is to come. [`Versions`] is all that must be known to decide, in numbers alone:
-//! a directory that several processes share keeps that and nothing else. [`Copies`] is all that touches memory and
-//! files, and says nothing of when: where a client of another process moves the bytes, another one stands in its place.
+//! Two things are kept apart. [`Versions`] is all that must be known to decide, in numbers alone, which lie in a region that
+//! may outlive the process. [`Copies`] is all that touches memory and files, and says nothing of when; of its state only
+//! which frame has which content is kept, and where in the file that is.
 
 pub(crate) mod acquire;
 mod bring;
@@ -43,6 +48,8 @@ pub(crate) mod look;
 pub(crate) mod loss;
 pub(crate) mod mappings;
 mod read_ahead;
+mod record;
+pub(crate) mod recover;
 pub(crate) mod release;
 pub(crate) mod room;
 pub(crate) mod versions;
@@ -54,11 +61,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::monitor::{self, Guarded};
 use crate::options::CacheOptions;
 use crate::page::Device;
-use crate::state::region::Region;
+use crate::state::keeper::{FileId, Keeper};
+use crate::state::region::{Identity, Region};
 use failures::Failures;
 use read_ahead::ReadAhead;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use versions::{Operation, Versions};
 
@@ -70,6 +79,8 @@ pub(crate) struct Directory {
     /// What is gone for good.
     pub(crate) failures: Failures,
     read_ahead: ReadAhead,
+    /// Who keeps what is known of the file, and as which.
+    keeper: Option<(Arc<dyn Keeper>, FileId)>,
 }
 
 /// A directory in the hands of one operation.
@@ -90,12 +101,50 @@ impl Guarded for Directory {
 impl Directory {
     /// Of a file that nobody has mapped.
     pub(crate) fn new(home: Home, devices: usize, options: CacheOptions) -> Result<Self> {
-        let copies = Copies::new(home, devices, options.page_bytes);
         let region = Region::private(options.page_bytes, devices);
-        let versions = region.and_then(Versions::new);
-        let mut versions = versions.map_err(|error| no_memory(copies.path(), &error))?;
-        versions.resize(copies.size()?, 0);
-        Ok(Self { versions, copies, options, failures: Failures::default(), read_ahead: ReadAhead::default() })
+        let region = region.map_err(|error| no_memory(home.path(), &error))?;
+        let mut directory = Self::over(home, region, options)?;
+        directory.versions.resize(directory.copies.size()?, 0);
+        Ok(directory)
+    }
+
+    /// The same, for somebody to keep.
+    pub(crate) fn kept(
+        home: Home,
+        devices: usize,
+        options: CacheOptions,
+        keeper: &Arc<dyn Keeper>,
+        id: FileId,
+    ) -> Result<Self> {
+        let failed = |path: &Path, error: &io::Error| {
+            let detail = format!("what is known of the file cannot be kept for another process: {error}");
+            Error::new(ErrorKind::OutOfMemory, path, detail)
+        };
+        let path = home.path().to_owned();
+        let region =
+            Region::shared(options.page_bytes, devices, identity(&home, id)).map_err(|error| failed(&path, &error))?;
+        let descriptor = region.descriptor().transpose().map_err(|error| failed(&path, &error))?;
+        let mut directory = Self::over(home, region, options)?;
+        directory.versions.resize(directory.copies.size()?, 0);
+        if let Some(descriptor) = descriptor {
+            keeper.keep_region(id, descriptor).map_err(|error| failed(&path, &error))?;
+        }
+        directory.keeper = Some((Arc::clone(keeper), id));
+        Ok(directory)
+    }
+
+    /// Of what a region says.
+    fn over(home: Home, region: Region, options: CacheOptions) -> Result<Self> {
+        let copies = Copies::new(home, region.devices(), options.page_bytes);
+        let versions = Versions::new(region).map_err(|error| no_memory(copies.path(), &error))?;
+        let (failures, read_ahead) = (Failures::default(), ReadAhead::default());
+        Ok(Self { versions, copies, options, failures, read_ahead, keeper: None })
+    }
+
+    /// Leaves everything as it is, for whoever finds it.
+    pub(crate) fn abandon(&mut self) {
+        self.copies.abandon();
+        self.keeper = None;
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -113,6 +162,13 @@ impl Directory {
         let end = pages.end.min(self.versions.len());
         Ok(pages.start.min(end)..end)
     }
+}
+
+/// Which file it is, also if it is there no more and another one has its number.
+fn identity(home: &Home, id: FileId) -> Identity {
+    let born = home.file.buffered().metadata().and_then(|metadata| metadata.created()).ok();
+    let born = born.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+    (id.0, id.1, born.map_or(0, |since| since.as_nanos() as u64))
 }
 
 fn no_memory(path: &Path, error: &io::Error) -> Error {

@@ -1,9 +1,10 @@
 //! Publishing what a device has changed, and taking back what it has not released.
 
 use super::compare::{Asker, changed_since_release, compare_with_file};
-use super::flush::{flush, flush_range, pages_at_a_time, write_and_note};
+use super::flush::{Begun, flush, flush_range, pages_at_a_time, write_and_note};
 use super::fold::fold;
 use super::look::follow_cut;
+use super::record::begin;
 use super::room::map;
 use super::wait::with_pages;
 use super::{Directory, Locked};
@@ -16,6 +17,7 @@ use crate::options::Mode;
 use crate::page::{BeforeRelease, Device};
 use crate::page_set::PageSet;
 use crate::ranges::{chunks, intersection, runs, without};
+use crate::state::record::{Operation, Transition};
 use crate::stats::Report;
 use std::ops::Range;
 use std::time::Instant;
@@ -108,12 +110,11 @@ fn find_room(directory: &mut Locked<'_>, device: Device, changed: &PageSet) -> R
 fn release_direct(directory: &mut Locked<'_>, device: Device, pages: &PageSet) -> Result<()> {
     for run in pages.runs() {
         for chunk in chunks(run, pages_at_a_time(directory)) {
-            let written = write_and_note(directory, device, &chunk, [Image::Current, Image::Twin]);
+            let written = write_and_note(directory, device, &chunk, [Image::Current, Image::Twin], &Begun::default());
             let written = written.and_then(|lost| step(Point::DirectWritten, directory.path()).map(|()| lost));
             // Also after a failure, which may have left some of it in the file.
-            directory.versions.note_released(device, chunk.clone());
             let lost = written.as_ref().ok().cloned().unwrap_or_default();
-            directory.versions.note_flushed(device, &chunk, &lost);
+            directory.versions.note_written(device, &chunk, &lost);
             written?;
         }
     }
@@ -126,7 +127,21 @@ fn release_kept(directory: &mut Directory, device: Device, pages: &PageSet, scra
     let fresh = pages.iter().filter(|page| !versions.is_pending(device, *page));
     directory.copies.copy(device, fresh, [Image::Twin, Image::Base], scratch)?;
     step(Point::BaseKept, directory.path())?;
-    // As above.
+    let release = Transition::of(Operation::Release, device);
+    let record = begin(directory, &release, pages.iter())?;
+    let outcome = release_noted(directory, device, pages, scratch);
+    directory.versions.finish(record, pages.iter());
+    outcome
+}
+
+/// The same, of pages with bases. It may have been begun before.
+pub(super) fn release_noted(
+    directory: &mut Directory,
+    device: Device,
+    pages: &PageSet,
+    scratch: &Scratch,
+) -> Result<()> {
+    // Also after a failure: what the twin has got by then is released.
     directory.versions.note_released(device, pages.iter());
     step(Point::ReleaseNoted, directory.path())?;
     directory.copies.copy(device, pages.iter(), [Image::Current, Image::Twin], scratch)?;

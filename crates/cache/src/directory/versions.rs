@@ -9,8 +9,9 @@ use crate::copies::plan::Folded;
 use crate::page::{Device, Home, Page};
 use crate::page_set::PageSet;
 use crate::state::layout::Word;
-use crate::state::lease::{Grant, Leases};
+use crate::state::lease::{Grant, Leases, Use};
 use crate::state::pages::Pages;
+use crate::state::plan::Found;
 use crate::state::record::Records;
 use crate::state::region::Region;
 use crate::stats::Counts;
@@ -20,7 +21,7 @@ use std::ops::Range;
 
 #[derive(Debug)]
 pub(crate) struct Versions {
-    region: Region,
+    pub(super) region: Region,
     page_bytes: u64,
     /// As the region has it.
     size: u64,
@@ -28,7 +29,7 @@ pub(crate) struct Versions {
     doubt: u32,
     pages: Pages,
     leases: Leases,
-    pub(crate) records: Records,
+    pub(super) records: Records,
     devices: Vec<OnDevice>,
     /// The doubt as of which the operation at work knows what it reads. Others may look while it waits for a disk.
     as_of: u32,
@@ -150,9 +151,14 @@ impl Versions {
         self.unsettle(None);
     }
 
+    /// The pages of which something may be known.
+    pub(crate) fn known(&self) -> impl Iterator<Item = u64> {
+        self.pages.known(0..self.len())
+    }
+
     /// Pages by state on a device: held, behind, pending.
     pub(crate) fn pages_by_state(&self, device: Device) -> (u64, u64, u64) {
-        let known = || self.pages.known(0..self.len()).map(|page| self.pages.at(page));
+        let known = || self.known().map(|page| self.pages.at(page));
         let count = |is: &dyn Fn(&Page) -> bool| known().filter(|page| is(page)).count() as u64;
         (
             count(&|page| page.is_held_by(device)),
@@ -380,6 +386,20 @@ impl Versions {
         }
     }
 
+    /// The same of pages that the file has at once: in between they would lack a base.
+    pub(crate) fn note_written(&mut self, device: Device, pages: &Range<u64>, lost: &PageSet) {
+        self.edition += 1;
+        self.unsettle(if lost.is_empty() { Some(device) } else { None });
+        for page in pages.clone() {
+            self.pages.change(page, |row| {
+                row.released(device);
+                row.flushed(device, lost.contains(page));
+            });
+            self.counts.released += 1;
+            self.counts.flushed += 1;
+        }
+    }
+
     /// The file has what a device had for it; of the pages in `lost` less, as somebody else was first.
     pub(crate) fn note_flushed(&mut self, device: Device, pages: &Range<u64>, lost: &PageSet) {
         self.edition += 1;
@@ -436,6 +456,31 @@ impl Versions {
     }
 }
 
+/// What another process has left.
+impl Versions {
+    /// What another process has left, which had windows for some bytes of the file and noted no more than that.
+    ///
+    /// # Errors
+    /// What cannot be so.
+    pub(crate) fn recover(&mut self, windows: &[Range<u64>]) -> Result<Found, String> {
+        let failed = |error: io::Error| format!("no memory for the account of pages: {error}");
+        windows.iter().try_for_each(|bytes| self.reserve(bytes)).map_err(failed)?;
+        self.size = self.region.get(Word::Size);
+        if i64::try_from(self.size).is_err() || self.region.get(Word::Doubt) >= u64::from(u32::MAX) {
+            return Err("no file is as long, or was looked at as often".to_owned());
+        }
+        self.fit(windows.iter().map(|bytes| bytes.end).max().unwrap_or(0));
+        self.pages.recover()?;
+        let devices = self.region.devices();
+        self.leases.recover(devices)?;
+        let transitions = self.records.recover(devices)?;
+        let leases: Vec<Grant> = self.leases.grants().collect();
+        // What has happened to the file meanwhile nobody has seen.
+        self.doubt();
+        Ok(Found { transitions, leases })
+    }
+}
+
 /// Who is at work.
 impl Versions {
     /// A range is acquired to be written.
@@ -457,7 +502,10 @@ impl Versions {
     }
 
     pub(crate) fn end_lease(&mut self, lease: &Grant) {
-        self.leases.end(lease);
+        // A mapping may have become writable since.
+        if !self.leases.end(lease) && lease.what == Use::Write {
+            self.leases.end(&Grant { what: Use::Read, ..lease.clone() });
+        }
     }
 
     /// Ranges that are acquired to be written.

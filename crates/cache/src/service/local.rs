@@ -20,7 +20,7 @@ impl Service for CachedFile {
             Request::Map { device, range } => self.attach(client, device, range)?,
             Request::Unmap { device, range, acquired, writable } => {
                 let leases = acquired.iter().map(|part| grant(device, part, used(writable)));
-                let leases: Vec<_> = leases.chain([grant(device, &range, Use::Mapped)]).collect();
+                let leases: Vec<_> = leases.chain([mapped(client, device, &range)]).collect();
                 Answer::Reported(self.detach(device, &range, (&acquired, writable), &leases))
             }
             Request::Acquire { device, range, writable } => {
@@ -62,7 +62,7 @@ impl Service for CachedFile {
                 if pinned.is_err() {
                     directory.versions.end_lease(&lease);
                 }
-                pinned.map(|_| Answer::Done)?
+                pinned.map(|()| Answer::Done)?
             }
             Request::Unpin { device, range } => {
                 self.held.let_go(grant(device, &range, Use::Pinned));
@@ -92,7 +92,7 @@ impl CachedFile {
             let detail = format!("bytes {} to {end} lie outside the file, of {size} bytes", asked.start);
             return Err(bad(ErrorKind::BadRange, detail));
         }
-        let lease = Grant { client, device, what: Use::Mapped, bytes: range.clone() };
+        let lease = mapped(client, device, &range);
         directory.versions.begin_lease(&lease).map_err(|error| no_leases(directory.path(), &error))?;
         let attached = mappings::attach(&mut directory, device, &memory, &range);
         if attached.is_err() {
@@ -118,7 +118,9 @@ impl CachedFile {
             }
             mappings::detach(directory, device, range.start);
             // At last: who finds the leases in between takes back what was acquired.
-            leases.iter().for_each(|lease| directory.versions.end_lease(lease));
+            for lease in leases {
+                directory.versions.end_lease(lease);
+            }
             Report::between(&before, &directory.versions.counts, started)
         })
     }
@@ -136,6 +138,11 @@ impl CachedFile {
         report.always_compared = !self.held.is_observable;
         Ok(report)
     }
+}
+
+/// By its first byte: it may become longer.
+fn mapped(client: Client, device: Device, range: &Range<u64>) -> Grant {
+    Grant { client, device, what: Use::Mapped, bytes: range.start..range.start + 1 }
 }
 
 fn no_device(device: Device) -> String {

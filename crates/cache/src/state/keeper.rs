@@ -2,11 +2,12 @@
 
 use super::lease::Client;
 use super::replicas::{FRAME_NUMBER_MAX, FrameNumber};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A file, as regions know it: device and inode.
 pub type FileId = (u64, u64);
@@ -46,18 +47,21 @@ pub(crate) struct Keeping {
     /// With the number of the device.
     keeper: Option<(Arc<dyn Keeper>, usize)>,
     last: AtomicU32,
+    /// Those of a process that has ended which nobody has asked for.
+    left: Mutex<BTreeSet<FrameNumber>>,
 }
 
 impl Keeping {
     /// Frames end with the process.
     pub(crate) fn by_nobody() -> Self {
-        Self { keeper: None, last: AtomicU32::new(0) }
+        Self { keeper: None, last: AtomicU32::new(0), left: Mutex::default() }
     }
 
     /// Numbers go on behind those that are kept.
     pub(crate) fn by(keeper: Arc<dyn Keeper>, device: usize) -> Self {
-        let last = keeper.frames(device).into_iter().max().unwrap_or(0);
-        Self { keeper: Some((keeper, device)), last: AtomicU32::new(last) }
+        let left: BTreeSet<FrameNumber> = keeper.frames(device).into_iter().collect();
+        let last = AtomicU32::new(left.last().copied().unwrap_or(0));
+        Self { keeper: Some((keeper, device)), last, left: Mutex::new(left) }
     }
 
     pub(crate) fn is_by_somebody(&self) -> bool {
@@ -87,13 +91,27 @@ impl Keeping {
     /// A frame that was kept.
     pub(crate) fn find(&self, number: FrameNumber) -> Option<(u64, OwnedFd)> {
         let (keeper, device) = self.keeper.as_ref()?;
+        self.left().remove(&number);
         keeper.frame(*device, number)
     }
 
     /// A frame is no more.
     pub(crate) fn forget(&self, number: FrameNumber) {
         if let Some((keeper, device)) = &self.keeper {
+            self.left().remove(&number);
             keeper.drop_frame(*device, number);
         }
+    }
+
+    /// Nobody will ask for those that nobody has asked for.
+    pub(crate) fn forget_left(&self) {
+        let left = std::mem::take(&mut *self.left());
+        for number in left {
+            self.forget(number);
+        }
+    }
+
+    fn left(&self) -> MutexGuard<'_, BTreeSet<FrameNumber>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -36,6 +36,7 @@ pub(crate) enum Word {
     /// Which file it is.
     FileDevice,
     FileInode,
+    FileBorn,
 }
 
 pub(crate) const WORDS: u64 = 64;

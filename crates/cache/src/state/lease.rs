@@ -105,16 +105,13 @@ impl Leases {
     pub(crate) fn begin(&mut self, grant: &Grant) -> io::Result<()> {
         let is_free = |row: &u64| self.table.get(*row).is_some_and(|lease| lease.state == 0);
         // The latest ends first, as a rule.
-        let row = match (self.used.saturating_sub(8)..self.used).find(is_free) {
-            Some(row) => row,
-            None if self.used < self.rows => self.used,
-            None => match (0..self.used).find(is_free) {
-                Some(row) => row,
-                None => {
-                    self.grow()?;
-                    self.used
-                }
-            },
+        let near = (self.used.saturating_sub(8)..self.used).find(is_free);
+        let row = near.or((self.used < self.rows).then_some(self.used)).or_else(|| (0..self.used).find(is_free));
+        let row = if let Some(row) = row {
+            row
+        } else {
+            self.grow()?;
+            self.used
         };
         let lease = Lease::of(grant);
         self.table.set(row, Lease { state: 0, ..lease });
@@ -124,15 +121,16 @@ impl Leases {
         Ok(())
     }
 
-    /// Notes that it does not any more.
-    pub(crate) fn end(&mut self, grant: &Grant) {
+    /// Notes that it does not any more; false of what was not noted.
+    pub(crate) fn end(&mut self, grant: &Grant) -> bool {
         let lease = Lease::of(grant);
         let found = (0..self.used).rev().find(|row| self.table.get(*row) == Some(&lease));
-        let Some(row) = found else { return };
+        let Some(row) = found else { return false };
         self.table.set(row, Lease { state: 0, ..lease });
         while self.used > 0 && self.table.get(self.used - 1).is_none_or(|last| last.state == 0) {
             self.used -= 1;
         }
+        true
     }
 
     /// All of them.
@@ -161,7 +159,7 @@ mod tests {
     #[test]
     fn leases_are_those_that_were_begun_and_have_not_ended() {
         let mut random = fastrand::Rng::with_seed(bifolio_testing::seed());
-        let region = Region::shared(4096, 3, (0, 0)).unwrap();
+        let region = Region::shared(4096, 3, (0, 0, 0)).unwrap();
         let (mut leases, mut oracle) = (Leases::of(&region), Vec::new());
         for _ in 0..5000 {
             if random.bool() || oracle.is_empty() {
@@ -175,7 +173,7 @@ mod tests {
                 leases.begin(&grant).unwrap();
                 oracle.push(grant);
             } else {
-                leases.end(&oracle.swap_remove(random.usize(..oracle.len())));
+                assert!(leases.end(&oracle.swap_remove(random.usize(..oracle.len()))));
             }
         }
         let sorted = |grants: Vec<Grant>| {

@@ -6,6 +6,7 @@
 //!   table    rows of numbers
 //!   pages    who has which version             replicas  which frame has which content
 //!   lease    who uses what                     record    what is being done at the moment
+//!   plan     what is done with what was being done
 //!   keeper   who holds the descriptors of regions and frames
 //! ```
 //!
@@ -16,6 +17,7 @@ pub(crate) mod keeper;
 pub(crate) mod layout;
 pub(crate) mod lease;
 pub(crate) mod pages;
+pub(crate) mod plan;
 pub(crate) mod record;
 pub(crate) mod region;
 pub(crate) mod replicas;

@@ -163,7 +163,7 @@ mod tests {
     /// Wherever its writer ends: between any two of the words that a page is written by.
     #[test]
     fn a_page_is_found_as_it_was_or_as_it_became() {
-        let region = Region::shared(4096, 2, (0, 0)).unwrap();
+        let region = Region::shared(4096, 2, (0, 0, 0)).unwrap();
         let mut before = Page::new();
         (0..2).for_each(|device| before.fetched(device));
         let mut after = before;
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn no_bytes_are_believed_that_no_page_has() {
         let mut random = fastrand::Rng::with_seed(bifolio_testing::seed());
-        let region = Region::shared(4096, 2, (0, 0)).unwrap();
+        let region = Region::shared(4096, 2, (0, 0, 0)).unwrap();
         let mut refused = 0;
         for _ in 0..10_000 {
             let mut bytes = [0_u8; size_of::<Page>()];

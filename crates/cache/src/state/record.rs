@@ -148,7 +148,9 @@ impl Records {
             self.marks.get(*page).is_some_and(|mark| *mark != 0 && found.iter().all(|(number, ..)| number != mark))
         };
         let stale: Vec<u64> = self.marks.rows_in(&(0..u64::MAX)).filter(is_stale).collect();
-        stale.into_iter().for_each(|page| self.marks.set(page, 0));
+        for page in stale {
+            self.marks.set(page, 0);
+        }
         Ok(found)
     }
 
@@ -163,16 +165,15 @@ impl Records {
         pages: impl IntoIterator<Item = u64>,
     ) -> io::Result<RecordNumber> {
         let is_free = |row: &u64| self.table.get(*row).is_some_and(|record| record.state == 0);
-        let row = match (0..self.rows).find(is_free) {
-            Some(row) => row,
-            None => {
-                let rows = (self.rows + 64).min(RECORDS_MAX);
-                if rows == self.rows {
-                    return Err(io::Error::other(format!("{RECORDS_MAX} operations on a file at a time at most")));
-                }
-                self.table.reserve(&(0..rows))?;
-                std::mem::replace(&mut self.rows, rows)
+        let row = if let Some(row) = (0..self.rows).find(is_free) {
+            row
+        } else {
+            let rows = (self.rows + 64).min(RECORDS_MAX);
+            if rows == self.rows {
+                return Err(io::Error::other(format!("{RECORDS_MAX} operations on a file at a time at most")));
             }
+            self.table.reserve(&(0..rows))?;
+            std::mem::replace(&mut self.rows, rows)
         };
         let number = row as RecordNumber + 1;
         pages.into_iter().for_each(|page| self.marks.set(page, number));
@@ -182,6 +183,12 @@ impl Records {
         self.table.set(row, record);
         compiler_fence(Ordering::SeqCst);
         Ok(number)
+    }
+
+    /// Notes that it is about some more pages.
+    pub(crate) fn mark(&mut self, number: RecordNumber, pages: impl IntoIterator<Item = u64>) {
+        pages.into_iter().for_each(|page| self.marks.set(page, number));
+        compiler_fence(Ordering::SeqCst);
     }
 
     /// Notes how far it has come.
@@ -202,5 +209,57 @@ impl Records {
         compiler_fence(Ordering::SeqCst);
         // The number is somebody else's from now on.
         pages.into_iter().for_each(|page| self.marks.set(page, 0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bifolio_kernels::fold::{self, Page};
+
+    /// What a fold makes of a byte: current, twin and base, from its inputs, which are kept.
+    fn folded([current, twin, base]: [u8; 3], (content, origin): (u8, u8), donors: &[[u8; 2]]) -> [u8; 3] {
+        let (mut current, mut twin, mut base) = ([current], [twin], [base]);
+        let donors: Vec<_> = donors.iter().map(|[twin, base]| ([*twin], [*base])).collect();
+        let donors: Vec<(&[u8], &[u8])> = donors.iter().map(|(twin, base)| (&twin[..], &base[..])).collect();
+        fold::oracle(Page {
+            current: &mut current,
+            twin: Some(&mut twin),
+            base: Some(&mut base),
+            content: &[content],
+            origin: Some(&[origin]),
+            donors: &donors,
+        });
+        [current[0], twin[0], base[0]]
+    }
+
+    /// Wherever it ended: after none of its stores, or the first ones of `current`, twin and base. A merge is a fold without
+    /// donors.
+    #[test]
+    fn a_fold_that_is_done_again_comes_to_the_same() {
+        let values = 0..3_u8;
+        let each = |count: u32| {
+            (0..3_u32.pow(count)).map(move |number| (0..count).map(move |at| (number / 3_u32.pow(at) % 3) as u8))
+        };
+        for mut bytes in each(7) {
+            let mut next = || bytes.next().unwrap_or(0);
+            let (before, inputs, donor) = ([next(), next(), next()], (next(), next()), [[next(), next()]]);
+            for donors in [&[][..], &donor] {
+                let after = folded(before, inputs, donors);
+                for done in 0..=3 {
+                    let mut torn = before;
+                    torn[..done].copy_from_slice(&after[..done]);
+                    assert_eq!(
+                        folded(torn, inputs, donors),
+                        after,
+                        "{before:?}, {inputs:?}, {donors:?}, {done} stores"
+                    );
+                    // What a kernel stores after that stays.
+                    for stored in values.clone().filter(|stored| done > 1 && *stored != after[1]) {
+                        let [current, twin, _] = folded([stored, torn[1], torn[2]], inputs, donors);
+                        assert_eq!((current, twin), (stored, after[1]), "{before:?}, {inputs:?}, {donors:?}");
+                    }
+                }
+            }
+        }
     }
 }

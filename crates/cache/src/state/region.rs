@@ -5,7 +5,7 @@
 //! length is fixed and sealed, for all rows that there can ever be ([`super::layout`]); memory is taken by the row.
 //!
 //! One process uses a region at a time. What the next one finds is not believed: whether a page, a lease or a window can
-//! be as it is written there is asked before anything stands on it ([`super::check`]).
+//! be as it is written there is asked before anything stands on it.
 
 use super::layout::{MAGIC, Part, VERSION, WORDS, Word, region_bytes};
 use super::table::{Row, Table};
@@ -18,6 +18,9 @@ use std::sync::Arc;
 /// What keeps its length as it is, for good.
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
+/// Which file it is: device, inode, and when it was made, as inodes are given again; 0 where the file system does not know.
+pub(crate) type Identity = (u64, u64, u64);
+
 #[derive(Debug)]
 pub(crate) struct Region {
     /// None for memory of the process.
@@ -28,11 +31,11 @@ pub(crate) struct Region {
 impl Region {
     /// Memory of the process, which ends with it.
     pub(crate) fn private(page_bytes: u64, devices: usize) -> io::Result<Self> {
-        Self::begin(None, page_bytes, devices, (0, 0))
+        Self::begin(None, page_bytes, devices, (0, 0, 0))
     }
 
-    /// Memory with a descriptor, of the file with this device and inode.
-    pub(crate) fn shared(page_bytes: u64, devices: usize, file: (u64, u64)) -> io::Result<Self> {
+    /// Memory with a descriptor, of a file.
+    pub(crate) fn shared(page_bytes: u64, devices: usize, file: Identity) -> io::Result<Self> {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: the name is a C string.
         let raw = unsafe { libc::memfd_create(c"bifolio-state".as_ptr(), flags) };
@@ -49,7 +52,7 @@ impl Region {
         Self::begin(Some(Arc::new(memory)), page_bytes, devices, file)
     }
 
-    fn begin(file: Option<Arc<File>>, page_bytes: u64, devices: usize, identity: (u64, u64)) -> io::Result<Self> {
+    fn begin(file: Option<Arc<File>>, page_bytes: u64, devices: usize, identity: Identity) -> io::Result<Self> {
         let mut region = Self { words: table(file.as_ref(), Part::Words), file };
         region.words.reserve(&(0..WORDS))?;
         for (word, value) in [
@@ -59,6 +62,7 @@ impl Region {
             (Word::Doubt, 1),
             (Word::FileDevice, identity.0),
             (Word::FileInode, identity.1),
+            (Word::FileBorn, identity.2),
             // Last: what ends before is none.
             (Word::Magic, MAGIC),
         ] {
@@ -120,6 +124,10 @@ impl Region {
         self.words.set(word as u64, value);
     }
 
+    pub(crate) fn file(&self) -> Identity {
+        (self.get(Word::FileDevice), self.get(Word::FileInode), self.get(Word::FileBorn))
+    }
+
     pub(crate) fn devices(&self) -> usize {
         self.get(Word::Devices) as usize
     }
@@ -140,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_region_is_found_as_it_was_left() {
-        let mut region = Region::shared(65_536, 2, (7, 8)).unwrap();
+        let mut region = Region::shared(65_536, 2, (7, 8, 9)).unwrap();
         region.set(Word::Size, 5000);
         let mut sizes = region.table::<u32>(Part::Compared(1));
         sizes.reserve(&(100..103)).unwrap();
@@ -148,7 +156,7 @@ mod tests {
         let descriptor = region.descriptor().unwrap().unwrap();
         drop((region, sizes));
         let region = Region::open(descriptor).unwrap();
-        assert_eq!((region.get(Word::Size), region.get(Word::FileInode), region.devices()), (5000, 8, 2));
+        assert_eq!((region.get(Word::Size), region.file(), region.devices()), (5000, (7, 8, 9), 2));
         let mut sizes = region.table::<u32>(Part::Compared(1));
         sizes.reserve(&(100..103)).unwrap();
         assert_eq!(sizes.rows_in(&(0..1000)).map(|row| *sizes.get(row).unwrap()).collect::<Vec<_>>(), [0, 9, 0]);
@@ -159,7 +167,7 @@ mod tests {
         let why = |descriptor: OwnedFd| Region::open(descriptor).unwrap_err();
         assert!(why(tempfile::tempfile().unwrap().into()).contains("memory file"));
         let other = |word: Word, value: u64| {
-            let mut region = Region::shared(4096, 2, (0, 0)).unwrap();
+            let mut region = Region::shared(4096, 2, (0, 0, 0)).unwrap();
             region.set(word, value);
             why(region.descriptor().unwrap().unwrap())
         };

@@ -96,13 +96,12 @@ impl Content {
     pub(crate) fn add_window(&mut self, bytes: &Range<u64>) -> io::Result<()> {
         let frame_bytes = self.frame_bytes();
         self.frames.reserve(&(bytes.start / frame_bytes..bytes.end / frame_bytes))?;
-        let row = match self.row_of(&(0..0)) {
-            Some(row) => row,
-            None => {
-                let row = self.windows.rows_in(&(0..WINDOWS_MAX)).count() as u64;
-                self.windows.reserve(&(0..row + 16))?;
-                row
-            }
+        let row = if let Some(row) = self.row_of(&(0..0)) {
+            row
+        } else {
+            let row = self.windows.rows_in(&(0..WINDOWS_MAX)).count() as u64;
+            self.windows.reserve(&(0..row + 16))?;
+            row
         };
         self.windows.set(row, [bytes.start, bytes.end]);
         Ok(())

@@ -1,8 +1,10 @@
 //! The cache, from outside: against its model, against oracles, and against everything that may go wrong.
 
+mod apart;
 mod cache;
 mod closes;
 mod cpus;
+mod crash;
 mod demand;
 mod detection;
 mod faults;

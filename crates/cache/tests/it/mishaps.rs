@@ -587,3 +587,28 @@ fn a_disk_that_failed_is_told_to_everybody_who_holds_the_file() {
         world.cache.sync().unwrap();
     }
 }
+
+#[test]
+fn a_cut_that_cannot_be_followed_is_followed_when_it_can() {
+    for devices in sets(1) {
+        for point in [Point::CutFound, Point::CutBlanked] {
+            let world = World::new(&devices, options(PAGE, 8, Mode::Lazy), &vec![1; 50_000]);
+            let file = world.open();
+            let mut program = Program::on(&world, &file, 0);
+            program.mapping.acquire(0..50_000).unwrap();
+            program.store(40_000, b"gone");
+            File::options().write(true).open(&world.path).unwrap().set_len(30_000).unwrap();
+            fault::inject(
+                move |reached| {
+                    if reached == point { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
+                },
+            );
+            assert!(program.mapping.release(0..50_000).is_err());
+            fault::cease();
+            program.mapping.release(0..50_000).unwrap();
+            assert_eq!(program.load(40_000, 4), [0; 4]);
+            file.sync().unwrap();
+            assert_eq!(world.file(), vec![1; 30_000]);
+        }
+    }
+}

@@ -117,6 +117,11 @@ impl World {
         Self { folder: None, path: folder.join("data"), cache, devices: devices.to_vec() }
     }
 
+    /// Of a cache that is there.
+    pub(crate) fn over(cache: Cache, devices: &[Device], folder: &Path) -> Self {
+        Self { folder: None, path: folder.join("data"), cache, devices: devices.to_vec() }
+    }
+
     pub(crate) fn folder(&self) -> &Path {
         self.folder.as_ref().unwrap().path()
     }

@@ -1,7 +1,7 @@
 //! What goes wrong between any two steps of any operation: an error after which the program tries again, or the
 //! end of the process.
 
-mod scenario;
+pub(crate) mod scenario;
 use crate::support::{Draw, PAGE, World, host, options, random};
 use bifolio_cache::Mode;
 use bifolio_cache::fault::{self, Point};
@@ -66,7 +66,10 @@ fn after_an_error_at_any_point_a_retry_succeeds_and_nothing_is_lost() {
                 }
             }
         }
-        let missed: Vec<_> = Point::ALL.iter().filter(|point| reached[point] == 0).collect();
+        // A cut and going on after the end of a process have tests of their own (`mishaps`, `crash`).
+        let elsewhere = [Point::CutFound, Point::CutBlanked, Point::Recovered];
+        let missed = Point::ALL.iter().filter(|point| reached[point] == 0 && !elsewhere.contains(point));
+        let missed: Vec<_> = missed.collect();
         assert!(missed.is_empty(), "the scenario never comes to {missed:?}");
     }
 }

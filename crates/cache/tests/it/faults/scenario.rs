@@ -19,9 +19,12 @@ enum Use {
     Cpu,
     /// Written, and never released.
     Scribble,
+    /// Written by somebody who holds it all the time; neighbours may release it with theirs.
+    Living,
 }
 
 const SCRIBBLE: u8 = 0xee;
+const ALIVE: u8 = 0xa1;
 
 /// Places that are written, over the ends of pages; everything else stays 0.
 fn places() -> Vec<(u64, Use)> {
@@ -31,6 +34,9 @@ fn places() -> Vec<(u64, Use)> {
         let end = (start + FRAME).min(LEN);
         for group in [start, start + 4094, start + 65_534, end - 4] {
             places.extend(uses.into_iter().enumerate().map(|(byte, of)| (group + byte as u64, of)));
+        }
+        if start == 0 {
+            places.extend([start + 9, start + 4110, start + 65_530, end - 9].map(|at| (at, Use::Living)));
         }
         places.extend(CPU.map(|at| (start + at, Use::Cpu)));
     }
@@ -98,6 +104,7 @@ impl Truth {
             let (value, least, most) = (content[*at as usize], self.synced(place), self.started(place));
             match of {
                 Use::Scribble => assert_eq!(value, 0, "{what}: byte {at} was never released"),
+                Use::Living => assert!(value == 0 || value == ALIVE, "{what}: byte {at} is {value}"),
                 Use::Race => assert!(value / 2 <= most, "{what}: byte {at} is {value}, and {most} was begun"),
                 _ => assert!(
                     (least..=most).contains(&value),
@@ -114,6 +121,68 @@ impl Truth {
             if matches!(of, Use::Device(_) | Use::Cpu) {
                 assert_eq!(content[*at as usize], self.started(place), "{what}: byte {at} ({of:?})");
             }
+        }
+    }
+
+    /// What everybody sees after its program died and another went on: what was released is there, whether it was synced
+    /// or not, and what a CPU has written.
+    pub(crate) fn check_after_crash(&self, content: &[u8], what: &str) {
+        self.check_after_death(content, what);
+        self.check_part(content, 0, what);
+    }
+
+    /// The same of a part.
+    pub(crate) fn check_part(&self, content: &[u8], start: u64, what: &str) {
+        for (place, (at, of)) in self.places.iter().enumerate() {
+            let Some(value) = at.checked_sub(start).and_then(|at| content.get(at as usize)) else { continue };
+            let least = self.done(place);
+            match of {
+                Use::Scribble => assert_eq!(*value, 0, "{what}: byte {at} was never released"),
+                Use::Device(_) | Use::Cpu => {
+                    assert!(*value >= least, "{what}: byte {at} ({of:?}) is {value}, and {least} was released");
+                    assert!(*value <= self.started(place), "{what}: byte {at} ({of:?}) is {value}");
+                }
+                Use::Race | Use::Living => {}
+            }
+        }
+    }
+
+    /// Somebody stores what he will not release.
+    pub(crate) fn live(&self, store: impl Fn(u64, u8)) {
+        for place in self.of(&(0..LEN), Use::Living) {
+            store(self.places[place].0, ALIVE);
+            self.bytes.store(3 * place as u64 + 1, ALIVE);
+        }
+    }
+
+    /// The bytes that he holds.
+    pub(crate) fn living(&self) -> Vec<std::ops::Range<u64>> {
+        self.of(&(0..LEN), Use::Living)
+            .into_iter()
+            .map(|place| self.places[place].0..self.places[place].0 + 1)
+            .collect()
+    }
+
+    /// Whether he has stored all of it.
+    pub(crate) fn lives(&self) -> bool {
+        self.of(&(0..LEN), Use::Living).into_iter().all(|place| self.done(place) == ALIVE)
+    }
+
+    /// It is there on his device.
+    pub(crate) fn check_living(&self, load: impl Fn(u64) -> u8, what: &str) {
+        for place in self.of(&(0..LEN), Use::Living) {
+            let at = self.places[place].0;
+            assert_eq!(load(at), ALIVE, "{what}: byte {at} of somebody who is still there");
+        }
+    }
+
+    /// A CPU process writes newer values to its places.
+    pub(crate) fn write_as_cpu(&self, write: impl Fn(u64, u8)) {
+        for place in self.of(&(0..LEN), Use::Cpu) {
+            let value = self.started(place) + 1;
+            self.start(&[place], value);
+            write(self.places[place].0, value);
+            self.finish(&[place]);
         }
     }
 
