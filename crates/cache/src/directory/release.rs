@@ -79,8 +79,13 @@ fn bring_before(directory: &mut Locked<'_>, device: Device, changed: &PageSet) -
         let is = |page: &u64| versions.page(*page).is_some_and(|page| page.before_release(device) == what);
         changed.filtered(is)
     };
+    let brought = wanting(directory, BeforeRelease::Bring);
+    if !brought.is_empty() && !directory.copies.home.look().map_err(Error::reading)? {
+        // What a CPU has written since the device acquired them is not to come under its release.
+        directory.versions.doubt();
+    }
     // They may be flushed by that, and lend nothing any more.
-    for run in wanting(directory, BeforeRelease::Bring).runs() {
+    for run in brought.runs() {
         compare_with_file(directory, device, Asker::Looks, run)?;
     }
     let flushed = wanting(directory, BeforeRelease::Flush);

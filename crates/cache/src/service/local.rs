@@ -3,7 +3,8 @@
 use super::{Answer, Request, Service};
 use crate::cached_file::CachedFile;
 use crate::directory::look::look;
-use crate::directory::{acquire, cpu, mappings, release, room};
+use crate::directory::loss::surviving;
+use crate::directory::{Locked, acquire, cpu, mappings, release, room};
 use crate::error::{Error, ErrorKind, Result};
 use crate::page::Device;
 use crate::state::lease::{Client, Grant, Use};
@@ -28,7 +29,7 @@ impl Service for CachedFile {
             }
             Request::Release { device, range, writable } => {
                 let lease = grant(device, &range, used(writable));
-                let report = self.with(Some(device), |directory| {
+                let report = self.operate(Some(device), |directory| {
                     let report = release::release(directory, device, &range, writable)?;
                     directory.versions.end_lease(&lease);
                     Ok(report)
@@ -40,8 +41,12 @@ impl Service for CachedFile {
             }
             Request::Sync { device, ranges } => {
                 let synced = self.with(Some(device), |directory| {
-                    ranges.iter().try_for_each(|range| release::publish(directory, device, range))?;
-                    cpu::sync(directory, &self.told)
+                    let publish = |directory: &mut Locked<'_>| {
+                        ranges.iter().try_for_each(|range| release::publish(directory, device, range))
+                    };
+                    // Also where the device is lost: what others have released is written.
+                    let published = surviving(directory, publish);
+                    cpu::sync(directory, &self.told).and(published)
                 });
                 synced.inspect_err(|_| self.pool.write_back.note(&self.held))?;
                 Answer::Done
@@ -51,7 +56,7 @@ impl Service for CachedFile {
                 Answer::Done
             }
             Request::GiveBack { device, range } => {
-                room::give_back(&mut self.held.lock(), device, &range)?;
+                surviving(&mut self.held.lock(), |directory| room::give_back(directory, device, &range))?;
                 Answer::Done
             }
             Request::Pin { device, range } => {
@@ -83,23 +88,25 @@ impl CachedFile {
         let there = there.ok_or_else(|| bad(ErrorKind::BadUse, no_device(device)))?;
         let memory = there.memory(&self.pool.options)?;
         let mut directory = self.held.lock();
-        // It may have another size by now.
-        look(&mut directory, &asked)?;
-        let size = directory.versions.size();
-        let range = asked.start..asked.end.min(size);
-        if range.is_empty() {
-            let end = if asked.end == u64::MAX { "the end".to_owned() } else { asked.end.to_string() };
-            let detail = format!("bytes {} to {end} lie outside the file, of {size} bytes", asked.start);
-            return Err(bad(ErrorKind::BadRange, detail));
-        }
-        let lease = mapped(client, device, &range);
-        directory.versions.begin_lease(&lease).map_err(|error| no_leases(directory.path(), &error))?;
-        let attached = mappings::attach(&mut directory, device, &memory, &range);
-        if attached.is_err() {
-            directory.versions.end_lease(&lease);
-        }
+        let (range, address) = surviving(&mut directory, |directory| {
+            // It may have another size by now.
+            look(directory, &asked)?;
+            let size = directory.versions.size();
+            let range = asked.start..asked.end.min(size);
+            if range.is_empty() {
+                let end = if asked.end == u64::MAX { "the end".to_owned() } else { asked.end.to_string() };
+                let detail = format!("bytes {} to {end} lie outside the file, of {size} bytes", asked.start);
+                return Err(bad(ErrorKind::BadRange, detail));
+            }
+            let lease = mapped(client, device, &range);
+            directory.versions.begin_lease(&lease).map_err(|error| no_leases(directory.path(), &error))?;
+            let attached = mappings::attach(directory, device, &memory, &range);
+            if attached.is_err() {
+                directory.versions.end_lease(&lease);
+            }
+            Ok((range, attached?.0))
+        })?;
         drop(directory);
-        let address = attached?.0;
         self.pool.operated();
         Ok(Answer::Mapped { range, address })
     }

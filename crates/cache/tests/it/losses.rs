@@ -453,7 +453,9 @@ fn a_device_that_is_lost_at_any_call_takes_nothing_that_others_have() {
 fn a_device_that_is_lost_at_any_point_takes_nothing_that_others_have() {
     let mut random = random();
     let mut missed: Vec<Point> = vec![];
-    for point in Point::ALL {
+    // These programs neither cut the file nor go on where another has ended.
+    let elsewhere = [Point::CutFound, Point::CutBlanked, Point::Recovered];
+    for point in Point::ALL.iter().filter(|point| !elsewhere.contains(point)) {
         let (mut reached, mut tries) = (0, 0);
         while reached == 0 && tries < 12 {
             tries += 1;

@@ -5,7 +5,7 @@ use crate::locks::{in_time, while_waiting};
 use crate::losses::{Kernels, assert_lost, losable, lose_after};
 use crate::support::{FRAME, PAGE, World, options};
 use bifolio_cache::fault::{self, Point};
-use bifolio_cache::{CacheOptions, ErrorKind, Mode};
+use bifolio_cache::{CacheOptions, CachedFile, ErrorKind, Mode};
 use bifolio_device::Device;
 use bifolio_device::backend::fault::Faults;
 use bifolio_testing::until;
@@ -36,9 +36,10 @@ fn share(survivor: &mut Kernels, other: &mut Kernels) {
     }
 }
 
-/// Whoever asks a device after a failure knows of its loss.
-fn until_known(world: &World) {
+/// Whoever asks a device after a failure knows of its loss; and gives it up when nobody is at work on the file any more.
+fn until_known(world: &World, file: &CachedFile) {
     until("somebody has met the loss", || world.cache.stats()[1].used_bytes == 0);
+    assert!(file.page_state(1, 0).is_pending, "it is given up under somebody who is at work");
 }
 
 fn assert_survived(world: &World) {
@@ -71,8 +72,7 @@ fn operations_that_meet_a_loss_at_once_give_it_up_once() {
                         assert_eq!(opened.read(ALONE[1], &mut seen).unwrap(), 1);
                         assert_eq!(seen, [0]);
                     });
-                    until_known(known);
-                    assert_eq!(known.file()[SHARED as usize], 0, "nobody gives it up while somebody is at work");
+                    until_known(known, opened);
                     scope.spawn(move || last.mapping.acquire(3 * FRAME..4 * FRAME).unwrap());
                 },
             );
@@ -104,7 +104,7 @@ fn a_device_is_lost_while_it_waits_for_what_is_read_into_it() {
                 || {
                     lose_after(&faults[1], 0);
                     scope.spawn(move || left.mapping.acquire(0..2 * PAGE).unwrap());
-                    until_known(&world);
+                    until_known(&world, &file);
                 },
             );
             assert_lost(&acquired.unwrap_err(), &["host:1", "(2 pages)"]);
@@ -135,7 +135,7 @@ fn a_device_is_lost_while_another_is_written_from() {
                     scope.spawn(move || {
                         assert_lost(&gone.mapping.acquire(2 * FRAME..2 * FRAME + 1).unwrap_err(), &["(2 pages)"]);
                     });
-                    until_known(&world);
+                    until_known(&world, &file);
                 },
             );
             assert_lost(&synced.unwrap_err(), &["data", "host:1", "(2 pages)"]);

@@ -83,6 +83,7 @@ fn work(world: &World, truth: &Truth) {
     truth.living().into_iter().for_each(|byte| _ = living.mapping.acquire(byte).unwrap());
     truth.live(|at, value| living.store(at, &[value]));
     run(world, truth);
+    truth.leave();
     drop(living);
 }
 

@@ -155,6 +155,13 @@ impl Truth {
         }
     }
 
+    /// He ends.
+    pub(crate) fn leave(&self) {
+        for place in self.of(&(0..LEN), Use::Living) {
+            self.bytes.store(3 * place as u64 + 1, 0);
+        }
+    }
+
     /// The bytes that he holds.
     pub(crate) fn living(&self) -> Vec<std::ops::Range<u64>> {
         self.of(&(0..LEN), Use::Living)
