@@ -156,7 +156,7 @@ impl Copies {
         begin(last, origin.is_some())?;
         let from = (&content, origin.as_ref());
         let (mut folded, outcome) =
-            self.launch(replica, list, &self.into_own(replica, fold), from, &donors, scratch)?;
+            self.launch(replica, list, &self.own_places(replica, fold), from, &donors, scratch)?;
         for before in left_out {
             folded.iter_mut().zip(before).for_each(|(page, before)| page.lost |= before.lost);
         }
@@ -164,7 +164,7 @@ impl Copies {
     }
 
     /// What the device has of the pages of a fold.
-    fn into_own(&self, replica: &Replica, fold: &Fold) -> Into {
+    fn own_places(&self, replica: &Replica, fold: &Fold) -> Into {
         let own = |image| Places::in_image(self.page_bytes, replica, image, &fold.pages);
         let [current, twin, base] = Image::ALL.map(own);
         Into { current, twin: Some(twin), base: Some(base) }
@@ -194,7 +194,7 @@ impl Copies {
         let replica = self.replica(device)?;
         let pages: Vec<u64> = fold.pages.clone().collect();
         let (list, from) = (List { pages: &pages, end: fold.bytes.end }, (&part(0)?, origin.as_ref()));
-        let (folded, outcome) = self.launch(replica, list, &self.into_own(replica, fold), from, &donors, scratch)?;
+        let (folded, outcome) = self.launch(replica, list, &self.own_places(replica, fold), from, &donors, scratch)?;
         Ok((folded, outcome.and(self.blank_behind(replica, fold, &is_held, scratch))))
     }
 
