@@ -178,9 +178,10 @@ impl Replica {
         window.address(at)
     }
 
-    /// Has one less.
+    /// Has one less. A client that has outlived the process which served it may say so of what that has ended already.
     pub(crate) fn let_go(&mut self, at: u64) {
-        self.window_mut((at / self.frame_bytes) as usize).users -= 1;
+        let window = self.window_mut((at / self.frame_bytes) as usize);
+        window.users = window.users.saturating_sub(1);
     }
 
     /// Whether something of it is mapped.
