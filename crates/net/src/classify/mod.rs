@@ -1,0 +1,1 @@
+//! Patterns and filter expressions, compiled to decision programs.

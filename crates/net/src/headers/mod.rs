@@ -1,0 +1,1 @@
+//! Headers of the protocols, and their checksums.

@@ -1,0 +1,22 @@
+//! A packet engine that runs Click's language, whole: elements, connections, tasks, timers and handlers, with batches
+//! inside.
+//!
+//! ```text
+//!   error      messages about configurations, in Click's form
+//!   lang/      the language: text to a flat graph of elements
+//!   classify/  patterns and filter expressions, compiled to decision programs
+//!   lookup/    longest-prefix tables
+//!   headers/   what Ethernet, ARP, IP, ICMP, TCP and UDP headers look like, checksums
+//!   capture/   files of packets: pcap, pcapng, summary dumps
+//!   nic/       packets of the system's: AF_PACKET, AF_XDP, TUN, sockets
+//! ```
+
+pub mod capture;
+pub mod classify;
+mod error;
+pub mod headers;
+pub mod lang;
+pub mod lookup;
+pub mod nic;
+
+pub use error::{Entry, Landmark, Level, Log};

@@ -1,0 +1,1 @@
+//! Packets of the system: devices and sockets.
