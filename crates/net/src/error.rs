@@ -100,7 +100,12 @@ impl Log {
     }
 
     /// Runs `work`, whose messages stand under the line `context`, which is about `landmark`, as theirs are.
-    pub fn within<R>(&mut self, landmark: &Landmark, context: impl fmt::Display, work: impl FnOnce(&mut Self) -> R) -> R {
+    pub fn within<R>(
+        &mut self,
+        landmark: &Landmark,
+        context: impl fmt::Display,
+        work: impl FnOnce(&mut Self) -> R,
+    ) -> R {
         let outer = self.context.replace((landmark.clone(), context.to_string().into()));
         let result = work(self);
         self.context = outer;
