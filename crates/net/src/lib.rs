@@ -2,6 +2,8 @@
 //! inside.
 //!
 //! ```text
+//!   packet/    bytes with room and annotations
+//!   clock      time of the system, or simulated
 //!   error      messages about configurations, in Click's form
 //!   lang/      the language: text to a flat graph of elements
 //!   classify/  patterns and filter expressions, compiled to decision programs
@@ -13,10 +15,14 @@
 
 pub mod capture;
 pub mod classify;
+mod clock;
 mod error;
 pub mod headers;
 pub mod lang;
 pub mod lookup;
 pub mod nic;
+pub mod packet;
 
+pub use clock::{Clock, Timestamp};
 pub use error::{Entry, Landmark, Level, Log};
+pub use packet::{Packet, PacketType};

@@ -1,0 +1,146 @@
+//! Memory of packets: bytes behind a count of who uses them.
+//!
+//! Buffers of the usual size come from a pool of their thread and go back to the pool of whichever thread lets go of them
+//! last, so that a packet in flight costs no allocation. All bytes of a buffer are initialised when it is made; what an
+//! earlier packet left stays in it until somebody writes there.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::cell::RefCell;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+/// Bytes of a pooled buffer: a frame of 1,518 bytes with VLAN tags, and room before and behind it.
+pub(super) const STANDARD: usize = 2048;
+
+/// Buffers that a thread keeps.
+const KEPT: usize = 4096;
+
+/// What lies before the bytes; a cache line, so that they begin at one.
+#[repr(C, align(64))]
+struct Header {
+    users: AtomicU32,
+    capacity: u32,
+}
+
+/// Counted bytes: clones are the same bytes.
+pub(super) struct Buffer(NonNull<Header>);
+
+// SAFETY: bytes change only through `bytes_mut`, whose caller is the only user; the count is atomic.
+unsafe impl Send for Buffer {}
+// SAFETY: as above; shared references give shared bytes.
+unsafe impl Sync for Buffer {}
+
+thread_local! {
+    static POOL: RefCell<Pool> = const { RefCell::new(Pool(Vec::new())) };
+}
+
+/// Buffers of the standard size that nobody uses.
+struct Pool(Vec<NonNull<Header>>);
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(free);
+    }
+}
+
+fn layout(capacity: usize) -> Layout {
+    let size = size_of::<Header>() + capacity;
+    Layout::from_size_align(size, align_of::<Header>()).expect("a buffer of less than half the address space")
+}
+
+fn make(capacity: usize) -> NonNull<Header> {
+    let layout = layout(capacity);
+    // SAFETY: the layout is not empty: it has a header.
+    let Some(header) = NonNull::new(unsafe { alloc_zeroed(layout) }.cast::<Header>()) else {
+        handle_alloc_error(layout)
+    };
+    // SAFETY: fresh memory for a header, which nobody else knows.
+    unsafe { header.write(Header { users: AtomicU32::new(1), capacity: capacity as u32 }) };
+    header
+}
+
+fn free(header: NonNull<Header>) {
+    // SAFETY: it was made by `make` with the layout of its capacity, and has no user any more.
+    unsafe { dealloc(header.as_ptr().cast(), layout(header.as_ref().capacity as usize)) };
+}
+
+impl Buffer {
+    /// A buffer with at least `capacity` bytes.
+    pub(super) fn new(capacity: usize) -> Self {
+        if capacity > STANDARD {
+            return Self(make(capacity));
+        }
+        let pooled = POOL.try_with(|pool| pool.borrow_mut().0.pop()).ok().flatten();
+        let Some(header) = pooled else { return Self(make(STANDARD)) };
+        // SAFETY: a header of the pool, which has no user.
+        unsafe { header.as_ref() }.users.store(1, Ordering::Relaxed);
+        Self(header)
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: alive as long as there is a user, which `self` is.
+        unsafe { self.0.as_ref() }
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.header().capacity as usize
+    }
+
+    /// Whether others use the same bytes.
+    #[inline]
+    pub(super) fn is_shared(&self) -> bool {
+        self.header().users.load(Ordering::Acquire) != 1
+    }
+
+    #[inline]
+    fn start(&self) -> *mut u8 {
+        // SAFETY: the bytes lie behind the header in the same allocation.
+        unsafe { self.0.as_ptr().add(1).cast() }
+    }
+
+    #[inline]
+    pub(super) fn bytes(&self) -> &[u8] {
+        // SAFETY: `capacity` initialised bytes, which change only while there is one user.
+        unsafe { std::slice::from_raw_parts(self.start(), self.capacity()) }
+    }
+
+    /// The bytes, for the only user.
+    #[inline]
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        assert!(!self.is_shared(), "bytes that others use are not written");
+        // SAFETY: as `bytes`; nobody else has them, and `self` is borrowed alone.
+        unsafe { std::slice::from_raw_parts_mut(self.start(), self.capacity()) }
+    }
+}
+
+impl Clone for Buffer {
+    fn clone(&self) -> Self {
+        let before = self.header().users.fetch_add(1, Ordering::Relaxed);
+        assert!(before < u32::MAX / 2, "a buffer with two thousand million users");
+        Self(self.0)
+    }
+}
+
+impl Drop for Buffer {
+    #[inline]
+    fn drop(&mut self) {
+        if self.is_shared() && self.header().users.fetch_sub(1, Ordering::Release) != 1 {
+            return;
+        }
+        // Whatever the others did with the bytes is done before somebody gets them anew.
+        fence(Ordering::Acquire);
+        let header = self.0;
+        let pooled = self.capacity() == STANDARD
+            && POOL.try_with(|pool| {
+                let pool = &mut pool.borrow_mut().0;
+                let room = pool.len() < KEPT;
+                if room {
+                    pool.push(header);
+                }
+                room
+            }) == Ok(true);
+        if !pooled {
+            free(header);
+        }
+    }
+}

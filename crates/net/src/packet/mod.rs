@@ -1,0 +1,542 @@
+//! Packets: bytes with room before and behind them, and annotations beside them.
+//!
+//! A clone is cheap and has the same bytes; whoever writes gets bytes of his own first (copy on write). Annotations are
+//! each packet's own. Offsets of annotations and their meaning are Click's (`packet_anno.hh`), so that configurations which
+//! name them by number mean the same.
+//!
+//! ```text
+//!   buffer:  | headroom | data ............ | tailroom |
+//!                 ^mac    ^network   ^transport            offsets into the buffer, which pull and push leave alone
+//! ```
+
+mod buffer;
+#[cfg(test)]
+mod tests;
+
+use crate::Timestamp;
+use buffer::Buffer;
+use std::cell::RefCell;
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::net::Ipv4Addr;
+
+/// Bytes before the data of a new packet, as in Click.
+pub const DEFAULT_HEADROOM: usize = 64;
+
+/// Bytes of annotations that a packet has.
+pub const ANNO_BYTES: usize = 48;
+
+/// Where annotations lie, in bytes, and how long they are.
+pub mod anno {
+    /// Destination IP address, 4 bytes in network order.
+    pub const DST_IP: usize = 0;
+    /// Destination IPv6 address, 16 bytes.
+    pub const DST_IP6: usize = 0;
+    /// Paint, 1 byte.
+    pub const PAINT: usize = 16;
+    /// Where an IP header's problem is, 1 byte.
+    pub const ICMP_PARAMPROB: usize = 17;
+    /// Whether the source address is to be set to the output's, 1 byte.
+    pub const FIX_IP_SRC: usize = 19;
+    /// VLAN tag, 2 bytes in network order.
+    pub const VLAN_TCI: usize = 20;
+    /// Aggregate number, 4 bytes.
+    pub const AGGREGATE: usize = 20;
+    /// An IP address for whatever use, 4 bytes.
+    pub const MISC_IP: usize = 20;
+    /// How many more packets this one stands for, 4 bytes.
+    pub const EXTRA_PACKETS: usize = 24;
+    /// How many bytes of the packet were not captured, 4 bytes.
+    pub const EXTRA_LENGTH: usize = 28;
+    /// First timestamp of several packets, 8 bytes.
+    pub const FIRST_TIMESTAMP: usize = 32;
+    /// Index of the device that it came from, 4 bytes; not one of Click's.
+    pub const DEVICE: usize = 40;
+}
+
+/// To whom the link layer sent a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum PacketType {
+    /// This host.
+    #[default]
+    Host = 0,
+    /// Everybody.
+    Broadcast = 1,
+    /// A group.
+    Multicast = 2,
+    /// Somebody else.
+    OtherHost = 3,
+    /// Sent by this host.
+    Outgoing = 4,
+    /// Sent by this host to itself.
+    Loopback = 5,
+    /// Nobody knows.
+    FastRoute = 6,
+}
+
+const NOWHERE: u32 = u32::MAX;
+
+#[derive(Clone)]
+struct Meta {
+    buffer: Buffer,
+    /// Where the data begins, in the buffer.
+    start: u32,
+    len: u32,
+    mac: u32,
+    network: u32,
+    transport: u32,
+    kind: PacketType,
+    /// The packet's place among those of its burst, and how many places it has for packets that come of it.
+    place: Place,
+    timestamp: Timestamp,
+    anno: [u8; ANNO_BYTES],
+}
+
+/// Where a packet stands among those of one burst: the order in which packets would pass one by one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Place {
+    pub(crate) at: u64,
+    pub(crate) span: u64,
+}
+
+/// Metas that a thread keeps.
+const KEPT: usize = 4096;
+
+thread_local! {
+    // Boxed: what is pooled is the memory, at its address.
+    #[expect(clippy::vec_box)]
+    static POOL: RefCell<Vec<Box<std::mem::MaybeUninit<Meta>>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A packet. As big as a pointer.
+pub struct Packet(ManuallyDrop<Box<Meta>>);
+
+impl Packet {
+    fn of(meta: Meta) -> Self {
+        let pooled = POOL.try_with(|pool| pool.borrow_mut().pop()).ok().flatten();
+        let boxed = pooled.unwrap_or_else(|| Box::new(std::mem::MaybeUninit::uninit()));
+        Self(ManuallyDrop::new(Box::write(boxed, meta)))
+    }
+
+    /// A packet with these bytes, and at least so much room before and behind them.
+    pub fn new(headroom: usize, data: &[u8], tailroom: usize) -> Self {
+        let mut packet = Self::with_room(headroom, data.len(), tailroom);
+        packet.bytes_mut().copy_from_slice(data);
+        packet
+    }
+
+    /// A packet with these bytes, and the usual room before them.
+    pub fn from_slice(data: &[u8]) -> Self {
+        Self::new(DEFAULT_HEADROOM, data, 0)
+    }
+
+    /// A packet of `len` bytes, whose content is whatever lay there: the caller writes all of it.
+    pub fn with_room(headroom: usize, len: usize, tailroom: usize) -> Self {
+        let total = headroom.saturating_add(len).saturating_add(tailroom);
+        assert!(total < 1 << 30, "a packet of a gigabyte");
+        Self::of(Meta {
+            buffer: Buffer::new(total),
+            start: headroom as u32,
+            len: len as u32,
+            mac: NOWHERE,
+            network: NOWHERE,
+            transport: NOWHERE,
+            kind: PacketType::default(),
+            place: Place::default(),
+            timestamp: Timestamp::default(),
+            anno: [0; ANNO_BYTES],
+        })
+    }
+
+    /// Bytes of data.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.0.len as usize
+    }
+
+    /// Whether there is no data.
+    pub fn is_empty(&self) -> bool {
+        self.0.len == 0
+    }
+
+    /// The data.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        let meta = &**self.0;
+        &meta.buffer.bytes()[meta.start as usize..][..meta.len as usize]
+    }
+
+    /// The data, for writing: bytes that others have, too, are copied first.
+    #[inline]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.own();
+        let meta = &mut **self.0;
+        &mut meta.buffer.bytes_mut()[meta.start as usize..][..meta.len as usize]
+    }
+
+    /// Whether others have the same bytes.
+    #[inline]
+    pub fn is_shared(&self) -> bool {
+        self.0.buffer.is_shared()
+    }
+
+    /// Gets bytes of its own, if others have them, too.
+    #[inline]
+    pub fn own(&mut self) {
+        if self.is_shared() {
+            self.resize(self.headroom(), self.tailroom());
+        }
+    }
+
+    /// Room before the data, in bytes.
+    #[inline]
+    pub fn headroom(&self) -> usize {
+        self.0.start as usize
+    }
+
+    /// Room behind the data, in bytes.
+    #[inline]
+    pub fn tailroom(&self) -> usize {
+        self.0.buffer.capacity() - self.0.start as usize - self.len()
+    }
+
+    /// Moves the data to a buffer of its own with at least so much room.
+    #[cold]
+    fn resize(&mut self, headroom: usize, tailroom: usize) {
+        let meta = &mut **self.0;
+        let (start, len) = (meta.start as usize, meta.len as usize);
+        let mut buffer = Buffer::new(headroom + len + tailroom);
+        // Headers that were pulled lie before the data, and stay readable there.
+        let before = headroom.min(start);
+        let from = &meta.buffer.bytes()[start - before..start + len];
+        buffer.bytes_mut()[headroom - before..headroom + len].copy_from_slice(from);
+        let moved = |at: u32| match at {
+            NOWHERE => NOWHERE,
+            at if (at as usize) + before < start => NOWHERE,
+            at => at + headroom as u32 - start as u32,
+        };
+        (meta.mac, meta.network, meta.transport) = (moved(meta.mac), moved(meta.network), moved(meta.transport));
+        meta.start = headroom as u32;
+        meta.buffer = buffer;
+    }
+
+    /// Makes the data `n` bytes longer at its beginning, and gives all of it for writing; what the new bytes have is
+    /// whatever lay there.
+    #[inline]
+    pub fn push(&mut self, n: usize) -> &mut [u8] {
+        if self.headroom() < n || self.is_shared() {
+            self.resize(self.headroom().max(n + DEFAULT_HEADROOM), self.tailroom());
+        }
+        let meta = &mut **self.0;
+        meta.start -= n as u32;
+        meta.len += n as u32;
+        self.bytes_mut()
+    }
+
+    /// The same without a change of bytes: what was pulled is data again.
+    pub fn push_back_pulled(&mut self, n: usize) {
+        if self.headroom() < n {
+            self.push(n);
+            return;
+        }
+        let meta = &mut **self.0;
+        meta.start -= n as u32;
+        meta.len += n as u32;
+    }
+
+    /// Takes `n` bytes off the beginning, at most all.
+    #[inline]
+    pub fn pull(&mut self, n: usize) {
+        let meta = &mut **self.0;
+        let n = (n as u64).min(u64::from(meta.len)) as u32;
+        meta.start += n;
+        meta.len -= n;
+    }
+
+    /// Makes the data `n` bytes longer at its end, and gives all of it for writing; what the new bytes have is whatever lay
+    /// there.
+    pub fn put(&mut self, n: usize) -> &mut [u8] {
+        if self.tailroom() < n || self.is_shared() {
+            self.resize(self.headroom(), self.tailroom().max(n));
+        }
+        self.0.len += n as u32;
+        self.bytes_mut()
+    }
+
+    /// Takes `n` bytes off the end, at most all.
+    #[inline]
+    pub fn take(&mut self, n: usize) {
+        let meta = &mut **self.0;
+        meta.len -= (n as u64).min(u64::from(meta.len)) as u32;
+    }
+
+    /// Moves the data, for `delta` bytes, within its buffer, such as for alignment: headers move with it.
+    pub fn shift(&mut self, delta: isize) {
+        let headroom = self.headroom().saturating_add_signed(delta);
+        let tailroom = self.tailroom().saturating_add_signed(-delta);
+        self.resize(headroom, tailroom);
+    }
+
+    // Headers.
+
+    #[inline]
+    fn from(&self, at: u32) -> Option<&[u8]> {
+        let meta = &**self.0;
+        meta.buffer.bytes().get(at as usize..(meta.start + meta.len) as usize)
+    }
+
+    #[inline]
+    fn from_mut(&mut self, at: impl Fn(&Meta) -> u32) -> Option<&mut [u8]> {
+        self.own();
+        let meta = &mut **self.0;
+        let at = at(meta);
+        meta.buffer.bytes_mut().get_mut(at as usize..(meta.start + meta.len) as usize)
+    }
+
+    /// From the link layer's header to the end of the data.
+    pub fn mac_header(&self) -> Option<&[u8]> {
+        self.from(self.0.mac)
+    }
+
+    /// The same, for writing.
+    pub fn mac_header_mut(&mut self) -> Option<&mut [u8]> {
+        self.from_mut(|meta| meta.mac)
+    }
+
+    /// From the network layer's header to the end of the data; an IP header there has been checked for its length.
+    #[inline]
+    pub fn network_header(&self) -> Option<&[u8]> {
+        self.from(self.0.network)
+    }
+
+    /// The same, for writing.
+    #[inline]
+    pub fn network_header_mut(&mut self) -> Option<&mut [u8]> {
+        self.from_mut(|meta| meta.network)
+    }
+
+    /// From the transport layer's header to the end of the data.
+    #[inline]
+    pub fn transport_header(&self) -> Option<&[u8]> {
+        self.from(self.0.transport)
+    }
+
+    /// The same, for writing.
+    pub fn transport_header_mut(&mut self) -> Option<&mut [u8]> {
+        self.from_mut(|meta| meta.transport)
+    }
+
+    /// Length of the network layer's header, as whoever marked it said: from it to the transport layer's.
+    #[inline]
+    pub fn network_header_len(&self) -> usize {
+        let meta = &**self.0;
+        if meta.network == NOWHERE || meta.transport == NOWHERE {
+            return 0;
+        }
+        meta.transport.saturating_sub(meta.network) as usize
+    }
+
+    fn relative(&self, at: u32) -> Option<isize> {
+        (at != NOWHERE).then(|| at as isize - self.0.start as isize)
+    }
+
+    /// Where the link layer's header is, counted from the data's beginning; negative where it was pulled.
+    pub fn mac_offset(&self) -> Option<isize> {
+        self.relative(self.0.mac)
+    }
+
+    /// Where the network layer's header is, likewise.
+    pub fn network_offset(&self) -> Option<isize> {
+        self.relative(self.0.network)
+    }
+
+    /// Where the transport layer's header is, likewise.
+    pub fn transport_offset(&self) -> Option<isize> {
+        self.relative(self.0.transport)
+    }
+
+    #[inline]
+    fn absolute(&self, offset: isize) -> u32 {
+        let at = self.0.start as isize + offset;
+        if at < 0 || at > self.0.buffer.capacity() as isize { NOWHERE } else { at as u32 }
+    }
+
+    /// The link layer's header begins at this offset of the data.
+    pub fn set_mac_header(&mut self, offset: isize) {
+        self.0.mac = self.absolute(offset);
+    }
+
+    /// The network layer's header begins at this offset of the data and has `len` bytes; the transport layer's follows.
+    #[inline]
+    pub fn set_network_header(&mut self, offset: isize, len: usize) {
+        self.0.network = self.absolute(offset);
+        self.0.transport = self.absolute(offset + len as isize);
+    }
+
+    /// The transport layer's header begins at this offset of the data.
+    pub fn set_transport_header(&mut self, offset: isize) {
+        self.0.transport = self.absolute(offset);
+    }
+
+    /// No header is known any more.
+    pub fn clear_headers(&mut self) {
+        let meta = &mut **self.0;
+        (meta.mac, meta.network, meta.transport) = (NOWHERE, NOWHERE, NOWHERE);
+    }
+
+    // Annotations.
+
+    /// When it came or was captured; zero where nobody said so.
+    pub fn timestamp(&self) -> Timestamp {
+        self.0.timestamp
+    }
+
+    /// Sets when it came.
+    pub fn set_timestamp(&mut self, timestamp: Timestamp) {
+        self.0.timestamp = timestamp;
+    }
+
+    /// To whom the link layer sent it.
+    pub fn kind(&self) -> PacketType {
+        self.0.kind
+    }
+
+    /// Sets to whom the link layer sent it.
+    pub fn set_kind(&mut self, kind: PacketType) {
+        self.0.kind = kind;
+    }
+
+    /// All bytes of annotations.
+    pub fn anno(&self) -> &[u8; ANNO_BYTES] {
+        &self.0.anno
+    }
+
+    /// The same, for writing.
+    pub fn anno_mut(&mut self) -> &mut [u8; ANNO_BYTES] {
+        &mut self.0.anno
+    }
+
+    /// A byte of the annotations.
+    #[inline]
+    pub fn anno_u8(&self, at: usize) -> u8 {
+        self.0.anno[at]
+    }
+
+    /// Sets a byte of the annotations.
+    #[inline]
+    pub fn set_anno_u8(&mut self, at: usize, value: u8) {
+        self.0.anno[at] = value;
+    }
+
+    /// Two bytes of the annotations, in the machine's order.
+    #[inline]
+    pub fn anno_u16(&self, at: usize) -> u16 {
+        u16::from_ne_bytes([self.0.anno[at], self.0.anno[at + 1]])
+    }
+
+    /// Sets two bytes of the annotations.
+    #[inline]
+    pub fn set_anno_u16(&mut self, at: usize, value: u16) {
+        self.0.anno[at..at + 2].copy_from_slice(&value.to_ne_bytes());
+    }
+
+    /// Four bytes of the annotations, in the machine's order.
+    #[inline]
+    pub fn anno_u32(&self, at: usize) -> u32 {
+        let mut bytes = [0; 4];
+        bytes.copy_from_slice(&self.0.anno[at..at + 4]);
+        u32::from_ne_bytes(bytes)
+    }
+
+    /// Sets four bytes of the annotations.
+    #[inline]
+    pub fn set_anno_u32(&mut self, at: usize, value: u32) {
+        self.0.anno[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+    }
+
+    /// Eight bytes of the annotations, in the machine's order.
+    pub fn anno_u64(&self, at: usize) -> u64 {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&self.0.anno[at..at + 8]);
+        u64::from_ne_bytes(bytes)
+    }
+
+    /// Sets eight bytes of the annotations.
+    pub fn set_anno_u64(&mut self, at: usize, value: u64) {
+        self.0.anno[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+    }
+
+    /// Destination IP address annotation: where the packet goes next, which need not be what its header says.
+    #[inline]
+    pub fn dst_ip(&self) -> Ipv4Addr {
+        let mut bytes = [0; 4];
+        bytes.copy_from_slice(&self.0.anno[anno::DST_IP..anno::DST_IP + 4]);
+        Ipv4Addr::from(bytes)
+    }
+
+    /// Sets the destination IP address annotation.
+    #[inline]
+    pub fn set_dst_ip(&mut self, address: Ipv4Addr) {
+        self.0.anno[anno::DST_IP..anno::DST_IP + 4].copy_from_slice(&address.octets());
+    }
+
+    /// Sets every annotation to zero, headers and timestamp included.
+    pub fn clear_annotations(&mut self) {
+        self.clear_headers();
+        let meta = &mut **self.0;
+        meta.anno = [0; ANNO_BYTES];
+        meta.timestamp = Timestamp::default();
+        meta.kind = PacketType::default();
+    }
+
+    /// Takes over another packet's annotations, except for its headers.
+    pub fn copy_annotations(&mut self, from: &Self) {
+        let (to, from) = (&mut **self.0, &**from.0);
+        (to.anno, to.timestamp, to.kind) = (from.anno, from.timestamp, from.kind);
+    }
+
+    #[inline]
+    pub(crate) fn place(&self) -> Place {
+        self.0.place
+    }
+
+    #[inline]
+    pub(crate) fn set_place(&mut self, place: Place) {
+        self.0.place = place;
+    }
+}
+
+impl Clone for Packet {
+    fn clone(&self) -> Self {
+        Self::of(Meta::clone(&self.0))
+    }
+}
+
+impl Drop for Packet {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: taken once, as `self` is not used again.
+        let boxed = unsafe { ManuallyDrop::take(&mut self.0) };
+        let raw = Box::into_raw(boxed);
+        // SAFETY: an initialised meta, which is dropped in place once; its memory is that of a `MaybeUninit` then.
+        let memory = unsafe {
+            std::ptr::drop_in_place(raw);
+            Box::from_raw(raw.cast::<std::mem::MaybeUninit<Meta>>())
+        };
+        let _ = POOL.try_with(|pool| {
+            let mut pool = pool.borrow_mut();
+            if pool.len() < KEPT {
+                pool.push(memory);
+            }
+        });
+    }
+}
+
+impl fmt::Debug for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Packet({} bytes:", self.len())?;
+        self.bytes().iter().take(32).try_for_each(|byte| write!(f, " {byte:02x}"))?;
+        f.write_str(")")
+    }
+}

@@ -1,0 +1,119 @@
+use super::*;
+use proptest::prelude::*;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Push(Vec<u8>),
+    Put(Vec<u8>),
+    Pull(usize),
+    Take(usize),
+    Write(usize, u8),
+    Shift(isize),
+    Own,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..200).prop_map(Step::Push),
+        prop::collection::vec(any::<u8>(), 0..2500).prop_map(Step::Put),
+        (0..300usize).prop_map(Step::Pull),
+        (0..300usize).prop_map(Step::Take),
+        (any::<usize>(), any::<u8>()).prop_map(|(at, value)| Step::Write(at, value)),
+        (-3..4isize).prop_map(Step::Shift),
+        Just(Step::Own),
+    ]
+}
+
+fn apply(packet: &mut Packet, oracle: &mut Vec<u8>, step: &Step) {
+    match step {
+        Step::Push(bytes) => {
+            packet.push(bytes.len())[..bytes.len()].copy_from_slice(bytes);
+            oracle.splice(0..0, bytes.iter().copied());
+        }
+        Step::Put(bytes) => {
+            let len = packet.len();
+            packet.put(bytes.len())[len..].copy_from_slice(bytes);
+            oracle.extend(bytes);
+        }
+        Step::Pull(n) => {
+            packet.pull(*n);
+            oracle.drain(..(*n).min(oracle.len()));
+        }
+        Step::Take(n) => {
+            packet.take(*n);
+            oracle.truncate(oracle.len().saturating_sub(*n));
+        }
+        Step::Write(at, value) if !oracle.is_empty() => {
+            let at = at % oracle.len();
+            packet.bytes_mut()[at] = *value;
+            oracle[at] = *value;
+        }
+        Step::Write(..) => {}
+        Step::Shift(delta) => packet.shift(*delta),
+        Step::Own => packet.own(),
+    }
+}
+
+proptest! {
+    /// Clones share bytes until one of them writes, and none sees what another writes.
+    #[test]
+    fn clones_are_packets_of_their_own(
+        data in prop::collection::vec(any::<u8>(), 0..3000),
+        steps in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>(), step()), 1..40),
+    ) {
+        let mut packets = vec![(Packet::from_slice(&data), data)];
+        for (which, cloned, step) in steps {
+            let which = which.index(packets.len());
+            if cloned {
+                let (packet, oracle) = &packets[which];
+                packets.push((packet.clone(), oracle.clone()));
+            }
+            let (packet, oracle) = &mut packets[which];
+            apply(packet, oracle, &step);
+            for (packet, oracle) in &packets {
+                prop_assert_eq!(packet.bytes(), &oracle[..]);
+            }
+        }
+    }
+}
+
+#[test]
+fn headers_stay_where_they_are_while_data_moves() {
+    let data: Vec<u8> = (0..60).collect();
+    let mut packet = Packet::new(2, &data, 0);
+    packet.set_mac_header(0);
+    packet.set_network_header(14, 20);
+    packet.pull(14);
+    let clone = packet.clone();
+    packet.push(100);
+    packet.pull(100);
+    packet.shift(1);
+    for packet in [packet, clone] {
+        assert_eq!(packet.network_header().unwrap()[0], 14);
+        assert_eq!(packet.transport_header().unwrap()[0], 34);
+        assert_eq!(packet.network_header_len(), 20);
+        assert_eq!(packet.mac_header().unwrap(), data);
+        assert_eq!((packet.mac_offset(), packet.network_offset()), (Some(-14), Some(0)));
+    }
+}
+
+#[test]
+fn annotations_lie_where_their_numbers_say() {
+    let mut packet = Packet::from_slice(&[1]);
+    packet.set_dst_ip(Ipv4Addr::new(1, 2, 3, 4));
+    packet.set_anno_u8(anno::PAINT, 7);
+    packet.set_anno_u32(anno::AGGREGATE, 0x0102_0304);
+    let clone = packet.clone();
+    packet.clear_annotations();
+    assert_eq!(packet.anno(), &[0; ANNO_BYTES]);
+    assert_eq!(&clone.anno()[..4], [1, 2, 3, 4]);
+    assert_eq!((clone.anno_u8(16), clone.anno_u32(20)), (7, 0x0102_0304));
+}
+
+#[test]
+fn bytes_go_back_to_the_pool_of_the_thread_that_lets_go_of_them() {
+    let packet = Packet::from_slice(&[5; 100]);
+    let clone = packet.clone();
+    std::thread::spawn(move || assert_eq!(clone.bytes(), [5; 100])).join().unwrap();
+    assert!(!packet.is_shared());
+}
