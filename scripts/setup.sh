@@ -79,6 +79,7 @@ look_for_test() {
     has_command nbdcopy || lacks "nbdcopy, a client of NBD" libnbd-bin
     has_command fio || lacks "fio, which verifies what it writes" fio
     has_command fusermount3 || lacks "fusermount3, which mounts volumes and encrypted directories" fuse3
+    PATH=$PATH:/usr/sbin:/sbin has_command tcpdump || lacks "tcpdump, to read capture files that ours wrote" tcpdump
     has_command gocryptfs || lacks "gocryptfs, to read what ours wrote and the other way round" gocryptfs
     if ! has_command python3; then
         lacks "python3 with pip, which runs the tests of the Python package" python3 python3-pip
