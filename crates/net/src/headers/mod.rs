@@ -14,15 +14,18 @@
 //!   options    options of IPv4 and TCP headers
 //!   checksum   the Internet checksum, whole and adjusted
 //!   flow       addresses and ports of a flow
+//!   fragment  reassemble
 //! ```
 
 pub mod arp;
 pub mod checksum;
 pub mod ether;
 pub mod flow;
+pub mod fragment;
 pub mod icmp;
 pub mod ip;
 pub mod options;
+pub mod reassemble;
 pub mod tcp;
 pub mod udp;
 
