@@ -6,6 +6,7 @@
 //!   pcap       tcpdump's files, read and written
 //!   pcapng     the files of sections and blocks, read and written
 //!   reader     either of the two, told apart by the first bytes
+//!   summary/   IP summary dumps: a line or a binary record for each packet
 //!   output     where written files go: a file, standard output, gzip around it
 //! ```
 //!
@@ -18,6 +19,7 @@ mod pcap;
 mod pcapng;
 mod reader;
 mod source;
+pub mod summary;
 
 pub use link::{LinkType, NetworkHeader};
 pub use output::Output;
