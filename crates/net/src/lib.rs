@@ -10,6 +10,7 @@
 //!   lookup/    longest-prefix tables
 //!   headers/   what Ethernet, ARP, IP, ICMP, TCP and UDP headers look like, checksums
 //!   capture/   files of packets: pcap, pcapng, summary dumps
+//!   rewrite/   network address translation: flows, patterns, changes of packets
 //!   nic/       packets of the system's: AF_PACKET, AF_XDP, TUN, sockets
 //! ```
 
@@ -22,6 +23,7 @@ pub mod lang;
 pub mod lookup;
 pub mod nic;
 pub mod packet;
+pub mod rewrite;
 
 pub use clock::{Clock, Timestamp};
 pub use error::{Entry, Landmark, Level, Log};
