@@ -105,19 +105,26 @@ pub struct Clock {
     begin: AtomicI64,
     started: Instant,
     simulated: bool,
+    /// Simulated time does not go on beyond it, in nanoseconds.
+    limit: AtomicI64,
 }
 
 impl Clock {
     /// The system's time.
     pub fn system() -> Self {
         let begin = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { begin: AtomicI64::new(Timestamp::from(begin).0), started: Instant::now(), simulated: false }
+        Self {
+            begin: AtomicI64::new(Timestamp::from(begin).0),
+            started: Instant::now(),
+            simulated: false,
+            limit: AtomicI64::new(i64::MAX),
+        }
     }
 
     /// Time that stands still until somebody [advances](Self::advance) it.
     pub fn simulated() -> Self {
         let begin = AtomicI64::new(Timestamp::new(1_000_000_000, 0).0);
-        Self { begin, started: Instant::now(), simulated: true }
+        Self { begin, started: Instant::now(), simulated: true, limit: AtomicI64::new(i64::MAX) }
     }
 
     /// Whether it is simulated.
@@ -131,11 +138,21 @@ impl Clock {
         if self.simulated { begin } else { begin + self.started.elapsed().into() }
     }
 
-    /// Simulated time goes on to `to`, unless it is later already.
+    /// Simulated time goes on to `to`, unless it is later already, and not beyond where it is held.
     pub fn advance(&self, to: Timestamp) {
         if self.simulated {
-            self.begin.fetch_max(to.0, Ordering::Relaxed);
+            self.begin.fetch_max(to.0.min(self.limit.load(Ordering::Relaxed)), Ordering::Relaxed);
         }
+    }
+
+    /// Simulated time does not go on beyond this.
+    pub fn hold_at(&self, limit: Timestamp) {
+        self.limit.store(limit.0, Ordering::Relaxed);
+    }
+
+    /// Whether simulated time is held before this.
+    pub fn is_held_before(&self, at: Timestamp) -> bool {
+        self.simulated && at.0 > self.limit.load(Ordering::Relaxed)
     }
 }
 

@@ -2,6 +2,12 @@
 //! inside.
 //!
 //! ```text
+//!   element    what packets go through: the trait, and what a class says of itself
+//!   elements/  those that come with the engine, a file each
+//!   registry   classes by name
+//!   args/      configuration strings to values
+//!   handler    what people read and write of an element
+//!   router/    elements that are connected and run
 //!   packet/    bytes with room and annotations
 //!   clock      time of the system, or simulated
 //!   error      messages about configurations, in Click's form
@@ -14,17 +20,27 @@
 //!   nic/       packets of the system's: AF_PACKET, AF_XDP, TUN, sockets
 //! ```
 
+// Names of elements are words of the language, and stand everywhere.
+#![allow(clippy::doc_markdown)]
+
+pub mod args;
 pub mod capture;
 pub mod classify;
 mod clock;
+pub mod element;
+pub mod elements;
 mod error;
+pub mod handler;
 pub mod headers;
 pub mod lang;
 pub mod lookup;
 pub mod nic;
 pub mod packet;
+mod registry;
 pub mod rewrite;
+pub mod router;
 
 pub use clock::{Clock, Timestamp};
 pub use error::{Entry, Landmark, Level, Log};
 pub use packet::{Packet, PacketType};
+pub use registry::Registry;

@@ -48,6 +48,7 @@ fn layout(capacity: usize) -> Layout {
     Layout::from_size_align(size, align_of::<Header>()).expect("a buffer of less than half the address space")
 }
 
+#[expect(clippy::cast_ptr_alignment, reason = "the layout has the alignment of a header")]
 fn make(capacity: usize) -> NonNull<Header> {
     let layout = layout(capacity);
     // SAFETY: the layout is not empty: it has a header.

@@ -281,13 +281,13 @@ impl Packet {
     // Headers.
 
     #[inline]
-    fn from(&self, at: u32) -> Option<&[u8]> {
+    fn tail(&self, at: u32) -> Option<&[u8]> {
         let meta = &**self.0;
         meta.buffer.bytes().get(at as usize..(meta.start + meta.len) as usize)
     }
 
     #[inline]
-    fn from_mut(&mut self, at: impl Fn(&Meta) -> u32) -> Option<&mut [u8]> {
+    fn tail_mut(&mut self, at: impl Fn(&Meta) -> u32) -> Option<&mut [u8]> {
         self.own();
         let meta = &mut **self.0;
         let at = at(meta);
@@ -296,35 +296,35 @@ impl Packet {
 
     /// From the link layer's header to the end of the data.
     pub fn mac_header(&self) -> Option<&[u8]> {
-        self.from(self.0.mac)
+        self.tail(self.0.mac)
     }
 
     /// The same, for writing.
     pub fn mac_header_mut(&mut self) -> Option<&mut [u8]> {
-        self.from_mut(|meta| meta.mac)
+        self.tail_mut(|meta| meta.mac)
     }
 
     /// From the network layer's header to the end of the data; an IP header there has been checked for its length.
     #[inline]
     pub fn network_header(&self) -> Option<&[u8]> {
-        self.from(self.0.network)
+        self.tail(self.0.network)
     }
 
     /// The same, for writing.
     #[inline]
     pub fn network_header_mut(&mut self) -> Option<&mut [u8]> {
-        self.from_mut(|meta| meta.network)
+        self.tail_mut(|meta| meta.network)
     }
 
     /// From the transport layer's header to the end of the data.
     #[inline]
     pub fn transport_header(&self) -> Option<&[u8]> {
-        self.from(self.0.transport)
+        self.tail(self.0.transport)
     }
 
     /// The same, for writing.
     pub fn transport_header_mut(&mut self) -> Option<&mut [u8]> {
-        self.from_mut(|meta| meta.transport)
+        self.tail_mut(|meta| meta.transport)
     }
 
     /// Length of the network layer's header, as whoever marked it said: from it to the transport layer's.

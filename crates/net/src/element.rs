@@ -1,0 +1,230 @@
+//! Elements: what packets go through.
+//!
+//! An element is a Rust type that implements [`Element`] and a line with its [`Class`] in a list; `docs/rooms/net.md` has an
+//! example. It is called with `&mut self`, one call at a time, and gets a [`Cx`] by which it reaches the rest of the router.
+//!
+//! Rules that make batches invisible. An element says what becomes of one packet; the engine calls it for all packets of
+//! a batch. What it emits is delivered after it returns, in the order in which single packets would have arrived there. So an
+//! element's results may depend on its own state, the packet and the time, and not on what happens downstream while it
+//! runs; one that has to look at others' state while packets pass says so by [`Element::observes`].
+
+use crate::Packet;
+use crate::args::{Args, Failed};
+use crate::handler::Handlers;
+use crate::router::Cx;
+use std::any::Any;
+use std::os::fd::RawFd;
+
+/// Packets that go the same way together, in their order.
+pub type Batch = Vec<Packet>;
+
+/// What a task did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Run {
+    /// Something: it is run again, in its turn.
+    Worked,
+    /// Nothing. It sleeps until a queue that it pulls from has packets again, or one that it pushes to has room; where
+    /// nothing upstream or downstream says so, it is asked again.
+    Idle,
+    /// What there was to do, or all that it will do: it is run when it is scheduled again.
+    Stop,
+}
+
+/// What a file descriptor is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Interest {
+    /// Whether it can be read.
+    pub read: bool,
+    /// Whether it can be written.
+    pub write: bool,
+}
+
+/// An element. Everything has a default but what the element is for.
+pub trait Element: Any + Send {
+    /// Takes its configuration. Reports all that is wrong through `args`.
+    fn configure(&mut self, args: &mut Args<'_>) -> Result<(), Failed> {
+        args.finish()
+    }
+
+    /// Gets ready to run: all elements are configured and connected. Returns what keeps it from running, in a line.
+    fn initialize(&mut self, cx: &mut Cx<'_>) -> Result<(), String> {
+        let _ = cx;
+        Ok(())
+    }
+
+    /// What becomes of a packet, for an element with an input and an output of the same kind, pushed or pulled; nothing: it
+    /// was dropped, or went to another output by [`Cx::emit`].
+    fn action(&mut self, cx: &mut Cx<'_>, packet: Packet) -> Option<Packet> {
+        let _ = cx;
+        Some(packet)
+    }
+
+    /// A packet arrives at an input.
+    fn push(&mut self, cx: &mut Cx<'_>, port: usize, packet: Packet) {
+        let _ = port;
+        if let Some(packet) = self.action(cx, packet) {
+            cx.emit(0, packet);
+        }
+    }
+
+    /// Packets arrive at an input together: `push` for each, which is compiled into this loop. An element on hot paths that
+    /// lets most packets through may call [`Cx::filter_batch`] instead.
+    fn push_batch(&mut self, cx: &mut Cx<'_>, port: usize, batch: &mut Batch) {
+        for packet in batch.drain(..) {
+            cx.begin(&packet);
+            self.push(cx, port, packet);
+        }
+    }
+
+    /// Somebody downstream asks an output for a packet.
+    fn pull(&mut self, cx: &mut Cx<'_>, port: usize) -> Option<Packet> {
+        let _ = port;
+        let packet = cx.pull(0)?;
+        self.action(cx, packet)
+    }
+
+    /// Its task is run: a little work, such as one packet or one burst. The engine calls again, and batches what comes.
+    fn run_task(&mut self, cx: &mut Cx<'_>) -> Run {
+        let _ = cx;
+        Run::Stop
+    }
+
+    /// A timer of its own has expired.
+    fn run_timer(&mut self, cx: &mut Cx<'_>, timer: usize) {
+        let _ = (cx, timer);
+    }
+
+    /// A file descriptor that it waits for is ready.
+    fn selected(&mut self, cx: &mut Cx<'_>, fd: RawFd, ready: Interest) {
+        let _ = (cx, fd, ready);
+    }
+
+    /// Says which handlers it has.
+    fn handlers(&self, handlers: &mut Handlers) {
+        let _ = handlers;
+    }
+
+    /// How many packets it can still store; nothing where it stores none. Sources stop a burst where a queue would overflow.
+    fn room(&self) -> Option<usize> {
+        None
+    }
+
+    /// Whether it looks at others' state while packets pass, such as at the lengths of queues: packets then come one by one.
+    fn observes(&self) -> bool {
+        false
+    }
+
+    /// Whether it takes a new configuration while it runs, by its `config` handler.
+    fn reconfigures(&self) -> bool {
+        false
+    }
+
+    /// The router has stopped, and this element drives it ([`Cx::drive`]): by [`Router::set_runcount`] it lets it go on.
+    ///
+    /// [`Router::set_runcount`]: crate::router::Router::set_runcount
+    fn stopped(&mut self, cx: &mut Cx<'_>) {
+        let _ = cx;
+    }
+
+    /// The router ends, or could not be set up.
+    fn cleanup(&mut self, cx: &mut Cx<'_>) {
+        let _ = cx;
+    }
+}
+
+/// Whether somebody is told when an element's packets end, and when there are some again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notes {
+    /// Nobody: what is upstream (or downstream) of it counts.
+    Passes,
+    /// It tells by [`Cx::note`].
+    Own,
+    /// There is never a packet.
+    Never,
+}
+
+/// A class of elements: its name and what connects them. The codes are those of Click's manual.
+#[derive(Debug)]
+pub struct Class {
+    /// Its name in configurations.
+    pub name: &'static str,
+    /// Numbers of inputs and outputs, such as `1/1-2`, `1/-`, `-/=`.
+    pub ports: &'static str,
+    /// For each input and output: `h` push, `l` pull, `a` either, such as `a/ah`; the last counts for those that follow.
+    pub processing: &'static str,
+    /// From which inputs packets come to which outputs: `x/x` by default, `x/y` never, `#/#` to the same number.
+    pub flow: &'static str,
+    /// When it is configured and initialised: lower first.
+    pub phase: i32,
+    /// Whether its outputs tell when it is empty (pull).
+    pub empty: Notes,
+    /// Whether its inputs tell when it is full (push).
+    pub full: Notes,
+    /// What it does, in a line.
+    pub summary: &'static str,
+    /// Makes one.
+    pub make: fn() -> Box<dyn Element>,
+}
+
+/// When elements that others ask for names are configured.
+pub const PHASE_INFO: i32 = 20;
+/// When elements that drop privileges are configured.
+pub const PHASE_PRIVILEGED: i32 = 90;
+/// When elements are configured.
+pub const PHASE_DEFAULT: i32 = 100;
+/// When elements that want all others ready are configured.
+pub const PHASE_LAST: i32 = 2000;
+
+fn make<E: Element + Default>() -> Box<dyn Element> {
+    Box::<E>::default()
+}
+
+impl Class {
+    /// A class whose elements begin as `E::default()`; what it does stands in `summary`.
+    pub const fn new<E: Element + Default>(
+        name: &'static str,
+        ports: &'static str,
+        processing: &'static str,
+        summary: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            ports,
+            processing,
+            flow: "x/x",
+            phase: PHASE_DEFAULT,
+            empty: Notes::Passes,
+            full: Notes::Passes,
+            summary,
+            make: make::<E>,
+        }
+    }
+
+    /// With this flow code.
+    #[must_use]
+    pub const fn flow(mut self, flow: &'static str) -> Self {
+        self.flow = flow;
+        self
+    }
+
+    /// Configured and initialised in this phase.
+    #[must_use]
+    pub const fn phase(mut self, phase: i32) -> Self {
+        self.phase = phase;
+        self
+    }
+
+    /// Telling those who pull from it when it is empty and when not.
+    #[must_use]
+    pub const fn notes_empty(mut self, notes: Notes) -> Self {
+        self.empty = notes;
+        self
+    }
+
+    /// Telling those who push to it when it is full and when not.
+    #[must_use]
+    pub const fn notes_full(mut self, notes: Notes) -> Self {
+        self.full = notes;
+        self
+    }
+}

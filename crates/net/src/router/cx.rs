@@ -1,0 +1,325 @@
+//! What an element reaches while it is called.
+
+use super::thread::Thread;
+use super::{Router, call};
+use crate::args::{Arg, ArgCx, Args, Elements, HandlerCall};
+use crate::element::{Batch, Element, Interest};
+use crate::packet::Place;
+use crate::router::wave;
+use crate::{Log, Packet, Timestamp};
+use std::any::Any;
+use std::fmt::Display;
+use std::os::fd::RawFd;
+
+/// The router as seen from an element that is being called.
+pub struct Cx<'a> {
+    pub(super) router: &'a Router,
+    pub(super) thread: &'a mut Thread,
+    pub(super) id: usize,
+}
+
+impl Cx<'_> {
+    // Packets.
+
+    /// What is emitted from now on comes of this packet: `push_batch` says so for each packet that it takes.
+    #[inline]
+    pub fn begin(&mut self, packet: &Packet) {
+        self.thread.current = packet.place();
+        self.thread.emitted = 0;
+    }
+
+    /// Sends a packet to a push output. It arrives after this call has returned.
+    #[inline]
+    pub fn emit(&mut self, port: usize, mut packet: Packet) {
+        let target = self.router.wiring.target(self.id, port);
+        let thread = &mut *self.thread;
+        let n = thread.emitted;
+        thread.emitted += 1;
+        if thread.is_root {
+            packet.set_place(Place { at: u64::from(n) * wave::SPAN, span: wave::SPAN });
+            if thread.is_single {
+                thread.staged.push_back((target, packet));
+            } else {
+                thread.wave.add(target, packet);
+            }
+            return;
+        }
+        if n == 0 {
+            packet.set_place(thread.current);
+            thread.first = (target, thread.wave.add(target, packet));
+            return;
+        }
+        if n == 1 {
+            let (target, index) = thread.first;
+            thread.wave.narrow(target, index, wave::part(thread.current, 0));
+        }
+        packet.set_place(wave::part(thread.current, n));
+        thread.wave.add(target, packet);
+    }
+
+    /// The same, where there may be no such output: then the packet is dropped. Says whether there is one.
+    #[inline]
+    pub fn emit_checked(&mut self, port: usize, packet: Packet) -> bool {
+        let is_there = port < self.outputs();
+        if is_there {
+            self.emit(port, packet);
+        }
+        is_there
+    }
+
+    /// For `push_batch`: keeps the packets for which `keep` says so, and sends them to output 0 together. A packet that it
+    /// refuses is dropped; one that goes elsewhere is cloned and emitted by `keep`.
+    #[inline]
+    pub fn filter_batch(&mut self, batch: &mut Batch, mut keep: impl FnMut(&mut Self, &mut Packet) -> bool) {
+        batch.retain_mut(|packet| {
+            self.begin(packet);
+            // What `keep` emits comes before the packet itself, which has no places of its own then: it was dropped.
+            keep(self, packet)
+        });
+        self.emit_batch(0, batch);
+    }
+
+    /// Sends packets that came together to a push output, in their order.
+    #[inline]
+    pub fn emit_batch(&mut self, port: usize, batch: &mut Batch) {
+        let target = self.router.wiring.target(self.id, port);
+        self.thread.wave.add_all(target, batch);
+    }
+
+    /// Asks a pull input for a packet.
+    #[inline]
+    pub fn pull(&mut self, port: usize) -> Option<Packet> {
+        let (from, output) = self.router.wiring.source(self.id, port)?;
+        let mut slot = self.router.slots[from].enter(self.thread.number)?;
+        let mut cx = Cx { router: self.router, thread: &mut *self.thread, id: from };
+        let packet = slot.pull(&mut cx, output);
+        if packet.is_some() {
+            self.router.count(self.router.wiring.inputs[self.id].start + port, 1);
+        }
+        packet
+    }
+
+    // Ports.
+
+    /// How many inputs the element has.
+    #[inline]
+    pub fn inputs(&self) -> usize {
+        self.router.wiring.inputs[self.id].len()
+    }
+
+    /// How many outputs the element has.
+    #[inline]
+    pub fn outputs(&self) -> usize {
+        self.router.wiring.outputs[self.id].len()
+    }
+
+    /// Whether an input is pulled from.
+    pub fn input_is_pull(&self, port: usize) -> bool {
+        port < self.inputs() && self.router.wiring.input_is_pull(self.id, port)
+    }
+
+    /// Whether an output is pushed to.
+    pub fn output_is_push(&self, port: usize) -> bool {
+        port < self.outputs() && self.router.wiring.output_is_push(self.id, port)
+    }
+
+    // Time.
+
+    /// The time: the system's, or simulated. It stands still while a task or a timer is run.
+    #[inline]
+    pub fn now(&self) -> Timestamp {
+        self.thread.now
+    }
+
+    /// The time at this very moment, asked of the system.
+    pub fn exact_now(&self) -> Timestamp {
+        self.router.clock.now()
+    }
+
+    /// Random numbers; the element RandomSeed says where they begin.
+    pub fn rng(&mut self) -> &mut fastrand::Rng {
+        &mut self.thread.rng
+    }
+
+    /// Random numbers of all threads begin here.
+    pub fn seed(&mut self, seed: u64) {
+        self.router.seed.store(seed, std::sync::atomic::Ordering::Relaxed);
+        self.thread.rng = fastrand::Rng::with_seed(seed);
+    }
+
+    // Tasks and timers.
+
+    /// Schedules the element's task.
+    pub fn schedule(&mut self) {
+        self.router.schedule(self.thread, self.id);
+    }
+
+    /// The element's task is not run until it is scheduled again.
+    pub fn unschedule(&mut self) {
+        self.router.unschedule(self.thread, self.id);
+    }
+
+    /// Whether the element's task is scheduled.
+    pub fn is_scheduled(&self) -> bool {
+        self.router.is_scheduled(self.id)
+    }
+
+    /// Sets one of the element's timers, which it numbers itself; a timer that is set already is moved.
+    pub fn timer_at(&mut self, timer: usize, at: Timestamp) {
+        self.router.set_timer(self.thread, self.id, timer, Some(at));
+    }
+
+    /// The same, from now on.
+    pub fn timer_after(&mut self, timer: usize, delay: Timestamp) {
+        self.timer_at(timer, self.now() + delay);
+    }
+
+    /// Takes a timer back.
+    pub fn timer_cancel(&mut self, timer: usize) {
+        self.router.set_timer(self.thread, self.id, timer, None);
+    }
+
+    /// Waits for a file descriptor, in the element's thread. Neither to be read nor written: does not any more.
+    pub fn select(&mut self, fd: RawFd, interest: Interest) {
+        self.router.select(self.thread, self.id, fd, interest);
+    }
+
+    // Empty and full.
+
+    /// Tells those who pull from this element whether it has packets.
+    #[inline]
+    pub fn note(&mut self, has_packets: bool) {
+        self.router.note(self.thread, self.id, false, has_packets);
+    }
+
+    /// Tells those who push to this element whether it has room.
+    #[inline]
+    pub fn note_room(&mut self, has_room: bool) {
+        self.router.note(self.thread, self.id, true, has_room);
+    }
+
+    /// Whether there may be packets at a pull input: an element upstream has not said that there are none.
+    #[inline]
+    pub fn may_pull(&self, port: usize) -> bool {
+        self.router.may_pull(self.id, port)
+    }
+
+    /// Whether there may be room behind a push output: no element downstream has said that there is none.
+    #[inline]
+    pub fn may_push(&self, port: usize) -> bool {
+        self.router.may_push(self.id, port)
+    }
+
+    // Others.
+
+    /// The element's number.
+    pub fn id(&self) -> usize {
+        self.id
+    }
+
+    /// The element's name, with its compounds before it.
+    pub fn name(&self) -> &str {
+        &self.router.elements[self.id].name
+    }
+
+    /// `name :: Class`, as messages have it.
+    pub fn declaration(&self) -> String {
+        self.router.declaration(self.id)
+    }
+
+    /// The router.
+    pub fn router(&self) -> &Router {
+        self.router
+    }
+
+    /// The number of the thread that runs this.
+    pub fn thread_number(&self) -> usize {
+        self.thread.number as usize
+    }
+
+    /// Enters another element of a known type. Nothing where it is of another type, or this very thread is in it. Never from
+    /// two elements into each other, which would wait for each other in two threads.
+    pub fn with<E: Element, R>(&mut self, element: usize, work: impl FnOnce(&mut E, &mut Cx<'_>) -> R) -> Option<R> {
+        let mut slot = self.router.slots.get(element)?.enter(self.thread.number)?;
+        let mut cx = Cx { router: self.router, thread: &mut *self.thread, id: element };
+        let any: &mut dyn Any = &mut *slot;
+        any.downcast_mut().map(|element| work(element, &mut cx))
+    }
+
+    /// How many packets an element can still store; nothing where it stores none.
+    pub fn room_of(&mut self, element: usize) -> Option<usize> {
+        self.router.slots.get(element)?.enter(self.thread.number)?.room()
+    }
+
+    /// Elements that packets may come to by push from an output of this element (all: nothing), up to and including those
+    /// for which `stop` says so.
+    pub fn downstream(&self, port: Option<usize>, stop: impl Fn(usize) -> bool) -> Vec<usize> {
+        self.router.reach(self.id, port, true, &stop)
+    }
+
+    /// Elements that packets come from to an input of this element, likewise.
+    pub fn upstream(&self, port: Option<usize>, stop: impl Fn(usize) -> bool) -> Vec<usize> {
+        self.router.reach(self.id, port, false, &stop)
+    }
+
+    /// What arguments of this element may refer to.
+    pub fn arg_cx(&self) -> ArgCx<'_> {
+        ArgCx { elements: self.router, names: &self.router.names, element: self.name() }
+    }
+
+    /// Reads a value as an argument is read.
+    pub fn parse<T: Arg>(&self, text: &str) -> Result<T, String> {
+        T::parse(text, &self.arg_cx())
+    }
+
+    /// Reads the arguments of a handler, with the same calls as those of a configuration.
+    pub fn parse_args<R>(&self, text: &str, work: impl FnOnce(&mut Args<'_>) -> R) -> Result<R, String> {
+        let mut log = Log::new();
+        let result = work(&mut Args::new(text, self.arg_cx(), &mut log));
+        if log.errors() == 0 { Ok(result) } else { Err(log.to_string().trim_end().to_owned()) }
+    }
+
+    /// Calls a handler: reads it where there is no value and it can be read, else writes it.
+    pub fn call(&mut self, call: &HandlerCall) -> Result<String, String> {
+        call::any(self, call)
+    }
+
+    /// Reads a handler, named as `element.handler` as seen from this element.
+    pub fn read_handler(&mut self, name: &str, argument: &str) -> Result<String, String> {
+        let call = HandlerCall::parse(name, &self.arg_cx())?;
+        call::read(self, call.element, &call.handler, argument)
+    }
+
+    /// Writes a handler.
+    pub fn write_handler(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let call = HandlerCall::parse(name, &self.arg_cx())?;
+        call::write(self, call.element, &call.handler, value)
+    }
+
+    /// Whoever waits for the router's stop gets it, once for each wait.
+    pub fn stop_driver(&mut self) {
+        self.router.adjust_runcount(-1);
+    }
+
+    /// The element is asked what to do whenever the router stops ([`Router::driver`]).
+    pub fn drive(&mut self) {
+        *self.router.driver.lock().expect("no panic in it") = Some(self.id);
+    }
+
+    /// Says something on standard error, in a line.
+    pub fn say(&self, text: impl Display) {
+        self.router.say(text);
+    }
+}
+
+impl Elements for Router {
+    fn number(&self, name: &str) -> Option<usize> {
+        self.numbers.get(name).copied()
+    }
+    fn class(&self, number: usize) -> &str {
+        self.elements[number].class.name
+    }
+    fn ports(&self, number: usize) -> (usize, usize) {
+        (self.wiring.inputs[number].len(), self.wiring.outputs[number].len())
+    }
+}

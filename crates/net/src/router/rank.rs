@@ -1,0 +1,125 @@
+//! The order in which a wave visits elements: whoever packets come from is first, and elements in a circle are together, so
+//! that packets go round before anything behind the circle sees them.
+
+/// The rank of each node of a graph, given whom each one leads to: ranks are all different, an edge between two circles
+/// (strongly connected components) goes up, and the nodes of one circle have ranks in a row.
+pub(super) fn ranks(next: &[Vec<usize>]) -> Vec<usize> {
+    let mut search = Search {
+        next,
+        number: vec![usize::MAX; next.len()],
+        low: vec![0; next.len()],
+        on_stack: vec![false; next.len()],
+        stack: Vec::new(),
+        count: 0,
+        finished: Vec::new(),
+    };
+    for node in 0..next.len() {
+        if search.number[node] == usize::MAX {
+            search.visit(node);
+        }
+    }
+    // Tarjan's algorithm finishes a component before those that lead to it.
+    let mut ranks = vec![0; next.len()];
+    search.finished.iter().rev().enumerate().for_each(|(rank, node)| ranks[*node] = rank);
+    ranks
+}
+
+struct Search<'a> {
+    next: &'a [Vec<usize>],
+    number: Vec<usize>,
+    low: Vec<usize>,
+    on_stack: Vec<bool>,
+    stack: Vec<usize>,
+    count: usize,
+    finished: Vec<usize>,
+}
+
+impl Search<'_> {
+    fn enter(&mut self, node: usize) {
+        (self.number[node], self.low[node]) = (self.count, self.count);
+        self.count += 1;
+        self.stack.push(node);
+        self.on_stack[node] = true;
+    }
+
+    /// Without recursion: a configuration may be a chain of any length.
+    fn visit(&mut self, root: usize) {
+        self.enter(root);
+        let mut path = vec![(root, 0)];
+        while let Some((node, edge)) = path.last_mut() {
+            let node = *node;
+            if let Some(next) = self.next[node].get(*edge).copied() {
+                *edge += 1;
+                if self.number[next] == usize::MAX {
+                    self.enter(next);
+                    path.push((next, 0));
+                } else if self.on_stack[next] {
+                    self.low[node] = self.low[node].min(self.number[next]);
+                }
+                continue;
+            }
+            path.pop();
+            if let Some((before, _)) = path.last() {
+                self.low[*before] = self.low[*before].min(self.low[node]);
+            }
+            if self.low[node] == self.number[node] {
+                self.finish(node);
+            }
+        }
+    }
+
+    fn finish(&mut self, root: usize) {
+        loop {
+            let node = self.stack.pop().expect("a component ends with its root");
+            self.on_stack[node] = false;
+            self.finished.push(node);
+            if node == root {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ranks;
+    use proptest::prelude::*;
+
+    /// Whether there is a way, by trying all.
+    fn reaches(next: &[Vec<usize>], from: usize, to: usize) -> bool {
+        let mut seen = vec![false; next.len()];
+        let mut open = vec![from];
+        while let Some(node) = open.pop() {
+            for node in &next[node] {
+                if !std::mem::replace(&mut seen[*node], true) {
+                    open.push(*node);
+                }
+            }
+        }
+        seen[to]
+    }
+
+    proptest! {
+        #[test]
+        fn edges_go_up_and_circles_are_in_a_row(edges in prop::collection::vec((0..12usize, 0..12usize), 0..40)) {
+            let mut next = vec![Vec::new(); 12];
+            for (from, to) in &edges {
+                next[*from].push(*to);
+            }
+            let ranks = ranks(&next);
+            let mut sorted = ranks.clone();
+            sorted.sort_unstable();
+            prop_assert_eq!(sorted, (0..12).collect::<Vec<_>>());
+            let circle = |a, b| reaches(&next, a, b) && reaches(&next, b, a);
+            for (from, to) in edges {
+                prop_assert!(ranks[from] < ranks[to] || from == to || circle(from, to));
+            }
+            for a in 0..12 {
+                for b in (0..12).filter(|b| circle(a, *b)) {
+                    let between = |c: &usize| ranks[a] < ranks[*c] && ranks[*c] < ranks[b];
+                    prop_assert!((0..12).filter(between).all(|c| circle(a, c)));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Packets on their way: those of one burst, at the inputs where they wait.
+//!
+//! A burst goes through the router like a wave: elements are visited in the order of their ranks, each one with all packets
+//! that wait for it, in the order in which single packets would have come. That order is each packet's *place*. Packets that
+//! come of one packet share its places in the order in which they were emitted, so that those which an element emits at once
+//! stand where they would stand if each had gone its way before the next was emitted.
+
+use super::wiring::Target;
+use crate::packet::Place;
+use crate::{Packet, element::Batch};
+
+/// Places of a packet that begins a burst.
+pub(super) const SPAN: u64 = 1 << 36;
+/// How many packets that come of one have places of their own; more share the last.
+const PARTS: u64 = 64;
+
+/// Packets that wait at an input.
+#[derive(Default)]
+struct Waiting {
+    batch: Batch,
+    /// The last place, where they are in order.
+    last: u64,
+    is_unsorted: bool,
+}
+
+/// Packets that wait at all inputs, and which elements have some.
+pub(super) struct Wave {
+    inputs: Vec<Waiting>,
+    /// A bit for each rank.
+    ready: Vec<u64>,
+    spare: Vec<Batch>,
+}
+
+impl Wave {
+    pub(super) fn new(inputs: usize, elements: usize) -> Self {
+        let inputs = (0..inputs).map(|_| Waiting::default()).collect();
+        Self { inputs, ready: vec![0; elements.div_ceil(64)], spare: Vec::new() }
+    }
+
+    #[inline]
+    fn mark(&mut self, rank: u32) {
+        self.ready[rank as usize / 64] |= 1 << (rank % 64);
+    }
+
+    /// A packet comes to an input; says where it waits there.
+    #[inline]
+    pub(super) fn add(&mut self, target: Target, packet: Packet) -> usize {
+        let waiting = &mut self.inputs[target.input as usize];
+        let at = packet.place().at;
+        waiting.is_unsorted |= at < waiting.last;
+        waiting.last = at;
+        waiting.batch.push(packet);
+        let index = waiting.batch.len() - 1;
+        self.mark(target.rank);
+        index
+    }
+
+    /// Packets come to an input together, and are in order; their memory is exchanged where nobody waits.
+    #[inline]
+    pub(super) fn add_all(&mut self, target: Target, batch: &mut Batch) {
+        let (Some(first), Some(last)) = (batch.first(), batch.last()) else { return };
+        let (first, last) = (first.place().at, last.place().at);
+        let waiting = &mut self.inputs[target.input as usize];
+        if waiting.batch.is_empty() {
+            std::mem::swap(&mut waiting.batch, batch);
+        } else {
+            waiting.is_unsorted |= first < waiting.last;
+            waiting.batch.append(batch);
+        }
+        waiting.last = last;
+        self.mark(target.rank);
+    }
+
+    /// The place of a packet that still waits where `add` put it.
+    #[inline]
+    pub(super) fn narrow(&mut self, target: Target, index: usize, place: Place) {
+        self.inputs[target.input as usize].batch[index].set_place(place);
+    }
+
+    /// The first element that has packets, by its rank; it is not marked any more.
+    #[inline]
+    pub(super) fn first(&mut self) -> Option<usize> {
+        let word = self.ready.iter().position(|word| *word != 0)?;
+        let bit = self.ready[word].trailing_zeros();
+        self.ready[word] &= !(1 << bit);
+        Some(word * 64 + bit as usize)
+    }
+
+    #[inline]
+    pub(super) fn has(&self, input: usize) -> bool {
+        !self.inputs[input].batch.is_empty()
+    }
+
+    /// All packets of an input, in order.
+    #[inline]
+    pub(super) fn take(&mut self, input: usize) -> Batch {
+        let spare = self.spare.pop().unwrap_or_default();
+        let waiting = &mut self.inputs[input];
+        waiting.last = 0;
+        let mut batch = std::mem::replace(&mut waiting.batch, spare);
+        if std::mem::take(&mut waiting.is_unsorted) {
+            // Stable: packets without places of their own stay in the order in which they came.
+            batch.sort_by_key(|packet| packet.place().at);
+        }
+        batch
+    }
+
+    /// Memory for the next batch.
+    #[inline]
+    pub(super) fn give_back(&mut self, mut batch: Batch) {
+        batch.clear();
+        if self.spare.len() < 64 {
+            self.spare.push(batch);
+        }
+    }
+}
+
+/// The places of the n-th packet that comes of one, from the second on; and those which are left to the first.
+#[inline]
+pub(super) fn part(of: Place, n: u32) -> Place {
+    let step = of.span / PARTS;
+    Place { at: of.at + u64::from(n).min(PARTS - 1) * step, span: step }
+}
