@@ -77,6 +77,12 @@ look_for_test() {
     PATH=$PATH:/usr/sbin:/sbin has_command nbdkit || lacks "nbdkit, which serves volumes by NBD" nbdkit
     [ -e /usr/include/nbdkit-plugin.h ] || lacks "nbdkit's header, which its plugin is compared with" nbdkit-plugin-dev
     has_command nbdcopy || lacks "nbdcopy, a client of NBD" libnbd-bin
+    # Routers between network namespaces, and what goes through them.
+    PATH=$PATH:/usr/sbin:/sbin has_command ip || lacks "ip, which makes network namespaces and devices" iproute2
+    has_command ping || lacks "ping, which is sent through routers" iputils-ping
+    PATH=$PATH:/usr/sbin:/sbin has_command traceroute || lacks "traceroute, which is sent through routers" traceroute
+    has_command curl || lacks "curl, which fetches through routers" curl
+    PATH=$PATH:/usr/sbin:/sbin has_command tcpdump || lacks "tcpdump, which reads captures of ours" tcpdump
     has_command fio || lacks "fio, which verifies what it writes" fio
     has_command fusermount3 || lacks "fusermount3, which mounts volumes and encrypted directories" fuse3
     PATH=$PATH:/usr/sbin:/sbin has_command tcpdump || lacks "tcpdump, to read capture files that ours wrote" tcpdump
