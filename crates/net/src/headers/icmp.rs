@@ -173,6 +173,14 @@ pub fn set_checksum(message: &mut [u8]) -> Option<()> {
     Some(())
 }
 
+/// The checksum of a message of zeros, which adjusting makes 0, is 0xffff: to be called after the checksum was adjusted.
+#[inline]
+pub fn settle_zero(message: &mut [u8]) {
+    if Icmp::new(message).is_some_and(|icmp| icmp.checksum() == 0) && message.iter().all(|&byte| byte == 0) {
+        message[2..4].fill(0xff);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,6 +200,16 @@ mod tests {
         IcmpMut::new(&mut message).unwrap().set_parameter(0x0102_0304);
         assert_eq!(message[4..8], [1, 2, 3, 4]);
         assert!(Icmp::new(&message[..7]).is_none() && set_checksum(&mut message[..7]).is_none());
+    }
+
+    #[test]
+    fn a_message_of_zeros_has_a_checksum() {
+        let mut message = [8, 0, 0xf7, 0xff, 0, 0, 0, 0, 0];
+        assert!(checksum::is_valid(&message));
+        message[0] = ECHO_REPLY;
+        IcmpMut::new(&mut message).unwrap().set_checksum(checksum::adjust16(0xf7ff, 0x0800, 0));
+        settle_zero(&mut message);
+        assert!(checksum::is_valid(&message));
     }
 
     #[test]

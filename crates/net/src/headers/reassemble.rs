@@ -18,6 +18,9 @@ pub const TIMEOUT_S: i64 = 30;
 /// Bytes that a fragment costs besides its own: a node of a tree, and its share of the rest.
 const OVERHEAD: usize = 64;
 
+/// Bytes that a packet costs besides its fragments: its header, its place, and what the caller keeps of it.
+const ORIGIN: usize = 512;
+
 /// What the fragments of a packet have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
@@ -164,7 +167,7 @@ impl<T> Assembly<T> {
     }
 
     fn memory(&self) -> usize {
-        self.len + self.parts.len() * OVERHEAD + size_of::<Self>()
+        self.len + self.parts.len() * OVERHEAD + ORIGIN + size_of::<Self>()
     }
 }
 
@@ -190,8 +193,9 @@ impl<T> Reassembler<T> {
         self.memory
     }
 
-    /// Takes the fragment at the beginning of `packet`, which came at `now_s` with `origin`.
-    pub fn add(&mut self, packet: &[u8], now_s: i64, origin: T) -> Outcome<T> {
+    /// Takes the fragment at the beginning of `packet`, which came at `now_s`. `origin` is asked for what the caller wants
+    /// back, where this fragment is the first one of the packet, or of those that came.
+    pub fn add(&mut self, packet: &[u8], now_s: i64, origin: impl FnOnce() -> T) -> Outcome<T> {
         let Some(ip) = Ip::checked(packet) else { return Outcome::Bad };
         let (begin, payload, last) = (ip.fragment_offset(), ip.payload(), !ip.more_fragments());
         let end = begin + payload.len();
@@ -200,12 +204,18 @@ impl<T> Reassembler<T> {
         }
         let key = Key { source: ip.source(), destination: ip.destination(), id: ip.id(), protocol: ip.protocol() };
         let assembly = match self.table.entry(key) {
-            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Occupied(entry) => {
+                let assembly = entry.into_mut();
+                if ip.is_first_fragment() && !assembly.has_first {
+                    assembly.origin = origin();
+                }
+                assembly
+            }
             Entry::Vacant(entry) => {
                 self.serial += 1;
                 self.order.push_back((key, self.serial));
-                self.memory += size_of::<Assembly<T>>();
-                entry.insert(Assembly::new(packet, now_s, self.serial, origin))
+                self.memory += ORIGIN + size_of::<Assembly<T>>();
+                entry.insert(Assembly::new(packet, now_s, self.serial, origin()))
             }
         };
         let before = assembly.memory();
@@ -328,7 +338,7 @@ mod tests {
             let mut packets = Vec::new();
             for fragment in &fragments {
                 table.reap(1, |_| panic!("given up"));
-                packets.extend(whole(table.add(fragment, 1, ())));
+                packets.extend(whole(table.add(fragment, 1, || ())));
             }
             assert!(packets.first() == Some(&sent) && packets.len() <= 2);
             if packets.len() == 2 {
@@ -362,7 +372,7 @@ mod tests {
                     known[begin..to].iter().zip(&part).any(|(known, byte)| known.is_some_and(|known| known != *byte));
                 end = if last { Some(to) } else { end };
                 known[begin..to].iter_mut().zip(&part).for_each(|(known, byte)| *known = Some(*byte));
-                let outcome = table.add(&packet(flags, &[], &part), 1, ());
+                let outcome = table.add(&packet(flags, &[], &part), 1, || ());
                 if flags & (MF | ip::OFFSET_MASK) == 0 && !poisoned {
                     end = end.or(Some(to));
                 }
@@ -388,23 +398,23 @@ mod tests {
     fn what_contradicts_is_given_up_with_what_follows() {
         let mut table = Reassembler::new(MEMORY);
         let first = packet(MF, &[], &[1; 16]);
-        assert!(matches!(table.add(&first, 1, ()), Outcome::Held));
-        assert!(matches!(table.add(&packet(MF | 1, &[], &[2; 16]), 1, ()), Outcome::Contradicted));
-        assert!(matches!(table.add(&packet(2, &[], &[1; 16]), 1, ()), Outcome::Contradicted));
+        assert!(matches!(table.add(&first, 1, || ()), Outcome::Held));
+        assert!(matches!(table.add(&packet(MF | 1, &[], &[2; 16]), 1, || ()), Outcome::Contradicted));
+        assert!(matches!(table.add(&packet(2, &[], &[1; 16]), 1, || ()), Outcome::Contradicted));
         let mut given_up = 0;
         table.reap(31, |_| given_up += 1);
         assert_eq!((table.len(), given_up), (1, 0));
         table.reap(32, |_| given_up += 1);
         assert_eq!((table.len(), given_up, table.memory()), (0, 0, 0));
-        table.add(&first, 32, ());
-        assert!(whole(table.add(&packet(2, &[], &[1; 16]), 32, ())).is_some());
+        table.add(&first, 32, || ());
+        assert!(whole(table.add(&packet(2, &[], &[1; 16]), 32, || ())).is_some());
     }
 
     #[test]
     fn what_is_not_whole_in_time_is_given_up_as_far_as_it_came() {
         let mut table = Reassembler::new(MEMORY);
-        table.add(&packet(MF | 1, &[], &[1; 8]), 10, "second");
-        table.add(&packet(4, &[], &[2; 8]), 39, "fourth");
+        table.add(&packet(MF | 1, &[], &[1; 8]), 10, || "second");
+        table.add(&packet(4, &[], &[2; 8]), 39, || "fourth");
         let mut given_up = Vec::new();
         table.reap(40, |assembly| given_up.push(assembly));
         assert!(given_up.is_empty());
@@ -426,8 +436,8 @@ mod tests {
             let mut fragment = packet(MF | rng.u16(..8000), &[], &noise(8 * rng.usize(1..20), i));
             IpMut::new(&mut fragment).unwrap().set_id(rng.u16(..));
             table.reap(1, |_| given_up += 1);
-            table.add(&fragment, 1, ());
-            assert!(table.memory() <= (64 << 10) + 1000 && table.order.len() <= 2 * table.len() + 66);
+            table.add(&fragment, 1, || ());
+            assert!(table.memory() <= (64 << 10) + 2000 && table.order.len() <= 2 * table.len() + 66);
             assert_eq!(table.memory(), table.table.values().map(Assembly::memory).sum::<usize>());
         }
         assert!(given_up > 1000);
@@ -436,17 +446,17 @@ mod tests {
     #[test]
     fn what_would_be_longer_than_a_packet_can_be_is_bad() {
         let mut table = Reassembler::new(MEMORY);
-        assert!(matches!(table.add(&packet(ip::OFFSET_MASK, &[], &[0; 8]), 1, ()), Outcome::Bad));
-        assert!(matches!(table.add(&packet(MF, &[], &[0; 9]), 1, ()), Outcome::Bad));
-        assert!(matches!(table.add(&packet(MF, &[], &[]), 1, ()), Outcome::Bad));
-        assert!(matches!(table.add(&packet(MF, &[], &[0; 16])[..35], 1, ()), Outcome::Bad));
+        assert!(matches!(table.add(&packet(ip::OFFSET_MASK, &[], &[0; 8]), 1, || ()), Outcome::Bad));
+        assert!(matches!(table.add(&packet(MF, &[], &[0; 9]), 1, || ()), Outcome::Bad));
+        assert!(matches!(table.add(&packet(MF, &[], &[]), 1, || ()), Outcome::Bad));
+        assert!(matches!(table.add(&packet(MF, &[], &[0; 16])[..35], 1, || ()), Outcome::Bad));
         assert_eq!(table.len(), 0);
         // With its options the header is longer than those of later fragments.
-        table.add(&packet(8184, &[], &[0; 40]), 1, ());
+        table.add(&packet(8184, &[], &[0; 40]), 1, || ());
         for offset in (1..8184).step_by(93) {
-            assert!(matches!(table.add(&packet(MF | offset, &[], &[0; 744]), 1, ()), Outcome::Held), "{offset}");
+            assert!(matches!(table.add(&packet(MF | offset, &[], &[0; 744]), 1, || ()), Outcome::Held), "{offset}");
         }
-        assert!(matches!(table.add(&packet(MF, &[1; 40], &[0; 8]), 1, ()), Outcome::Bad));
+        assert!(matches!(table.add(&packet(MF, &[1; 40], &[0; 8]), 1, || ()), Outcome::Bad));
         assert_eq!((table.len(), table.memory()), (0, 0));
     }
 }

@@ -4,7 +4,7 @@
 //! transport header to change; one that is too short for a field keeps the field.
 
 use super::flows::Flow;
-use crate::headers::{FlowId, Ip, IpMut, checksum, ip};
+use crate::headers::{FlowId, Ip, IpMut, checksum, icmp, ip};
 
 /// Where protocols have their checksums, from the transport header on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,6 +118,7 @@ pub fn apply_ping(packet: &mut [u8], flow: &Flow, reply: bool) {
     let sum = checksum::adjust16(u16::from_be_bytes([header[2], header[3]]), old, id);
     [header[2], header[3]] = sum.to_be_bytes();
     [header[4], header[5]] = id.to_be_bytes();
+    icmp::settle_zero(segment);
 }
 
 fn set_addresses(packet: &mut [u8], to: FlowId, delta: u16) {
@@ -130,7 +131,7 @@ fn set_addresses(packet: &mut [u8], to: FlowId, delta: u16) {
 
 /// Protocol and transport header of a packet that is no fragment, or the first one.
 fn first_segment(packet: &mut [u8]) -> Option<(u8, &mut [u8])> {
-    let ip = Ip::new(packet).filter(|ip| ip.is_first_fragment())?;
+    let ip = Ip::new(packet).filter(|ip| ip.is_first_fragment() && ip.header_len() >= ip::LEN)?;
     let (protocol, begin, end) = (ip.protocol(), ip.header_len(), usize::from(ip.total_len()));
     let end = end.min(packet.len());
     Some((protocol, packet.get_mut(begin..end)?))

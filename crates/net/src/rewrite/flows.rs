@@ -14,11 +14,11 @@ use super::tcp::Deltas;
 use crate::headers::FlowId;
 
 /// A table of a set in which flows are found; each rewriter has one or two.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MapId(u32);
 
 /// Who made flows, such as an input of a rewriter; they are counted by it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OwnerId(u32);
 
 /// A flow that was found, and its direction. It is good until the set is changed.
@@ -339,11 +339,11 @@ impl FlowSet {
             self.flows.push(Some(flow));
             self.flows.len() as u32 - 1
         };
-        self.index(map, slot << 1);
-        // A flow between one port and itself: each packet counts as one of it, and none as a reply.
+        // A flow between one port and itself: each packet but the first is a reply.
         if keys[0] != keys[1] {
-            self.index(map, slot << 1 | 1);
+            self.index(map, slot << 1);
         }
+        self.index(map, slot << 1 | 1);
         slot
     }
 

@@ -25,7 +25,8 @@ impl Embedded {
     /// The one in a packet, which begins with an IPv4 header whose lengths are true; `None` where the packet is no ICMP
     /// error, or where too little of the other one is there.
     pub fn of(packet: &[u8]) -> Option<Self> {
-        let outer = Ip::new(packet).filter(|ip| ip.protocol() == ip::PROTOCOL_ICMP && ip.is_first_fragment())?;
+        let is_first = |ip: &Ip<'_>| ip.is_first_fragment() && ip.header_len() >= ip::LEN;
+        let outer = Ip::new(packet).filter(|ip| ip.protocol() == ip::PROTOCOL_ICMP && is_first(ip))?;
         let error = Icmp::new(outer.payload()).filter(|error| icmp::is_error(error.kind()))?;
         let inner = Ip::new(error.payload()).filter(|ip| ip.version() == 4 && ip.header_len() >= ip::LEN)?;
         let ip_at = outer.header_len() + icmp::LEN;
@@ -107,4 +108,5 @@ fn change_ping(message: &mut [u8], id: u16) {
     let sum = checksum::adjust16(u16::from_be_bytes([header[2], header[3]]), old, id);
     [header[2], header[3]] = sum.to_be_bytes();
     [header[4], header[5]] = id.to_be_bytes();
+    icmp::settle_zero(message);
 }

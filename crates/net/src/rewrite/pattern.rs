@@ -20,8 +20,6 @@ pub trait Names {
     fn address(&self, text: &str) -> Option<Ipv4Addr>;
     /// Address and length of the prefix of this name or text, such as `1.0.0.0/8`.
     fn prefix(&self, text: &str) -> Option<(Ipv4Addr, u32)>;
-    /// The pattern of this name.
-    fn pattern(&self, name: &str) -> Option<Arc<Pattern>>;
 }
 
 /// How a new flow is rewritten. Those with a name are shared, with what is next in their range.
@@ -47,10 +45,9 @@ struct Choice {
 }
 
 impl Pattern {
-    /// A pattern of its words, or the one with this name. Errors are Click's.
+    /// A pattern of its words. Errors are Click's.
     pub fn parse(words: &[&str], names: &dyn Names) -> Result<Arc<Self>, String> {
         match *words {
-            [name] => names.pattern(name).ok_or_else(|| format!("no such pattern '{name}'")),
             [source, destination] => Self::of(source, None, destination, "-", names),
             [source, destination, port] => Self::of(source, Some(port), destination, "-", names),
             [source, port, destination, other] => Self::of(source, Some(port), destination, other, names),
