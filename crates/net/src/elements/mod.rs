@@ -4,10 +4,11 @@
 
 use crate::element::Class;
 
+mod dumps;
 mod queues;
 #[cfg(test)]
 #[allow(dead_code)] // what one group of elements needs, another one does not
 mod testing;
 
 /// Groups of classes, as the documentation has them.
-pub static GROUPS: &[(&str, &[Class])] = &[("Queues and schedulers", queues::CLASSES)];
+pub static GROUPS: &[(&str, &[Class])] = &[("Dumps", dumps::CLASSES), ("Queues and schedulers", queues::CLASSES)];
