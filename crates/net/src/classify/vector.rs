@@ -9,8 +9,7 @@
 //! intervals in rules. Fields with few classes are merged: a table of pairs gives the class of both. Bits stand in lines of
 //! [`LINE`]; a word beside each class tells which of its lines have any, so most lines are never touched.
 //!
-//! Bounds: time for a packet is a table access for each field (with a search among the numbers of one /16 for addresses) and,
-//! at worst, one line for each [`LINE`] rules and field; memory is bounded by [`BYTES_MAX`], whatever the rules are. A rule
+//! Bounds: time for a packet is a table access for each field (three for addresses) and, at worst, one line for each [`LINE`] rules and field; memory is bounded by [`BYTES_MAX`], whatever the rules are. A rule
 //! that is no list of alternatives has one bit that lets too much through, and its own program decides.
 
 use std::collections::HashMap;
@@ -29,8 +28,8 @@ pub(super) const BITS_MAX: usize = 64 * LINE;
 const FIELDS_MAX: usize = 16;
 /// Fields and their mergers.
 const SLOTS_MAX: usize = 2 * FIELDS_MAX;
-/// How many pairs of classes a table of two fields has at most: what stays in a first-level cache.
-const PAIRS_MAX: usize = 1 << 14;
+/// How many pairs of classes a table of two fields has at most: what stays in a second-level cache.
+const PAIRS_MAX: usize = 1 << 16;
 /// How many bytes all bits may take.
 const BYTES_MAX: usize = 256 << 20;
 /// How many alternatives a rule is made into at most; the next smaller number is tried if there are too many in all.
@@ -93,9 +92,9 @@ impl Classes {
 enum Table {
     /// A class for each number.
     Direct(Vec<u16>),
-    /// For the upper half of a number, where its part of `starts` begins: lower halves in order, each the first one of its
-    /// class.
-    Split { parts: Vec<u32>, starts: Vec<u16>, classes: Vec<u16> },
+    /// By the upper half of a number, then a byte, then the last byte. Nodes that are alike exist once, so that there is one
+    /// way for all numbers, without branches.
+    Steps { upper: Vec<u32>, middle: Vec<u32>, last: Vec<u16> },
 }
 
 #[derive(Debug)]
@@ -117,21 +116,12 @@ impl Lookup {
         match (&self.table, self.field.len) {
             (Table::Direct(classes), 1) => classes[usize::from(field[0])],
             (Table::Direct(classes), _) => classes[usize::from(u16::from_be_bytes([field[0], field[1]]))],
-            (Table::Split { parts, starts, classes }, len) => {
-                let number = if len == 4 {
-                    u32::from_be_bytes([field[0], field[1], field[2], field[3]])
-                } else {
-                    u32::from_be_bytes([0, field[0], field[1], field[2]])
-                };
-                let upper = (number >> 16) as usize;
-                let (mut from, to) = (parts[upper] as usize, parts[upper + 1] as usize);
-                let mut size = to - from;
-                while size > 1 {
-                    let half = size / 2;
-                    from = if u32::from(starts[from + half]) <= number & 0xffff { from + half } else { from };
-                    size -= half;
-                }
-                classes[from]
+            (Table::Steps { upper, middle, last }, len) => {
+                let [high, low, middle_byte, last_byte] =
+                    if len == 4 { [field[0], field[1], field[2], field[3]] } else { [0, field[0], field[1], field[2]] };
+                let node = upper[usize::from(u16::from_be_bytes([high, low]))];
+                let node = middle[node as usize + usize::from(middle_byte)];
+                last[node as usize + usize::from(last_byte)]
             }
         }
     }
@@ -300,8 +290,13 @@ impl Vectors {
     /// The verdict of the first rule among a line's bits that matches.
     #[inline]
     fn first(&self, line: usize, bits: &Line, packet: &Headers<'_>) -> Option<u32> {
-        for (at, &word) in bits.0.iter().enumerate() {
-            let mut word = word;
+        // Which words have any, without a branch for each.
+        let words = bits.0.iter().enumerate();
+        let mut used = words.fold(0_u32, |used, (at, &word)| used | u32::from(word != 0) << at);
+        while used != 0 {
+            let at = used.trailing_zeros() as usize;
+            used &= used - 1;
+            let mut word = bits.0[at];
             while word != 0 {
                 let bit = self.bits[line * LINE + at * 64 + word.trailing_zeros() as usize];
                 if bit.program == NONE || self.programs[bit.program as usize].run(packet) != NONE {
@@ -317,7 +312,7 @@ impl Vectors {
     pub(super) fn bytes(&self) -> usize {
         let tables = self.lookups.iter().map(|lookup| match &lookup.table {
             Table::Direct(classes) => 2 * classes.len(),
-            Table::Split { parts, starts, .. } => 4 * (parts.len() + starts.len()),
+            Table::Steps { upper, middle, last } => 4 * (upper.len() + middle.len()) + 2 * last.len(),
         });
         let mergers = self.mergers.iter().map(|merger| 2 * merger.classes.len());
         let groups = self.groups.iter().map(|group| size_of_val(&group.lines[..]) + 8 * group.used.len());
@@ -411,7 +406,7 @@ fn look_up(field: Field, terms: &[Term], lines: usize) -> Result<(Lookup, Classe
             _ => break,
         }
     }
-    let table = if field.len <= 2 { direct(field, &starts) } else { split(field, &starts) };
+    let table = if field.len <= 2 { direct(field, &starts) } else { steps(field, &starts)? };
     Ok((Lookup { field, table, short }, classes))
 }
 
@@ -424,24 +419,64 @@ fn direct(field: Field, starts: &[(u32, u16)]) -> Table {
     Table::Direct(table)
 }
 
-fn split(field: Field, all: &[(u32, u16)]) -> Table {
-    let uppers = (field.max() >> 16) + 1;
-    let (mut parts, mut starts, mut classes) = (Vec::with_capacity(uppers as usize + 1), Vec::new(), Vec::new());
-    // The interval that the last number before this part is in.
-    let mut at = 0;
-    for upper in 0..uppers {
-        parts.push(starts.len() as u32);
-        if all.get(at + 1).is_some_and(|next| next.0 == upper << 16) {
-            at += 1;
+/// Nodes of 256 entries each, every one once.
+struct Nodes<T> {
+    entries: Vec<T>,
+    known: HashMap<Vec<T>, u32>,
+}
+
+impl<T: Copy + Eq + std::hash::Hash> Nodes<T> {
+    fn new() -> Self {
+        Self { entries: Vec::new(), known: HashMap::new() }
+    }
+
+    /// Where the node with these entries begins.
+    fn place(&mut self, node: &[T]) -> u32 {
+        if let Some(&place) = self.known.get(node) {
+            return place;
         }
-        starts.push(0);
-        classes.push(all[at].1);
-        while let Some(next) = all.get(at + 1).filter(|next| next.0 >> 16 == upper) {
-            at += 1;
-            starts.push(next.0 as u16);
-            classes.push(next.1);
+        let place = self.entries.len() as u32;
+        self.entries.extend_from_slice(node);
+        self.known.insert(node.to_vec(), place);
+        place
+    }
+}
+
+fn steps(field: Field, starts: &[(u32, u16)]) -> Result<Table, TooLarge> {
+    let (mut middle, mut last) = (Nodes::new(), Nodes::new());
+    let mut upper = Vec::with_capacity(1 << 16);
+    let mut rest = starts;
+    // Nodes of numbers that are all of one class.
+    let mut class = starts[0].1;
+    let mut even: HashMap<u16, (u32, u32)> = HashMap::new();
+    for high in 0..=field.max() >> 16 {
+        let in_block = rest.iter().take_while(|start| start.0 >> 16 == high).count();
+        let (block, after) = rest.split_at(in_block);
+        rest = after;
+        if block.is_empty() || block.len() == 1 && block[0].0 == high << 16 {
+            class = block.first().map_or(class, |start| start.1);
+            let (_, node) = *even.entry(class).or_insert_with(|| {
+                let leaf = last.place(&[class; 256]);
+                (leaf, middle.place(&[leaf; 256]))
+            });
+            upper.push(node);
+            continue;
+        }
+        let mut node = [0; 256];
+        let mut starts = block.iter().peekable();
+        for (byte, entry) in node.iter_mut().enumerate() {
+            let mut leaf = [0; 256];
+            for (number, slot) in leaf.iter_mut().enumerate() {
+                let number = high << 16 | (byte as u32) << 8 | number as u32;
+                class = starts.next_if(|start| start.0 == number).map_or(class, |start| start.1);
+                *slot = class;
+            }
+            *entry = last.place(&leaf);
+        }
+        upper.push(middle.place(&node));
+        if 4 * middle.entries.len() + 2 * last.entries.len() > BYTES_MAX / 4 {
+            return Err(TooLarge);
         }
     }
-    parts.push(starts.len() as u32);
-    Table::Split { parts, starts, classes }
+    Ok(Table::Steps { upper, middle: middle.entries, last: last.entries })
 }
