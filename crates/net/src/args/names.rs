@@ -21,6 +21,8 @@ pub enum NameKind {
     ScheduleTickets,
     /// The thread that runs an element's task, 4 bytes in network order.
     HomeThread,
+    /// A pattern of IPRewriterPatterns: the element's number and the pattern's, 4 bytes each in network order.
+    RewriterPattern,
 }
 
 /// Values by kind and name. A name of a compound (`a/b`) hides one of those around it.

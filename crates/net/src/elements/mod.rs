@@ -5,10 +5,19 @@
 use crate::element::Class;
 
 mod dumps;
+mod fragments;
+mod icmp;
 mod queues;
+mod rewriting;
 #[cfg(test)]
 #[allow(dead_code)] // what one group of elements needs, another one does not
 mod testing;
 
 /// Groups of classes, as the documentation has them.
-pub static GROUPS: &[(&str, &[Class])] = &[("Dumps", dumps::CLASSES), ("Queues and schedulers", queues::CLASSES)];
+pub static GROUPS: &[(&str, &[Class])] = &[
+    ("Dumps", dumps::CLASSES),
+    ("Queues and schedulers", queues::CLASSES),
+    ("ICMP", icmp::CLASSES),
+    ("Fragments", fragments::CLASSES),
+    ("Rewriting", rewriting::CLASSES),
+];

@@ -1,0 +1,6 @@
+//! Network address translation.
+
+use crate::element::Class;
+
+/// All of this group.
+pub(super) static CLASSES: &[Class] = &[];
