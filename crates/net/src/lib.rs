@@ -22,6 +22,8 @@
 
 // Names of elements are words of the language, and stand everywhere.
 #![allow(clippy::doc_markdown)]
+// Elements have as many keywords that are true or false as Click's have.
+#![allow(clippy::struct_excessive_bools)]
 
 pub mod args;
 pub mod capture;

@@ -4,6 +4,7 @@
 
 use crate::element::Class;
 
+mod control;
 mod dumps;
 mod fragments;
 mod icmp;
@@ -14,10 +15,12 @@ mod rewriting;
 mod testing;
 
 /// Groups of classes, as the documentation has them.
+#[rustfmt::skip] // a line for each group
 pub static GROUPS: &[(&str, &[Class])] = &[
+    ("Control", control::CLASSES),
     ("Dumps", dumps::CLASSES),
-    ("Queues and schedulers", queues::CLASSES),
-    ("ICMP", icmp::CLASSES),
     ("Fragments", fragments::CLASSES),
+    ("ICMP", icmp::CLASSES),
+    ("Queues and schedulers", queues::CLASSES),
     ("Rewriting", rewriting::CLASSES),
 ];

@@ -92,6 +92,7 @@ impl From<&Packet> for Seen {
 struct Mode {
     running: Running,
     said: Arc<Mutex<Vec<String>>>,
+    printed: Arc<Mutex<String>>,
 }
 
 /// A configuration, running in both ways. Elements of a test: `Give` and `GivePull` are sources, `Take` and `TakePull` sinks.
@@ -115,10 +116,15 @@ impl Harness {
             let running = build(config, is_batched, &mut log).unwrap_or_else(|| panic!("{log}"));
             let said = Arc::new(Mutex::new(Vec::new()));
             let lines = Arc::clone(&said);
-            running.listen(move |line| lines.lock().unwrap().push(line.to_owned()));
+            let printed = Arc::new(Mutex::new(String::new()));
+            let text = Arc::clone(&printed);
+            running.listen(
+                move |line| lines.lock().unwrap().push(line.to_owned()),
+                move |more| text.lock().unwrap().push_str(more),
+            );
             let limit = running.router().clock().now();
             running.router().clock().hold_at(limit);
-            Mode { running, said }
+            Mode { running, said, printed }
         });
         Self { modes }
     }
@@ -242,6 +248,12 @@ impl Harness {
     #[track_caller]
     pub(super) fn said(&mut self) -> Vec<String> {
         self.both(|mode| std::mem::take(&mut *mode.said.lock().unwrap()))
+    }
+
+    /// What was printed since somebody last asked.
+    #[track_caller]
+    pub(super) fn printed(&mut self) -> String {
+        self.both(|mode| std::mem::take(&mut *mode.printed.lock().unwrap()))
     }
 
     /// How often the router has yet to be stopped; at 0 it has stopped.

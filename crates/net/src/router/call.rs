@@ -134,7 +134,7 @@ fn list(handlers: Option<&Handlers>) -> String {
 }
 
 /// The handlers of the router itself.
-fn root() -> Handlers {
+pub(super) fn root() -> Handlers {
     let mut handlers = Handlers::default();
     handlers.free_read("version", |_, _| Ok(env!("CARGO_PKG_VERSION").to_owned()));
     handlers.free_read("list", |cx, _| {

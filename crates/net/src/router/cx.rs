@@ -281,19 +281,41 @@ impl Cx<'_> {
 
     /// Calls a handler: reads it where there is no value and it can be read, else writes it.
     pub fn call(&mut self, call: &HandlerCall) -> Result<String, String> {
-        call::any(self, call)
+        let element = call.element.or_else(|| self.own(&call.handler));
+        call::any(self, &HandlerCall { element, ..call.clone() })
+    }
+
+    /// Calls a handler as soon as this call has returned, so that it may be one of this element; an error is said. What the
+    /// element has emitted goes its way afterwards.
+    pub fn call_later(&mut self, call: &HandlerCall) {
+        self.thread.calls.push_back((self.id, call.clone()));
+    }
+
+    /// A handler named without an element is this one's, if it has such a one, and else the router's.
+    fn own(&self, handler: &str) -> Option<usize> {
+        self.router.handlers(self.id)?.get(handler).map(|_| self.id)
     }
 
     /// Reads a handler, named as `element.handler` as seen from this element.
     pub fn read_handler(&mut self, name: &str, argument: &str) -> Result<String, String> {
         let call = HandlerCall::parse(name, &self.arg_cx())?;
-        call::read(self, call.element, &call.handler, argument)
+        call::read(self, call.element.or_else(|| self.own(&call.handler)), &call.handler, argument)
     }
 
     /// Writes a handler.
     pub fn write_handler(&mut self, name: &str, value: &str) -> Result<(), String> {
         let call = HandlerCall::parse(name, &self.arg_cx())?;
-        call::write(self, call.element, &call.handler, value)
+        call::write(self, call.element.or_else(|| self.own(&call.handler)), &call.handler, value)
+    }
+
+    /// Reads a handler of an element, or of the router.
+    pub fn read_of(&mut self, element: Option<usize>, handler: &str, argument: &str) -> Result<String, String> {
+        call::read(self, element, handler, argument)
+    }
+
+    /// Writes a handler of an element, or of the router.
+    pub fn write_of(&mut self, element: Option<usize>, handler: &str, value: &str) -> Result<(), String> {
+        call::write(self, element, handler, value)
     }
 
     /// Whoever waits for the router's stop gets it, once for each wait.
@@ -301,9 +323,14 @@ impl Cx<'_> {
         self.router.adjust_runcount(-1);
     }
 
-    /// The element is asked what to do whenever the router stops ([`Router::driver`]).
-    pub fn drive(&mut self) {
-        *self.router.driver.lock().expect("no panic in it") = Some(self.id);
+    /// The element is asked what to do whenever the router stops ([`Element::stopped`]). Says whether it is the only one.
+    pub fn drive(&mut self) -> bool {
+        *self.router.driver.lock().expect("no panic in it").get_or_insert(self.id) == self.id
+    }
+
+    /// Prints text on standard output, as it is.
+    pub fn print(&self, text: &str) {
+        self.router.print(text);
     }
 
     /// Says something on standard error, in a line.

@@ -38,6 +38,7 @@ use crate::registry::Registry;
 use crate::{Clock, Landmark, Log, Timestamp};
 use slot::Slot;
 use std::collections::{HashMap, HashSet};
+use std::io::Write;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -115,6 +116,7 @@ pub struct Router {
     runcount: AtomicI32,
     driver: Mutex<Option<usize>>,
     say: Mutex<Say>,
+    print: Mutex<Say>,
 }
 
 impl Router {
@@ -180,6 +182,16 @@ impl Router {
         self.handlers.get()?.get(element)
     }
 
+    /// Whether a handler of an element, or of the router, can be read and written; nothing where there is none.
+    pub fn access(&self, element: Option<usize>, handler: &str) -> Option<(bool, bool)> {
+        let root = call::root();
+        let handlers = match element {
+            Some(element) => self.handlers(element)?,
+            None => &root,
+        };
+        handlers.get(handler).map(|handler| (handler.read.is_some(), handler.write.is_some()))
+    }
+
     /// The time.
     pub fn clock(&self) -> &Clock {
         &self.clock
@@ -188,6 +200,11 @@ impl Router {
     /// Says something to people: on standard error, unless [`Running::listen`] has it.
     pub fn say(&self, text: impl std::fmt::Display) {
         (self.say.lock().expect("no panic in it"))(&text.to_string());
+    }
+
+    /// Prints text as it is: on standard output, unless [`Running::listen`] has it.
+    pub fn print(&self, text: &str) {
+        (self.print.lock().expect("no panic in it"))(text);
     }
 
     // Whether it runs.
@@ -489,6 +506,11 @@ impl Build {
             runcount: AtomicI32::new(1),
             driver: Mutex::new(None),
             say: Mutex::new(Box::new(|text| eprintln!("{text}"))),
+            print: Mutex::new(Box::new(|text| {
+                // A reader who has gone is no reason to end.
+                let mut out = std::io::stdout().lock();
+                let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+            })),
         };
         Self { router, threads: options.threads.max(1), order }
     }
@@ -587,9 +609,10 @@ impl Running {
         &self.router
     }
 
-    /// Where lines for people go from now on.
-    pub fn listen(&self, say: impl FnMut(&str) + Send + 'static) {
+    /// Where lines for people, and what is printed, go from now on.
+    pub fn listen(&self, say: impl FnMut(&str) + Send + 'static, print: impl FnMut(&str) + Send + 'static) {
         *self.router.say.lock().expect("no panic in it") = Box::new(say);
+        *self.router.print.lock().expect("no panic in it") = Box::new(print);
     }
 
     /// Runs until the router is stopped, and nobody wants it to go on.

@@ -3,6 +3,7 @@
 use super::wave::Wave;
 use super::wiring::Target;
 use super::{Cx, Router};
+use crate::args::HandlerCall;
 use crate::element::{Interest, Run};
 use crate::packet::Place;
 use crate::{Packet, Timestamp};
@@ -21,6 +22,8 @@ pub(super) const DEFAULT_TICKETS: u32 = 1024;
 const TURNS: usize = 16;
 /// How long a thread rests whose tasks all have nothing to do, and nobody tells them when there is something.
 const REST: Duration = Duration::from_micros(50);
+/// Handlers that call each other do so at most so often before packets go on.
+const MOST_CALLS: usize = 1000;
 /// The longest sleep.
 const SLEEP: Duration = Duration::from_secs(60);
 
@@ -86,6 +89,8 @@ pub(super) struct Thread {
     /// Whether they go their way one by one.
     pub(super) is_single: bool,
     pub(super) staged: VecDeque<(Target, Packet)>,
+    /// Handlers to be called when nobody is in an element any more.
+    pub(super) calls: VecDeque<(usize, HandlerCall)>,
     pub(super) now: Timestamp,
     pub(super) rng: fastrand::Rng,
     tasks: BinaryHeap<Reverse<(u64, u64, usize)>>,
@@ -114,6 +119,7 @@ impl Thread {
             is_root: true,
             is_single: false,
             staged: VecDeque::new(),
+            calls: VecDeque::new(),
             now: router.clock.now(),
             rng: fastrand::Rng::with_seed(router.seed.load(Ordering::Relaxed).wrapping_add(u64::from(number))),
             tasks: BinaryHeap::new(),
@@ -134,6 +140,7 @@ impl Thread {
         (self.is_root, self.emitted) = (true, 0);
         self.is_single = !router.is_batched || router.is_watched[id];
         let result = work(&mut Cx { router, thread: self, id });
+        self.make_calls(router);
         self.is_root = false;
         while let Some((target, packet)) = self.staged.pop_front() {
             self.wave.add(target, packet);
@@ -166,6 +173,28 @@ impl Thread {
             slot.push_batch(&mut Cx { router, thread: self, id }, port, &mut batch);
         }
         self.wave.give_back(batch);
+        self.make_calls(router);
+    }
+
+    /// Calls handlers that elements wanted called; those may want others called.
+    #[inline]
+    fn make_calls(&mut self, router: &Router) {
+        let mut left = MOST_CALLS;
+        while let Some((id, call)) = self.calls.pop_front() {
+            left -= 1;
+            let mut cx = Cx { router, thread: self, id };
+            if let Err(error) = cx.call(&call) {
+                router.say(format_args!(
+                    "While calling '{}' for '{}':\n  {error}",
+                    call.handler,
+                    router.declaration(id)
+                ));
+            }
+            if left == 0 {
+                router.say(format_args!("{}: too many handler calls, giving up", router.declaration(id)));
+                self.calls.clear();
+            }
+        }
     }
 
     /// Packets wait at several inputs: they come in the order of their places, whichever input that is.

@@ -1,0 +1,395 @@
+//! A script that runs.
+
+use super::program::{Instruction, Label, Program};
+use crate::Timestamp;
+use crate::args::Arg;
+use crate::lang::config::{first_word, split_words, unquote};
+use crate::lang::expand::{Form, Variables, expand, expand_quoting};
+use crate::router::Cx;
+use std::cell::RefCell;
+use std::io::Write;
+use std::sync::{Mutex, MutexGuard};
+
+/// Jumps without a pause after which a script is taken to run in a circle.
+const MOST_JUMPS: u32 = 1000;
+/// What `$?` is after a handler that failed.
+const FAILED: i32 = -22;
+
+/// Why a script goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Somebody made so many steps.
+    Times(u32),
+    /// Its time has come.
+    Timer,
+    /// The router has stopped.
+    Router,
+    /// It was started, or sent to a label.
+    Jump,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The instruction that comes next.
+    at: usize,
+    /// Steps that a pause has had.
+    paused: u32,
+    /// Whether the script has begun; the step by which it begins moves past nothing.
+    has_begun: bool,
+    is_running: bool,
+    /// Steps that were made while it ran.
+    more: u32,
+    /// How often `at` was changed by somebody else while it ran.
+    jumps: u32,
+    variables: Vec<(String, String)>,
+    args: String,
+    status: i32,
+}
+
+/// A program and where it is. Nobody holds its state while an instruction calls a handler: that may come back here.
+#[derive(Debug, Default)]
+pub(super) struct Machine {
+    program: Program,
+    state: Mutex<State>,
+}
+
+/// How a script begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beginning {
+    Runs,
+    Waits(Timestamp),
+    Pauses,
+}
+
+/// What became of an instruction.
+enum Done {
+    Next,
+    Jumped,
+    /// Nothing more now: it waits, or is over.
+    Rests,
+    /// The same, and the router goes on to stop.
+    Stops,
+}
+
+impl Machine {
+    pub(super) fn new(program: Program) -> Self {
+        Self { program, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic in it")
+    }
+
+    fn current(&self) -> Option<Instruction> {
+        self.program.instructions.get(self.state().at).cloned()
+    }
+
+    /// Gives variables their first values.
+    pub(super) fn begin(&self, cx: &mut Cx<'_>) {
+        for instruction in &self.program.instructions {
+            if let Instruction::Init { name, text, unquoted } = instruction {
+                let value = self.text(cx, text, *unquoted);
+                self.set(name, value);
+            }
+        }
+        self.state().has_begun = self.beginning() != Beginning::Runs;
+    }
+
+    /// How it begins.
+    pub(super) fn beginning(&self) -> Beginning {
+        match self.program.instructions.first() {
+            Some(Instruction::Wait { time }) => Beginning::Waits(*time),
+            Some(Instruction::Pause { .. }) => Beginning::Pauses,
+            _ => Beginning::Runs,
+        }
+    }
+
+    /// Whether it waits for something.
+    pub(super) fn is_waiting(&self) -> bool {
+        let is_at_begin = self.state().at == 0;
+        !is_at_begin && matches!(self.current(), Some(Instruction::Wait { .. } | Instruction::Pause { .. }))
+    }
+
+    /// Whether it has ended by `exit`.
+    pub(super) fn ends_for_good(&self) -> bool {
+        matches!(self.current(), Some(Instruction::Exit | Instruction::Goto { label: Label::Exit, .. }))
+    }
+
+    fn set(&self, name: &str, value: String) {
+        let variables = &mut self.state().variables;
+        match variables.iter_mut().find(|(other, _)| other == name) {
+            Some((_, old)) => *old = value,
+            None => variables.push((name.to_owned(), value)),
+        }
+    }
+
+    /// Starts from the beginning; the value that it returns.
+    pub(super) fn run(&self, cx: &mut Cx<'_>, args: &str) -> Result<String, String> {
+        {
+            let mut state = self.state();
+            args.clone_into(&mut state.args);
+            (state.at, state.paused, state.has_begun) = (0, 0, true);
+            state.jumps += 1;
+        }
+        self.set("_", String::new());
+        self.step(cx, Step::Jump)?;
+        let returns = matches!(self.current(), Some(Instruction::Return { .. }));
+        let value = self.state().variables.iter().find(|(name, _)| name == "_").map(|(_, value)| value.clone());
+        Ok(value.filter(|_| returns).unwrap_or_default())
+    }
+
+    /// Goes on at a label.
+    pub(super) fn goto(&self, cx: &mut Cx<'_>, label: &str) -> Result<(), String> {
+        let Some(Label::At(at)) = self.program.find(label) else { return Err("jump to nonexistent label".to_owned()) };
+        {
+            let mut state = self.state();
+            (state.at, state.paused, state.has_begun) = (at, 0, true);
+            state.jumps += 1;
+        }
+        self.step(cx, Step::Jump)
+    }
+
+    /// Goes on. An error is what an `error` instruction says; others are said where they happen.
+    pub(super) fn step(&self, cx: &mut Cx<'_>, step: Step) -> Result<(), String> {
+        let mut budget = match step {
+            Step::Times(times) => times,
+            Step::Timer | Step::Router => 1,
+            Step::Jump => 0,
+        };
+        {
+            let mut state = self.state();
+            if state.is_running {
+                state.more += budget;
+                return Ok(());
+            }
+            state.is_running = true;
+            if !std::mem::replace(&mut state.has_begun, true) {
+                budget = budget.saturating_sub(1);
+            }
+        }
+        let (mut jumps, mut result) = (0, Ok(()));
+        let stops = loop {
+            match self.execute(cx, step, &mut budget, &mut result) {
+                Done::Next => {}
+                Done::Jumped => jumps += 1,
+                Done::Stops => break true,
+                Done::Rests => {
+                    let more = std::mem::take(&mut self.state().more);
+                    if more == 0 {
+                        break false;
+                    }
+                    budget += more;
+                }
+            }
+            if jumps >= MOST_JUMPS {
+                cx.say(format_args!("{}: too many jumps, giving up", cx.declaration()));
+                self.state().at = self.program.instructions.len();
+                cx.timer_cancel(0);
+                break false;
+            }
+        };
+        self.state().is_running = false;
+        if step == Step::Router && !stops {
+            cx.router().adjust_runcount(1);
+        }
+        result
+    }
+
+    fn execute(&self, cx: &mut Cx<'_>, step: Step, budget: &mut u32, result: &mut Result<(), String>) -> Done {
+        let (at, before) = {
+            let state = self.state();
+            (state.at, state.jumps)
+        };
+        let Some(instruction) = self.program.instructions.get(at) else { return Done::Rests };
+        match instruction {
+            Instruction::Pause { steps } => {
+                let mut state = self.state();
+                let made = (*budget).min(steps.saturating_sub(state.paused));
+                state.paused += made;
+                *budget -= made;
+                if state.paused < *steps {
+                    return Done::Rests;
+                }
+                state.paused = 0;
+            }
+            Instruction::Wait { time } => {
+                if *budget == 0 {
+                    cx.timer_after(0, *time);
+                    return Done::Rests;
+                }
+                *budget -= 1;
+                cx.timer_cancel(0);
+            }
+            Instruction::Goto { label, condition } => match self.goes(cx, condition) {
+                Ok(false) => {}
+                Ok(true) => return self.jump(*label, step, result),
+                Err(error) => complain(cx, &error),
+            },
+            Instruction::End | Instruction::Exit => return ends(step),
+            Instruction::Error { text, unquoted } => {
+                let text = self.text(cx, text, *unquoted);
+                *result = Err(text);
+                return ends(step);
+            }
+            Instruction::Stop => {
+                if step != Step::Router {
+                    cx.stop_driver();
+                }
+                return Done::Stops;
+            }
+            Instruction::Return { text, unquoted } => {
+                let value = self.text(cx, text, *unquoted);
+                self.set("_", value);
+                return ends(step);
+            }
+            _ => self.act(cx, instruction),
+        }
+        let mut state = self.state();
+        // A handler that it called may have sent it elsewhere.
+        if state.jumps != before {
+            return Done::Jumped;
+        }
+        state.at += 1;
+        Done::Next
+    }
+
+    /// Instructions that call handlers, and print.
+    fn act(&self, cx: &mut Cx<'_>, instruction: &Instruction) {
+        let done = match instruction {
+            Instruction::Set { name, text, unquoted } => {
+                let value = self.text(cx, text, *unquoted);
+                self.set(name, value);
+                Ok(())
+            }
+            Instruction::Print { text, newline } => self.print(cx, text, *newline),
+            Instruction::Read { text, unquoted } => self.read(cx, text, *unquoted),
+            Instruction::Write { text, unquoted } => {
+                let text = if *unquoted { unquote(text) } else { text.clone() };
+                let text = self.text(cx, &text, false);
+                let (name, value) = first_word(&text);
+                let done = cx.write_handler(name, value);
+                self.state().status = if done.is_ok() { 0 } else { FAILED };
+                done
+            }
+            _ => Ok(()),
+        };
+        if let Err(error) = done {
+            complain(cx, &error);
+        }
+    }
+
+    fn text(&self, cx: &mut Cx<'_>, text: &str, unquoted: bool) -> String {
+        let text = expand(text, &Values { machine: self, cx: RefCell::new(cx) });
+        if unquoted { unquote(&text) } else { text }
+    }
+
+    fn goes(&self, cx: &mut Cx<'_>, condition: &str) -> Result<bool, String> {
+        let text = self.text(cx, condition, false);
+        if text.trim().is_empty() {
+            return Ok(true);
+        }
+        bool::parse(&text, &cx.arg_cx()).map_err(|_| format!("bad condition '{text}'"))
+    }
+
+    fn jump(&self, label: Label, step: Step, result: &mut Result<(), String>) -> Done {
+        match label {
+            Label::At(at) => {
+                let mut state = self.state();
+                (state.at, state.paused) = (at, 0);
+                Done::Jumped
+            }
+            Label::Exit | Label::End => ends(step),
+            Label::Error => {
+                *result = Err(String::new());
+                ends(step)
+            }
+        }
+    }
+
+    fn print(&self, cx: &mut Cx<'_>, text: &str, newline: bool) -> Result<(), String> {
+        let (file, text) = match text.strip_prefix('>') {
+            None => (None, text),
+            Some(rest) => {
+                let (append, rest) = rest.strip_prefix('>').map_or((false, rest), |rest| (true, rest));
+                let (name, text) = first_word(rest);
+                (Some((append, unquote(name))), text)
+            }
+        };
+        let is_handler = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '@' || c == '_');
+        let mut value = if is_handler {
+            let text = self.text(cx, text, false);
+            let (name, argument) = first_word(&text);
+            cx.read_handler(name, argument)?
+        } else {
+            unquote(&expand_quoting(text, &Values { machine: self, cx: RefCell::new(cx) }))
+        };
+        if newline && !value.ends_with('\n') {
+            value.push('\n');
+        }
+        match file.filter(|(_, name)| name != "-") {
+            None => cx.print(&value),
+            Some((append, name)) => {
+                let open =
+                    std::fs::File::options().write(true).create(true).append(append).truncate(!append).open(&name);
+                open.and_then(|mut file| file.write_all(value.as_bytes()))
+                    .map_err(|error| format!("{name}: {error}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, cx: &mut Cx<'_>, text: &str, unquoted: bool) -> Result<(), String> {
+        let text = if unquoted { unquote(text) } else { text.to_owned() };
+        let text = self.text(cx, &text, false);
+        let (name, argument) = first_word(&text);
+        let value = cx.read_handler(name, argument)?;
+        cx.say(format_args!("{name}:\n{value}\n"));
+        Ok(())
+    }
+}
+
+/// A script that is over lets the router stop.
+fn ends(step: Step) -> Done {
+    if step == Step::Router { Done::Stops } else { Done::Rests }
+}
+
+fn complain(cx: &Cx<'_>, error: &str) {
+    cx.say(format_args!("While executing '{}':\n  {}", cx.declaration(), error.replace('\n', "\n  ")));
+}
+
+/// What stands for variables in a script's texts.
+struct Values<'a, 'b, 'c> {
+    machine: &'a Machine,
+    cx: RefCell<&'b mut Cx<'c>>,
+}
+
+impl Variables for Values<'_, '_, '_> {
+    fn value(&self, text: &str, form: Form, _: usize) -> Option<String> {
+        let state = self.machine.state();
+        if let Some((_, value)) = state.variables.iter().find(|(name, _)| name == text) {
+            return Some(value.clone());
+        }
+        let words = || split_words(&state.args);
+        let value = match text {
+            "?" => Some(state.status.to_string()),
+            "args" => Some(state.args.clone()),
+            "#" => Some(words().len().to_string()),
+            number => {
+                number.parse::<usize>().ok().filter(|n| *n > 0).map(|n| words().get(n - 1).cloned().unwrap_or_default())
+            }
+        };
+        if value.is_some() || form != Form::Parentheses {
+            return value;
+        }
+        drop(state);
+        let cx = &mut **self.cx.borrow_mut();
+        let (name, argument) = first_word(text);
+        match cx.read_handler(name, argument) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                complain(cx, &error);
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+use crate::elements::testing::Harness;
+
+fn printed(config: &str) -> String {
+    let mut harness = Harness::new(config);
+    harness.pass(10.0);
+    assert_eq!(harness.said(), Vec::<String>::new());
+    harness.printed()
+}
+
+#[test]
+fn a_loop_counts() {
+    let config =
+        "s :: Script(set x 0, label begin_loop, print $x, set x $(s.add $x 1), goto begin_loop $(s.lt $x 5), stop)";
+    assert_eq!(printed(config), "0\n1\n2\n3\n4\n");
+    assert_eq!(printed(&config.replace("s.add", "add").replace("s.lt", "lt")), "0\n1\n2\n3\n4\n");
+}
+
+#[test]
+fn quotes_are_taken_off_where_the_instruction_says_so() {
+    let config = "Give -> q :: Queue -> TakePull; Script(set x \"$(q.length)\", print $x, setq x \"$(q.length)\", print $x, \
+                  print q.length, print \"q.length\", print '\"q.length\"', set y q.length, print $y, print $($y))";
+    assert_eq!(printed(config), "\"0\"\n0\n0\nq.length\n\"q.length\"\nq.length\n0\n");
+}
+
+#[test]
+fn a_passive_script_returns_a_value() {
+    let mut harness =
+        Harness::new("s :: Script(TYPE PASSIVE, return $(add $1 $2 $#)); t :: Script(TYPE PASSIVE, error \"no\")");
+    assert_eq!(harness.read("s.run 3 4"), "9");
+    assert_eq!(harness.read("s.run 10 20 30"), "33");
+    assert_eq!(harness.write("t.run", ""), Err("\"no\"".to_owned()));
+}
+
+#[test]
+fn times_and_steps_are_waited_for() {
+    let config = "a :: Script(wait 1s, print 'a', pause, print 'b', pause 2, print 'c'); \
+                  Script(wait 2s, write a.step, wait 1s, write a.step, wait 1s, printn 'd', write a.step)";
+    let mut harness = Harness::new(config);
+    for (time, expected) in [(0.9, ""), (0.2, "a\n"), (1.0, "b\n"), (1.0, ""), (1.0, "dc\n"), (5.0, "")] {
+        harness.pass(time);
+        assert_eq!(harness.printed(), expected);
+    }
+}
+
+#[test]
+fn a_driver_says_what_follows_when_the_router_stops() {
+    let config = "DriverManager(print 'a', pause, print 'b', wait 1s, print 'c', stop); Script(wait 3s, write stop)";
+    let mut harness = Harness::new(config);
+    harness.pass(2.0);
+    assert_eq!((harness.printed(), harness.runcount()), ("a\n".to_owned(), 1));
+    harness.pass(1.5);
+    assert_eq!((harness.printed(), harness.runcount()), ("b\n".to_owned(), 1));
+    harness.pass(5.0);
+    assert_eq!((harness.printed(), harness.runcount()), ("c\n".to_owned(), 0));
+    let told = Harness::errors("DriverManager; d :: Script(TYPE DRIVER)");
+    assert!(told.contains("While initializing 'd :: Script':\nconfig:1:   router has more than one"), "{told}");
+}
+
+#[test]
+fn a_script_in_a_circle_is_given_up() {
+    let mut harness = Harness::new("s :: Script(label x, goto x)");
+    harness.pass(1.0);
+    assert_eq!(harness.said(), ["s :: Script: too many jumps, giving up"]);
+    // So are two that call each other.
+    let mut harness =
+        Harness::new("a :: Script(TYPE PASSIVE, write b.run); b :: Script(TYPE PASSIVE, write a.run, print x)");
+    harness.write("a.run", "").unwrap();
+    harness.pass(1.0);
+    assert!(harness.said().concat().contains("too many"), "{}", harness.printed().len());
+}
+
+#[test]
+fn errors_are_told_and_the_script_goes_on() {
+    let mut harness =
+        Harness::new("s :: Script(write x.y 5, print $?, print $(nothing), goto z maybe, label z, print 'end')");
+    harness.pass(1.0);
+    assert_eq!(harness.printed(), "-22\n$(nothing)\nend\n");
+    let said = harness.said().concat();
+    for error in ["no element named 'x'", "no handler named 'nothing'", "bad condition 'maybe'"] {
+        assert!(said.contains(error), "{error}: {said}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_told_at_once() {
+    let told = Harness::errors("s :: Script(foo, set x, goto nowhere, wait x, end 5, label a b, TYPE NONE)");
+    for error in ["TYPE: bad TYPE", "'foo'", "'set'", "'wait'", "'end'", "'label'", "no such label 'nowhere'"] {
+        assert!(told.contains(error), "{error}: {told}");
+    }
+}
+
+#[test]
+fn files_are_written_and_appended_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out");
+    let path = path.display();
+    let mut harness = Harness::new(&format!("Script(print >{path} a, printn >>{path} 'b c')"));
+    harness.pass(1.0);
+    harness.said();
+    let mut harness = Harness::new(&format!("Script(print >{path} 'a', printn >>{path} 'b c')"));
+    harness.pass(1.0);
+    // Both ways of the harness write: the second begins anew.
+    assert_eq!(std::fs::read_to_string(folder.path().join("out")).unwrap(), "a\nb c");
+}

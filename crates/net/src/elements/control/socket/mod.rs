@@ -1,0 +1,407 @@
+//! ControlSocket: lets programs call handlers through a socket, by Click's protocol 1.3.
+//!
+//! `ControlSocket(TYPE, PORT | FILENAME, [READONLY, VERBOSE, LOCALHOST, RETRIES, RETRY_WARNINGS])`: no ports. TYPE is `TCP` or
+//! `UNIX`. With READONLY nothing is written. A TCP socket accepts connections of this host alone; LOCALHOST false: of
+//! others, too (in Click that is the default). A Unix socket is its user's alone. Where the address is in use, it is tried
+//! again each second, RETRIES times (0).
+//!
+//! A client that floods costs its own connection: commands are executed one at a time, in turns with packets; no more is read
+//! while answers wait; lines, data, waiting answers and connections are bounded. One that is half open waits for itself.
+//! PROXY, LLRPC and hot-swapping are not there.
+
+mod protocol;
+#[cfg(test)]
+mod tests;
+
+use crate::Timestamp;
+use crate::args::{Args, Failed, HandlerCall};
+use crate::element::{Element, Interest};
+use crate::router::Cx;
+use protocol::{Command, GREETING, Parsed, answer, answer_with};
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+
+/// Connections at once.
+const MOST_CONNECTIONS: usize = 64;
+/// Bytes of answers that wait before no more commands are read.
+const MOST_WAITING: usize = 1 << 20;
+/// Bytes read at once.
+const PIECE: usize = 16 << 10;
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+enum Address {
+    #[default]
+    None,
+    Tcp(u16),
+    Unix(String),
+}
+
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+trait Stream: Read + Write + AsRawFd + Send {}
+impl<T: Read + Write + AsRawFd + Send> Stream for T {}
+
+/// A client.
+struct Connection {
+    stream: Box<dyn Stream>,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    /// Nothing more comes, or is read.
+    is_over: bool,
+}
+
+/// The element.
+pub(in crate::elements) struct ControlSocket {
+    address: Address,
+    is_read_only: bool,
+    is_verbose: bool,
+    is_local: bool,
+    retries: u32,
+    warns: bool,
+    listener: Option<Listener>,
+    connections: BTreeMap<RawFd, Connection>,
+}
+
+impl Default for ControlSocket {
+    fn default() -> Self {
+        Self {
+            address: Address::None,
+            is_read_only: false,
+            is_verbose: false,
+            is_local: true,
+            retries: 0,
+            warns: true,
+            listener: None,
+            connections: BTreeMap::new(),
+        }
+    }
+}
+
+impl Element for ControlSocket {
+    fn configure(&mut self, args: &mut Args<'_>) -> Result<(), Failed> {
+        let mut kind = String::new();
+        args.must("TYPE", &mut kind)
+            .key("READONLY", &mut self.is_read_only)
+            .key("VERBOSE", &mut self.is_verbose)
+            .key("LOCALHOST", &mut self.is_local)
+            .key("RETRIES", &mut self.retries)
+            .key("RETRY_WARNINGS", &mut self.warns);
+        match kind.to_ascii_uppercase().as_str() {
+            "TCP" => {
+                let mut port = 0;
+                args.must("PORT", &mut port);
+                self.address = Address::Tcp(port);
+            }
+            "UNIX" => {
+                let mut name = String::new();
+                args.must("FILENAME", &mut name);
+                if name.len() >= 108 {
+                    args.error("filename too long");
+                }
+                self.address = Address::Unix(name);
+            }
+            "" => {}
+            other => return Err(args.error(format_args!("unknown socket type '{other}'"))),
+        }
+        args.finish()
+    }
+
+    fn initialize(&mut self, cx: &mut Cx<'_>) -> Result<(), String> {
+        match self.open(cx) {
+            Ok(()) => Ok(()),
+            Err(error) if self.retries == 0 => Err(error),
+            Err(error) => {
+                self.warn(cx, &error);
+                cx.timer_after(0, Timestamp::new(1, 0));
+                Ok(())
+            }
+        }
+    }
+
+    fn run_timer(&mut self, cx: &mut Cx<'_>, _: usize) {
+        self.retries -= 1;
+        match self.open(cx) {
+            Ok(()) => {}
+            Err(error) if self.retries == 0 => {
+                cx.say(format_args!("{}: {error}", cx.declaration()));
+                cx.stop_driver();
+            }
+            Err(error) => {
+                self.warn(cx, &error);
+                cx.timer_after(0, Timestamp::new(1, 0));
+            }
+        }
+    }
+
+    fn selected(&mut self, cx: &mut Cx<'_>, fd: RawFd, ready: Interest) {
+        if self.listener.as_ref().is_some_and(|listener| listener.fd() == fd) {
+            self.accept(cx);
+            return;
+        }
+        let Some(connection) = self.connections.get_mut(&fd) else { return };
+        let lives = (!ready.read || connection.fill()) && {
+            connection.execute(cx, self.is_read_only);
+            connection.flush()
+        };
+        if !lives || connection.is_done() {
+            cx.select(fd, Interest::default());
+            self.connections.remove(&fd);
+            if self.is_verbose {
+                cx.say(format_args!("{}: closed connection {fd}", cx.declaration()));
+            }
+            return;
+        }
+        cx.select(fd, connection.interest());
+    }
+
+    fn cleanup(&mut self, _: &mut Cx<'_>) {
+        self.connections.values_mut().for_each(|connection| _ = connection.flush());
+        self.connections.clear();
+        if let (Some(Listener::Unix(_)), Address::Unix(name)) = (self.listener.take(), &self.address) {
+            let _ = std::fs::remove_file(name);
+        }
+    }
+}
+
+impl Listener {
+    fn fd(&self) -> RawFd {
+        match self {
+            Self::Tcp(listener) => listener.as_raw_fd(),
+            Self::Unix(listener) => listener.as_raw_fd(),
+        }
+    }
+
+    /// The next client; nothing where nobody waits.
+    fn accept(&self) -> std::io::Result<(Box<dyn Stream>, String)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, from) = listener.accept()?;
+                stream.set_nonblocking(true)?;
+                Ok((Box::new(stream), format!(" from {from}")))
+            }
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nonblocking(true)?;
+                Ok((Box::new(stream), String::new()))
+            }
+        }
+    }
+}
+
+impl ControlSocket {
+    fn warn(&self, cx: &Cx<'_>, error: &str) {
+        if self.warns {
+            let tries = if self.retries == 1 { "try" } else { "tries" };
+            cx.say(format_args!("{}: {error} ({} {tries} left)", cx.declaration(), self.retries));
+        }
+    }
+
+    fn open(&mut self, cx: &mut Cx<'_>) -> Result<(), String> {
+        let listener = match &self.address {
+            Address::Tcp(port) => {
+                let host = if self.is_local { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
+                let listener =
+                    TcpListener::bind((host, *port)).map_err(|error| format!("bind: {host}:{port}: {error}"))?;
+                listener.set_nonblocking(true).map_err(|error| error.to_string())?;
+                Listener::Tcp(listener)
+            }
+            Address::Unix(name) => {
+                let listener = UnixListener::bind(name).map_err(|error| format!("bind: {name}: {error}"))?;
+                let own = std::fs::Permissions::from_mode(0o600);
+                let done = std::fs::set_permissions(name, own).and_then(|()| listener.set_nonblocking(true));
+                done.map_err(|error| format!("{name}: {error}"))?;
+                Listener::Unix(listener)
+            }
+            Address::None => return Err("no address".to_owned()),
+        };
+        cx.select(listener.fd(), Interest { read: true, write: false });
+        self.listener = Some(listener);
+        Ok(())
+    }
+
+    fn accept(&mut self, cx: &mut Cx<'_>) {
+        let Some(listener) = &self.listener else { return };
+        let (stream, from) = match listener.accept() {
+            Ok(accepted) => accepted,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionAborted) => return,
+            Err(error) => return cx.say(format_args!("{}: accept: {error}", cx.declaration())),
+        };
+        // Whoever is one too many is closed at once.
+        if self.connections.len() >= MOST_CONNECTIONS {
+            return;
+        }
+        let fd = stream.as_raw_fd();
+        if self.is_verbose {
+            cx.say(format_args!("{}: opened connection {fd}{from}", cx.declaration()));
+        }
+        let mut connection =
+            Connection { stream, input: Vec::new(), output: GREETING.as_bytes().to_vec(), is_over: false };
+        if connection.flush() {
+            cx.select(fd, connection.interest());
+            self.connections.insert(fd, connection);
+        }
+    }
+}
+
+impl Connection {
+    fn interest(&self) -> Interest {
+        // A command that is complete waits for its turn by asking whether it may write.
+        let has_command = !matches!(protocol::parse(&self.input, self.is_over), Parsed::More);
+        Interest {
+            read: !self.is_over && self.output.len() < MOST_WAITING && !has_command,
+            write: !self.output.is_empty() || has_command,
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.is_over && self.output.is_empty() && matches!(protocol::parse(&self.input, true), Parsed::More)
+    }
+
+    /// Reads what is there; false: the connection is broken.
+    fn fill(&mut self) -> bool {
+        if self.is_over || self.output.len() >= MOST_WAITING {
+            return true;
+        }
+        let mut piece = [0; PIECE];
+        match self.stream.read(&mut piece) {
+            Ok(0) => self.is_over = true,
+            Ok(n) => self.input.extend_from_slice(&piece[..n]),
+            Err(error) => return matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+        }
+        true
+    }
+
+    /// Writes what can be written; false: the connection is broken.
+    fn flush(&mut self) -> bool {
+        while !self.output.is_empty() {
+            match self.stream.write(&self.output) {
+                Ok(0) => return false,
+                Ok(n) => _ = self.output.drain(..n),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return error.kind() == ErrorKind::WouldBlock,
+            }
+        }
+        true
+    }
+
+    /// Executes one command, if there is a whole one and its answer has room.
+    fn execute(&mut self, cx: &mut Cx<'_>, is_read_only: bool) {
+        if self.output.len() >= MOST_WAITING {
+            return;
+        }
+        let (answer, used) = match protocol::parse(&self.input, self.is_over) {
+            Parsed::More => return,
+            Parsed::Refused((code, text), used) => (answer(code, &text), used),
+            Parsed::Broken((code, text)) => {
+                self.is_over = true;
+                (answer(code, &text), self.input.len())
+            }
+            Parsed::Command(Command::Quit, _) => {
+                self.is_over = true;
+                (answer(200, "Goodbye!"), self.input.len())
+            }
+            Parsed::Command(command, used) => (execute(cx, &command, is_read_only), used),
+        };
+        self.output.extend(answer);
+        self.input.drain(..used);
+        if self.input.is_empty() {
+            // What a large command needed is not kept.
+            self.input = Vec::new();
+        }
+    }
+}
+
+fn execute(cx: &mut Cx<'_>, command: &Command, is_read_only: bool) -> Vec<u8> {
+    match command {
+        Command::Nothing | Command::Quit => Vec::new(),
+        Command::Help => answer_with(200, "Commands supported:", HELP),
+        Command::Read { handler, data } => read(cx, handler, data),
+        Command::Write { handler, data } => write(cx, handler, data, is_read_only),
+        Command::Check { handler, is_write } => check(cx, handler, *is_write, is_read_only),
+    }
+}
+
+const HELP: &[&str] = &[
+    "READ handler [arg...]   call read handler, return DATA",
+    "READDATA handler len    call read handler with len data bytes, return DATA",
+    "READUNTIL handler term  call read handler, take data until term, return DATA",
+    "WRITE handler [arg...]  call write handler",
+    "WRITEDATA handler len   call write handler, pass len data bytes",
+    "WRITEUNTIL handler term call write handler, take data until term",
+    "CHECKREAD handler       check if read handler is valid",
+    "CHECKWRITE handler      check if write handler is valid",
+    "QUIT                    close connection",
+];
+
+/// Finds a handler: of an element by its name or number from 1, or of the router.
+fn find(cx: &Cx<'_>, name: &str) -> Result<(HandlerCall, bool, bool), Vec<u8>> {
+    let plain = name.strip_prefix("0.").or_else(|| name.strip_prefix('.')).unwrap_or(name);
+    let (element, handler) = match plain.rsplit_once('.') {
+        None => (None, plain),
+        Some((element, handler)) => {
+            let numbered =
+                || element.parse().ok().filter(|n| (1..=cx.router().len()).contains(n)).map(|n: usize| n - 1);
+            match cx.router().find(element).or_else(numbered) {
+                Some(element) => (Some(element), handler),
+                None => return Err(answer(510, &format!("No element named '{element}'"))),
+            }
+        }
+    };
+    match cx.router().access(element, handler) {
+        Some((can_read, can_write)) => {
+            Ok((HandlerCall { element, handler: handler.to_owned(), value: String::new() }, can_read, can_write))
+        }
+        None => Err(answer(511, &format!("No handler named '{name}'"))),
+    }
+}
+
+fn read(cx: &mut Cx<'_>, name: &str, data: &str) -> Vec<u8> {
+    match find(cx, name) {
+        Err(refusal) => refusal,
+        Ok((_, false, _)) => answer(530, &format!("Handler '{name}' write-only")),
+        Ok((call, ..)) => match cx.read_of(call.element, &call.handler, data) {
+            Ok(value) => {
+                let mut out = answer(200, &format!("Read handler '{name}' OK"));
+                out.extend(format!("DATA {}\r\n{value}", value.len()).into_bytes());
+                out
+            }
+            Err(error) => failed(590, &format!("Read handler '{name}' error"), &error),
+        },
+    }
+}
+
+fn write(cx: &mut Cx<'_>, name: &str, data: &str, is_read_only: bool) -> Vec<u8> {
+    match find(cx, name) {
+        Err(refusal) => refusal,
+        Ok((_, _, false)) => answer(530, &format!("Handler '{name}' read-only")),
+        Ok(_) if is_read_only => answer(530, &format!("Permission denied for '{name}'")),
+        Ok((call, ..)) => match cx.write_of(call.element, &call.handler, data) {
+            Ok(()) => answer(200, &format!("Write handler '{name}' OK")),
+            Err(error) => failed(520, &format!("Write handler '{name}' error"), &error),
+        },
+    }
+}
+
+fn failed(code: u16, text: &str, error: &str) -> Vec<u8> {
+    let lines: Vec<_> = error.lines().collect();
+    if lines.is_empty() { answer(code, text) } else { answer_with(code, &format!("{text}:"), &lines) }
+}
+
+fn check(cx: &Cx<'_>, name: &str, is_write: bool, is_read_only: bool) -> Vec<u8> {
+    let (kind, word) = if is_write { ("Write", "writable") } else { ("Read", "readable") };
+    match find(cx, name) {
+        Err(refusal) => refusal,
+        Ok((_, can_read, can_write)) if !(if is_write { can_write } else { can_read }) => {
+            answer(511, &format!("Handler '{name}' not {word}"))
+        }
+        Ok(_) if is_write && is_read_only => answer(530, &format!("Permission denied for '{name}'")),
+        Ok(_) => answer(200, &format!("{kind} handler '{name}' OK")),
+    }
+}
