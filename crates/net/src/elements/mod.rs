@@ -4,6 +4,7 @@
 
 use crate::element::Class;
 
+mod annotations;
 mod control;
 mod dumps;
 mod fragments;
@@ -21,6 +22,7 @@ pub static GROUPS: &[(&str, &[Class])] = &[
     ("Dumps", dumps::CLASSES),
     ("Fragments", fragments::CLASSES),
     ("ICMP", icmp::CLASSES),
+    ("Packets and annotations", annotations::CLASSES),
     ("Queues and schedulers", queues::CLASSES),
     ("Rewriting", rewriting::CLASSES),
 ];
