@@ -109,6 +109,11 @@ pub trait Element: Any + Send {
         None
     }
 
+    /// How many packets it stores; nothing where it is no storage. RED looks at it.
+    fn stored(&self) -> Option<usize> {
+        None
+    }
+
     /// Whether it looks at others' state while packets pass, such as at the lengths of queues: packets then come one by one.
     fn observes(&self) -> bool {
         false
@@ -117,6 +122,11 @@ pub trait Element: Any + Send {
     /// Whether it takes a new configuration while it runs, by its `config` handler.
     fn reconfigures(&self) -> bool {
         false
+    }
+
+    /// It has taken a new configuration while it runs.
+    fn reconfigured(&mut self, cx: &mut Cx<'_>) {
+        let _ = cx;
     }
 
     /// The router has stopped, and this element drives it ([`Cx::drive`]): by [`Router::set_runcount`] it lets it go on.
@@ -139,6 +149,9 @@ pub enum Notes {
     Passes,
     /// It tells by [`Cx::note`].
     Own,
+    /// It tells by [`Cx::note`], and counts as having packets as soon as somebody upstream of it has some again. It begins
+    /// as one that has.
+    Relays,
     /// There is never a packet.
     Never,
 }

@@ -1,5 +1,6 @@
 //! Handlers: what people and scripts read and write of an element, as text.
 
+use crate::args;
 use crate::element::Element;
 use crate::router::Cx;
 use std::any::Any;
@@ -105,7 +106,7 @@ impl Handlers {
     }
 
     /// A number or text that is read and written as an argument of its type would be.
-    pub fn data<E: Element, T: crate::args::Arg + ToString + 'static>(
+    pub fn data<E: Element, T: args::Arg + ToString + 'static>(
         &mut self,
         name: &str,
         field: impl Fn(&mut E) -> &mut T + Send + Sync + Clone + 'static,
@@ -115,6 +116,23 @@ impl Handlers {
         self.write(name, move |element: &mut E, cx, text| {
             *field(element) = cx.parse::<T>(text)?;
             Ok(())
+        });
+    }
+
+    /// An argument of the configuration, by its position and keyword: whoever writes it gives the element a new
+    /// configuration, which it has to take while it runs.
+    pub fn keyword(&mut self, name: &str, position: usize, keyword: &'static str) {
+        self.free_read(name, move |cx, _| {
+            Ok(args::argument(&cx.router().config(cx.id()), position, keyword).unwrap_or_default())
+        });
+        self.keyword_write(name, position, keyword);
+    }
+
+    /// The same, to be written only.
+    pub fn keyword_write(&mut self, name: &str, position: usize, keyword: &'static str) {
+        self.free_write(name, move |cx, text| {
+            let config = args::with_argument(&cx.router().config(cx.id()), position, keyword, text);
+            cx.reconfigure(&config)
         });
     }
 

@@ -21,7 +21,7 @@ pub use kinds::{Amount, AnnoArg, Bandwidth, ElementRef, HandlerCall, Interval, P
 pub use names::{NameDb, NameKind};
 
 use crate::Log;
-use crate::lang::config::{split_args, split_words};
+use crate::lang::config::{join_args, split_args, split_words};
 use std::fmt::Display;
 
 /// Something is wrong, and has been reported.
@@ -145,6 +145,17 @@ impl<'a> Args<'a> {
         let scope = self.cx.element.rsplit_once('/').map_or("", |(scope, _)| scope);
         let whole = if scope.is_empty() { name.to_owned() } else { format!("{scope}/{name}") };
         self.definitions.push((kind, whole, value.to_vec()));
+    }
+
+    /// The same by a whole name, whichever compound it is in.
+    pub fn define_whole(&mut self, kind: NameKind, name: &str, value: &[u8]) {
+        self.definitions.push((kind, name.to_owned(), value.to_vec()));
+    }
+
+    /// How many inputs and outputs the element has whose arguments these are.
+    pub fn ports(&self) -> (usize, usize) {
+        let number = self.cx.elements.number(self.cx.element);
+        number.map_or((0, 0), |number| self.cx.elements.ports(number))
     }
 
     pub(crate) fn take_definitions(&mut self) -> Vec<(NameKind, String, Vec<u8>)> {
@@ -280,6 +291,31 @@ impl<'a> Args<'a> {
     pub fn result(&self) -> Result<(), Failed> {
         if self.failed { Err(Failed) } else { Ok(()) }
     }
+}
+
+/// Where an argument stands in a configuration: by its keyword, or else by its position.
+fn place(args: &[String], position: usize, keyword: &str) -> Option<usize> {
+    let by_keyword = |arg: &String| keyword_len(arg) == keyword.len() && arg.starts_with(keyword);
+    let by_position = || args.get(position).filter(|_| args[..=position].iter().all(|arg| keyword_len(arg) == 0));
+    args.iter().rposition(by_keyword).or_else(|| by_position().map(|_| position))
+}
+
+/// An argument of a configuration as it is written there, by its keyword or its position.
+pub fn argument(config: &str, position: usize, keyword: &str) -> Option<String> {
+    let args = split_args(config);
+    let arg = &args[place(&args, position, keyword)?];
+    Some(if keyword_len(arg) == 0 { arg.clone() } else { arg[keyword.len()..].trim_start().to_owned() })
+}
+
+/// A configuration in which one argument has another value.
+pub fn with_argument(config: &str, position: usize, keyword: &str, value: &str) -> String {
+    let mut args = split_args(config);
+    match place(&args, position, keyword) {
+        Some(at) if keyword_len(&args[at]) == 0 => value.clone_into(&mut args[at]),
+        Some(at) => args[at] = format!("{keyword} {value}"),
+        None => args.push(format!("{keyword} {value}")),
+    }
+    join_args(&args)
 }
 
 /// Length of a word that is followed by more.

@@ -95,3 +95,19 @@ fn annotations_are_checked_for_their_length() {
             && parse::<AnnoArg<4>>("4/2").is_err()
     );
 }
+
+#[test]
+fn one_argument_is_changed_and_the_others_stay() {
+    for (config, changed, read) in [
+        ("", "CAPACITY 10", None),
+        ("5", "10", Some("5")),
+        ("5, X 3", "10, X 3", Some("5")),
+        ("CAPACITY 5", "CAPACITY 10", Some("5")),
+        ("X 3, CAPACITY  5", "X 3, CAPACITY 10", Some("5")),
+        ("X 3, 5", "X 3, 5, CAPACITY 10", None),
+    ] {
+        assert_eq!(with_argument(config, 0, "CAPACITY", "10"), changed, "{config}");
+        assert_eq!(argument(config, 0, "CAPACITY").as_deref(), read, "{config}");
+    }
+    assert_eq!(with_argument("5, 50, 0.02", 1, "MAX", "60"), "5, 60, 0.02");
+}

@@ -1,7 +1,7 @@
 //! Handlers that every element has, those of the router itself, and how all of them are called.
 
 use super::{Cx, Router};
-use crate::args::{ArgCx, Args, HandlerCall};
+use crate::args::{Args, HandlerCall};
 use crate::handler::{Handler, Handlers, Read, Write};
 use crate::{Log, lang};
 use std::fmt::Write as _;
@@ -86,19 +86,20 @@ pub(super) fn defaults() -> Handlers {
     handlers
 }
 
-fn reconfigure(cx: &mut Cx<'_>, text: &str) -> Result<(), String> {
-    let busy = || format!("'{}' is busy", cx.name());
-    let mut slot = cx.router.slots[cx.id].enter(cx.thread.number).ok_or_else(busy)?;
+pub(super) fn reconfigure(cx: &mut Cx<'_>, text: &str) -> Result<(), String> {
+    let router = cx.router;
+    let busy = || format!("'{}' is busy", router.name(cx.id));
+    let mut slot = router.slots[cx.id].enter(cx.thread.number).ok_or_else(busy)?;
     if !slot.reconfigures() {
         return Err(format!("'{}' does not take a new configuration while it runs", cx.declaration()));
     }
     let mut log = Log::new();
-    let arg_cx = ArgCx { elements: cx.router, names: &cx.router.names, element: cx.name() };
-    let result = slot.configure(&mut Args::new(text, arg_cx, &mut log));
+    let result = slot.configure(&mut Args::new(text, cx.arg_cx(), &mut log));
     if result.is_err() {
         return Err(log.to_string().trim_end().to_owned());
     }
-    text.clone_into(&mut cx.router.elements[cx.id].config.lock().expect("no panic in it"));
+    text.clone_into(&mut router.elements[cx.id].config.lock().expect("no panic in it"));
+    slot.reconfigured(cx);
     Ok(())
 }
 

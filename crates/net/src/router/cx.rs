@@ -89,7 +89,7 @@ impl Cx<'_> {
     /// Asks a pull input for a packet.
     #[inline]
     pub fn pull(&mut self, port: usize) -> Option<Packet> {
-        let (from, output) = self.router.wiring.source(self.id, port)?;
+        let (from, output) = self.router.source(self.id, port)?;
         let mut slot = self.router.slots[from].enter(self.thread.number)?;
         let mut cx = Cx { router: self.router, thread: &mut *self.thread, id: from };
         let packet = slot.pull(&mut cx, output);
@@ -249,6 +249,22 @@ impl Cx<'_> {
     /// How many packets an element can still store; nothing where it stores none.
     pub fn room_of(&mut self, element: usize) -> Option<usize> {
         self.router.slots.get(element)?.enter(self.thread.number)?.room()
+    }
+
+    /// How many packets an element stores; nothing where it is no storage, or is being called.
+    pub fn stored_of(&mut self, element: usize) -> Option<usize> {
+        self.router.slots.get(element)?.enter(self.thread.number)?.stored()
+    }
+
+    /// From now on, who pulls from this element pulls from whatever is connected to its inputs: output 0 stands for input 1
+    /// (or, where it is not `on`, for input 0), and output 1 for input 0. The element itself is not entered any more.
+    pub fn detour(&mut self, on: bool) {
+        self.router.detours[self.id].set(on);
+    }
+
+    /// Takes a new configuration, as the handler `config` does. Only from handlers that do not enter the element.
+    pub fn reconfigure(&mut self, config: &str) -> Result<(), String> {
+        call::reconfigure(self, config)
     }
 
     /// Elements that packets may come to by push from an output of this element (all: nothing), up to and including those

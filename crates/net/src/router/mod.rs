@@ -9,6 +9,7 @@
 //!   task      whether a task is scheduled
 //!   thread    tasks, timers, file descriptors
 //!   cx        what an element reaches
+//!   detour    elements that show the way to others
 //!   call      handlers
 //! ```
 //!
@@ -19,6 +20,7 @@
 mod call;
 mod codes;
 mod cx;
+mod detour;
 mod rank;
 mod slot;
 mod task;
@@ -36,6 +38,7 @@ use crate::handler::Handlers;
 use crate::lang::{Graph, Requirement};
 use crate::registry::Registry;
 use crate::{Clock, Landmark, Log, Timestamp};
+use detour::Detour;
 use slot::Slot;
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
@@ -79,6 +82,7 @@ struct Info {
 /// Whether an element has packets (or room), and whose tasks sleep until it has.
 struct Note {
     is_active: AtomicBool,
+    is_of_room: bool,
     listeners: Vec<usize>,
 }
 
@@ -106,6 +110,8 @@ pub struct Router {
     storages: OnceLock<Vec<Vec<usize>>>,
     /// Elements whose packets come to one that observes.
     is_watched: Vec<bool>,
+    /// For each element, whether those who pull from it get packets of another one's, and of which input.
+    detours: Vec<Detour>,
     counts: Vec<AtomicU64>,
     names: NameDb,
     requirements: Vec<Requirement>,
@@ -290,7 +296,24 @@ impl Router {
         }
         note.is_active.store(is_active, Ordering::SeqCst);
         if is_active {
-            note.listeners.iter().for_each(|listener| self.wake(thread, *listener));
+            self.spread(thread, note);
+        }
+    }
+
+    /// Wakes those who listen, and those who listen to elements that relay.
+    fn spread<'a>(&'a self, thread: &mut Thread, note: &'a Note) {
+        let mut open = Vec::new();
+        let mut next = Some(note);
+        while let Some(note) = next {
+            for listener in &note.listeners {
+                self.wake(thread, *listener);
+                let relay = &self.notes[*listener];
+                let relays = !note.is_of_room && self.elements[*listener].class.empty == Notes::Relays;
+                if relays && !relay.is_active.swap(true, Ordering::SeqCst) {
+                    open.push(relay);
+                }
+            }
+            next = open.pop();
         }
     }
 
@@ -330,6 +353,19 @@ impl Router {
         let storages = self.storages.get().map_or(&[][..], |storages| &storages[element]);
         let room = |storage: &usize| self.slots[*storage].enter(thread.number).and_then(|slot| slot.room());
         storages.iter().filter_map(room).min().unwrap_or(usize::MAX).clamp(1, self.quantum)
+    }
+
+    /// Where a pull input gets its packets, past those who only show the way.
+    #[inline]
+    fn source(&self, element: usize, port: usize) -> Option<(usize, usize)> {
+        let (mut from, mut output) = self.wiring.source(element, port)?;
+        let mut ways = 2 * self.len();
+        while let Some(input) = self.detours[from].input(output) {
+            // Some lead round in a circle.
+            ways = ways.checked_sub(1)?;
+            (from, output) = self.wiring.source(from, input)?;
+        }
+        Some((from, output))
     }
 
     // Who reaches whom.
@@ -413,7 +449,7 @@ impl Router {
         let reached = self.reach(element, Some(port), is_down, &|to| tells(to) != Notes::Passes);
         for to in reached {
             match tells(to) {
-                Notes::Own => notes.push((to, is_down)),
+                Notes::Own | Notes::Relays => notes.push((to, is_down)),
                 Notes::Never => {}
                 Notes::Passes if is_down => {}
                 // Whoever makes packets that are pulled, and does not tell.
@@ -481,8 +517,12 @@ impl Build {
         });
         let (inputs, outputs) =
             (wiring.inputs.last().map_or(0, |range| range.end), wiring.outputs.last().map_or(0, |range| range.end));
-        let notes =
-            (0..2 * n).map(|note| Note { is_active: AtomicBool::new(note >= n), listeners: Vec::new() }).collect();
+        let note = |note: usize| {
+            let is_of_room = note >= n;
+            let is_active = is_of_room || classes[note].empty == Notes::Relays;
+            Note { is_active: AtomicBool::new(is_active), is_of_room, listeners: Vec::new() }
+        };
+        let notes = (0..2 * n).map(note).collect();
         let router = Router {
             elements: elements.collect(),
             numbers,
@@ -496,6 +536,7 @@ impl Build {
             output_signals: vec![None; outputs],
             storages: OnceLock::new(),
             is_watched: vec![false; n],
+            detours: (0..n).map(|_| Detour::default()).collect(),
             counts: (0..inputs).map(|_| AtomicU64::new(0)).collect(),
             names: NameDb::default(),
             requirements: graph.requirements.clone(),
@@ -522,8 +563,8 @@ impl Build {
         let names = &self.router.names;
         let tasks = self.router.elements.iter().map(|info| {
             let tickets = number(names.get(NameKind::ScheduleTickets, &info.name, ""));
-            let home = number(names.get(NameKind::HomeThread, &info.name, "")).unwrap_or(0);
-            TaskState::new(tickets, home.min(self.threads as u32 - 1))
+            let home = number(names.get(NameKind::HomeThread, &info.name, ""));
+            TaskState::new(tickets, home.filter(|home| (*home as usize) < self.threads).unwrap_or(0))
         });
         self.router.tasks = tasks.collect();
         let handlers = self.router.slots.iter().map(|slot| {

@@ -320,3 +320,149 @@ fn threads_meet_at_a_queue_and_lose_nothing() {
     watcher.join().unwrap();
     assert_eq!(running.read("e2.drops").unwrap(), "0");
 }
+
+/// Lets packets through while it is open, and says when it is closed.
+#[derive(Default)]
+struct Gate(bool);
+
+impl Element for Gate {
+    fn pull(&mut self, cx: &mut Cx<'_>, _: usize) -> Option<Packet> {
+        let packet = if self.0 { cx.pull(0) } else { None };
+        if packet.is_none() {
+            cx.note(false);
+        }
+        packet
+    }
+    fn handlers(&self, handlers: &mut Handlers) {
+        handlers.write("open", |gate: &mut Self, cx, text| {
+            gate.0 = cx.parse(text)?;
+            cx.note(true);
+            Ok(())
+        });
+    }
+}
+
+/// Takes what it pulls, and counts how often it asked.
+#[derive(Default)]
+struct Asks(usize, usize);
+
+impl Element for Asks {
+    fn initialize(&mut self, cx: &mut Cx<'_>) -> Result<(), String> {
+        cx.schedule();
+        Ok(())
+    }
+    fn run_task(&mut self, cx: &mut Cx<'_>) -> Run {
+        self.0 += 1;
+        let packet = cx.pull(0);
+        self.1 += usize::from(packet.is_some());
+        if packet.is_some() { Run::Worked } else { Run::Idle }
+    }
+    fn handlers(&self, handlers: &mut Handlers) {
+        handlers.read("asked", |asks: &mut Self, _| asks.0);
+        handlers.read("got", |asks: &mut Self, _| asks.1);
+    }
+}
+
+static GATES: &[Class] = &[
+    Class::new::<Gate>("Gate", "1/1", "l", "").notes_empty(Notes::Relays),
+    Class::new::<Asks>("Asks", "1/0", "l", ""),
+    Class::new::<Give>("Give", "0/1", "h", ""),
+];
+
+/// Sends a packet whenever it is told to.
+#[derive(Default)]
+struct Give;
+
+impl Element for Give {
+    fn run_task(&mut self, cx: &mut Cx<'_>) -> Run {
+        cx.emit(0, Packet::from_slice(b"x"));
+        Run::Stop
+    }
+    fn handlers(&self, handlers: &mut Handlers) {
+        handlers.button("give", |_: &mut Self, cx| cx.schedule());
+    }
+}
+
+#[test]
+fn who_sleeps_behind_relays_is_woken_by_what_is_before_them() {
+    let mut registry = registry();
+    registry.add(GATES);
+    let mut log = Log::new();
+    let elements = ["Give", "Queue", "Gate", "Gate", "Asks"].map(|class| (class, String::new()));
+    let graph = graph(&elements, &[(0, 0, 1, 0), (1, 0, 2, 0), (2, 0, 3, 0), (3, 0, 4, 0)]);
+    let options = Options { clock: Clock::simulated(), ..Options::default() };
+    let mut running = build(&graph, &registry, options, &mut log).unwrap();
+    running.write("e3.open", "true").unwrap();
+    running.run_for(100);
+    assert_eq!(
+        (running.read("e4.asked").unwrap().as_str(), running.read("e4.scheduled").unwrap().as_str()),
+        ("1", "false")
+    );
+    // A packet in the queue wakes who asks, in vain, through both gates.
+    running.write("e0.give", "").unwrap();
+    running.run_for(100);
+    assert_eq!((running.read("e4.asked").unwrap().as_str(), running.read("e4.got").unwrap().as_str()), ("2", "0"));
+    running.write("e2.open", "true").unwrap();
+    running.run_for(100);
+    assert_eq!(
+        (running.read("e4.got").unwrap().as_str(), running.read("e4.scheduled").unwrap().as_str()),
+        ("1", "false")
+    );
+    running.write("e0.give", "").unwrap();
+    running.run_for(100);
+    assert_eq!(running.read("e4.got").unwrap(), "2");
+}
+
+/// Looks at how many packets its neighbours have counted when one comes.
+#[derive(Default)]
+struct Watches(Vec<String>);
+
+impl Element for Watches {
+    fn push(&mut self, cx: &mut Cx<'_>, _: usize, _: Packet) {
+        self.0.push(cx.read_handler("e0.left", "").unwrap_or_else(|error| error));
+    }
+    fn observes(&self) -> bool {
+        true
+    }
+    fn handlers(&self, handlers: &mut Handlers) {
+        handlers.read("saw", |watches: &mut Self, _| watches.0.join(" "));
+    }
+}
+
+static WATCHES: &[Class] =
+    &[Class::new::<Watches>("Watches", "1/0", "h", ""), Class::new::<Counted>("Counted", "0/1", "h", "")];
+
+/// Sends three packets, and says how many are left.
+#[derive(Default)]
+struct Counted(u32);
+
+impl Element for Counted {
+    fn initialize(&mut self, cx: &mut Cx<'_>) -> Result<(), String> {
+        self.0 = 3;
+        cx.schedule();
+        Ok(())
+    }
+    fn run_task(&mut self, cx: &mut Cx<'_>) -> Run {
+        if self.0 == 0 {
+            return Run::Stop;
+        }
+        self.0 -= 1;
+        cx.emit(0, Packet::from_slice(b"x"));
+        Run::Worked
+    }
+    fn handlers(&self, handlers: &mut Handlers) {
+        handlers.read("left", |counted: &mut Self, _| counted.0);
+    }
+}
+
+#[test]
+fn who_is_watched_sends_one_packet_after_the_other() {
+    let mut registry = registry();
+    registry.add(WATCHES);
+    let mut log = Log::new();
+    let graph = graph(&["Counted", "Watches"].map(|class| (class, String::new())), &[(0, 0, 1, 0)]);
+    let options = Options { clock: Clock::simulated(), ..Options::default() };
+    let mut running = build(&graph, &registry, options, &mut log).unwrap();
+    running.run_for(100);
+    assert_eq!(running.read("e1.saw").unwrap(), "2 1 0");
+}

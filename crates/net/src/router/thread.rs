@@ -250,7 +250,9 @@ impl Thread {
             let Some(mut slot) = cx.router.slots[element].enter(cx.thread.number) else { return };
             for _ in 0..cx.router.quantum {
                 did = slot.run_task(cx);
-                if did != Run::Worked || cx.thread.emitted as usize >= room {
+                // Whoever is watched may be changed by what its packets lead to, as in Click.
+                let is_enough = cx.thread.emitted as usize >= room || cx.router.is_watched[element];
+                if did != Run::Worked || is_enough {
                     break;
                 }
             }
