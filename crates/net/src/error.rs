@@ -147,6 +147,14 @@ impl Log {
     }
 }
 
+impl FromIterator<Entry> for Log {
+    fn from_iter<I: IntoIterator<Item = Entry>>(entries: I) -> Self {
+        let entries: Vec<_> = entries.into_iter().collect();
+        let errors = entries.iter().filter(|entry| entry.level == Level::Error).count();
+        Self { entries, context: None, errors }
+    }
+}
+
 impl fmt::Display for Log {
     /// All messages, a line each, as they go to standard error.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

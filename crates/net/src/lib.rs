@@ -12,6 +12,8 @@
 //!   clock      time of the system, or simulated
 //!   error      messages about configurations, in Click's form
 //!   lang/      the language: text to a flat graph of elements
+//!   command/   click and its tools
+//!   draw/      drawings of graphs
 //!   classify/  patterns and filter expressions, compiled to decision programs
 //!   lookup/    longest-prefix tables
 //!   headers/   what Ethernet, ARP, IP, ICMP, TCP and UDP headers look like, checksums
@@ -29,6 +31,8 @@ pub mod args;
 pub mod capture;
 pub mod classify;
 mod clock;
+pub mod command;
+pub mod draw;
 pub mod element;
 pub mod elements;
 mod error;

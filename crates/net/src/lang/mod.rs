@@ -24,6 +24,7 @@ mod tests;
 pub use flatten::{FileVariables, flatten};
 pub use graph::{Connection, ElementDecl, Graph, Requirement, unparse, unparse_with_lines};
 pub use parser::parse as parse_syntax;
+pub use program::Program;
 pub use resolve::resolve;
 
 use crate::error::Log;

@@ -1,0 +1,558 @@
+//! click: runs a configuration.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::buildtool::PACKAGES;
+use super::options::{self, Given, Known, Value};
+use super::source::{ClickPath, Source, WithLibraries};
+use super::tool::{print, report, version, write_output};
+use crate::lang::{self, ElementDecl, Graph, config};
+use crate::router::{self, Options, Router, Running};
+use crate::{Clock, Landmark, Log, Registry, Timestamp};
+
+const HELP: &str = "Runs a router configuration until it is stopped: by a DriverManager, or by an interrupt.
+
+Usage: click [OPTION]... [NAME=VALUE]... [ROUTERFILE]
+
+Options:
+  -f, --file FILE               Read router configuration from FILE.
+  -e, --expression EXPR         Use EXPR as router configuration.
+  -j, --threads N               Run N threads (default 1).
+  -p, --port PORT               Listen for control connections on TCP port.
+  -u, --unix-socket FILE        Listen for control connections on Unix socket.
+  -R, --allow-reconfigure       Provide a writable 'hotconfig' handler.
+  -h, --handler ELEMENT.H       Call ELEMENT's read handler H after running
+                                driver and print result to standard output.
+  -x, --exit-handler ELEMENT.H  Use handler ELEMENT.H value for exit status.
+  -o, --output FILE             Write flat configuration to FILE.
+  -q, --quit                    Do not run driver.
+  -t, --time                    Print information on how long driver took.
+  -w, --no-warnings             Do not print warnings.
+      --simtime[=SECONDS]       Run in simulated time, which begins at SECONDS.
+  -C, --clickpath PATH          Use PATH for CLICKPATH.
+      --help                    Print this message and exit.
+  -v, --version                 Print version number and exit.
+";
+
+const USAGE: &str = "Usage: click [OPTION]... [ROUTERFILE]\nTry 'click --help' for more information.";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Choice {
+    Reconfigure,
+    Clickpath,
+    Expression,
+    ExitHandler,
+    File,
+    Handler,
+    Help,
+    NoWarnings,
+    Output,
+    Port,
+    Quit,
+    SimTime,
+    Threads,
+    Time,
+    UnixSocket,
+    Version,
+    Warnings,
+}
+
+const fn known(long: &'static str, short: Option<char>, meaning: Choice, value: Value) -> Known<Choice> {
+    Known { long, short, meaning, value }
+}
+
+const KNOWN: &[Known<Choice>] = &[
+    known("allow-reconfigure", Some('R'), Choice::Reconfigure, Value::Negatable),
+    known("clickpath", Some('C'), Choice::Clickpath, Value::Needed),
+    known("expression", Some('e'), Choice::Expression, Value::Needed),
+    known("exit-handler", Some('x'), Choice::ExitHandler, Value::Needed),
+    known("file", Some('f'), Choice::File, Value::Needed),
+    known("handler", Some('h'), Choice::Handler, Value::Needed),
+    known("help", None, Choice::Help, Value::No),
+    known("no-warnings", Some('w'), Choice::NoWarnings, Value::No),
+    known("output", Some('o'), Choice::Output, Value::Needed),
+    known("port", Some('p'), Choice::Port, Value::Needed),
+    known("quit", Some('q'), Choice::Quit, Value::No),
+    known("simtime", None, Choice::SimTime, Value::Allowed),
+    known("simulation-time", None, Choice::SimTime, Value::Allowed),
+    known("threads", Some('j'), Choice::Threads, Value::Needed),
+    known("time", Some('t'), Choice::Time, Value::No),
+    known("unix-socket", Some('u'), Choice::UnixSocket, Value::Needed),
+    known("version", Some('v'), Choice::Version, Value::No),
+    known("warnings", None, Choice::Warnings, Value::No),
+];
+
+/// What a command line asks for.
+#[derive(Debug, Default)]
+struct Plan {
+    source: Source,
+    threads: usize,
+    /// Configurations of ControlSockets.
+    sockets: Vec<String>,
+    /// Options without values.
+    flags: Vec<Choice>,
+    handlers: Vec<String>,
+    exit_handler: Option<String>,
+    output: Option<String>,
+    /// Where time is simulated: the seconds at which it begins, at the least.
+    simulated: Option<f64>,
+}
+
+/// Runs it.
+pub(super) fn main(args: &[String]) -> i32 {
+    let plan = match plan(args) {
+        Ok(Some(plan)) => plan,
+        Ok(None) => return 0,
+        Err(error) => {
+            eprintln!("{error}\n{USAGE}");
+            return 1;
+        }
+    };
+    let mut log = Log::new();
+    let running = start(&plan, &mut log);
+    report(&mut log, !plan.has(Choice::NoWarnings));
+    match running {
+        Some(mut started) => run(&plan, &mut started),
+        None => 1,
+    }
+}
+
+fn plan(args: &[String]) -> Result<Option<Plan>, String> {
+    let mut plan = Plan { threads: 1, ..Plan::default() };
+    for given in options::parse(args, KNOWN)? {
+        match given {
+            Given::Word(word) => plan.source.set_word(&word)?,
+            Given::Option(Choice::Help, _) => {
+                print(HELP);
+                return Ok(None);
+            }
+            Given::Option(Choice::Version, _) => {
+                print(&version("click"));
+                return Ok(None);
+            }
+            Given::Option(choice, value) => plan.choose(choice, value)?,
+            Given::Negated(choice) => plan.flags.retain(|flag| *flag != choice),
+        }
+    }
+    Ok(Some(plan))
+}
+
+impl Plan {
+    fn has(&self, flag: Choice) -> bool {
+        self.flags.contains(&flag)
+    }
+
+    fn choose(&mut self, choice: Choice, value: String) -> Result<(), String> {
+        match choice {
+            Choice::Clickpath => self.source.path = ClickPath::new(&value),
+            Choice::Expression => return self.source.set(&value, true),
+            Choice::File => return self.source.set(&value, false),
+            Choice::Handler => self.handlers.push(value),
+            Choice::Port => {
+                let port: u16 = value.parse().map_err(|_| format!("'{value}' is no TCP port"))?;
+                self.sockets.push(format!("tcp, {port}"));
+            }
+            Choice::UnixSocket => self.sockets.push(format!("unix, {}", config::quote(&value))),
+            Choice::Threads => {
+                let threads = value.parse().ok().filter(|threads| (1..=1024).contains(threads));
+                self.threads = threads.ok_or_else(|| format!("'{value}' is no number of threads"))?;
+            }
+            Choice::SimTime => {
+                let begin =
+                    if value.is_empty() { Some(0.0) } else { value.parse().ok().filter(|s: &f64| s.is_finite()) };
+                self.simulated = Some(begin.ok_or_else(|| format!("'{value}' is no time in seconds"))?);
+            }
+            Choice::ExitHandler => return once(&mut self.exit_handler, value, "--exit-handler specified twice"),
+            Choice::Output => return once(&mut self.output, value, "output file specified twice"),
+            Choice::Warnings => self.flags.retain(|flag| *flag != Choice::NoWarnings),
+            flag => self.flags.push(flag),
+        }
+        Ok(())
+    }
+
+    fn clock(&self) -> Clock {
+        match self.simulated {
+            None => Clock::system(),
+            Some(begin) => {
+                let clock = Clock::simulated();
+                clock.advance(Timestamp::from_secs_f64(begin));
+                clock
+            }
+        }
+    }
+}
+
+fn once(place: &mut Option<String>, value: String, error: &str) -> Result<(), String> {
+    match place.replace(value) {
+        Some(_) => Err(error.into()),
+        None => Ok(()),
+    }
+}
+
+/// A router that has been built, and the text that it is from.
+struct Started {
+    running: Running,
+    text: String,
+    is_compact: bool,
+}
+
+fn start(plan: &Plan, log: &mut Log) -> Option<Started> {
+    let text = plan.source.read(log)?;
+    let registry = Registry::standard();
+    let classes = WithLibraries { classes: &registry, path: &plan.source.path };
+    let before = log.errors();
+    let graph = lang::parse(&text, plan.source.name(), &plan.source.globals, &classes, log);
+    let graph = graph.filter(|graph| has_packages(graph, &registry, log));
+    let Some(mut graph) = graph else {
+        if log.errors() > before {
+            log.error(&Landmark::default(), "Router could not be initialized!");
+        }
+        return None;
+    };
+    if plan.has(Choice::Reconfigure) {
+        log.warning(&Landmark::default(), "this program has no 'hotconfig' handler");
+    }
+    add_sockets(&mut graph, &plan.sockets);
+    let options = Options { clock: plan.clock(), threads: plan.threads, ..Options::default() };
+    let running = router::build(&graph, &registry, options, log)?;
+    let is_compact = graph.requirements.iter().any(|requirement| requirement.kind == "compact_config");
+    Some(Started { running, text, is_compact })
+}
+
+fn has_packages(graph: &Graph, registry: &Registry, log: &mut Log) -> bool {
+    let before = log.errors();
+    for requirement in graph.requirements.iter().filter(|requirement| requirement.kind == "package") {
+        let name = &requirement.value;
+        let known =
+            PACKAGES.contains(&name.as_str()) || registry.get(name).is_some() || graph.provisions.contains(name);
+        if !known {
+            log.error(&Landmark::default(), format_args!("can't find required package '{name}'"));
+        }
+    }
+    log.errors() == before
+}
+
+fn add_sockets(graph: &mut Graph, sockets: &[String]) {
+    for (i, config) in sockets.iter().enumerate() {
+        let (name, class) = (format!("click_driver@@ControlSocket@{i}"), "ControlSocket".to_string());
+        graph.elements.push(ElementDecl { name, class, config: config.clone(), landmark: Landmark::new("click", 0) });
+    }
+}
+
+fn run(plan: &Plan, started: &mut Started) -> i32 {
+    let mut log = Log::new();
+    if plan.output.is_some() {
+        let text = started.running.read("flatconfig").unwrap_or_default();
+        write_output(plan.output.as_deref(), &text, &mut log);
+    }
+    let (cpu, since) = (cpu_times(), Instant::now());
+    if !plan.has(Choice::Quit) {
+        if started.running.router().is_empty() {
+            let text = format!("{}: configuration has no elements, exiting", plan.source.name());
+            log.warning(&Landmark::default(), text);
+        } else {
+            let signals = watch_signals(started.running.router());
+            started.running.run();
+            signals.iter().for_each(signal_hook::iterator::Handle::close);
+        }
+    }
+    if plan.has(Choice::Time) {
+        print(&times_text(cpu, cpu_times(), since.elapsed().as_secs_f64()));
+    }
+    call_handlers(&plan.handlers, started, &mut log);
+    let mut code = i32::from(log.errors() > 0);
+    if let Some(handler) = &plan.exit_handler {
+        code = exit_code(&started.running.read(handler), &mut log);
+    }
+    report(&mut log, !plan.has(Choice::NoWarnings));
+    code
+}
+
+/// The first interrupt stops the router; another one ends the program.
+fn watch_signals(router: &Arc<Router>) -> Option<signal_hook::iterator::Handle> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).ok()?;
+    let handle = signals.handle();
+    let router = Arc::downgrade(router);
+    std::thread::spawn(move || {
+        for (count, signal) in signals.forever().enumerate() {
+            match router.upgrade() {
+                Some(router) if count == 0 => router.set_runcount(i32::MIN),
+                _ => _ = signal_hook::low_level::emulate_default_handler(signal),
+            }
+        }
+    });
+    Some(handle)
+}
+
+/// The seconds that the program has used, for itself and in the system.
+fn cpu_times() -> (f64, f64) {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name in parentheses may hold anything; times are the 12th and 13th field after it, in hundredths of seconds.
+    let fields: Vec<_> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let seconds = |i: usize| fields.get(i).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0) / 100.0;
+    (seconds(11), seconds(12))
+}
+
+fn times_text(before: (f64, f64), after: (f64, f64), elapsed: f64) -> String {
+    let hundredths = (elapsed * 100.0).round() as u64;
+    let (minutes, rest) = (hundredths / 6000, hundredths % 6000);
+    let (user, system) = (after.0 - before.0, after.1 - before.1);
+    format!("{user:.3}u {system:.3}s {minutes}:{:02}.{:02}\n", rest / 100, rest % 100)
+}
+
+/// Prints the values of handlers, each with its name where there are several.
+fn call_handlers(handlers: &[String], started: &mut Started, log: &mut Log) {
+    for handler in handlers {
+        let (names, is_list) = match expand_handler(handler, started.running.router()) {
+            Ok(found) => found,
+            Err(error) => {
+                log.error(&Landmark::default(), error);
+                continue;
+            }
+        };
+        for name in names {
+            let with_name = is_list || handlers.len() > 1;
+            match read_handler(&name, started) {
+                Ok(text) if with_name => print(&format!("{name}:\n{text}\n")),
+                Ok(text) => print(&text),
+                Err(error) => log.error(&Landmark::default(), error),
+            }
+        }
+    }
+}
+
+/// The value of a handler, with a line's end.
+fn read_handler(name: &str, started: &mut Started) -> Result<String, String> {
+    if name == "config" && !started.is_compact {
+        return Ok(started.text.clone());
+    }
+    let mut text = started.running.read(name)?;
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+/// The handlers that `ELEMENT.HANDLER` means, where the first may be a name, a pattern or a class; and whether it is one of
+/// the latter two.
+fn expand_handler(text: &str, router: &Router) -> Result<(Vec<String>, bool), String> {
+    let (path, argument) = text.split_once(' ').map_or((text, ""), |(path, argument)| (path, argument));
+    let Some((element, handler)) = path.rsplit_once('.') else { return Ok((vec![text.to_string()], false)) };
+    let named =
+        |e: usize| format!("{}.{handler}", router.name(e)) + if argument.is_empty() { "" } else { " " } + argument;
+    if let Some(found) = router.find(element) {
+        let Some(known) = router.handlers(found).and_then(|handlers| handlers.get(handler)) else {
+            return Err(format!("no '{element}.{handler}' handler"));
+        };
+        if known.read.is_none() {
+            return Err(format!("'{element}.{handler}' is a write handler"));
+        }
+        return Ok((vec![named(found)], false));
+    }
+    let is_pattern = element.contains(['?', '*', '[']);
+    let fits = |e: &usize| {
+        if is_pattern { glob(element, router.name(*e)) } else { router.class_of(*e).name == element }
+    };
+    let fitting: Vec<_> = (0..router.len()).filter(fits).collect();
+    if fitting.is_empty() {
+        return Err(format!("no element{} '{element}'", if is_pattern { " matching" } else { "" }));
+    }
+    let reads =
+        |e: &usize| router.handlers(*e).and_then(|all| all.get(handler)).is_some_and(|handler| handler.read.is_some());
+    Ok((fitting.into_iter().filter(reads).map(named).collect(), true))
+}
+
+/// Whether a text fits a pattern with `*`, `?` and `[...]`, as a shell's.
+fn glob(pattern: &str, text: &str) -> bool {
+    let (pattern, text): (Vec<_>, Vec<_>) = (pattern.chars().collect(), text.chars().collect());
+    let (mut p, mut t) = (0, 0);
+    // Where the last `*` was met, and how far the text was then.
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match glob_one(&pattern[p..], text[t]) {
+            _ if pattern.get(p) == Some(&'*') => {
+                star = Some((p, t));
+                p += 1;
+            }
+            Some(len) => {
+                p += len;
+                t += 1;
+            }
+            None => {
+                let Some((at, from)) = star else { return false };
+                star = Some((at, from + 1));
+                (p, t) = (at + 1, from + 1);
+            }
+        }
+    }
+    pattern[p..].iter().all(|&c| c == '*')
+}
+
+/// The length of the part of a pattern that fits a character.
+fn glob_one(pattern: &[char], c: char) -> Option<usize> {
+    match pattern.first()? {
+        '?' => Some(1),
+        '\\' if pattern.len() > 1 => (pattern[1] == c).then_some(2),
+        '[' => {
+            let negated = matches!(pattern.get(1), Some('^' | '!'));
+            let start = 1 + usize::from(negated);
+            let close = start + 1 + pattern.get(start + 1..)?.iter().position(|&c| c == ']')?;
+            let set = &pattern[start..close];
+            let ranges = set.windows(3).any(|range| range[1] == '-' && (range[0]..=range[2]).contains(&c));
+            ((ranges || set.contains(&c)) != negated).then_some(close + 1)
+        }
+        &other => (other == c).then_some(1),
+    }
+}
+
+/// The exit code that a handler's value means: a number, or a truth.
+fn exit_code(value: &Result<String, String>, log: &mut Log) -> i32 {
+    let text = match value {
+        Ok(text) => config::uncomment(text),
+        Err(error) => {
+            log.error(&Landmark::default(), error);
+            return -1;
+        }
+    };
+    match text.as_str() {
+        "true" | "yes" | "t" | "y" => 0,
+        "false" | "no" | "f" | "n" => 1,
+        text => text.parse().unwrap_or_else(|_| {
+            log.error(&Landmark::default(), "exit handler value should be integer");
+            -1
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(args: &[&str]) -> Vec<String> {
+        args.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn command_lines_are_understood() {
+        let plan = plan(&words(&[
+            "-qt",
+            "-h",
+            "a.b",
+            "-hc.d",
+            "x=1",
+            "-j4",
+            "-p",
+            "1234",
+            "-u",
+            "/s o",
+            "--simtime=5",
+            "-w",
+            "-e",
+            "Idle",
+        ]));
+        let plan = plan.unwrap().unwrap();
+        assert_eq!((plan.flags, plan.threads), (vec![Choice::Quit, Choice::Time, Choice::NoWarnings], 4));
+        assert_eq!(plan.handlers, ["a.b", "c.d"]);
+        assert_eq!(plan.sockets, ["tcp, 1234", "unix, \"/s o\""]);
+        assert_eq!((plan.simulated, plan.source.name()), (Some(5.0), "<expr>"));
+        assert_eq!(plan.source.globals.values(), [("x".to_string(), "1".to_string())]);
+    }
+
+    #[test]
+    fn wrong_command_lines_are_refused() {
+        for (args, error) in [
+            (&["a", "b"][..], "router configuration specified twice"),
+            (&["-e", "a", "-f", "b"], "router configuration specified twice"),
+            (&["-o", "a", "-o", "b"], "output file specified twice"),
+            (&["-x", "a", "-x", "b"], "--exit-handler specified twice"),
+            (&["x=1", "x=2"], "parameter 'x' multiply defined"),
+            (&["-p", "70000"], "'70000' is no TCP port"),
+            (&["-j0"], "'0' is no number of threads"),
+            (&["--simtime=soon"], "'soon' is no time in seconds"),
+        ] {
+            assert_eq!(plan(&words(args)).unwrap_err(), error);
+        }
+    }
+
+    fn started(text: &str) -> (Option<Started>, String) {
+        let mut log = Log::new();
+        let mut plan = Plan { threads: 1, simulated: Some(0.0), ..Plan::default() };
+        plan.source.set(text, true).unwrap();
+        (start(&plan, &mut log), log.to_string())
+    }
+
+    #[test]
+    fn handlers_are_found_by_name_pattern_and_class() {
+        let (found, log) = started("a, b1, b2 :: Queue(3)");
+        assert!(found.is_none() && log.ends_with("Router could not be initialized!\n"), "{log}");
+        let (found, log) = started("a :: Unqueue -> b :: Queue(3) -> a");
+        let started = found.unwrap_or_else(|| panic!("{log}"));
+        let router = started.running.router();
+        let expand = |text: &str| expand_handler(text, router);
+        assert_eq!(expand("b.capacity"), Ok((vec!["b.capacity".into()], false)));
+        assert_eq!(expand("list"), Ok((vec!["list".into()], false)));
+        assert_eq!(expand("*.capacity"), Ok((vec!["b.capacity".into()], true)));
+        assert_eq!(expand("Queue.length"), Ok((vec!["b.length".into()], true)));
+        assert_eq!(expand("c.x"), Err("no element 'c'".into()));
+        assert_eq!(expand("c*.x"), Err("no element matching 'c*'".into()));
+        assert_eq!(expand("b.x"), Err("no 'b.x' handler".into()));
+        assert_eq!(expand("b.reset"), Err("'b.reset' is a write handler".into()));
+    }
+
+    #[test]
+    fn the_config_handler_has_the_text() {
+        let text = "// my router\na :: Unqueue -> b :: Queue(3) -> a";
+        let mut found = started(text).0.unwrap();
+        assert_eq!(read_handler("config", &mut found).unwrap(), text);
+        assert_eq!(read_handler("b.capacity", &mut found).unwrap(), "3\n");
+        let mut found = started(&format!("require(compact_config) {text}")).0.unwrap();
+        assert!(read_handler("config", &mut found).unwrap().starts_with("require(compact_config);\n"));
+    }
+
+    #[test]
+    fn packages_have_to_be_there() {
+        let (found, log) = started("require(nothing_of_that_name, Queue, userlevel)");
+        assert!(found.is_none());
+        assert_eq!(log, "can't find required package 'nothing_of_that_name'\nRouter could not be initialized!\n");
+        assert!(started("provide(mine) require(mine)").0.is_some());
+    }
+
+    #[test]
+    fn exit_codes() {
+        for (text, code, error) in
+            [("3 // three", 3, ""), ("true", 0, ""), ("no", 1, ""), ("x", -1, "exit handler value should be integer\n")]
+        {
+            let mut log = Log::new();
+            assert_eq!(exit_code(&Ok(text.into()), &mut log), code);
+            assert_eq!(log.to_string(), error);
+        }
+    }
+
+    #[test]
+    fn patterns_fit_as_a_shells_do() {
+        for (pattern, text, fits) in [
+            ("*", "", true),
+            ("a*", "abc", true),
+            ("*c", "abcabc", true),
+            ("a?c", "abc", true),
+            ("a?c", "ac", false),
+            ("[a-c]x", "bx", true),
+            ("[^a-c]x", "bx", false),
+            ("[]]", "]", true),
+            ("*a*b*", "xxaxxbxx", true),
+            ("*a*b*", "xxbxxaxx", false),
+            ("[a", "a", false),
+        ] {
+            assert_eq!(glob(pattern, text), fits, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn times_are_printed_as_a_shell_does() {
+        assert_eq!(times_text((1.0, 2.0), (1.25, 2.5), 61.234), "0.250u 0.500s 1:01.23\n");
+    }
+}

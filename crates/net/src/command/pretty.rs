@@ -1,0 +1,290 @@
+//! click-pretty: a page that shows a configuration: a drawing of it, its text with links, and lists of elements and classes.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::Write;
+use std::ops::Range;
+
+use super::options::{Known, Value};
+use super::tool::{Line, Tool};
+use crate::draw::{escape, graph_svg};
+use crate::lang::config::{is_comment, skip_blank};
+use crate::lang::syntax::{Block, Class, Compound, Element, Item, StatementKind};
+use crate::lang::{FileVariables, Graph, parse_syntax};
+use crate::{Log, Registry};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Choice {
+    Title,
+    Svg,
+}
+
+const TOOL: Tool<Choice> = Tool {
+    name: "click-pretty",
+    about: "Reads a router configuration and writes an HTML page that shows it, complete in itself.",
+    help: "  -t, --title TITLE             The page's title.
+      --svg                     Write the drawing only, as SVG.\n",
+    options: &[
+        Known { long: "title", short: Some('t'), meaning: Choice::Title, value: Value::Needed },
+        Known { long: "svg", short: None, meaning: Choice::Svg, value: Value::No },
+    ],
+};
+
+const STYLE: &str = "body{margin:0 auto;max-width:1200px;padding:24px;font:15px/1.5 ui-sans-serif,system-ui,sans-serif;\
+color:#1a202c;background:#fff}h1{font-size:22px;margin:0 0 4px}h2{font-size:16px;margin:32px 0 8px}\
+figure{margin:16px 0;padding:8px;border:1px solid #e2e8f0;border-radius:8px;overflow:auto;max-height:80vh;background:#fff}\
+pre{padding:12px 16px;border:1px solid #e2e8f0;border-radius:8px;overflow:auto;font:13px/1.5 ui-monospace,monospace;\
+background:#f7fafc}table{border-collapse:collapse;width:100%;font-size:14px}th,td{text-align:left;vertical-align:top;\
+padding:4px 12px 4px 0;border-bottom:1px solid #e2e8f0}th{color:#4a5568;font-weight:600}td.m{font:13px/1.5 ui-monospace,\
+monospace;overflow-wrap:anywhere}a{color:#2b6cb0;text-decoration:none}a:hover{text-decoration:underline}\
+.k{color:#805ad5}.x{color:#718096;font-style:italic}.e{font-weight:600}:target{background:#fefcbf}.s{color:#4a5568;margin:0}";
+
+/// Runs it.
+pub(super) fn main(args: &[String]) -> i32 {
+    TOOL.run(args, false, run)
+}
+
+fn run(line: &Line<Choice>, log: &mut Log) -> Option<String> {
+    let text = line.source.read(log)?;
+    let graph = line.source.graph_of(&text, FileVariables::Expanded, log)?;
+    if line.has(&Choice::Svg) {
+        return Some(graph_svg(&graph, None));
+    }
+    let title = line.values(&Choice::Title).last().unwrap_or(line.source.name());
+    Some(page(title, &text, &graph))
+}
+
+/// The page for a configuration that is written as `text` and means `graph`.
+fn page(title: &str, text: &str, graph: &Graph) -> String {
+    let registry = Registry::standard();
+    let title = escape(title);
+    let counts = format!("{} elements, {} connections", graph.elements.len(), graph.connections.len());
+    let mut out = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
+         content=\"width=device-width\"><title>{title}</title><style>{STYLE}</style></head><body>\n<h1>{title}</h1>\
+         <p class=\"s\">{counts}</p>\n<figure>{}</figure>\n<h2>Configuration</h2>\n<pre>{}</pre>\n",
+        graph_svg(graph, None),
+        marked_text(text, graph)
+    );
+    write_elements(&mut out, graph);
+    write_classes(&mut out, graph, &registry);
+    out.push_str("</body></html>\n");
+    out
+}
+
+fn write_elements(out: &mut String, graph: &Graph) {
+    let (mut inputs, mut outputs) =
+        (vec![String::new(); graph.elements.len()], vec![String::new(); graph.elements.len()]);
+    for c in &graph.connections {
+        let (from, to) = (element_link(&graph.elements[c.from].name), element_link(&graph.elements[c.to].name));
+        let _ = write!(inputs[c.to], "[{}] ← {from} [{}]<br>", c.to_port, c.from_port);
+        let _ = write!(outputs[c.from], "[{}] → [{}] {to}<br>", c.from_port, c.to_port);
+    }
+    out.push_str(
+        "<h2>Elements</h2>\n<table><tr><th>Name<th>Class<th>Configuration<th>Inputs<th>Outputs<th>Declared</tr>\n",
+    );
+    for (i, element) in graph.elements.iter().enumerate() {
+        let (name, class) = (escape(&element.name), escape(&element.class));
+        let _ = writeln!(
+            out,
+            "<tr id=\"element-{name}\"><td class=\"e\">{name}<td><a href=\"#class-{class}\">{class}</a>\
+             <td class=\"m\">{}<td>{}<td>{}<td>{}</tr>",
+            escape(element.config.trim()),
+            inputs[i],
+            outputs[i],
+            escape(&element.landmark.to_string())
+        );
+    }
+    out.push_str("</table>\n");
+}
+
+fn write_classes(out: &mut String, graph: &Graph, registry: &Registry) {
+    let mut classes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for element in &graph.elements {
+        classes.entry(&element.class).or_default().push(&element.name);
+    }
+    out.push_str("<h2>Classes</h2>\n<table><tr><th>Class<th>What it does<th>Elements</tr>\n");
+    for (class, names) in classes {
+        let summary = registry.get(class).map_or("", |class| class.summary);
+        let links: Vec<_> = names.iter().map(|name| element_link(name)).collect();
+        let (class, summary) = (escape(class), escape(summary));
+        let _ =
+            writeln!(out, "<tr id=\"class-{class}\"><td class=\"e\">{class}<td>{summary}<td>{}</tr>", links.join(", "));
+    }
+    out.push_str("</table>\n");
+}
+
+fn element_link(name: &str) -> String {
+    let name = escape(name);
+    format!("<a href=\"#element-{name}\">{name}</a>")
+}
+
+/// The text as HTML, with names as links, and comments marked.
+fn marked_text(text: &str, graph: &Graph) -> String {
+    let mut marks = Marks { found: Vec::new(), graph: Names::new(graph), text };
+    marks.block(&parse_syntax(text, ""), true);
+    marks.comments();
+    let mut found = marks.found;
+    found.sort_by_key(|(span, _)| span.start);
+    let mut out = String::new();
+    let mut at = 0;
+    for (span, tag) in found {
+        // What stands within what is marked is marked already.
+        let (Some(before), Some(inner)) = (text.get(at..span.start), text.get(span.clone())) else { continue };
+        let (open, close) = tag;
+        let _ = write!(out, "{}{open}{}{close}", escape(before), escape(inner));
+        at = span.end;
+    }
+    out + &escape(text.get(at..).unwrap_or_default())
+}
+
+/// Names that there are links to.
+struct Names<'a> {
+    elements: HashSet<&'a str>,
+    classes: HashSet<&'a str>,
+}
+
+impl<'a> Names<'a> {
+    fn new(graph: &'a Graph) -> Self {
+        Self {
+            elements: graph.elements.iter().map(|element| element.name.as_str()).collect(),
+            classes: graph.elements.iter().map(|element| element.class.as_str()).collect(),
+        }
+    }
+}
+
+struct Marks<'a> {
+    found: Vec<(Range<usize>, (String, &'static str))>,
+    graph: Names<'a>,
+    text: &'a str,
+}
+
+impl Marks<'_> {
+    /// `is_file`: whether names are those of the graph, and not of a compound element's parts.
+    fn block(&mut self, block: &Block, is_file: bool) {
+        for statement in &block.statements {
+            match &statement.kind {
+                StatementKind::Chain(chain) => {
+                    chain
+                        .links
+                        .iter()
+                        .flat_map(|link| &link.elements)
+                        .for_each(|element| self.element(element, is_file));
+                }
+                StatementKind::ElementClass(class) => {
+                    self.keyword(&statement.span);
+                    self.class(&class.class);
+                }
+                StatementKind::Error(_) => {}
+                _ => self.keyword(&statement.span),
+            }
+        }
+    }
+
+    /// Marks the word with which a statement starts.
+    fn keyword(&mut self, span: &Range<usize>) {
+        let len = self.text[span.clone()].bytes().take_while(u8::is_ascii_alphabetic).count();
+        self.found.push((span.start..span.start + len, ("<span class=\"k\">".into(), "</span>")));
+    }
+
+    fn element(&mut self, element: &Element, is_file: bool) {
+        match &element.item {
+            Item::Name(name) => {
+                let span = element.span.start..element.span.start + name.len();
+                if is_file && self.graph.elements.contains(name.as_str()) {
+                    self.link(span, "element", name);
+                } else if element.class.is_none() {
+                    self.class_name(name, span);
+                }
+            }
+            Item::Compound(compound) => self.compound(compound),
+            Item::Group(group) => self.block(group, is_file),
+            Item::Implicit => {}
+        }
+        if let Some(class) = &element.class {
+            self.class(class);
+        }
+    }
+
+    fn class(&mut self, class: &Class) {
+        match class {
+            Class::Name(name, span) => self.class_name(name, span.clone()),
+            Class::Compound(compound) => self.compound(compound),
+            Class::Missing => {}
+        }
+    }
+
+    fn compound(&mut self, compound: &Compound) {
+        compound.bodies.iter().for_each(|body| self.block(&body.block, false));
+    }
+
+    fn class_name(&mut self, name: &str, span: Range<usize>) {
+        if self.graph.classes.contains(name) {
+            self.link(span, "class", name);
+        }
+    }
+
+    fn link(&mut self, span: Range<usize>, kind: &str, name: &str) {
+        self.found.push((span, (format!("<a href=\"#{kind}-{}\">", escape(name)), "</a>")));
+    }
+
+    fn comments(&mut self) {
+        let text = self.text.as_bytes();
+        let (mut at, mut quote) = (0, None);
+        while at < text.len() {
+            match text[at] {
+                b'\\' if quote == Some(b'"') => at += 1,
+                byte if quote == Some(byte) => quote = None,
+                byte @ (b'"' | b'\'') if quote.is_none() => quote = Some(byte),
+                b'/' if quote.is_none() && is_comment(text, at) => {
+                    let end = skip_blank(text, at);
+                    self.found.push((at..end, ("<span class=\"x\">".into(), "</span>")));
+                    at = end;
+                    continue;
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::tool::test_run;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_page_has_drawing_text_and_lists() {
+        let text =
+            "// <why>\nelementclass P { $x | -> y :: Paint($x) -> }\na :: Idle(\"<&>\") -> P(1) -> Discard; // end";
+        let page = test_run(&TOOL, &["-e", text, "--title", "a <b>"], run).unwrap();
+        for part in [
+            "<title>a &lt;b&gt;</title>",
+            "<svg ",
+            "<span class=\"x\">// &lt;why&gt;\n</span><span class=\"k\">elementclass</span> P { $x | -&gt; y :: <a href=\"#class-Paint\">Paint</a>($x)",
+            "<a href=\"#element-a\">a</a> :: <a href=\"#class-Idle\">Idle</a>(&quot;&lt;&amp;&gt;&quot;) -&gt; P(1) -&gt; <a href=\"#class-Discard\">Discard</a>;",
+            "<tr id=\"element-P@2/y\">",
+            "[0] ← <a href=\"#element-a\">a</a> [0]",
+            "3 elements, 2 connections",
+        ] {
+            assert!(page.contains(part), "{part}\n{page}");
+        }
+        assert!(test_run(&TOOL, &["-e", text, "--svg"], run).unwrap().starts_with("<svg "));
+    }
+
+    proptest! {
+        #[test]
+        fn the_text_stays_the_text(text in r#"([ab ]|Idle|::|->|\{|\}|\(|\)|//|/\*|\*/|"|'|;|\n|<|&|é|elementclass|define){0,30}"#) {
+            let marked = marked_text(&text, &Graph::default());
+            let mut plain = String::new();
+            let mut rest = marked.as_str();
+            while let Some(at) = rest.find('<') {
+                plain += &rest[..at];
+                rest = &rest[at + rest[at..].find('>').unwrap() + 1..];
+            }
+            plain += rest;
+            prop_assert_eq!(plain, escape(&text));
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Drawings of graphs: boxes with ports, connections that lead down, and rates where they are known.
+
+mod layout;
+
+use std::fmt::Write;
+
+use crate::lang::{Connection, Graph};
+use layout::{BOX_HEIGHT, Layout, Place};
+
+/// How wide a character is, about, in names (bold) and in configurations.
+const NAME_WIDTH: f64 = 7.8;
+const TEXT_WIDTH: f64 = 6.1;
+/// As much of a class with its configuration is shown; the rest is in the tooltip.
+const MAX_TEXT: usize = 30;
+/// The least room for a port.
+const PORT_WIDTH: f64 = 14.0;
+
+const STYLE: &str = "text{font-family:ui-sans-serif,system-ui,sans-serif;text-anchor:middle}\
+.n{font-size:13px;font-weight:600;fill:#1a202c}.c{font-size:11px;fill:#4a5568}.r{font-size:10px;fill:#2b6cb0;\
+paint-order:stroke;stroke:#fff;stroke-width:3px}.b{fill:#f7fafc;stroke:#718096}.p{fill:#718096}\
+.l{fill:none;stroke:#4a5568;stroke-opacity:.75}.a{fill:#4a5568}a:hover .b{stroke:#2b6cb0;stroke-width:2}";
+
+/// An SVG document that shows a graph. `rates` are the packets a second of each connection, in the graph's order; they are
+/// shown beside the connections, which are wider where more passes. Each box links to `#element-NAME`.
+pub fn graph_svg(graph: &Graph, rates: Option<&[f64]>) -> String {
+    let ports = graph.ports();
+    let texts: Vec<_> = graph.elements.iter().map(|element| BoxText::new(&element.class, &element.config)).collect();
+    let widths: Vec<_> = graph
+        .elements
+        .iter()
+        .zip(&texts)
+        .zip(&ports)
+        .map(|((element, text), ports)| text.width(&element.name).max(f64::from(ports.0.max(ports.1)) * PORT_WIDTH))
+        .collect();
+    let layout = layout::layout(graph, &widths);
+    let (width, height) = (layout.width.max(1.0), layout.height.max(1.0));
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" height=\"{height:.0}\" \
+         role=\"img\"><title>Configuration</title><style>{STYLE}</style>\
+         <defs><marker id=\"arrow\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"8\" markerHeight=\"8\" \
+         markerUnits=\"userSpaceOnUse\" orient=\"auto\"><path class=\"a\" d=\"M0 0L8 4L0 8z\"/></marker></defs>\n"
+    );
+    for (c, connection) in graph.connections.iter().enumerate() {
+        let line = Line::new(connection, &layout, &ports, &layout.bends[c]);
+        line.write(&mut out, rates.and_then(|rates| rates.get(c)).copied());
+    }
+    for (i, element) in graph.elements.iter().enumerate() {
+        write_box(&mut out, &element.name, &texts[i], layout.boxes[i], ports[i]);
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
+/// What stands in a box below the name.
+struct BoxText {
+    short: String,
+    full: String,
+}
+
+impl BoxText {
+    fn new(class: &str, config: &str) -> Self {
+        let config = config.split_whitespace().collect::<Vec<_>>().join(" ");
+        let full = if config.is_empty() { class.to_string() } else { format!("{class}({config})") };
+        let short = if full.chars().count() > MAX_TEXT {
+            full.chars().take(MAX_TEXT - 1).chain(['…']).collect()
+        } else {
+            full.clone()
+        };
+        Self { short, full }
+    }
+
+    /// How wide the box has to be, below a name.
+    fn width(&self, name: &str) -> f64 {
+        let (name, text) = (name.chars().count() as f64 * NAME_WIDTH, self.short.chars().count() as f64 * TEXT_WIDTH);
+        (name.max(text) + 20.0).max(56.0)
+    }
+}
+
+fn write_box(out: &mut String, name: &str, text: &BoxText, place: Place, (inputs, outputs): (u32, u32)) {
+    let Place { x, y, width } = place;
+    let (name_text, left) = (escape(name), x - width / 2.0);
+    let _ = write!(
+        out,
+        "<a href=\"#element-{name_text}\"><title>{name_text} :: {full}</title>\
+         <rect class=\"b\" x=\"{left:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{BOX_HEIGHT}\" rx=\"5\"/>\
+         <text class=\"n\" x=\"{x:.1}\" y=\"{:.1}\">{name_text}</text><text class=\"c\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
+        y + 19.0,
+        y + 35.0,
+        escape(&text.short),
+        full = escape(&text.full),
+    );
+    for port in 0..inputs {
+        let at = port_x(place, port, inputs);
+        let _ = write!(out, "<path class=\"p\" d=\"M{:.1} {y:.1}h8l-4 5z\"/>", at - 4.0);
+    }
+    for port in 0..outputs {
+        let at = port_x(place, port, outputs);
+        let _ = write!(
+            out,
+            "<rect class=\"p\" x=\"{:.1}\" y=\"{:.1}\" width=\"6\" height=\"4\"/>",
+            at - 3.0,
+            y + BOX_HEIGHT - 4.0
+        );
+    }
+    out.push_str("</a>\n");
+}
+
+fn port_x(place: Place, port: u32, count: u32) -> f64 {
+    place.x - place.width / 2.0 + place.width * (f64::from(port) + 0.5) / f64::from(count)
+}
+
+/// A connection's way.
+struct Line {
+    points: Vec<(f64, f64)>,
+    title: String,
+}
+
+impl Line {
+    fn new(connection: &Connection, layout: &Layout, ports: &[(u32, u32)], bends: &[(f64, f64)]) -> Self {
+        let &Connection { from, from_port, to, to_port, .. } = connection;
+        let (source, sink) = (layout.boxes[from], layout.boxes[to]);
+        let start = (port_x(source, from_port, ports[from].1), source.y + BOX_HEIGHT);
+        let end = (port_x(sink, to_port, ports[to].0), sink.y - 1.0);
+        let mut points = vec![start];
+        if start.1 > end.1 {
+            // Up again, beside the boxes.
+            let side = source.x.max(sink.x) + source.width.max(sink.width) / 2.0 + 10.0;
+            points.push((start.0, start.1 + 14.0));
+            if bends.is_empty() {
+                points.extend([(side, start.1 + 14.0), (side, end.1 - 14.0)]);
+            }
+            points.extend_from_slice(bends);
+            points.push((end.0, end.1 - 14.0));
+        } else {
+            points.extend_from_slice(bends);
+        }
+        points.push(end);
+        Self { points, title: format!("[{from_port}] -> [{to_port}]") }
+    }
+
+    fn write(&self, out: &mut String, rate: Option<f64>) {
+        let mut path = format!("M{:.1} {:.1}", self.points[0].0, self.points[0].1);
+        for pair in self.points.windows(2) {
+            let ((x0, y0), (x1, y1)) = (pair[0], pair[1]);
+            let middle = f64::midpoint(y0, y1);
+            let _ = write!(path, "C{x0:.1} {middle:.1} {x1:.1} {middle:.1} {x1:.1} {y1:.1}");
+        }
+        let width = rate.filter(|rate| *rate > 1.0).map_or(1.2, |rate| 1.2 + rate.log10() * 0.6);
+        let _ = writeln!(
+            out,
+            "<path class=\"l\" stroke-width=\"{width:.1}\" marker-end=\"url(#arrow)\" d=\"{path}\"><title>{}</title></path>",
+            escape(&self.title)
+        );
+        if let Some(rate) = rate {
+            let ((x0, y0), (x1, y1)) = (self.points[0], self.points[1]);
+            let (x, y) = (f64::midpoint(x0, x1), f64::midpoint(y0, y1) + 3.0);
+            let _ = writeln!(out, "<text class=\"r\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", rate_text(rate));
+        }
+    }
+}
+
+/// A rate with three digits and a unit: `12.3k/s`.
+fn rate_text(rate: f64) -> String {
+    let units = ["", "k", "M", "G"];
+    let unit = if rate < 1000.0 { 0 } else { ((rate.log10() / 3.0) as usize).min(units.len() - 1) };
+    let value = rate / 1000f64.powi(unit as i32);
+    let decimals = if unit == 0 || value >= 100.0 {
+        0
+    } else if value >= 10.0 {
+        1
+    } else {
+        2
+    };
+    format!("{value:.decimals$}{}/s", units[unit])
+}
+
+/// A text as it stands in HTML and SVG, in quotes too.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            // What XML has no characters for.
+            c if c.is_control() && !matches!(c, '\n' | '\t' | '\r') => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Log;
+    use crate::lang::{AnyClass, Globals, parse};
+
+    fn draw(text: &str, rates: Option<&[f64]>) -> String {
+        graph_svg(&parse(text, "f", &Globals::new(), &AnyClass, &mut Log::new()).unwrap(), rates)
+    }
+
+    #[test]
+    fn every_element_has_a_box_and_every_connection_a_line() {
+        let svg = draw("a :: X(\"<1>\", 2) -> b :: Y -> b; a [1] -> c :: Z [2] -> a; Q", None);
+        assert_eq!(svg.matches("<rect class=\"b\"").count(), 4);
+        assert_eq!(svg.matches("<path class=\"l\"").count(), 4);
+        assert_eq!(svg.matches("<rect class=\"p\"").count(), 2 + 1 + 3);
+        assert!(svg.contains("a :: X(&quot;&lt;1&gt;&quot;, 2)"));
+        assert!(!svg.contains("class=\"r\""));
+        assert!(draw("", None).starts_with("<svg"));
+    }
+
+    #[test]
+    fn rates_stand_beside_connections() {
+        let svg = draw("a :: X -> b :: Y -> c :: Z", Some(&[12_345.0, 0.0]));
+        assert!(svg.contains(">12.3k/s<") && svg.contains(">0/s<"), "{svg}");
+        let texts = [0.0, 999.4, 1000.0, 1_234.0, 99_990.0, 12_000_000.0, 5e12].map(rate_text);
+        assert_eq!(texts, ["0/s", "999/s", "1.00k/s", "1.23k/s", "100.0k/s", "12.0M/s", "5000G/s"]);
+    }
+
+    #[test]
+    fn large_graphs_are_drawn() {
+        let chain: String = (0..3000)
+            .map(|i| format!("a{i} :: X; "))
+            .chain((1..3000).map(|i| format!("a{} -> a{i}; a0 -> a{i};", i - 1)))
+            .collect();
+        assert_eq!(draw(&chain, None).matches("<rect class=\"b\"").count(), 3000);
+    }
+}
