@@ -2,6 +2,7 @@
 
 use super::{Arg, ArgCx, NameKind};
 use crate::Timestamp;
+use crate::classify::{port_number, protocol_number};
 use crate::headers::ether::EtherAddress;
 use crate::lang::config::{is_word, unquote, unquote_bytes};
 use crate::packet::{ANNO_BYTES, anno};
@@ -204,6 +205,49 @@ impl Arg for Prefix {
             Ok(address) => Ok(Self { address, mask: Ipv4Addr::BROADCAST }),
             Err(_) => Err(error),
         })
+    }
+}
+
+/// An IP protocol: 0 to 255, or a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Protocol(pub u8);
+
+impl Arg for Protocol {
+    fn parse(text: &str, cx: &ArgCx<'_>) -> Result<Self, String> {
+        let text = unquote(text);
+        if let Ok(number) = i64::parse(&text, cx) {
+            return u8::try_from(number).map(Self).map_err(|_| "bad IP protocol".to_owned());
+        }
+        let named = named::<1>(NameKind::IpProtocol, &text, cx).map(|[number]| number);
+        named.or_else(|| protocol_number(&text)).map(Self).ok_or_else(|| MISMATCH.to_owned())
+    }
+}
+
+impl std::fmt::Display for Protocol {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A port of a protocol (6: TCP, 17: UDP): 0 to 65535, or a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Port<const PROTOCOL: u8>(pub u16);
+
+impl<const PROTOCOL: u8> Arg for Port<PROTOCOL> {
+    fn parse(text: &str, cx: &ArgCx<'_>) -> Result<Self, String> {
+        let text = unquote(text);
+        if let Ok(number) = i64::parse(&text, cx) {
+            return u16::try_from(number).map(Self).map_err(|_| "overflow, range 0-65535".to_owned());
+        }
+        let kind = if PROTOCOL == 6 { NameKind::TcpPort } else { NameKind::UdpPort };
+        let named = named::<2>(kind, &text, cx).map(u16::from_be_bytes);
+        named.or_else(|| port_number(PROTOCOL, &text)).map(Self).ok_or_else(|| MISMATCH.to_owned())
+    }
+}
+
+impl<const PROTOCOL: u8> std::fmt::Display for Port<PROTOCOL> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
     }
 }
 

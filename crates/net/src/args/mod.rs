@@ -17,7 +17,7 @@ mod names;
 #[cfg(test)]
 mod tests;
 
-pub use kinds::{Amount, AnnoArg, Bandwidth, ElementRef, HandlerCall, Interval, Prefix, Raw, Word};
+pub use kinds::{Amount, AnnoArg, Bandwidth, ElementRef, HandlerCall, Interval, Port, Prefix, Protocol, Raw, Word};
 pub use names::{NameDb, NameKind};
 
 use crate::Log;

@@ -22,6 +22,7 @@ mod tests;
 mod vector;
 
 pub use names::{BuiltIn, Names};
+pub(crate) use names::{port_number, protocol_number};
 
 use crate::Log;
 use expr::Expr;

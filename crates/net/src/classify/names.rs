@@ -128,6 +128,16 @@ pub(super) fn port(names: &dyn Names, protocol: u8, word: &str) -> Option<u32> {
     find(&PORTS, word).or_else(|| names.port(protocol, word).map(u32::from))
 }
 
+/// The number of a protocol that everybody knows.
+pub(crate) fn protocol_number(word: &str) -> Option<u8> {
+    find(&PROTOCOLS, word).and_then(|number| u8::try_from(number).ok())
+}
+
+/// The number of a port that everybody knows.
+pub(crate) fn port_number(protocol: u8, word: &str) -> Option<u16> {
+    port(&BuiltIn, protocol, word).and_then(|number| u16::try_from(number).ok())
+}
+
 pub(super) fn icmp_type(word: &str) -> Option<u32> {
     find(&ICMP_TYPES, word)
 }
