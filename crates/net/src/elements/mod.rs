@@ -9,6 +9,7 @@ mod control;
 mod dumps;
 mod fragments;
 mod icmp;
+mod ip;
 mod queues;
 mod rewriting;
 #[cfg(test)]
@@ -22,6 +23,7 @@ pub static GROUPS: &[(&str, &[Class])] = &[
     ("Dumps", dumps::CLASSES),
     ("Fragments", fragments::CLASSES),
     ("ICMP", icmp::CLASSES),
+    ("IP", ip::CLASSES),
     ("Packets and annotations", annotations::CLASSES),
     ("Queues and schedulers", queues::CLASSES),
     ("Rewriting", rewriting::CLASSES),
