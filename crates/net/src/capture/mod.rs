@@ -6,6 +6,7 @@
 //!   pcap       tcpdump's files, read and written
 //!   pcapng     the files of sections and blocks, read and written
 //!   reader     either of the two, told apart by the first bytes
+//!   tcpdump    packets from tcpdump's lines
 //!   summary/   IP summary dumps: a line or a binary record for each packet
 //!   output     where written files go: a file, standard output, gzip around it
 //! ```
@@ -20,6 +21,7 @@ mod pcapng;
 mod reader;
 mod source;
 pub mod summary;
+mod tcpdump;
 
 pub use link::{LinkType, NetworkHeader};
 pub use output::Output;
@@ -27,6 +29,7 @@ pub use pcap::{PcapOptions, PcapWriter};
 pub use pcapng::PcapNgWriter;
 pub use reader::{Reader, Record};
 pub use source::Source;
+pub use tcpdump::TcpdumpReader;
 
 use std::fmt;
 use std::io;

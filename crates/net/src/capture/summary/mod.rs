@@ -18,12 +18,12 @@ mod build;
 mod describe;
 mod field;
 mod ip_options;
-mod names;
+pub(super) mod names;
 mod read;
 mod tcp_options;
 #[cfg(test)]
 mod tests;
-mod value;
+pub(super) mod value;
 mod write;
 
 pub use field::Field;
@@ -33,7 +33,7 @@ pub use write::{Summarizer, SummaryWriterOptions, header};
 /// What the first line of a dump says.
 const VERSION: (u32, u32) = (1, 3);
 /// Flags of a TCP header, from the lowest bit.
-const TCP_FLAGS: &[u8; 9] = b"FSRPAUECN";
+pub(super) const TCP_FLAGS: &[u8; 9] = b"FSRPAUECN";
 
 /// Protocols that have ports in the first four bytes of their headers: TCP, UDP, DCCP, UDP-Lite.
 fn has_ports(protocol: u8) -> bool {

@@ -52,6 +52,62 @@ const PROTOCOLS: &[(&str, u8)] = &[
     ("U", 17),
 ];
 
+/// Ports that tcpdump writes by their names.
+const PORTS: &[(&str, u16)] = &[
+    ("auth", 113),
+    ("bootpc", 68),
+    ("bootps", 67),
+    ("chargen", 19),
+    ("daytime", 13),
+    ("discard", 9),
+    ("dns", 53),
+    ("domain", 53),
+    ("echo", 7),
+    ("finger", 79),
+    ("ftp", 21),
+    ("ftp-data", 20),
+    ("hsrp", 1985),
+    ("http", 80),
+    ("https", 443),
+    ("imap2", 143),
+    ("imap3", 220),
+    ("imaps", 993),
+    ("ipp", 631),
+    ("irc", 194),
+    ("isakmp", 500),
+    ("ldap", 389),
+    ("mdns", 5353),
+    ("nameserver", 42),
+    ("netbios-dgm", 138),
+    ("netbios-ns", 137),
+    ("netbios-ssn", 139),
+    ("nfs", 2049),
+    ("nntp", 119),
+    ("ntp", 123),
+    ("pop3", 110),
+    ("pop3s", 995),
+    ("rip", 520),
+    ("route", 520),
+    ("router", 520),
+    ("smtp", 25),
+    ("snmp", 161),
+    ("snmp-trap", 162),
+    ("ssh", 22),
+    ("sunrpc", 111),
+    ("svrloc", 427),
+    ("syslog", 514),
+    ("telnet", 23),
+    ("tftp", 69),
+    ("whois", 43),
+    ("www", 80),
+];
+
+/// The number of a port's name or digits.
+pub(in super::super) fn port(text: &str) -> Option<u16> {
+    let known = PORTS.iter().find(|(name, _)| *name == text).map(|(_, port)| *port);
+    known.or_else(|| text.parse().ok())
+}
+
 /// The number of an IP protocol's name or digits.
 pub(super) fn protocol(text: &str) -> Option<u8> {
     number(PROTOCOLS, text)

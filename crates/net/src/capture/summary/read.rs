@@ -1,5 +1,7 @@
 //! Packets from dumps.
 
+use std::fmt;
+
 use crate::Packet;
 use crate::headers::FlowId;
 use crate::lang::config::{split_words, unquote};
@@ -26,10 +28,18 @@ pub struct SummaryOptions {
 /// Something that is wrong with a dump, but ends nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
+    /// The file and the line that it is about.
+    pub landmark: String,
     /// Whether it is a warning; an error otherwise.
-    pub warning: bool,
-    /// What is wrong, after file and line.
+    pub is_warning: bool,
+    /// What is wrong.
     pub text: String,
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}{}", self.landmark, if self.is_warning { "warning: " } else { "" }, self.text)
+    }
 }
 
 /// Reads the packets of a dump.
@@ -73,6 +83,11 @@ impl SummaryReader {
             complained: false,
             notices: Vec::new(),
         }
+    }
+
+    /// Reads another source from now on; fields and flow stay.
+    pub fn attach(&mut self, source: Source) {
+        self.source = source;
     }
 
     /// Sets the fields of lines before the first `!data`.
@@ -162,10 +177,10 @@ impl SummaryReader {
         self.notice(false, text);
     }
 
-    fn notice(&mut self, warning: bool, text: &str) {
+    fn notice(&mut self, is_warning: bool, text: &str) {
         let record = if self.binary { "record " } else { "" };
-        let text = format!("{}:{record}{}: {text}", self.source.name(), self.line);
-        self.notices.push(Notice { warning, text });
+        let landmark = format!("{}:{record}{}", self.source.name(), self.line);
+        self.notices.push(Notice { landmark, is_warning, text: text.to_owned() });
     }
 
     fn next(&mut self) -> Result<Next, Error> {

@@ -53,7 +53,7 @@ fn read_all(mut reader: SummaryReader) -> (Vec<Packet>, Vec<String>) {
             }
         },
     };
-    let notices = reader.take_notices().into_iter().map(|notice| notice.text);
+    let notices = reader.take_notices().into_iter().map(|notice| format!("{}: {}", notice.landmark, notice.text));
     (packets, notices.chain(error).collect())
 }
 

@@ -8,11 +8,11 @@ use crate::packet::anno;
 use std::path::Path;
 
 /// A folder for files, and a name in it.
-fn folder() -> tempfile::TempDir {
+pub(super) fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
-fn path(folder: &tempfile::TempDir, name: &str) -> String {
+pub(super) fn path(folder: &tempfile::TempDir, name: &str) -> String {
     folder.path().join(name).to_str().unwrap().to_owned()
 }
 
