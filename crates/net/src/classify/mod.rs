@@ -17,6 +17,7 @@ mod parse;
 mod pattern;
 mod primitive;
 mod program;
+pub(crate) mod system;
 #[cfg(test)]
 mod tests;
 mod vector;

@@ -5,8 +5,10 @@
 use crate::element::Class;
 
 mod annotations;
+mod classify;
 mod control;
 mod dumps;
+mod ether;
 mod fragments;
 mod icmp;
 mod ip;
@@ -19,8 +21,10 @@ mod testing;
 /// Groups of classes, as the documentation has them.
 #[rustfmt::skip] // a line for each group
 pub static GROUPS: &[(&str, &[Class])] = &[
+    ("Classification", classify::CLASSES),
     ("Control", control::CLASSES),
     ("Dumps", dumps::CLASSES),
+    ("Ethernet and ARP", ether::CLASSES),
     ("Fragments", fragments::CLASSES),
     ("ICMP", icmp::CLASSES),
     ("IP", ip::CLASSES),

@@ -1,0 +1,57 @@
+//! Classification: packets go to outputs by their contents.
+
+use crate::Packet;
+use crate::element::{Batch, Class};
+use crate::router::Cx;
+
+mod classifier;
+mod ip_filter;
+
+/// All of this group.
+pub(super) static CLASSES: &[Class] = &[
+    Class::new::<classifier::Classifier>("Classifier", "1/-", "h", "sends packets to outputs by bytes at offsets"),
+    Class::new::<ip_filter::IpClassifier>("IPClassifier", "1/-", "h", "sends IP packets to outputs by their headers"),
+    Class::new::<ip_filter::IpFilter>(
+        "IPFilter",
+        "1/-",
+        "h",
+        "lets IP packets through, or drops them, by their headers",
+    ),
+];
+
+/// Packets of a batch on their ways to outputs.
+#[derive(Default)]
+struct Lanes {
+    /// The output of each packet of the batch.
+    ports: Vec<Option<usize>>,
+    /// Packets for each output.
+    batches: Vec<Batch>,
+}
+
+impl Lanes {
+    /// Sends each packet to the output that `choose` says; no output, or none that there is: it is dropped.
+    fn send(&mut self, cx: &mut Cx<'_>, batch: &mut Batch, mut choose: impl FnMut(&Packet) -> Option<usize>) {
+        let outputs = cx.outputs();
+        self.ports.clear();
+        self.ports.extend(batch.iter().map(|packet| choose(packet).filter(|&port| port < outputs)));
+        let Some(&first) = self.ports.first() else { return };
+        if self.ports.iter().all(|&port| port == first) {
+            match first {
+                Some(port) => cx.emit_batch(port, batch),
+                None => batch.clear(),
+            }
+            return;
+        }
+        self.batches.resize_with(outputs, Batch::new);
+        for (port, packet) in self.ports.iter().zip(batch.drain(..)) {
+            if let Some(port) = *port {
+                self.batches[port].push(packet);
+            }
+        }
+        for (port, lane) in self.batches.iter_mut().enumerate().filter(|(_, lane)| !lane.is_empty()) {
+            cx.emit_batch(port, lane);
+            // Where others wait at that input already, packets were moved there, and else the memory was exchanged.
+            lane.clear();
+        }
+    }
+}
