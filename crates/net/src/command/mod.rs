@@ -24,19 +24,49 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("click-xform", xform::main),
 ];
 
-/// Runs the program that `args` names: by its first one, the program's own name, if that is `click` or one of the tools,
-/// else by the word that follows. Where that is none of them either, it is `click`. Returns the exit code.
+/// Runs the program that `args` names: by its first one, the program's own name, if that is one of the tools, else by the
+/// word that follows. Where that is none either, it is `click`. Returns the exit code.
 pub fn main(args: &[String]) -> i32 {
-    let own = args.first().map_or("", |name| name.rsplit('/').next().unwrap_or(name));
-    if let Some(program) = find(own) {
-        return program(&args[1..]);
+    let (program, rest) = choose(args);
+    program(rest)
+}
+
+fn choose(args: &[String]) -> (Program, &[String]) {
+    let Some((own, rest)) = args.split_first() else { return (click::main, args) };
+    let own = own.rsplit('/').next().unwrap_or(own);
+    if let Some(program) = find(own).filter(|_| own != "click") {
+        return (program, rest);
     }
-    match args.get(1).and_then(|word| find(word)) {
-        Some(program) => program(&args[2..]),
-        None => click::main(args.get(1..).unwrap_or_default()),
+    match rest.split_first().map(|(word, rest)| (find(word), rest)) {
+        Some((Some(program), rest)) => (program, rest),
+        _ => (click::main, rest),
     }
 }
 
 fn find(name: &str) -> Option<Program> {
     PROGRAMS.iter().find(|(known, _)| *known == name).map(|(_, program)| *program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_chosen_by_its_name_or_the_first_word() {
+        for (args, program, rest) in [
+            (&["/usr/bin/click-flatten", "click"][..], flatten::main as Program, &["click"][..]),
+            (&["click", "click-align", "x"], align::main, &["x"]),
+            (&["net", "click-pretty"], pretty::main, &[]),
+            (&["net", "click", "a"], click::main, &["a"]),
+            (&["click", "-e", "Idle"], click::main, &["-e", "Idle"]),
+            (&["bifolio", "a.click"], click::main, &["a.click"]),
+            (&["click"], click::main, &[]),
+            (&[], click::main, &[]),
+        ] {
+            let args: Vec<_> = args.iter().map(ToString::to_string).collect();
+            let (chosen, left) = choose(&args);
+            assert!(std::ptr::fn_addr_eq(chosen, program), "{args:?}");
+            assert_eq!(left, rest);
+        }
+    }
 }

@@ -31,7 +31,8 @@ const TOOL: Tool<Choice> = Tool {
 
 const STYLE: &str = "body{margin:0 auto;max-width:1200px;padding:24px;font:15px/1.5 ui-sans-serif,system-ui,sans-serif;\
 color:#1a202c;background:#fff}h1{font-size:22px;margin:0 0 4px}h2{font-size:16px;margin:32px 0 8px}\
-figure{margin:16px 0;padding:8px;border:1px solid #e2e8f0;border-radius:8px;overflow:auto;max-height:80vh;background:#fff}\
+figure{margin:16px 0;padding:8px;border:1px solid #e2e8f0;border-radius:8px;overflow:auto;background:#fff}\
+figure svg{display:block;margin:auto;max-width:100%;height:auto}\
 pre{padding:12px 16px;border:1px solid #e2e8f0;border-radius:8px;overflow:auto;font:13px/1.5 ui-monospace,monospace;\
 background:#f7fafc}table{border-collapse:collapse;width:100%;font-size:14px}th,td{text-align:left;vertical-align:top;\
 padding:4px 12px 4px 0;border-bottom:1px solid #e2e8f0}th{color:#4a5568;font-weight:600}td.m{font:13px/1.5 ui-monospace,\

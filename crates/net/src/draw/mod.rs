@@ -123,14 +123,7 @@ impl Line {
         let end = (port_x(sink, to_port, ports[to].0), sink.y - 1.0);
         let mut points = vec![start];
         if start.1 > end.1 {
-            // Up again, beside the boxes.
-            let side = source.x.max(sink.x) + source.width.max(sink.width) / 2.0 + 10.0;
-            points.push((start.0, start.1 + 14.0));
-            if bends.is_empty() {
-                points.extend([(side, start.1 + 14.0), (side, end.1 - 14.0)]);
-            }
-            points.extend_from_slice(bends);
-            points.push((end.0, end.1 - 14.0));
+            points.extend(way_up(source, sink, start, end, bends));
         } else {
             points.extend_from_slice(bends);
         }
@@ -157,6 +150,26 @@ impl Line {
             let _ = writeln!(out, "<text class=\"r\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", rate_text(rate));
         }
     }
+}
+
+/// The way of a connection that leads up: out below its box, up beside it, and into the other one from above.
+fn way_up(source: Place, sink: Place, start: (f64, f64), end: (f64, f64), bends: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let (below, above) = (start.1 + 12.0, end.1 - 12.0);
+    let beside = |place: Place, x: f64| {
+        let half = place.width / 2.0 + 10.0;
+        if x < place.x { place.x - half } else { place.x + half }
+    };
+    let outer = source.x.max(sink.x) + source.width.max(sink.width) / 2.0 + 10.0;
+    let first = bends.first().map_or(outer, |bend| beside(source, bend.0));
+    let last = bends.last().map_or(outer, |bend| beside(sink, bend.0));
+    let mut points = vec![(start.0, below), (first, below)];
+    if !bends.is_empty() {
+        points.push((first, source.y - 4.0));
+        points.extend_from_slice(bends);
+        points.push((last, sink.y + BOX_HEIGHT + 4.0));
+    }
+    points.extend([(last, above), (end.0, above)]);
+    points
 }
 
 /// A rate with three digits and a unit: `12.3k/s`.
