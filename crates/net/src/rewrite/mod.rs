@@ -31,4 +31,4 @@ pub use ftp::{PortCommand, find_port_command};
 pub use icmp::{Embedded, rewrite_embedded};
 pub use pattern::{Names, Pattern, ports_of};
 pub use taken::{Range, Variable};
-pub use tcp::Deltas;
+pub use tcp::{Deltas, apply_sequence};

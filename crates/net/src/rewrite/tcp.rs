@@ -5,7 +5,7 @@
 
 use super::flows::Flow;
 use crate::headers::checksum::{self, Sum};
-use crate::headers::{Ip, Tcp, TcpMut, tcp};
+use crate::headers::{Ip, Tcp, TcpMut, ip, tcp};
 
 /// A direction was ended: bit 0 for packets, bit 1 for replies.
 const DONE: u8 = 1;
@@ -143,6 +143,18 @@ impl Deltas {
             }
         }
         checksum::adjust16(sum, before.folded(), Sum::default().with(options).folded())
+    }
+}
+
+/// Moves the sequence numbers of a TCP packet, which begins with an IPv4 header whose lengths are true.
+pub fn apply_sequence(packet: &mut [u8], flow: &mut Flow, reply: bool) {
+    if flow.deltas().is_none() {
+        return;
+    }
+    let Some(ip) = Ip::new(packet).filter(|ip| ip.is_first_fragment() && ip.header_len() >= ip::LEN) else { return };
+    let (begin, end) = (ip.header_len(), usize::from(ip.total_len()).min(packet.len()));
+    if let Some(segment) = packet.get_mut(begin..end) {
+        flow.deltas_mut().apply(segment, reply);
     }
 }
 
