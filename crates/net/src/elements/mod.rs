@@ -7,6 +7,7 @@ use crate::element::Class;
 mod annotations;
 mod classify;
 mod control;
+mod devices;
 mod dumps;
 mod ether;
 mod fragments;
@@ -23,6 +24,7 @@ mod testing;
 pub static GROUPS: &[(&str, &[Class])] = &[
     ("Classification", classify::CLASSES),
     ("Control", control::CLASSES),
+    ("Devices and sockets", devices::CLASSES),
     ("Dumps", dumps::CLASSES),
     ("Ethernet and ARP", ether::CLASSES),
     ("Fragments", fragments::CLASSES),

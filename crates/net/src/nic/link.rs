@@ -2,24 +2,10 @@
 
 use super::sys;
 use super::{Error, Kind, Result};
-use std::fmt;
+use crate::headers::ether::EtherAddress;
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
-
-/// An Ethernet address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Address(pub [u8; 6]);
-
-impl fmt::Display for Address {
-    /// As Click writes it: `00-1B-21-3C-4D-5E`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, byte) in self.0.iter().enumerate() {
-            write!(f, "{}{byte:02X}", if number == 0 { "" } else { "-" })?;
-        }
-        Ok(())
-    }
-}
 
 /// A network device, as it was when it was looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +15,7 @@ pub struct Link {
     /// The kernel's number of it.
     pub index: u32,
     /// Its Ethernet address; zero where it has none.
-    pub address: Address,
+    pub address: EtherAddress,
     /// The longest packet without its link header, in bytes.
     pub mtu: u32,
     /// The type of its link header: 1 Ethernet, 65534 none (`ARPHRD_*` of the kernel).
@@ -77,6 +63,12 @@ impl Device {
         let (hardware, address) = control.hardware()?;
         let link = Link { name: name.to_owned(), index, address, mtu: control.mtu()?, hardware };
         Ok(Self { link, control })
+    }
+
+    pub(super) fn duplicate(&self) -> Result<Self> {
+        let socket = self.control.socket.try_clone();
+        let socket = socket.map_err(|source| self.control.error("use it once more", source))?;
+        Ok(Self { link: self.link.clone(), control: Control { socket, name: self.control.name.clone() } })
     }
 
     /// Whether it still exists, whatever became of its name.
@@ -144,11 +136,11 @@ impl Control {
         Ok(unsafe { answer.ifr_ifru.ifru_mtu }.max(0) as u32)
     }
 
-    fn hardware(&self) -> Result<(u16, Address)> {
+    fn hardware(&self) -> Result<(u16, EtherAddress)> {
         let answer = self.ask(libc::SIOCGIFHWADDR as _, "find its address", |_| ())?;
         // SAFETY: this request fills in a hardware address.
         let found = unsafe { answer.ifr_ifru.ifru_hwaddr };
-        let mut address = Address::default();
+        let mut address = EtherAddress::default();
         for (to, from) in address.0.iter_mut().zip(found.sa_data) {
             *to = from as u8;
         }
@@ -162,7 +154,7 @@ impl Control {
     }
 
     /// Sets the Ethernet address.
-    pub(super) fn set_address(&self, address: Address) -> Result<()> {
+    pub(super) fn set_address(&self, address: EtherAddress) -> Result<()> {
         let set = |argument: &mut libc::ifreq| {
             let mut data = [0; 14];
             for (to, from) in data.iter_mut().zip(address.0) {
@@ -260,7 +252,7 @@ mod tests {
     #[test]
     fn the_loopback_device_is_found_and_others_are_missing() {
         let link = Link::named("lo").unwrap();
-        assert_eq!((link.encapsulation(), link.address), ("ETHER", Address::default()));
+        assert_eq!((link.encapsulation(), link.address), ("ETHER", EtherAddress::default()));
         assert!(Device::named("lo").unwrap().exists() && link.index > 0 && link.mtu > 1000);
         let error = Link::named("nosuchdevice").unwrap_err();
         assert_eq!((error.kind(), error.to_string().as_str()), (Kind::Missing, "no device 'nosuchdevice'"));

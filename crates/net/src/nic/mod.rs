@@ -6,6 +6,8 @@
 //!   tun        TUN and TAP devices; needs CAP_NET_ADMIN
 //!   socket/    TCP, UDP and Unix sockets; needs nothing
 //!   link       what a network device is: index, address, MTU
+//!   block      keeping the kernel from what we receive
+//!   bpf        programs in the kernel, for AF_XDP and for block
 //!   finish     tags and checksums that the kernel had left to the device
 //!   sys        the system calls, all that is unsafe but for shared memory
 //! ```
@@ -14,6 +16,8 @@
 //! A device that disappears gives one error of kind [`Kind::Gone`]; afterwards nothing comes from it and nothing goes
 //! to it. Opened anew by its name it works again, should it be back.
 
+mod block;
+mod bpf;
 mod error;
 mod finish;
 mod link;
@@ -27,8 +31,9 @@ pub mod xdp;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+pub use block::Block;
 pub use error::{Error, Kind, Result};
-pub use link::{Address, Link};
+pub use link::Link;
 
 /// Where a packet of a device was meant to go, as the kernel sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

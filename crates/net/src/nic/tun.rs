@@ -4,8 +4,9 @@
 //! packets, TAP Ethernet frames. The device lives as long as its descriptor. Needs `CAP_NET_ADMIN`, unless the device
 //! exists already and belongs to the user.
 
-use super::link::{self, Address, Control, Device, Link};
+use super::link::{self, Control, Device, Link};
 use super::{Error, Kind, Nic, Received, Result, Statistics, sys};
+use crate::headers::ether::EtherAddress;
 use std::fs::OpenOptions;
 use std::io;
 use std::net::Ipv4Addr;
@@ -24,7 +25,7 @@ pub struct Options {
     /// A host of its network that becomes the host's default route.
     pub gateway: Option<Ipv4Addr>,
     /// The host's Ethernet address at it; nothing: one at random.
-    pub address: Option<Address>,
+    pub address: Option<EtherAddress>,
     /// The longest packet, in bytes; nothing: the kernel's 1,500.
     pub mtu: Option<u32>,
 }
@@ -56,8 +57,24 @@ impl Tun {
         let file = OwnedFd::from(file);
         let name = attach(file.as_fd(), options)?;
         set_up(&name, options)?;
-        let device = Device::named(&name)?;
-        Ok(Self { file, device, room: vec![0; ROOM], statistics: Statistics::default(), told_gone: false })
+        Ok(Self::over(file, Device::named(&name)?))
+    }
+
+    /// The same end once more, for another owner.
+    pub fn duplicate(&self) -> Result<Self> {
+        let name = &self.device.link.name;
+        let file = self.file.try_clone();
+        let file = file.map_err(|source| Error::system(format!("{name}: cannot open it once more"), source))?;
+        Ok(Self::over(file, self.device.duplicate()?))
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Link {
+        &self.device.link
+    }
+
+    fn over(file: OwnedFd, device: Device) -> Self {
+        Self { file, device, room: vec![0; ROOM], statistics: Statistics::default(), told_gone: false }
     }
 
     fn failure(&self, what: &str, source: io::Error) -> Error {

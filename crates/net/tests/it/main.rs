@@ -1,5 +1,7 @@
 //! Tests of the packet engine from outside.
 
+mod devices;
+mod live;
 mod nic;
 mod pipes;
 mod world;

@@ -1,10 +1,11 @@
 //! Devices of the system: the same behaviour by each method, on veth pairs.
 
 use crate::world::{Namespace, namespaces, pair};
+use bifolio_net::headers::ether::EtherAddress;
 use bifolio_net::nic::packet::{self, PacketSocket, Spread};
 use bifolio_net::nic::tun::{self, Tun};
 use bifolio_net::nic::xdp::{self, Layer, XdpSocket};
-use bifolio_net::nic::{Address, Destination, Kind, Nic};
+use bifolio_net::nic::{Destination, Kind, Nic};
 use bifolio_testing::{noise, seed, until};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
@@ -525,7 +526,7 @@ fn the_host_talks_by_a_tun_device() {
 #[test]
 fn the_host_talks_by_a_tap_device_until_it_is_deleted() {
     let Some([space]) = namespaces() else { return };
-    let address = Address([2, 1, 2, 3, 4, 5]);
+    let address = EtherAddress([2, 1, 2, 3, 4, 5]);
     let options = tun::Options {
         name: "tapped".to_owned(),
         ethernet: true,

@@ -18,11 +18,11 @@ fn udp(port: u16) -> Place {
 }
 
 fn server(place: &Place) -> PacketPipe {
-    PacketPipe::open(place, &Options::default(), None).unwrap()
+    PacketPipe::open(place, &Options::default()).unwrap()
 }
 
 fn client(place: &Place) -> PacketPipe {
-    PacketPipe::open(place, &Options { client: true, ..Options::default() }, None).unwrap()
+    PacketPipe::open(place, &Options { client: true, ..Options::default() }).unwrap()
 }
 
 /// Receives until `enough` of what came.
@@ -58,7 +58,7 @@ fn ends(folder: &std::path::Path) -> Vec<(PacketPipe, PacketPipe)> {
                 Place::Unix(_) => (place, None),
             };
             let options = Options { client: true, local, ..Options::default() };
-            (server, PacketPipe::open(&place, &options, None).unwrap())
+            (server, PacketPipe::open(&place, &options).unwrap())
         })
         .collect()
 }
@@ -82,7 +82,7 @@ fn what_one_end_sends_the_other_receives_both_ways() {
 
 #[test]
 fn a_datagram_is_a_packet_and_its_end_is_cut_off() {
-    let mut server = PacketPipe::open(&udp(0), &Options { snap_len: 100, ..Options::default() }, None).unwrap();
+    let mut server = PacketPipe::open(&udp(0), &Options { snap_len: 100, ..Options::default() }).unwrap();
     let mut client = client(&udp(server.port().unwrap()));
     assert_eq!(client.send(&[b"one", &[7; 300], b""]).unwrap(), 3);
     let seen = receive_until(&mut server, |seen| seen.len() == 3);
@@ -137,12 +137,12 @@ fn a_peer_that_does_not_read_stops_no_one_and_loses_nothing() {
 
 #[test]
 fn a_flood_of_connections_is_survived() {
-    let mut server = PacketPipe::open(&tcp(0), &Options::default(), Some(Box::new(|_| false))).unwrap();
+    let mut server = server(&tcp(0));
     let address = (LOCAL, server.port().unwrap());
     let mut denied = 0;
     for _ in 0..200 {
         let _peer = TcpStream::connect(address);
-        assert_eq!(server.receive(1, &mut |_| ()).unwrap(), 0);
+        assert_eq!(server.receive_from(1, &mut |_| false, &mut |_| ()), 0);
         while let Some(event) = server.event() {
             assert_eq!(event, Event::Denied(LOCAL));
             denied += 1;
@@ -154,15 +154,19 @@ fn a_flood_of_connections_is_survived() {
 #[test]
 fn a_datagram_of_a_host_that_is_not_let_in_is_left_out() {
     let allowed = Ipv4Addr::new(127, 0, 0, 2);
-    let admission = Box::new(move |host| host == allowed);
-    let mut server = PacketPipe::open(&udp(0), &Options::default(), Some(admission)).unwrap();
+    let mut server = server(&udp(0));
     let to = (LOCAL, server.port().unwrap());
     let (bad, good) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.2:0").unwrap());
     bad.send_to(b"bad", to).unwrap();
     good.send_to(b"good", to).unwrap();
     bad.send_to(b"bad", to).unwrap();
     good.send_to(b"last", to).unwrap();
-    assert_eq!(receive_until(&mut server, |seen| seen.len() == 2), [b"good", b"last"]);
+    let mut seen = Vec::new();
+    until("packets come", || {
+        server.receive_from(8, &mut |host| host == allowed, &mut |packet| seen.push(packet.bytes.to_vec()));
+        seen.len() == 2
+    });
+    assert_eq!(seen, [b"good", b"last"]);
     assert_eq!(server.send(&[b"answer"]).unwrap(), 1);
     let mut answer = [0; 8];
     assert_eq!(good.recv(&mut answer).unwrap(), 6);
@@ -183,12 +187,12 @@ fn a_client_without_a_server_is_an_error() {
     let free = TcpStream::connect((LOCAL, 1)).is_err();
     assert!(free, "a server at port 1");
     let options = Options { client: true, ..Options::default() };
-    let error = PacketPipe::open(&tcp(1), &options, None).unwrap_err();
+    let error = PacketPipe::open(&tcp(1), &options).unwrap_err();
     assert_eq!(error.line(), "TCP 127.0.0.1:1: connect: Connection refused (os error 111)");
     let missing = Place::Unix("/nowhere/at/all".into());
-    assert_eq!(PacketPipe::open(&missing, &options, None).unwrap_err().number(), libc::ENOENT);
+    assert_eq!(PacketPipe::open(&missing, &options).unwrap_err().number(), libc::ENOENT);
     let long = Place::Unix("x".repeat(108).into());
-    assert_eq!(PacketPipe::open(&long, &options, None).unwrap_err().kind(), Kind::Missing);
+    assert_eq!(PacketPipe::open(&long, &options).unwrap_err().kind(), Kind::Missing);
 }
 
 #[test]
@@ -204,7 +208,7 @@ fn the_file_of_a_server_that_was_killed_is_taken_over_and_one_in_use_is_not() {
         }
         assert!(path.exists());
         let server = server(&place);
-        let error = PacketPipe::open(&place, &Options::default(), None).unwrap_err();
+        let error = PacketPipe::open(&place, &Options::default()).unwrap_err();
         assert_eq!(error.kind(), Kind::Busy, "{}", error.line());
         assert!(path.exists());
         drop(server);
@@ -212,7 +216,7 @@ fn the_file_of_a_server_that_was_killed_is_taken_over_and_one_in_use_is_not() {
     }
     let file = folder.path().join("file");
     std::fs::write(&file, "precious").unwrap();
-    assert_eq!(PacketPipe::open(&Place::Unix(file.clone()), &Options::default(), None).unwrap_err().kind(), Kind::Busy);
+    assert_eq!(PacketPipe::open(&Place::Unix(file.clone()), &Options::default()).unwrap_err().kind(), Kind::Busy);
     assert!(file.exists());
 }
 
@@ -223,7 +227,7 @@ fn a_client_comes_from_where_it_is_told_to() {
     receive_until(&mut server, |_| true);
     let local = Some(Place::Tcp(SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 9), port)));
     let options = Options { client: true, local, ..Options::default() };
-    let client = PacketPipe::open(&tcp(server.port().unwrap()), &options, None).unwrap();
+    let client = PacketPipe::open(&tcp(server.port().unwrap()), &options).unwrap();
     until("the client is there", || {
         server.receive(1, &mut |_| ()).unwrap();
         std::iter::from_fn(|| server.event()).any(|event| event == Event::Opened(format!("127.0.0.9:{port}")))

@@ -93,8 +93,8 @@ enum Receiver {
     Plain(Plain),
 }
 
-/// The sockets that receive, by network namespace and device. A sender of the same device uses the receiver's socket,
-/// since the kernel does not give a socket what it has sent itself.
+/// The sockets that receive what the host sends, by network namespace and device. A sender of the same device uses such
+/// a socket, since the kernel does not give a socket what it has sent itself.
 static RECEIVERS: Mutex<Vec<(u64, u32, Weak<OwnedFd>)>> = Mutex::new(Vec::new());
 
 impl PacketSocket {
@@ -114,7 +114,10 @@ impl PacketSocket {
         let socket = Arc::new(socket);
         let mut receivers = RECEIVERS.lock().unwrap_or_else(PoisonError::into_inner);
         receivers.retain(|(_, _, socket)| socket.strong_count() > 0);
-        receivers.push((namespace(socket.as_fd()), device.link.index, Arc::downgrade(&socket)));
+        if options.outgoing {
+            receivers.push((namespace(socket.as_fd()), device.link.index, Arc::downgrade(&socket)));
+        }
+        drop(receivers);
         Ok(Self { receiver: Some(receiver), ..Self::over(socket, device, options.clone()) })
     }
 
@@ -163,17 +166,16 @@ impl PacketSocket {
         }
     }
 
-    /// The error of a receiver that found nothing, once where that is the device's end.
+    /// The error of a receiver that found nothing, once where that is the device's end. The socket's own error is no
+    /// sure sign of that: a sender which shares the socket may have taken it.
     fn nothing_received(&mut self, failed: Option<io::Error>) -> Result<()> {
-        let pending = match failed {
-            Some(error) => Some(error),
-            None => pending_error(self.socket.as_fd()),
-        };
-        match pending.and_then(|source| self.failure(source, "receive")) {
-            Some(error) if error.kind() == Kind::Gone && std::mem::replace(&mut self.told_gone, true) => Ok(()),
-            Some(error) => Err(error),
-            None => Ok(()),
+        if !self.device.exists() {
+            let is_told = std::mem::replace(&mut self.told_gone, true);
+            pending_error(self.socket.as_fd());
+            return if is_told { Ok(()) } else { Err(self.device.gone()) };
         }
+        let failed = failed.or_else(|| pending_error(self.socket.as_fd()));
+        failed.and_then(|source| self.failure(source, "receive")).map_or(Ok(()), Err)
     }
 }
 

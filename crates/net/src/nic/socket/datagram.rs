@@ -1,7 +1,7 @@
 //! Datagrams: a client of one place, or a server that answers whom it heard last.
 
 use super::super::{Kind, Received, Result, sys};
-use super::{Admission, Bound, Options, Place};
+use super::{Admit, Bound, Options, Place};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -12,7 +12,6 @@ pub(super) struct Datagrams {
     /// Who is sent to.
     peer: Option<sys::Name>,
     client: bool,
-    admission: Option<Admission>,
     room: Vec<u8>,
 }
 
@@ -23,14 +22,14 @@ impl AsFd for Datagrams {
 }
 
 impl Datagrams {
-    pub(super) fn open(place: &Place, options: &Options, admission: Option<Admission>) -> Result<Self> {
+    pub(super) fn open(place: &Place, options: &Options) -> Result<Self> {
         let socket = place.socket(options)?;
         let bound = if options.client { options.local.as_ref() } else { Some(place) };
         let bound = bound.map(|place| Bound::new(socket.as_fd(), place)).transpose()?;
         let peer = if options.client { Some(place.name()?) } else { None };
         let room = vec![0; options.snap_len.max(1)];
         let (place, client) = (place.clone(), options.client);
-        Ok(Self { socket, place, _bound: bound, peer, client, admission, room })
+        Ok(Self { socket, place, _bound: bound, peer, client, room })
     }
 
     pub(super) fn is_connected(&self) -> bool {
@@ -41,13 +40,13 @@ impl Datagrams {
         self.socket.as_fd()
     }
 
-    pub(super) fn receive(&mut self, max: usize, take: &mut dyn FnMut(Received<'_>)) -> usize {
+    pub(super) fn receive(&mut self, max: usize, admit: Admit<'_>, take: &mut dyn FnMut(Received<'_>)) -> usize {
         let mut count = 0;
         // Datagrams of those who are not let in count for the limit: a flood of them does not keep the caller.
         for _ in 0..max {
             // Errors are those of earlier datagrams, which nobody received.
             let Ok(Some((wire_len, from))) = sys::receive_from(self.socket.as_fd(), &mut self.room) else { break };
-            if !self.admits(&from) {
+            if !self.client && !from.ip().is_none_or(|address| admit(*address.ip())) {
                 continue;
             }
             if !self.client && from.is_named() {
@@ -58,13 +57,6 @@ impl Datagrams {
             count += 1;
         }
         count
-    }
-
-    fn admits(&mut self, from: &sys::Name) -> bool {
-        match (&mut self.admission, from.ip()) {
-            (Some(admission), Some(address)) if !self.client => admission(*address.ip()),
-            _ => true,
-        }
     }
 
     pub(super) fn send(&mut self, packets: &[&[u8]]) -> Result<usize> {

@@ -46,7 +46,7 @@ impl fmt::Display for Place {
 }
 
 /// Decides whether a server talks to a host.
-pub type Admission = Box<dyn FnMut(Ipv4Addr) -> bool + Send>;
+pub type Admit<'a> = &'a mut dyn FnMut(Ipv4Addr) -> bool;
 
 /// How a socket is set up.
 #[derive(Debug, Clone)]
@@ -100,11 +100,11 @@ impl fmt::Debug for PacketPipe {
 }
 
 impl PacketPipe {
-    /// Opens a client of `place`, or a server at it that talks to whom `admission` lets in.
-    pub fn open(place: &Place, options: &Options, admission: Option<Admission>) -> Result<Self> {
+    /// Opens a client of `place`, or a server at it.
+    pub fn open(place: &Place, options: &Options) -> Result<Self> {
         let inner = match place {
-            Place::Tcp(_) | Place::Unix(_) => Inner::Streams(Streams::open(place, options, admission)?),
-            Place::Udp(_) | Place::UnixDatagram(_) => Inner::Datagrams(Datagrams::open(place, options, admission)?),
+            Place::Tcp(_) | Place::Unix(_) => Inner::Streams(Streams::open(place, options)?),
+            Place::Udp(_) | Place::UnixDatagram(_) => Inner::Datagrams(Datagrams::open(place, options)?),
         };
         Ok(Self { inner, statistics: Statistics::default() })
     }
@@ -134,6 +134,16 @@ impl PacketPipe {
         Ok(sent)
     }
 
+    /// The same as [`Nic::receive`], by a server that talks only to hosts for which `admit` says so.
+    pub fn receive_from(&mut self, max: usize, admit: Admit<'_>, take: &mut dyn FnMut(Received<'_>)) -> usize {
+        let count = match &mut self.inner {
+            Inner::Streams(streams) => streams.receive(max, admit, take),
+            Inner::Datagrams(datagrams) => datagrams.receive(max, admit, take),
+        };
+        self.statistics.received += count as u64;
+        count
+    }
+
     /// The next of what has happened to connections; the last few are kept.
     pub fn event(&mut self) -> Option<Event> {
         match &mut self.inner {
@@ -145,12 +155,7 @@ impl PacketPipe {
 
 impl Nic for PacketPipe {
     fn receive(&mut self, max: usize, take: &mut dyn FnMut(Received<'_>)) -> Result<usize> {
-        let count = match &mut self.inner {
-            Inner::Streams(streams) => streams.receive(max, take),
-            Inner::Datagrams(datagrams) => datagrams.receive(max, take),
-        };
-        self.statistics.received += count as u64;
-        Ok(count)
+        Ok(self.receive_from(max, &mut |_| true, take))
     }
 
     /// Takes nothing where nobody is connected. Readiness to send is told as readability of the descriptor.

@@ -2,7 +2,7 @@
 
 use super::super::watch::Watch;
 use super::super::{Error, Received, Result, sys};
-use super::{Admission, Bound, Event, Options, Place};
+use super::{Admit, Bound, Event, Options, Place};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,7 +20,6 @@ pub(super) struct Streams {
     watch: Watch,
     /// The server's own socket; a client has none.
     listener: Option<(OwnedFd, Bound)>,
-    admission: Option<Admission>,
     peer: Option<Peer>,
     local: Option<Bound>,
     no_delay: bool,
@@ -39,12 +38,11 @@ struct Peer {
 }
 
 impl Streams {
-    pub(super) fn open(place: &Place, options: &Options, admission: Option<Admission>) -> Result<Self> {
+    pub(super) fn open(place: &Place, options: &Options) -> Result<Self> {
         let socket = place.socket(options)?;
         let mut streams = Self {
             watch: Watch::new().map_err(|source| place.error("poll", source))?,
             listener: None,
-            admission,
             peer: None,
             local: None,
             no_delay: options.no_delay && matches!(place, Place::Tcp(_)),
@@ -85,12 +83,12 @@ impl Streams {
         self.events.pop_front()
     }
 
-    pub(super) fn receive(&mut self, max: usize, take: &mut dyn FnMut(Received<'_>)) -> usize {
+    pub(super) fn receive(&mut self, max: usize, admit: Admit<'_>, take: &mut dyn FnMut(Received<'_>)) -> usize {
         self.push_on();
         let mut count = 0;
         while count < max {
             let Some(peer) = &self.peer else {
-                if self.accept() {
+                if self.accept(admit) {
                     continue;
                 }
                 break;
@@ -142,13 +140,13 @@ impl Streams {
     }
 
     /// Takes the next connection that is let in; false where there is none.
-    fn accept(&mut self) -> bool {
+    fn accept(&mut self, admit: Admit<'_>) -> bool {
         for _ in 0..TURNED_AWAY {
             let Some((listener, _)) = &self.listener else { return false };
             let Ok(Some((socket, name))) = sys::accept(listener.as_fd()) else { return false };
             let address = name.ip();
-            if let (Some(admission), Some(address)) = (&mut self.admission, address)
-                && !admission(*address.ip())
+            if let Some(address) = address
+                && !admit(*address.ip())
             {
                 self.tell(Event::Denied(*address.ip()));
                 continue;

@@ -15,14 +15,13 @@
 //! that the device takes off is lost, and a checksum that another program of this machine left to a virtual device
 //! stays unfinished (`ethtool -K DEVICE tx off` at the other end).
 
-mod bpf;
 mod queue;
 mod ring;
 
+pub use super::bpf::Layer;
 use super::link::{self, Link};
 use super::watch::Watch;
-use super::{Error, Kind, Nic, Received, Result, Statistics, packet, sys};
-pub use bpf::Layer;
+use super::{Error, Kind, Nic, Received, Result, Statistics, bpf, packet, sys};
 use queue::{Queue, ReceiveHalf, SendHalf};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -160,13 +159,16 @@ impl XdpSocket {
         self.sockets.queues.iter().all(|(_, queue)| queue.is_zero_copy())
     }
 
-    /// An error, once, where the device has disappeared.
+    /// An error, once, where the device has disappeared. The sockets' own errors are no sure sign of that: whoever
+    /// sends may have taken them.
     fn nothing_received(&mut self) -> Result<()> {
-        let failed = self.receivers.iter().any(|receiver| receiver.queue().pending_error().is_some());
-        if failed && !self.sockets.device.exists() && !std::mem::replace(&mut self.told_gone, true) {
-            return Err(self.sockets.device.gone());
+        for receiver in &self.receivers {
+            receiver.queue().clear_error();
         }
-        Ok(())
+        if self.sockets.device.exists() || std::mem::replace(&mut self.told_gone, true) {
+            return Ok(());
+        }
+        Err(self.sockets.device.gone())
     }
 }
 
@@ -296,7 +298,7 @@ impl Sockets {
             for (number, queue) in &self.queues {
                 bpf::enter(table.as_fd(), *number, queue.as_fd())?;
             }
-            bpf::load(table.as_fd())
+            bpf::load_redirect(table.as_fd())
         };
         let program = load().map_err(|source| {
             self.error("load the program that receives", source).hint(
@@ -312,10 +314,10 @@ impl Sockets {
     fn attach_by(&self, program: BorrowedFd<'_>, layer: Option<Layer>) -> Result<(OwnedFd, Layer)> {
         let index = self.device.link.index;
         let (link, layer) = match layer {
-            Some(layer) => (bpf::attach(program, index, layer), layer),
-            None => match bpf::attach(program, index, Layer::Driver) {
+            Some(layer) => (bpf::attach_redirect(program, index, layer), layer),
+            None => match bpf::attach_redirect(program, index, Layer::Driver) {
                 Err(error) if error.raw_os_error() != Some(libc::EBUSY) => {
-                    (bpf::attach(program, index, Layer::Stack), Layer::Stack)
+                    (bpf::attach_redirect(program, index, Layer::Stack), Layer::Stack)
                 }
                 result => (result, Layer::Driver),
             },

@@ -145,12 +145,9 @@ impl Queue {
         }
     }
 
-    /// Takes the error that waits at the socket.
-    pub(super) fn pending_error(&self) -> Option<io::Error> {
-        match sys::option::<i32>(self.as_fd(), libc::SOL_SOCKET, libc::SO_ERROR) {
-            Ok(0) | Err(_) => None,
-            Ok(number) => Some(io::Error::from_raw_os_error(number)),
-        }
+    /// Takes the error that waits at the socket, which would make it look ready for ever.
+    pub(super) fn clear_error(&self) {
+        let _ = sys::option::<i32>(self.as_fd(), libc::SOL_SOCKET, libc::SO_ERROR);
     }
 
     /// Makes the kernel look at the transmit ring.

@@ -1,6 +1,7 @@
-//! The program that hands a device's packets to `AF_XDP` sockets, and how it gets into the kernel: bpf(2).
+//! The programs for devices, and how they get into the kernel: bpf(2). One hands packets to `AF_XDP` sockets, one
+//! throws them away.
 
-use super::super::sys;
+use super::sys;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
@@ -12,7 +13,9 @@ const LINK_CREATE: i32 = 28;
 
 const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
+const PROG_TYPE_SCHED_CLS: u32 = 3;
 const ATTACH_TYPE_XDP: u32 = 37;
+const ATTACH_TYPE_TCX_INGRESS: u32 = 46;
 
 /// In which layer of the kernel packets are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,13 +83,15 @@ pub(super) fn enter(table: BorrowedFd<'_>, queue: u32, socket: BorrowedFd<'_>) -
     unsafe { bpf(MAP_UPDATE_ELEM, &attributes) }.map(drop)
 }
 
+// Codes of instructions.
+const LOAD_WORD: u8 = 0x61;
+const LOAD_64: u8 = 0x18;
+const MOVE: u8 = 0xb7;
+const CALL: u8 = 0x85;
+const EXIT: u8 = 0x95;
+
 /// The program: a packet goes to the socket of its receive queue, or on to the kernel where there is none.
 fn instructions(table: BorrowedFd<'_>) -> [u64; 6] {
-    const LOAD_WORD: u8 = 0x61;
-    const LOAD_64: u8 = 0x18;
-    const MOVE: u8 = 0xb7;
-    const CALL: u8 = 0x85;
-    const EXIT: u8 = 0x95;
     /// Offset of `rx_queue_index` in `struct xdp_md`, which register 1 points to.
     const QUEUE: i16 = 16;
     /// A source register of 1 says that the number is a table's descriptor.
@@ -111,8 +116,19 @@ fn instruction(code: u8, destination: u8, source: u8, offset: i16, number: i32) 
     u64::from_ne_bytes([code, registers, o0, o1, n0, n1, n2, n3])
 }
 
-/// Loads the program for a table.
-pub(super) fn load(table: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+/// Loads the program that hands packets to the sockets of a table.
+pub(super) fn load_redirect(table: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    load(PROG_TYPE_XDP, ATTACH_TYPE_XDP, *b"bifolio_xsk\0\0\0\0\0", &instructions(table))
+}
+
+/// Loads the program that throws packets away.
+pub(super) fn load_block() -> io::Result<OwnedFd> {
+    const DROP: i32 = 2;
+    let program = [instruction(MOVE, 0, 0, 0, DROP), instruction(EXIT, 0, 0, 0, 0)];
+    load(PROG_TYPE_SCHED_CLS, 0, *b"bifolio_block\0\0\0", &program)
+}
+
+fn load(kind: u32, attach_type: u32, name: [u8; 16], program: &[u64]) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attributes {
         kind: u32,
@@ -128,9 +144,8 @@ pub(super) fn load(table: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         device: u32,
         attach_type: u32,
     }
-    let program = instructions(table);
     let attributes = Attributes {
-        kind: PROG_TYPE_XDP,
+        kind,
         instruction_count: program.len() as u32,
         instructions: program.as_ptr() as u64,
         license: c"MIT OR Apache-2.0".as_ptr() as u64,
@@ -139,16 +154,26 @@ pub(super) fn load(table: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         log: 0,
         kernel_version: 0,
         flags: 0,
-        name: *b"bifolio_xsk\0\0\0\0\0",
+        name,
         device: 0,
-        attach_type: ATTACH_TYPE_XDP,
+        attach_type,
     };
     // SAFETY: the addresses are of the instructions, with their count, and of a string that ends with zero.
     unsafe { bpf(PROG_LOAD, &attributes) }.map(sys::owned)
 }
 
-/// Attaches a program to a device. It stays until the result is closed, by whatever end of the process.
-pub(super) fn attach(program: BorrowedFd<'_>, device: u32, layer: Layer) -> io::Result<OwnedFd> {
+/// Attaches the program of sockets to a device. It stays until the result is closed, by whatever end of the process.
+pub(super) fn attach_redirect(program: BorrowedFd<'_>, device: u32, layer: Layer) -> io::Result<OwnedFd> {
+    attach(program, device, ATTACH_TYPE_XDP, layer.flags())
+}
+
+/// Attaches the program that throws packets away, after packet sockets have seen them and before the kernel handles
+/// them.
+pub(super) fn attach_block(program: BorrowedFd<'_>, device: u32) -> io::Result<OwnedFd> {
+    attach(program, device, ATTACH_TYPE_TCX_INGRESS, 0)
+}
+
+fn attach(program: BorrowedFd<'_>, device: u32, attach_type: u32, flags: u32) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attributes {
         program: u32,
@@ -156,8 +181,7 @@ pub(super) fn attach(program: BorrowedFd<'_>, device: u32, layer: Layer) -> io::
         attach_type: u32,
         flags: u32,
     }
-    let attributes =
-        Attributes { program: program.as_raw_fd() as u32, device, attach_type: ATTACH_TYPE_XDP, flags: layer.flags() };
+    let attributes = Attributes { program: program.as_raw_fd() as u32, device, attach_type, flags };
     // SAFETY: the command takes these numbers.
     unsafe { bpf(LINK_CREATE, &attributes) }.map(sys::owned)
 }

@@ -1,0 +1,148 @@
+//! Routers that run in the calling thread, and so in its network namespace.
+
+use bifolio_net::args::{Args, Failed};
+use bifolio_net::element::{Class, Element, Run};
+use bifolio_net::handler::Handlers;
+use bifolio_net::router::{self, Cx, Options, Running};
+use bifolio_net::{Log, Packet, Registry, lang};
+use bifolio_testing::until;
+use std::collections::VecDeque;
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+
+/// `Keep`: keeps what is pushed to it.
+#[derive(Default)]
+struct Keep(Vec<Packet>);
+
+impl Element for Keep {
+    fn push(&mut self, _: &mut Cx<'_>, _: usize, packet: Packet) {
+        self.0.push(packet);
+    }
+}
+
+/// `Send`: pushes what a test gives it, or gives it to those who pull.
+#[derive(Default)]
+struct Send(VecDeque<Packet>);
+
+impl Element for Send {
+    fn run_task(&mut self, cx: &mut Cx<'_>) -> Run {
+        let Some(packet) = self.0.pop_front() else { return Run::Stop };
+        cx.emit(0, packet);
+        Run::Worked
+    }
+    fn pull(&mut self, _: &mut Cx<'_>, _: usize) -> Option<Packet> {
+        self.0.pop_front()
+    }
+}
+
+/// `Only(PREFIX)`: says that it has a route for addresses that begin so.
+#[derive(Default)]
+struct Only(String);
+
+impl Element for Only {
+    fn configure(&mut self, args: &mut Args<'_>) -> Result<(), Failed> {
+        args.must("PREFIX", &mut self.0).finish()
+    }
+    fn handlers(&self, handlers: &mut Handlers) {
+        handlers.ask("lookup", |only: &mut Self, _, host| {
+            Ok(if host.starts_with(&only.0) { "0" } else { "-1" }.to_owned())
+        });
+    }
+}
+
+static CLASSES: &[Class] = &[
+    Class::new::<Keep>("Keep", "1/0", "h", "keeps packets"),
+    Class::new::<Send>("Send", "0/1", "a", "sends packets"),
+    Class::new::<Only>("Only", "0/0", "a", "has routes"),
+];
+
+/// A router, and what it said.
+pub(crate) struct Live {
+    running: Running,
+    said: Arc<Mutex<Vec<String>>>,
+}
+
+/// Makes a router, or says what is wrong.
+pub(crate) fn try_start(config: &str) -> Result<Live, String> {
+    let (mut log, mut registry) = (Log::new(), Registry::standard());
+    registry.add(CLASSES);
+    let graph = lang::parse(config, "config", &lang::Globals::new(), &registry, &mut log);
+    let running = graph.and_then(|graph| router::build(&graph, &registry, Options::default(), &mut log));
+    let running = running.ok_or_else(|| log.to_string())?;
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let lines = Arc::clone(&said);
+    running.listen(move |line| lines.lock().unwrap().push(line.to_owned()), |text| print!("{text}"));
+    Ok(Live { running, said })
+}
+
+/// Makes a router of a configuration that is right.
+pub(crate) fn start(config: &str) -> Live {
+    try_start(config).unwrap_or_else(|error| panic!("{error}"))
+}
+
+impl Live {
+    /// Runs for a moment.
+    pub(crate) fn turn(&mut self) {
+        self.running.run_for(100);
+    }
+
+    /// Runs until `condition` holds, and fails with `what` after a minute.
+    pub(crate) fn until(&mut self, what: &str, mut condition: impl FnMut(&mut Self) -> bool) {
+        until(what, || {
+            self.turn();
+            condition(self)
+        });
+    }
+
+    /// Reads a handler.
+    pub(crate) fn read(&mut self, handler: &str) -> String {
+        self.running.read(handler).unwrap_or_else(|error| panic!("{handler}: {error}"))
+    }
+
+    /// Runs until a handler has a value.
+    pub(crate) fn until_is(&mut self, handler: &str, value: &str) {
+        self.until(&format!("{handler} is {value}"), |live| live.read(handler) == value);
+    }
+
+    /// What has come to a `Keep` since somebody last asked.
+    pub(crate) fn kept(&mut self, name: &str) -> Vec<Packet> {
+        let id = self.running.router().find(name).expect("an element of this name");
+        let take = |keep: &mut Keep, _: &mut Cx<'_>| std::mem::take(&mut keep.0);
+        self.running.enter(id, |cx| cx.with(id, take)).expect("a Keep")
+    }
+
+    /// Runs until so many packets have come to a `Keep`.
+    pub(crate) fn keep(&mut self, name: &str, count: usize) -> Vec<Packet> {
+        let mut kept = Vec::new();
+        self.until(&format!("{count} packets come to {name}"), |live| {
+            kept.extend(live.kept(name));
+            kept.len() >= count
+        });
+        kept
+    }
+
+    /// Gives packets to a `Send`.
+    pub(crate) fn send(&mut self, name: &str, packets: impl IntoIterator<Item = Packet>) {
+        let id = self.running.router().find(name).expect("an element of this name");
+        let packets: Vec<_> = packets.into_iter().collect();
+        let give = |send: &mut Send, cx: &mut Cx<'_>| {
+            send.0.extend(packets);
+            if cx.output_is_push(0) {
+                cx.schedule();
+            }
+        };
+        self.running.enter(id, |cx| cx.with(id, give)).expect("a Send");
+    }
+
+    /// Runs while a command runs, and returns what it printed.
+    pub(crate) fn during(&mut self, command: &mut Command) -> Output {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a program that runs");
+        self.until(&format!("{command:?} ends"), |_| child.try_wait().expect("a child").is_some());
+        child.wait_with_output().expect("what it printed")
+    }
+
+    /// Lines that it has said.
+    pub(crate) fn said(&self) -> Vec<String> {
+        self.said.lock().unwrap().clone()
+    }
+}
