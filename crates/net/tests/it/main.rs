@@ -1,5 +1,6 @@
 //! Tests of the packet engine from outside.
 
+mod clicktests;
 mod devices;
 mod live;
 mod nic;
