@@ -179,6 +179,11 @@ impl<'a> Args<'a> {
         self.error(format_args!("{keyword}: {text}"))
     }
 
+    /// Says something that is neither an error nor a warning.
+    pub fn message(&mut self, text: impl Display) {
+        self.log.message(&crate::Landmark::default(), text);
+    }
+
     /// A warning.
     pub fn warning(&mut self, text: impl Display) {
         self.log.warning_here(text);

@@ -18,7 +18,7 @@ mod build;
 mod describe;
 mod field;
 mod ip_options;
-pub(super) mod names;
+pub(crate) mod names;
 mod read;
 mod tcp_options;
 #[cfg(test)]

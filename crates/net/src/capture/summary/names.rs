@@ -113,13 +113,18 @@ pub(super) fn protocol(text: &str) -> Option<u8> {
     number(PROTOCOLS, text)
 }
 
+/// The name of an IP protocol.
+pub(crate) fn protocol_name(value: u8) -> Option<&'static str> {
+    name(PROTOCOLS, value)
+}
+
 /// The number of an ICMP type's name or digits.
 pub(super) fn icmp_type(text: &str) -> Option<u8> {
     number(TYPES, text)
 }
 
 /// The name of an ICMP type.
-pub(super) fn icmp_type_name(value: u8) -> Option<&'static str> {
+pub(crate) fn icmp_type_name(value: u8) -> Option<&'static str> {
     name(TYPES, value)
 }
 
@@ -129,7 +134,7 @@ pub(super) fn icmp_code(icmp_type: Option<u8>, text: &str) -> Option<u8> {
 }
 
 /// The name of a code of an ICMP type.
-pub(super) fn icmp_code_name(icmp_type: u8, value: u8) -> Option<&'static str> {
+pub(crate) fn icmp_code_name(icmp_type: u8, value: u8) -> Option<&'static str> {
     name(codes(Some(icmp_type)), value)
 }
 

@@ -2,10 +2,15 @@
 
 use crate::element::{Class, Notes, PHASE_DEFAULT};
 
+mod arp_print;
 mod feed;
 mod from_dump;
 mod from_ip_summary_dump;
 mod from_tcpdump;
+mod ip_print;
+mod lines;
+mod message;
+mod print;
 mod sample;
 #[cfg(test)]
 mod summary_tests;
@@ -33,6 +38,11 @@ pub(super) static CLASSES: &[Class] = &[
         "a/h",
         "writes a line or a record for each packet",
     ),
+    Class::new::<print::Print>("Print", "1/1", "a", "prints packets' bytes"),
+    Class::new::<ip_print::IpPrint>("IPPrint", "1/1", "a", "prints IP packets as tcpdump does"),
+    Class::new::<arp_print::ArpPrint>("ARPPrint", "1/1", "a", "prints ARP packets as tcpdump does"),
+    Class::new::<message::Message>("Message", "0/0", "a", "says something when it is configured"),
+    Class::new::<message::Error>("Error", "-/-", "a", "keeps the router from running").flow("x/y"),
     Class::new::<to_dump::ToDump>("ToDump", "1/0-1", "a", "writes packets to a capture file")
         .phase(PHASE_DEFAULT + 100),
 ];
