@@ -20,6 +20,7 @@ pub mod compute;
 pub mod disparity;
 mod error;
 pub mod harness;
+pub mod net;
 pub mod plan;
 pub mod read;
 pub mod small;

@@ -8,6 +8,7 @@ use crate::crypt::CryptCommand;
 use crate::devices::DevicesArgs;
 use crate::exit;
 use crate::global::Global;
+use crate::net::NetArgs;
 use crate::read::ReadArgs;
 use crate::stripe::StripeCommand;
 #[cfg(feature = "volumes")]
@@ -53,6 +54,10 @@ pub enum Command {
     #[cfg(feature = "volumes")]
     #[command(subcommand)]
     Crypt(CryptCommand),
+    /// Run packet configurations in Click's language, with the options of `click`; or `net click-flatten`, `net
+    /// click-pretty` and the other tools.
+    #[command(disable_help_flag = true)]
+    Net(NetArgs),
     /// Measure every engine on the file system that holds PATH and store the fitted costs.
     #[command(after_help = exit::CODES)]
     Calibrate(CalibrateArgs),

@@ -25,6 +25,7 @@ mod crypt;
 mod devices;
 mod exit;
 mod global;
+mod net;
 mod output;
 mod progress;
 mod read;
@@ -46,6 +47,10 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => return exit::usage(&error),
     };
+    // It has its own way with signals: configurations may ask for them.
+    if let Command::Net(args) = &args.command {
+        return net::run(args);
+    }
     match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
@@ -66,5 +71,6 @@ fn run(Args { global, command }: &Args) -> Result<(), exit::Failure> {
         Command::Crypt(command) => crypt::run(global, command, &cancel),
         Command::Calibrate(options) => calibrate::run(global, options, &cancel),
         Command::Bench(command) => bench::run(global, command, &cancel),
+        Command::Net(_) => Ok(()),
     }
 }

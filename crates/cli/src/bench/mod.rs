@@ -4,6 +4,7 @@
 mod compute;
 mod disparity;
 mod measure;
+mod net;
 mod plan;
 mod read;
 mod small;
@@ -35,6 +36,9 @@ pub enum BenchCommand {
     /// One file into the several devices of --device: shared out, replicated, one after the other.
     #[command(after_help = exit::CODES)]
     Spread(spread::SpreadArgs),
+    /// The packet engine on packets in memory: a router, a filter, a table of routes.
+    #[command(after_help = exit::CODES)]
+    Net(net::NetArgs),
     /// Encrypted and redundant volumes into device memory, beside the plain file and the CPU.
     #[cfg(feature = "volumes")]
     #[command(after_help = exit::CODES)]
@@ -57,6 +61,7 @@ pub fn run(global: &Global, command: &BenchCommand, cancel: &Cancel) -> Result<(
         BenchCommand::Spread(args) => spread::run(global, args, cancel),
         #[cfg(feature = "volumes")]
         BenchCommand::Volume(args) => volume::run(global, args, cancel),
+        BenchCommand::Net(args) => net::run(global, args, cancel),
         BenchCommand::Plan(args) => plan::run(global, args, cancel),
         #[cfg(feature = "volumes")]
         BenchCommand::Compute(args) => compute::run(global, args, cancel),

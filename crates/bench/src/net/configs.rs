@@ -1,0 +1,218 @@
+//! The configurations that are measured, and the packets for them.
+
+use super::Options;
+use super::memory::Traffic;
+use crate::error::{Error, Result};
+use serde::Serialize;
+use std::collections::HashSet;
+use std::fmt::{self, Write};
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Different frames of a run.
+const FRAMES: usize = 16 << 10;
+
+/// A configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CaseKind {
+    /// The IP router of the Click paper (figure 8), with two interfaces.
+    Router,
+    /// `IPFilter` with many rules.
+    Filter,
+    /// `RadixIPLookup` with many routes.
+    Lookup,
+}
+
+impl CaseKind {
+    const ALL: [(&'static str, Self); 3] =
+        [("router", Self::Router), ("filter", Self::Filter), ("lookup", Self::Lookup)];
+}
+
+impl fmt::Display for CaseKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(Self::ALL.iter().find(|(_, kind)| kind == self).map_or("", |(name, _)| name))
+    }
+}
+
+impl FromStr for CaseKind {
+    type Err = String;
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let found = Self::ALL.iter().find(|(name, _)| *name == text).map(|(_, kind)| *kind);
+        found.ok_or_else(|| format!("'{text}' is no configuration: router, filter or lookup"))
+    }
+}
+
+/// A configuration, what is written to it before it runs, and its packets.
+pub(super) struct Case {
+    pub(super) kind: CaseKind,
+    pub(super) config: String,
+    pub(super) writes: Vec<(String, String)>,
+    pub(super) traffic: Arc<Traffic>,
+}
+
+impl Case {
+    pub(super) fn new(kind: CaseKind, options: &Options, routes: &[String]) -> Result<Self> {
+        let mut random = fastrand::Rng::with_seed(options.seed);
+        let (config, writes) = match kind {
+            CaseKind::Router => {
+                (router(), vec![("arpq1.insert".to_owned(), "10.1.255.254 00:00:00:00:00:99".to_owned())])
+            }
+            CaseKind::Filter => (filter(&mut random, options.rules), Vec::new()),
+            CaseKind::Lookup => (lookup(routes), Vec::new()),
+        };
+        let whole = matches!(kind, CaseKind::Lookup).then_some(routes);
+        let traffic = Arc::new(traffic(&mut random, options.frame_bytes, whole)?);
+        Ok(Self { kind, config, writes, traffic })
+    }
+
+    /// How many packets come out.
+    pub(super) fn expected(&self, packets: u64) -> u64 {
+        packets
+    }
+}
+
+/// The router: packets come in at interface 0, and leave by interface 1 through a gateway that is known.
+fn router() -> String {
+    let mut text = String::new();
+    for i in 0..2 {
+        let (ip, ether) = (format!("10.{i}.0.1"), format!("00:00:00:00:00:0{}", i + 1));
+        let source = if i == 0 { "BenchSource" } else { "Idle" };
+        let _ = write!(
+            text,
+            "c{i} :: Classifier(12/0806 20/0001, 12/0806 20/0002, 12/0800, -);
+             {source} -> c{i};
+             out{i} :: Queue(1000) -> BenchSink;
+             arpq{i} :: ARPQuerier({ip}, {ether}) -> out{i};
+             c{i}[0] -> ARPResponder({ip} {ether}) -> out{i};
+             c{i}[1] -> [1]arpq{i};
+             c{i}[2] -> Paint({}) -> ip;
+             c{i}[3] -> Discard;
+             rt[{}] -> DropBroadcasts -> cp{i} :: PaintTee({0}) -> gio{i} :: IPGWOptions({ip}) -> FixIPSrc({ip})
+                 -> dt{i} :: DecIPTTL -> fr{i} :: IPFragmenter(1500) -> [0]arpq{i};
+             cp{i}[1] -> ICMPError({ip}, redirect, host) -> rt;
+             gio{i}[1] -> ICMPError({ip}, parameterproblem) -> rt;
+             dt{i}[1] -> ICMPError({ip}, timeexceeded) -> rt;
+             fr{i}[1] -> ICMPError({ip}, unreachable, needfrag) -> rt;\n",
+            i + 1,
+            i + 1,
+        );
+    }
+    text += "ip :: Strip(14) -> CheckIPHeader(INTERFACES 10.0.0.1/16 10.1.0.1/16)
+                 -> rt :: StaticIPLookup(10.0.0.1/32 0, 10.1.0.1/32 0, 10.0.0.0/16 10.0.255.254 1, 10.1.0.0/16 10.1.255.254 2);
+             rt[0] -> Discard;\n";
+    text
+}
+
+/// Rules about addresses, protocols and ports; the last one lets everything through that no other has refused.
+fn filter(random: &mut fastrand::Rng, rules: usize) -> String {
+    let mut text = "BenchSource -> Strip(14) -> CheckIPHeader -> IPFilter(".to_owned();
+    for _ in 1..rules {
+        let net = |random: &mut fastrand::Rng| {
+            let len = random.u32(12..=32);
+            let address = Ipv4Addr::from(random.u32(..) & (u32::MAX << (32 - len)));
+            format!("{address}/{len}")
+        };
+        // None of these is met by the traffic: its source is in 10.0/16.
+        let source = loop {
+            let source = net(random);
+            if !source.starts_with("10.") {
+                break source;
+            }
+        };
+        let proto = ["tcp", "udp", "icmp"][random.usize(..3)];
+        let _ = write!(text, "deny src net {source} && dst net {} && {proto}", net(random));
+        if proto != "icmp" && random.bool() {
+            let _ = write!(text, " && dst port {}", random.u16(1..));
+        }
+        text += ", ";
+    }
+    text + "allow all) -> BenchSink;"
+}
+
+fn lookup(routes: &[String]) -> String {
+    let mut text =
+        "BenchSource -> Strip(14) -> CheckIPHeader -> GetIPAddress(16) -> rt :: RadixIPLookup(0.0.0.0/0 0".to_owned();
+    for (number, route) in routes.iter().enumerate() {
+        let _ = write!(text, ", {route} {}", number % 4);
+    }
+    text += ");\n";
+    (0..4).for_each(|output| _ = writeln!(text, "rt[{output}] -> BenchSink;"));
+    text
+}
+
+/// The prefixes of the table: those of a file, or drawn with the lengths that tables have.
+pub(super) fn routes(options: &Options) -> Result<Vec<String>> {
+    if let Some(path) = &options.routes_file {
+        let text = std::fs::read_to_string(path);
+        let text = text.map_err(|error| Error::system(path.display(), "reading", error))?;
+        let v4 = text.lines().filter(|line| line.contains('.') && line.contains('/') && !line.contains(':'));
+        let routes: Vec<_> = v4.map(|line| line.trim().to_owned()).filter(|route| route != "0.0.0.0/0").collect();
+        if routes.is_empty() {
+            return Err(Error::failed(
+                path.display(),
+                "there is no IPv4 prefix in it (a prefix a line, such as 10.0.0.0/8)",
+            ));
+        }
+        return Ok(routes);
+    }
+    let mut random = fastrand::Rng::with_seed(options.seed ^ 0x726f_7574_6573);
+    let (mut seen, mut routes) = (HashSet::new(), Vec::new());
+    while routes.len() < options.routes {
+        let len = match random.u8(..100) {
+            0..60 => 24,
+            60..72 => 22,
+            72..80 => 23,
+            80..92 => random.u32(19..=21),
+            _ => random.u32(8..=18),
+        };
+        let prefix = random.u32(1 << 24..) & (u32::MAX << (32 - len));
+        if seen.insert((prefix, len)) {
+            routes.push(format!("{}/{len}", Ipv4Addr::from(prefix)));
+        }
+    }
+    Ok(routes)
+}
+
+/// UDP packets from 10.0/16, to 10.1/16 or to addresses within the routes.
+fn traffic(random: &mut fastrand::Rng, frame_bytes: usize, routes: Option<&[String]>) -> Result<Traffic> {
+    if frame_bytes < 60 {
+        return Err(Error::failed(frame_bytes, "a frame has at least 60 bytes"));
+    }
+    let mut frames = Vec::with_capacity(FRAMES * frame_bytes);
+    for _ in 0..FRAMES {
+        let to = match routes {
+            None => u32::from(Ipv4Addr::new(10, 1, 0, 2)) + random.u32(..60_000),
+            Some(routes) => {
+                let (address, len) = routes[random.usize(..routes.len())].split_once('/').unwrap_or(("10.1.0.1", "32"));
+                let address: Ipv4Addr =
+                    address.parse().map_err(|_| Error::failed(address, "this is no IPv4 prefix"))?;
+                let len: u32 = len.parse().unwrap_or(32);
+                u32::from(address) | (random.u32(..) & u32::MAX.checked_shr(len).unwrap_or(0))
+            }
+        };
+        let from = u32::from(Ipv4Addr::new(10, 0, 0, 2)) + random.u32(..60_000);
+        frame(random, &mut frames, frame_bytes, from, to);
+    }
+    Ok(Traffic { frame_bytes, frames })
+}
+
+fn frame(random: &mut fastrand::Rng, frames: &mut Vec<u8>, frame_bytes: usize, from: u32, to: u32) {
+    let start = frames.len();
+    frames.extend([0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 7, 8, 0]);
+    let ip_bytes = (frame_bytes - 14) as u16;
+    frames.extend([0x45, 0]);
+    frames.extend(ip_bytes.to_be_bytes());
+    frames.extend(random.u16(..).to_be_bytes());
+    frames.extend([0, 0, 64, 17, 0, 0]);
+    frames.extend(from.to_be_bytes());
+    frames.extend(to.to_be_bytes());
+    let sum = bifolio_net::headers::checksum::internet(&frames[start + 14..]);
+    frames[start + 24..start + 26].copy_from_slice(&sum.to_be_bytes());
+    frames.extend(random.u16(1024..).to_be_bytes());
+    frames.extend(random.u16(1024..).to_be_bytes());
+    frames.extend((ip_bytes - 20).to_be_bytes());
+    frames.extend([0, 0]);
+    frames.extend((frames.len() - start..frame_bytes).map(|_| random.u8(..)).collect::<Vec<_>>());
+}
