@@ -123,7 +123,12 @@ impl Arg for Ipv4Addr {
         // `eth0:ip` and `name:ip4` are names with what they stand for.
         let suffixed = || text.strip_suffix(":ip").or_else(|| text.strip_suffix(":ip4"));
         let given = given.or_else(|| named::<4>(NameKind::IpAddress, suffixed()?, cx).map(Self::from));
-        given.ok_or_else(|| MISMATCH.to_owned())
+        // `net:bcast` is the last address of a prefix.
+        let broadcast = || {
+            let prefix = named_prefix(text.strip_suffix(":bcast")?, cx)?;
+            Some(Self::from(u32::from(prefix.address) | !u32::from(prefix.mask)))
+        };
+        given.or_else(broadcast).ok_or_else(|| MISMATCH.to_owned())
     }
 }
 
@@ -172,10 +177,9 @@ impl Prefix {
     /// Reads one that has a mask written, or a name's.
     pub fn with_mask(text: &str, cx: &ArgCx<'_>) -> Result<Self, String> {
         let text = unquote(text);
-        let name = text.strip_suffix(":ipnet").unwrap_or(&text);
-        if let Some(bytes) = named::<8>(NameKind::IpPrefix, name, cx) {
-            let [a, b, c, d, rest @ ..] = bytes;
-            return Ok(Self { address: [a, b, c, d].into(), mask: rest.into() });
+        let name = text.strip_suffix(":ipnet").or_else(|| text.strip_suffix(":ip4net")).unwrap_or(&text);
+        if let Some(prefix) = named_prefix(name, cx) {
+            return Ok(prefix);
         }
         let (address, mask) = text.split_once('/').ok_or(MISMATCH)?;
         let address = short_address(address).ok_or(MISMATCH)?;
@@ -186,6 +190,11 @@ impl Prefix {
         };
         Ok(Self { address, mask })
     }
+}
+
+fn named_prefix(name: &str, cx: &ArgCx<'_>) -> Option<Prefix> {
+    let [a, b, c, d, mask @ ..] = named::<8>(NameKind::IpPrefix, name, cx)?;
+    Some(Prefix { address: [a, b, c, d].into(), mask: mask.into() })
 }
 
 /// `10.0` before a slash is `10.0.0.0`.
@@ -201,10 +210,11 @@ fn short_address(text: &str) -> Option<Ipv4Addr> {
 
 impl Arg for Prefix {
     fn parse(text: &str, cx: &ArgCx<'_>) -> Result<Self, String> {
-        Self::with_mask(text, cx).or_else(|error| match Ipv4Addr::parse(text, cx) {
+        // A name that stands for an address, too, is that.
+        match Ipv4Addr::parse(text, cx) {
             Ok(address) => Ok(Self { address, mask: Ipv4Addr::BROADCAST }),
-            Err(_) => Err(error),
-        })
+            Err(_) => Self::with_mask(text, cx),
+        }
     }
 }
 

@@ -12,6 +12,7 @@ mod dumps;
 mod ether;
 mod fragments;
 mod icmp;
+pub(crate) mod info;
 mod ip;
 mod queues;
 mod rewriting;
@@ -29,6 +30,7 @@ pub static GROUPS: &[(&str, &[Class])] = &[
     ("Ethernet and ARP", ether::CLASSES),
     ("Fragments", fragments::CLASSES),
     ("ICMP", icmp::CLASSES),
+    ("Information", info::CLASSES),
     ("IP", ip::CLASSES),
     ("Packets and annotations", annotations::CLASSES),
     ("Queues and schedulers", queues::CLASSES),

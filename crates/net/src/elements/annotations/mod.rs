@@ -1,5 +1,6 @@
 //! Elements that change packets' lengths and annotations, and that count packets.
 
+mod align;
 mod anno_byte;
 mod average_counter;
 mod clipboard;
@@ -20,6 +21,7 @@ const ADDED_MAX: usize = 1 << 18;
 
 /// Those of this group.
 pub(super) static CLASSES: &[Class] = &[
+    Class::new::<align::Align>("Align", "1/1", "a", "moves packets' data to aligned addresses"),
     Class::new::<average_counter::AverageCounter>(
         "AverageCounter",
         "1/1",
