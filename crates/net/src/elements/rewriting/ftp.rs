@@ -18,7 +18,8 @@ use crate::headers::{FlowId, Ip, IpMut, Tcp, TcpMut, ip, tcp};
 use crate::rewrite::{PortCommand, find_port_command};
 use crate::router::Cx;
 
-use super::rewriter::{CLASS_NAMES, Rewriter};
+use super::core::CLASS_NAMES;
+use super::rewriter::Rewriter;
 
 /// The classes whose sequence numbers can move.
 const CONTROL: [&str; 2] = ["IPRewriter", "TCPRewriter"];
@@ -147,5 +148,100 @@ impl Element for FtpPortMapper {
     fn action(&mut self, cx: &mut Cx<'_>, mut packet: Packet) -> Option<Packet> {
         self.map(cx, &mut packet);
         Some(packet)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{packet, text};
+    use super::*;
+    use crate::elements::testing::Harness;
+    use crate::headers::checksum;
+
+    /// A TCP segment by sequence number, acknowledgement and data, with options (a multiple of 4 bytes).
+    fn segment(flow: &str, sequence: u32, acknowledged: u32, data: &[u8], options: &[u8]) -> Packet {
+        let mut packet = packet(flow, &[options, data].concat());
+        let bytes = packet.bytes_mut();
+        let mut header = TcpMut::new(&mut bytes[20..]).unwrap();
+        header.set_sequence(sequence);
+        header.set_acknowledgement(acknowledged);
+        header.set_header_len(tcp::LEN + options.len());
+        header.set_checksum(0);
+        let ip = Ip::new(bytes).unwrap();
+        let sum = checksum::transport(ip.source(), ip.destination(), ip::PROTOCOL_TCP, &bytes[20..]);
+        TcpMut::new(&mut bytes[20..]).unwrap().set_checksum(sum);
+        packet
+    }
+
+    #[test]
+    fn ftp_commands_are_rewritten_and_sequence_numbers_move() {
+        let mut harness = Harness::new(
+            "IPRewriterPatterns(pat 1.0.0.1 1024-65535# - -); rw :: TCPRewriter(pattern pat 0 0);
+             give :: Give -> FTPPortMapper(rw, rw, 0) -> rw -> take :: Take",
+        );
+        let (out, back) = ("T 200.200.200.200 30 2.0.0.2 21", "T 2.0.0.2 21 1.0.0.1 1024");
+        let mut pass = |flow: &str, sequence: u32, acknowledged: u32, data: &str, options: &[u8]| {
+            harness.give("give", [segment(flow, sequence, acknowledged, data.as_bytes(), options)]);
+            let packet = harness.take("take").remove(0);
+            text(&packet);
+            let tcp = Tcp::new(&packet.bytes()[20..]).unwrap();
+            let options = tcp.options().as_bytes().to_vec();
+            (tcp.sequence(), tcp.acknowledgement(), String::from_utf8(tcp.payload().to_vec()).unwrap(), options)
+        };
+        let sack = |from: u32, to: u32| [&[1, 1, 5, 10][..], &from.to_be_bytes(), &to.to_be_bytes()].concat();
+        let (none, x) = (Vec::new(), || "x".to_owned());
+        assert_eq!(pass(out, 0, 0, "x", &[]), (0, 0, x(), none.clone()));
+        let told = |port: u8| format!("PORT 1,0,0,1,4,{port}\n");
+        assert_eq!(pass(out, 1, 0, "PORT 200,200,200,200,200,200\n", &[]), (1, 0, told(1), none.clone()));
+        assert_eq!(pass(out, 30, 0, "fubar\n", &[]), (18, 0, "fubar\n".into(), none.clone()));
+        assert_eq!(pass(out, 0, 0, "x", &[]), (0, 0, x(), none.clone()));
+        for (given, expected) in [(0, 0), (1, 1), (18, 30)] {
+            assert_eq!(pass(back, 0, given, "", &[]), (0, expected, String::new(), none.clone()));
+        }
+        assert_eq!(pass(back, 0, 0, "", &sack(1, 18)).3, sack(1, 30));
+        assert_eq!(pass(back, 0, 0, "", &sack(18, 20)).3, sack(30, 32));
+        assert_eq!(pass(out, 36, 0, "PORT 200,200,200,200,200,201\n", &[]), (24, 0, told(2), none.clone()));
+        assert_eq!(pass(out, 65, 0, "fobar\n", &[]), (41, 0, "fobar\n".into(), none.clone()));
+        assert_eq!(pass(out, 30, 0, "fubar\n", &[]), (18, 0, "fubar\n".into(), none.clone()));
+        assert_eq!(pass(back, 0, 0, "", &sack(1, 45)).3, sack(1, 69));
+        // The other direction.
+        assert_eq!(pass(back, 0, 0, "PORT 100,100,100,100,100,100\n", &[]), (0, 0, told(3), none.clone()));
+        assert_eq!(pass(out, 71, 17, "", &[]), (47, 29, String::new(), none.clone()));
+        // Long after, one difference holds for all.
+        assert_eq!(pass(out, 1_100_000_000, 0, "1G", &[]).0, 1_099_999_976);
+        assert_eq!(pass(out, 0, 0, "x", &[]).0, 4_294_967_272);
+        assert_eq!(pass(back, 1_100_000_000, 0, "", &[]), (1_099_999_988, 24, String::new(), none.clone()));
+        assert_eq!(pass(back, 0, 0, "", &[]), (4_294_967_284, 24, String::new(), none));
+        assert!(harness.read("rw.table").contains(" seq -24 [*0 0] i0"));
+        // The data connection, which the server begins.
+        harness.give("give", [packet("T 2.0.0.2 20 1.0.0.1 1026", b"")]);
+        assert_eq!(text(&harness.take("take")[0]), "T 2.0.0.2 20 200.200.200.200 51401");
+        assert_eq!(harness.read("rw.lookup 200.200.200.200 51400 2.0.0.2 20"), "1.0.0.1 1025 2.0.0.2 20");
+    }
+
+    #[test]
+    fn ftp_leaves_alone_what_is_no_command_or_no_flow() {
+        let config = "rw :: TCPRewriter(pattern 1.0.0.1 1024# - - 0 0); Give -> rw -> Take";
+        let config = config.replace("1024#", "1024-2000#");
+        let mut harness = Harness::new(&format!("{config}; give :: Give -> FTPPortMapper(rw, rw, 0) -> take :: Take"));
+        assert_eq!(harness.said().len(), 0);
+        let command = segment("T 5.5.5.5 30 2.0.0.2 21", 0, 0, b"PORT 5,5,5,5,1,1\r\n", &[]);
+        let others = [
+            command,
+            packet("U 1.0.0.1 1 2.0.0.2 2", b"PORT 5,5,5,5,1,1\r\n"),
+            packet("T 5.5.5.5 3 2.0.0.2 21", b"PASV\r\n"),
+        ];
+        harness.give("give", others.clone());
+        assert_eq!(harness.take_bytes("take"), others.map(|packet| packet.bytes().to_vec()));
+        let errors = |config: &str| {
+            let rewriters =
+                "rw :: TCPRewriter(drop); u :: UDPRewriter(drop); Give -> rw -> Take; Give -> u -> t :: Take";
+            Harness::errors(&format!("{rewriters}; Give -> FTPPortMapper({config}) -> Take"))
+        };
+        assert!(errors("u, rw, 0").contains("CONTROL_REWRITER: element is not a TCPRewriter"));
+        assert!(errors("rw, t, 0").contains("DATA_REWRITER: element is not an IP rewriter"));
+        assert!(errors("rw, u, 1").contains("DATA_REWRITER_INPUT out of range"));
+        assert!(errors("rw, nix, 0").contains("no element named 'nix'"));
+        assert!(errors("rw, u").contains("DATA_REWRITER_INPUT: required argument missing"));
     }
 }

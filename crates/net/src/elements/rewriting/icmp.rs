@@ -17,7 +17,8 @@ use crate::lang::config::split_words;
 use crate::rewrite::{Embedded, rewrite_embedded};
 use crate::router::Cx;
 
-use super::rewriter::{CLASS_NAMES, Mapping, Rewriter};
+use super::core::CLASS_NAMES;
+use super::rewriter::{Mapping, Rewriter};
 
 /// The element.
 pub(super) struct IcmpRewriter {
@@ -106,5 +107,59 @@ impl Element for IcmpRewriter {
             None if self.maps.iter().all(|(_, offset)| offset.is_none()) => _ = cx.emit_checked(1, packet),
             None => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{address, packet};
+    use crate::elements::testing::Harness;
+    use crate::headers::{Ip, checksum};
+
+    #[test]
+    fn errors_come_back_to_the_sender() {
+        for kind in ["T 18.26.4.44 20 10.0.0.8 80", "U 18.26.4.44 20 10.0.0.8 80", "ping 18.26.4.44 10 10.0.0.8 10"] {
+            let mut harness = Harness::new(
+                "ip :: IPRewriter(pattern 21.0.0.1 1024-65535# - - 0 0, REPLY_ANNO PAINT);
+                 icmp :: ICMPPingRewriter(pattern 21.0.0.1 - 0-65535 0 0, REPLY_ANNO PAINT);
+                 g :: Give -> ip -> e :: ICMPError(19.19.19.19, timeexceeded) -> r :: ICMPRewriter(ip icmp, REPLY_ANNO PAINT);
+                 p :: Give -> icmp -> e; x :: Give -> r; r -> take :: Take; r[1] -> other :: Take",
+            );
+            let mut sent = packet(kind, b"abcdef");
+            sent.set_anno_u8(16, 5);
+            harness.give(if kind.starts_with("ping") { "p" } else { "g" }, [sent.clone()]);
+            let error = harness.take("take").remove(0);
+            let outer = Ip::checked(error.bytes()).unwrap();
+            assert!(outer.is_checksum_valid() && checksum::is_valid(outer.payload()));
+            assert_eq!((outer.source(), outer.destination()), (address("19.19.19.19"), address("18.26.4.44")));
+            assert_eq!((error.dst_ip(), error.anno_u8(16)), (address("18.26.4.44"), 5));
+            assert_eq!(outer.payload()[8..], *sent.bytes(), "the packet as it was sent");
+            // What belongs to no flow, and what is no error.
+            harness.give("x", [packet("pong 1.0.0.1 5 2.0.0.2 5", b""), packet("T 1.0.0.1 5 2.0.0.2 5", b""), error]);
+            assert_eq!((harness.take("take").len(), harness.take("other").len()), (0, 2));
+        }
+    }
+
+    #[test]
+    fn errors_leave_by_the_outputs_of_their_rewriters() {
+        let mut harness = Harness::new(
+            "ip :: IPRewriter(pattern 21.0.0.1 1024-65535# - - 0 1); ip[1] -> Take;
+             a :: IPAddrRewriter(pattern 22.0.0.1 - 0 0);
+             g :: Give -> ip -> e :: ICMPError(19.19.19.19, unreachable, port) -> r :: ICMPRewriter(a:2 ip:0, DST_ANNO false);
+             h :: Give -> a -> e; r[0] -> t0 :: Take; r[1] -> t1 :: Take; r[2] -> t2 :: Take",
+        );
+        harness.give("g", [packet("U 1.0.0.1 1 2.0.0.2 2", b"")]);
+        let error = harness.take("t1").remove(0);
+        assert_eq!((error.dst_ip(), error.bytes()[16..20].to_vec()), (address("21.0.0.1"), vec![1, 0, 0, 1]));
+        harness.give("h", [packet("89 1.0.0.7 1 2.0.0.2 2", b"abcdefgh")]);
+        assert_eq!(harness.take("t2")[0].bytes()[16..20], [1, 0, 0, 7]);
+        let errors = |config: &str| {
+            Harness::errors(&format!(
+                "ip :: IPRewriter(drop); Give -> ip -> Take; Give -> ICMPRewriter({config}) -> c :: Take"
+            ))
+        };
+        assert!(errors("").contains("MAPS: required argument missing"));
+        assert!(errors("c").contains("c not an IP rewriter") && errors("ip:x").contains("ip:x not an IP rewriter"));
+        assert!(errors("ip:1").contains("ip:1 port offset requires more than 1 output"));
     }
 }

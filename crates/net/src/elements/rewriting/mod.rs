@@ -2,6 +2,7 @@
 
 use crate::element::{Class, Element, PHASE_DEFAULT, PHASE_INFO};
 
+mod core;
 mod ftp;
 mod icmp;
 mod mapper;
@@ -12,7 +13,8 @@ mod spec;
 mod tests;
 mod text;
 
-use rewriter::{Kind, Rewriter};
+use self::core::Kind;
+use rewriter::Rewriter;
 
 /// A class of rewriters.
 const fn rewriter(name: &'static str, summary: &'static str, make: fn() -> Box<dyn Element>) -> Class {

@@ -4,16 +4,16 @@ use std::net::Ipv4Addr;
 
 use crate::Packet;
 use crate::elements::testing::{self, Harness, fuzz};
-use crate::headers::{FlowId, Icmp, Ip, IpMut, Tcp, TcpMut, checksum, icmp, ip, tcp};
+use crate::headers::{FlowId, Icmp, Ip, IpMut, TcpMut, checksum, icmp, ip, tcp};
 
 /// A router with a rewriter `rw` of two inputs and two outputs, or with what else there is.
-fn two(rewriter: &str, more: &str) -> Harness {
+pub(super) fn two(rewriter: &str, more: &str) -> Harness {
     Harness::new(&format!(
         "rw :: {rewriter}; {more}; g0 :: Give -> [0]rw; g1 :: Give -> [1]rw; rw[0] -> t0 :: Take; rw[1] -> t1 :: Take"
     ))
 }
 
-fn address(text: &str) -> Ipv4Addr {
+pub(super) fn address(text: &str) -> Ipv4Addr {
     text.parse().unwrap()
 }
 
@@ -24,7 +24,7 @@ fn marked(bytes: &[u8]) -> Packet {
 }
 
 /// A packet with right checksums, as `PROTOCOL SADDR SPORT DADDR DPORT`; pings have their identifier as ports.
-fn packet(text: &str, data: &[u8]) -> Packet {
+pub(super) fn packet(text: &str, data: &[u8]) -> Packet {
     let words: Vec<_> = text.split_whitespace().collect();
     let (source, destination) = (address(words[1]).octets(), address(words[3]).octets());
     let (from, to): (u16, u16) = (words[2].parse().unwrap(), words[4].parse().unwrap());
@@ -54,7 +54,7 @@ fn packet(text: &str, data: &[u8]) -> Packet {
 
 /// A packet as [`packet`] reads it; all checksums are right.
 #[track_caller]
-fn text(packet: &Packet) -> String {
+pub(super) fn text(packet: &Packet) -> String {
     let bytes = packet.network_header().unwrap();
     let ip = Ip::checked(bytes).unwrap();
     assert!(ip.is_checksum_valid());
@@ -78,7 +78,8 @@ fn text(packet: &Packet) -> String {
     format!("{word} {source} {} {destination} {}", flow.source_port, flow.destination_port)
 }
 
-/// Each line: `TIME INPUT PACKET => OUTPUT PACKET`, or `=> -` where it is dropped. Times are in seconds.
+/// Each line: `TIME INPUT PACKET => OUTPUT PACKET`, or `=> -` where it is dropped. Times are in seconds. A packet has data,
+/// unless a dot is behind it.
 #[track_caller]
 fn run(harness: &mut Harness, lines: &str) {
     let mut now = 0.0;
@@ -89,7 +90,9 @@ fn run(harness: &mut Harness, lines: &str) {
         let source = format!("g{}", words.next().unwrap());
         harness.pass(at - now);
         now = at;
-        harness.give(&source, [packet(words.next().unwrap(), b"XXX")]);
+        let words = words.next().unwrap();
+        let (words, data) = words.strip_suffix(" .").map_or((words, &b"XXX"[..]), |words| (words, b""));
+        harness.give(&source, [packet(words, data)]);
         let out: Vec<_> = ["t0", "t1"]
             .iter()
             .enumerate()
@@ -505,136 +508,63 @@ fn a_mapper_takes_patterns_in_turn() {
 }
 
 #[test]
-fn errors_come_back_to_the_sender() {
-    for kind in ["T 18.26.4.44 20 10.0.0.8 80", "U 18.26.4.44 20 10.0.0.8 80", "ping 18.26.4.44 10 10.0.0.8 10"] {
-        let mut harness = Harness::new(
-            "ip :: IPRewriter(pattern 21.0.0.1 1024-65535# - - 0 0, REPLY_ANNO PAINT);
-             icmp :: ICMPPingRewriter(pattern 21.0.0.1 - 0-65535 0 0, REPLY_ANNO PAINT);
-             g :: Give -> ip -> e :: ICMPError(19.19.19.19, timeexceeded) -> r :: ICMPRewriter(ip icmp, REPLY_ANNO PAINT);
-             p :: Give -> icmp -> e; x :: Give -> r; r -> take :: Take; r[1] -> other :: Take",
+fn a_port_is_used_for_each_destination() {
+    for class in ["IPRewriter", "UDPRewriter", "TCPRewriter"] {
+        run(
+            &mut two(&format!("{class}(pattern 1.0.0.1 1024-1026# - - 0 1, drop)"), ""),
+            "1 0 T 18.26.4.44 1 10.0.0.4 1 => 0 T 1.0.0.1 1024 10.0.0.4 1
+             1 0 T 18.26.4.44 2 10.0.0.8 2 => 0 T 1.0.0.1 1025 10.0.0.8 2
+             1 0 T 18.26.4.44 3 10.0.0.4 3 => 0 T 1.0.0.1 1026 10.0.0.4 3
+             1 0 T 18.26.4.44 4 10.0.0.8 2 => 0 T 1.0.0.1 1024 10.0.0.8 2
+             1 0 T 18.26.4.44 5 10.0.0.8 2 => 0 T 1.0.0.1 1026 10.0.0.8 2
+             1 0 T 18.26.4.44 6 10.0.0.8 2 => -
+             1 0 T 18.26.4.44 3 10.0.0.4 3 => 0 T 1.0.0.1 1026 10.0.0.4 3
+             1 1 T 10.0.0.4 1 1.0.0.1 1024 => 1 T 10.0.0.4 1 18.26.4.44 1
+             1 1 T 10.0.0.8 2 1.0.0.1 1024 => 1 T 10.0.0.8 2 18.26.4.44 4
+             1 1 T 10.0.0.8 2 1.0.0.1 1025 => 1 T 10.0.0.8 2 18.26.4.44 2
+             1 1 T 10.0.0.8 2 1.0.0.1 1026 => 1 T 10.0.0.8 2 18.26.4.44 5",
         );
-        let mut sent = packet(kind, b"abcdef");
-        sent.set_anno_u8(16, 5);
-        harness.give(if kind.starts_with("ping") { "p" } else { "g" }, [sent.clone()]);
-        let error = harness.take("take").remove(0);
-        let outer = Ip::checked(error.bytes()).unwrap();
-        assert!(outer.is_checksum_valid() && checksum::is_valid(outer.payload()));
-        assert_eq!((outer.source(), outer.destination()), (address("19.19.19.19"), address("18.26.4.44")));
-        assert_eq!((error.dst_ip(), error.anno_u8(16)), (address("18.26.4.44"), 5));
-        assert_eq!(outer.payload()[8..], *sent.bytes(), "the packet as it was sent");
-        // What belongs to no flow, and what is no error.
-        harness.give("x", [packet("pong 1.0.0.1 5 2.0.0.2 5", b""), packet("T 1.0.0.1 5 2.0.0.2 5", b""), error]);
-        assert_eq!((harness.take("take").len(), harness.take("other").len()), (0, 2));
     }
 }
 
 #[test]
-fn errors_leave_by_the_outputs_of_their_rewriters() {
-    let mut harness = Harness::new(
-        "ip :: IPRewriter(pattern 21.0.0.1 1024-65535# - - 0 1); ip[1] -> Take;
-         a :: IPAddrRewriter(pattern 22.0.0.1 - 0 0);
-         g :: Give -> ip -> e :: ICMPError(19.19.19.19, unreachable, port) -> r :: ICMPRewriter(a:2 ip:0, DST_ANNO false);
-         h :: Give -> a -> e; r[0] -> t0 :: Take; r[1] -> t1 :: Take; r[2] -> t2 :: Take",
+fn connections_without_data_both_ways_end_before_others() {
+    let mut harness =
+        two("TCPRewriter(pattern 2.0.0.1 1024-65535# - - 0 1, drop, MAPPING_CAPACITY 2, GUARANTEE 0)", "");
+    run(
+        &mut harness,
+        "1 0 T 1.0.0.1 10 2.0.0.2 20 . => 0 T 2.0.0.1 1024 2.0.0.2 20
+         2 0 T 1.0.0.2 11 2.0.0.2 21 . => 0 T 2.0.0.1 1025 2.0.0.2 21
+         3 0 T 1.0.0.3 12 2.0.0.2 22 . => 0 T 2.0.0.1 1026 2.0.0.2 22
+         4 1 T 2.0.0.2 20 2.0.0.1 1024 . => -
+         5 1 T 2.0.0.2 21 2.0.0.1 1025 . => 1 T 2.0.0.2 21 1.0.0.2 11
+         6 1 T 2.0.0.2 22 2.0.0.1 1026 . => 1 T 2.0.0.2 22 1.0.0.3 12
+         # Data both ways, and one way.
+         7 0 T 1.0.0.2 11 2.0.0.2 21 => 0 T 2.0.0.1 1025 2.0.0.2 21
+         8 1 T 2.0.0.2 21 2.0.0.1 1025 => 1 T 2.0.0.2 21 1.0.0.2 11
+         9 0 T 1.0.0.3 12 2.0.0.2 22 => 0 T 2.0.0.1 1026 2.0.0.2 22
+         10 1 T 2.0.0.2 22 2.0.0.1 1026 . => 1 T 2.0.0.2 22 1.0.0.3 12
+         11 0 T 1.0.0.4 13 2.0.0.2 23 . => 0 T 2.0.0.1 1027 2.0.0.2 23
+         13 0 T 1.0.0.5 14 2.0.0.2 24 . => 0 T 2.0.0.1 1028 2.0.0.2 24
+         15 0 T 1.0.0.6 15 2.0.0.2 25 . => 0 T 2.0.0.1 1029 2.0.0.2 25
+         18 1 T 2.0.0.2 21 2.0.0.1 1025 . => 1 T 2.0.0.2 21 1.0.0.2 11
+         19 1 T 2.0.0.2 22 2.0.0.1 1026 . => -
+         20 1 T 2.0.0.2 23 2.0.0.1 1027 . => -
+         21 1 T 2.0.0.2 24 2.0.0.1 1028 . => -
+         22 1 T 2.0.0.2 25 2.0.0.1 1029 . => 1 T 2.0.0.2 25 1.0.0.6 15",
     );
-    harness.give("g", [packet("U 1.0.0.1 1 2.0.0.2 2", b"")]);
-    let error = harness.take("t1").remove(0);
-    assert_eq!((error.dst_ip(), error.bytes()[16..20].to_vec()), (address("21.0.0.1"), vec![1, 0, 0, 1]));
-    harness.give("h", [packet("89 1.0.0.7 1 2.0.0.2 2", b"abcdefgh")]);
-    assert_eq!(harness.take("t2")[0].bytes()[16..20], [1, 0, 0, 7]);
-    let errors = |config: &str| {
-        Harness::errors(&format!(
-            "ip :: IPRewriter(drop); Give -> ip -> Take; Give -> ICMPRewriter({config}) -> c :: Take"
-        ))
-    };
-    assert!(errors("").contains("MAPS: required argument missing"));
-    assert!(errors("c").contains("c not an IP rewriter") && errors("ip:x").contains("ip:x not an IP rewriter"));
-    assert!(errors("ip:1").contains("ip:1 port offset requires more than 1 output"));
-}
-
-/// A TCP segment by sequence number, acknowledgement and data, with options (a multiple of 4 bytes).
-fn segment(flow: &str, sequence: u32, acknowledged: u32, data: &[u8], options: &[u8]) -> Packet {
-    let mut packet = packet(flow, &[options, data].concat());
-    let bytes = packet.bytes_mut();
-    let mut header = TcpMut::new(&mut bytes[20..]).unwrap();
-    header.set_sequence(sequence);
-    header.set_acknowledgement(acknowledged);
-    header.set_header_len(tcp::LEN + options.len());
-    header.set_checksum(0);
-    let ip = Ip::new(bytes).unwrap();
-    let sum = checksum::transport(ip.source(), ip.destination(), ip::PROTOCOL_TCP, &bytes[20..]);
-    TcpMut::new(&mut bytes[20..]).unwrap().set_checksum(sum);
-    packet
-}
-
-#[test]
-fn ftp_commands_are_rewritten_and_sequence_numbers_move() {
-    let mut harness = Harness::new(
-        "IPRewriterPatterns(pat 1.0.0.1 1024-65535# - -); rw :: TCPRewriter(pattern pat 0 0);
-         give :: Give -> FTPPortMapper(rw, rw, 0) -> rw -> take :: Take",
+    // A reset: now that one ends first.
+    let mut reset = packet("T 1.0.0.2 11 2.0.0.2 21", b"");
+    TcpMut::new(&mut reset.bytes_mut()[20..]).unwrap().set_flags(tcp::RST);
+    harness.give("g0", [reset]);
+    assert_eq!(harness.take("t0").len(), 1);
+    run(
+        &mut harness,
+        "24 0 T 1.0.0.7 16 2.0.0.2 26 . => 0 T 2.0.0.1 1030 2.0.0.2 26
+         26 1 T 2.0.0.2 21 2.0.0.1 1025 . => -
+         30 1 T 2.0.0.2 25 2.0.0.1 1029 . => 1 T 2.0.0.2 25 1.0.0.6 15
+         31 1 T 2.0.0.2 26 2.0.0.1 1030 . => 1 T 2.0.0.2 26 1.0.0.7 16",
     );
-    let (out, back) = ("T 200.200.200.200 30 2.0.0.2 21", "T 2.0.0.2 21 1.0.0.1 1024");
-    let mut pass = |flow: &str, sequence: u32, acknowledged: u32, data: &str, options: &[u8]| {
-        harness.give("give", [segment(flow, sequence, acknowledged, data.as_bytes(), options)]);
-        let packet = harness.take("take").remove(0);
-        text(&packet);
-        let tcp = Tcp::new(&packet.bytes()[20..]).unwrap();
-        let options = tcp.options().as_bytes().to_vec();
-        (tcp.sequence(), tcp.acknowledgement(), String::from_utf8(tcp.payload().to_vec()).unwrap(), options)
-    };
-    let sack = |from: u32, to: u32| [&[1, 1, 5, 10][..], &from.to_be_bytes(), &to.to_be_bytes()].concat();
-    let (none, x) = (Vec::new(), || "x".to_owned());
-    assert_eq!(pass(out, 0, 0, "x", &[]), (0, 0, x(), none.clone()));
-    let told = |port: u8| format!("PORT 1,0,0,1,4,{port}\n");
-    assert_eq!(pass(out, 1, 0, "PORT 200,200,200,200,200,200\n", &[]), (1, 0, told(1), none.clone()));
-    assert_eq!(pass(out, 30, 0, "fubar\n", &[]), (18, 0, "fubar\n".into(), none.clone()));
-    assert_eq!(pass(out, 0, 0, "x", &[]), (0, 0, x(), none.clone()));
-    for (given, expected) in [(0, 0), (1, 1), (18, 30)] {
-        assert_eq!(pass(back, 0, given, "", &[]), (0, expected, String::new(), none.clone()));
-    }
-    assert_eq!(pass(back, 0, 0, "", &sack(1, 18)).3, sack(1, 30));
-    assert_eq!(pass(back, 0, 0, "", &sack(18, 20)).3, sack(30, 32));
-    assert_eq!(pass(out, 36, 0, "PORT 200,200,200,200,200,201\n", &[]), (24, 0, told(2), none.clone()));
-    assert_eq!(pass(out, 65, 0, "fobar\n", &[]), (41, 0, "fobar\n".into(), none.clone()));
-    assert_eq!(pass(out, 30, 0, "fubar\n", &[]), (18, 0, "fubar\n".into(), none.clone()));
-    assert_eq!(pass(back, 0, 0, "", &sack(1, 45)).3, sack(1, 69));
-    // The other direction.
-    assert_eq!(pass(back, 0, 0, "PORT 100,100,100,100,100,100\n", &[]), (0, 0, told(3), none.clone()));
-    assert_eq!(pass(out, 71, 17, "", &[]), (47, 29, String::new(), none.clone()));
-    // Long after, one difference holds for all.
-    assert_eq!(pass(out, 1_100_000_000, 0, "1G", &[]).0, 1_099_999_976);
-    assert_eq!(pass(out, 0, 0, "x", &[]).0, 4_294_967_272);
-    assert_eq!(pass(back, 1_100_000_000, 0, "", &[]), (1_099_999_988, 24, String::new(), none.clone()));
-    assert_eq!(pass(back, 0, 0, "", &[]), (4_294_967_284, 24, String::new(), none));
-    assert!(harness.read("rw.table").contains(" seq -24 [*0 0] i0"));
-    // The data connection, which the server begins.
-    harness.give("give", [packet("T 2.0.0.2 20 1.0.0.1 1026", b"")]);
-    assert_eq!(text(&harness.take("take")[0]), "T 2.0.0.2 20 200.200.200.200 51401");
-    assert_eq!(harness.read("rw.lookup 200.200.200.200 51400 2.0.0.2 20"), "1.0.0.1 1025 2.0.0.2 20");
-}
-
-#[test]
-fn ftp_leaves_alone_what_is_no_command_or_no_flow() {
-    let config = "rw :: TCPRewriter(pattern 1.0.0.1 1024# - - 0 0); Give -> rw -> Take";
-    let config = config.replace("1024#", "1024-2000#");
-    let mut harness = Harness::new(&format!("{config}; give :: Give -> FTPPortMapper(rw, rw, 0) -> take :: Take"));
-    assert_eq!(harness.said().len(), 0);
-    let command = segment("T 5.5.5.5 30 2.0.0.2 21", 0, 0, b"PORT 5,5,5,5,1,1\r\n", &[]);
-    let others = [
-        command,
-        packet("U 1.0.0.1 1 2.0.0.2 2", b"PORT 5,5,5,5,1,1\r\n"),
-        packet("T 5.5.5.5 3 2.0.0.2 21", b"PASV\r\n"),
-    ];
-    harness.give("give", others.clone());
-    assert_eq!(harness.take_bytes("take"), others.map(|packet| packet.bytes().to_vec()));
-    let errors = |config: &str| {
-        let rewriters = "rw :: TCPRewriter(drop); u :: UDPRewriter(drop); Give -> rw -> Take; Give -> u -> t :: Take";
-        Harness::errors(&format!("{rewriters}; Give -> FTPPortMapper({config}) -> Take"))
-    };
-    assert!(errors("u, rw, 0").contains("CONTROL_REWRITER: element is not a TCPRewriter"));
-    assert!(errors("rw, t, 0").contains("DATA_REWRITER: element is not an IP rewriter"));
-    assert!(errors("rw, u, 1").contains("DATA_REWRITER_INPUT out of range"));
-    assert!(errors("rw, nix, 0").contains("no element named 'nix'"));
-    assert!(errors("rw, u").contains("DATA_REWRITER_INPUT: required argument missing"));
 }
 
 #[test]

@@ -8,7 +8,8 @@ use crate::headers::{FlowId, ip};
 use crate::rewrite::Flow;
 use crate::router::Cx;
 
-use super::rewriter::{Kind, Rewriter, millis};
+use super::core::{Kind, millis};
+use super::rewriter::Rewriter;
 use super::spec::{Spec, Way};
 
 /// The handlers of a rewriter.
