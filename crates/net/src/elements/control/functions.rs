@@ -15,6 +15,28 @@ pub(super) static FUNCTIONS: &[(&str, Function)] = &[
     ("mul", |text| fold(text, i64::checked_mul, |a, b| a * b)),
     ("div", |text| divide(text).map(plain)),
     ("idiv", |text| divide(text).map(|value| (value as i64).to_string())),
+    ("mod", |text| remainder(text, true)),
+    ("rem", |text| remainder(text, false)),
+    ("neg", |text| one_number(text, i64::checked_neg, |value| -value)),
+    ("abs", |text| one_number(text, i64::checked_abs, f64::abs)),
+    ("min", |text| fold(text, |a, b| Some(a.min(b)), f64::min)),
+    ("max", |text| fold(text, |a, b| Some(a.max(b)), f64::max)),
+    ("and", |text| booleans(text).map(|all| all.iter().all(|value| *value).to_string())),
+    ("or", |text| booleans(text).map(|all| all.iter().any(|value| *value).to_string())),
+    ("nand", |text| booleans(text).map(|all| (!all.iter().all(|value| *value)).to_string())),
+    ("nor", |text| booleans(text).map(|all| (!all.iter().any(|value| *value)).to_string())),
+    ("if", choose),
+    ("in", |text| {
+        let words = split_words(text);
+        let (first, others) = words.split_first().ok_or_else(syntax)?;
+        Ok(others.iter().any(|word| unquote(word) == unquote(first)).to_string())
+    }),
+    ("length", |text| Ok(text.len().to_string())),
+    ("unquote", |text| Ok(unquote(text))),
+    ("htons", |text| whole(text).map(|value: u16| value.to_be().to_string())),
+    ("ntohs", |text| whole(text).map(|value: u16| u16::from_be(value).to_string())),
+    ("htonl", |text| whole(text).map(|value: u32| value.to_be().to_string())),
+    ("ntohl", |text| whole(text).map(|value: u32| u32::from_be(value).to_string())),
     ("lt", |text| compare(text, Ordering::is_lt)),
     ("eq", |text| compare(text, Ordering::is_eq)),
     ("gt", |text| compare(text, Ordering::is_gt)),
@@ -28,6 +50,43 @@ pub(super) static FUNCTIONS: &[(&str, Function)] = &[
 
 fn parse<T: Arg>(text: &str) -> Option<T> {
     T::parse(text.trim(), &ArgCx { elements: &NoElements, names: &NameDb::default(), element: "" }).ok()
+}
+
+fn syntax() -> String {
+    "syntax error".to_owned()
+}
+
+fn whole<T: Arg>(text: &str) -> Result<T, String> {
+    parse(text).ok_or_else(syntax)
+}
+
+fn booleans(text: &str) -> Result<Vec<bool>, String> {
+    split_words(text).iter().map(|word| whole(word)).collect()
+}
+
+/// One of two words, by a Boolean before them.
+fn choose(text: &str) -> Result<String, String> {
+    let words = split_words(text);
+    let [condition, yes, no] = &words[..] else { return Err(syntax()) };
+    Ok(if whole(condition)? { yes } else { no }.clone())
+}
+
+fn one_number(text: &str, exact: fn(i64) -> Option<i64>, float_op: fn(f64) -> f64) -> Result<String, String> {
+    let words = numbers(text)?;
+    let [word] = &words[..] else { return Err("expected number".to_owned()) };
+    Ok(parse(word).and_then(exact).map_or_else(|| plain(float_op(float(word))), |value| value.to_string()))
+}
+
+/// What is left of a division of two numbers, which `mod` wants whole.
+fn remainder(text: &str, is_whole: bool) -> Result<String, String> {
+    let words = numbers(text)?;
+    let [a, b] = &words[..] else { return Err("expected two numbers".to_owned()) };
+    match (parse::<i64>(a), parse::<i64>(b)) {
+        (Some(_), Some(0)) => Err("division by zero".to_owned()),
+        (Some(a), Some(b)) => Ok(a.wrapping_rem(b).to_string()),
+        _ if is_whole => Err("expected two integers".to_owned()),
+        _ => Ok(plain(float(a) % float(b))),
+    }
 }
 
 fn numbers(text: &str) -> Result<Vec<String>, String> {
@@ -103,7 +162,6 @@ struct Field {
 
 /// `sprintf`: a format, and the values for it.
 fn format(text: &str) -> Result<String, String> {
-    let syntax = || "syntax error".to_owned();
     let words = split_words(text);
     let mut words = words.iter();
     let pattern = unquote(words.next().ok_or_else(syntax)?);
@@ -211,6 +269,16 @@ mod tests {
             ("add", "9223372036854775807 1", "9.223372036854776e18"),
             ("add", "0x10 1", "17"),
             ("mul", "0.1 3", "0.3"),
+            ("min", "10 6 20", "6"),
+            ("max", "-1 6.5 3", "6.5"),
+            ("mod", "7 3", "1"),
+            ("mod", "-7 3", "-1"),
+            ("mod", "-9223372036854775808 -1", "0"),
+            ("rem", "7.5 2", "1.5"),
+            ("neg", "5", "-5"),
+            ("abs", "-1.5", "1.5"),
+            ("htonl", "1", if cfg!(target_endian = "little") { "16777216" } else { "1" }),
+            ("htons", "0x0102", if cfg!(target_endian = "little") { "513" } else { "258" }),
         ] {
             assert_eq!(call(name, text).as_deref(), Ok(expected), "{name} {text}");
         }
@@ -231,6 +299,26 @@ mod tests {
             ("first", "a b c", "a"),
         ] {
             assert_eq!(call(name, text).as_deref(), Ok(expected), "{name} {text}");
+        }
+        for (name, text, expected) in [
+            ("and", "true yes 1", "true"),
+            ("and", "", "true"),
+            ("or", "false 0", "false"),
+            ("nand", "true false", "true"),
+            ("nor", "false true", "false"),
+            ("if", "true a b", "a"),
+            ("if", "0 a b", "b"),
+            ("in", "foo bar \"foo\"", "true"),
+            ("in", "foo bar", "false"),
+            ("length", "abcde", "5"),
+            ("unquote", "\"a b\"", "a b"),
+        ] {
+            assert_eq!(call(name, text).as_deref(), Ok(expected), "{name} {text}");
+        }
+        for (name, text) in
+            [("if", "true a"), ("if", "maybe a b"), ("and", "x"), ("mod", "1 0"), ("mod", "1.5 1"), ("htons", "65536")]
+        {
+            assert!(call(name, text).is_err(), "{name} {text}");
         }
         assert!(call("eq", "1").is_err() && call("eq", "1 2 3").is_err() && call("not", "5").is_err());
     }

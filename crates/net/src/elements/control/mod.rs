@@ -8,7 +8,7 @@ mod socket;
 
 /// All of this group.
 pub(super) static CLASSES: &[Class] = &[
-    Class::new::<script::Script>("Script", "0/0", "a", "runs instructions that read and write handlers")
+    Class::new::<script::Script>("Script", "-/-", "ah/ah", "runs instructions that read and write handlers")
         .phase(PHASE_LAST),
     Class::new::<script::DriverManager>(
         "DriverManager",

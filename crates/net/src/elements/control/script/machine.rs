@@ -87,7 +87,7 @@ impl Machine {
     /// Gives variables their first values.
     pub(super) fn begin(&self, cx: &mut Cx<'_>) {
         for instruction in &self.program.instructions {
-            if let Instruction::Init { name, text, unquoted } = instruction {
+            if let Instruction::Init { name, text, unquoted, .. } = instruction {
                 let value = self.text(cx, text, *unquoted);
                 self.set(name, value);
             }
@@ -115,7 +115,7 @@ impl Machine {
         matches!(self.current(), Some(Instruction::Exit | Instruction::Goto { label: Label::Exit, .. }))
     }
 
-    fn set(&self, name: &str, value: String) {
+    pub(super) fn set(&self, name: &str, value: String) {
         let variables = &mut self.state().variables;
         match variables.iter_mut().find(|(other, _)| other == name) {
             Some((_, old)) => *old = value,
@@ -136,6 +136,42 @@ impl Machine {
         let returns = matches!(self.current(), Some(Instruction::Return { .. }));
         let value = self.state().variables.iter().find(|(name, _)| name == "_").map(|(_, value)| value.clone());
         Ok(value.filter(|_| returns).unwrap_or_default())
+    }
+
+    /// Runs for a packet that came to an input; the output that it goes to, or nothing: it is dropped.
+    pub(super) fn run_packet(&self, cx: &mut Cx<'_>, input: usize) -> Option<usize> {
+        self.set("input", input.to_string());
+        if let Err(error) = self.run(cx, "") {
+            complain(cx, &error);
+        }
+        if self.ends_for_good() {
+            return None;
+        }
+        match self.current() {
+            Some(Instruction::Return { .. }) => self.variable("_")?.trim().parse().ok(),
+            _ => Some(0),
+        }
+    }
+
+    /// Names of variables that have handlers.
+    pub(super) fn exported(&self) -> impl Iterator<Item = &str> {
+        self.program.instructions.iter().filter_map(|instruction| match instruction {
+            Instruction::Init { name, exported: true, .. } => Some(name.as_str()),
+            _ => None,
+        })
+    }
+
+    /// The value of a variable.
+    pub(super) fn variable(&self, name: &str) -> Option<String> {
+        self.state().variables.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone())
+    }
+
+    /// Takes the first word off a variable.
+    pub(super) fn shift(&self, name: &str) -> String {
+        let value = self.variable(name).unwrap_or_default();
+        let (word, rest) = first_word(&value);
+        self.set(name, rest.to_owned());
+        word.to_owned()
     }
 
     /// Goes on at a label.
@@ -222,7 +258,7 @@ impl Machine {
             }
             Instruction::Goto { label, condition } => match self.goes(cx, condition) {
                 Ok(false) => {}
-                Ok(true) => return self.jump(*label, step, result),
+                Ok(true) => return self.jump(cx, *label, step, result),
                 Err(error) => complain(cx, &error),
             },
             Instruction::End | Instruction::Exit => return ends(step),
@@ -231,12 +267,7 @@ impl Machine {
                 *result = Err(text);
                 return ends(step);
             }
-            Instruction::Stop => {
-                if step != Step::Router {
-                    cx.stop_driver();
-                }
-                return Done::Stops;
-            }
+            Instruction::Stop => return stop(cx, step),
             Instruction::Return { text, unquoted } => {
                 let value = self.text(cx, text, *unquoted);
                 self.set("_", value);
@@ -291,7 +322,7 @@ impl Machine {
         bool::parse(&text, &cx.arg_cx()).map_err(|_| format!("bad condition '{text}'"))
     }
 
-    fn jump(&self, label: Label, step: Step, result: &mut Result<(), String>) -> Done {
+    fn jump(&self, cx: &mut Cx<'_>, label: Label, step: Step, result: &mut Result<(), String>) -> Done {
         match label {
             Label::At(at) => {
                 let mut state = self.state();
@@ -299,6 +330,7 @@ impl Machine {
                 Done::Jumped
             }
             Label::Exit | Label::End => ends(step),
+            Label::Stop => stop(cx, step),
             Label::Error => {
                 *result = Err(String::new());
                 ends(step)
@@ -346,6 +378,14 @@ impl Machine {
         cx.say(format_args!("{name}:\n{value}\n"));
         Ok(())
     }
+}
+
+/// The script is over, and the router stops.
+fn stop(cx: &mut Cx<'_>, step: Step) -> Done {
+    if step != Step::Router {
+        cx.stop_driver();
+    }
+    Done::Stops
 }
 
 /// A script that is over lets the router stop.

@@ -1,22 +1,29 @@
 //! Script and DriverManager: instructions that read and write handlers.
 //!
-//! `Script(INSTRUCTION, …, [TYPE ACTIVE | PASSIVE | DRIVER | SIGNAL SIGNO…])`, `DriverManager(INSTRUCTION, …)`: no ports. An
-//! active script runs when the router starts, a passive one when its `run` handler is called, a driver when the router
-//! stops, and a signal script when this process gets a signal. DriverManager is a driver.
+//! `Script(INSTRUCTION, …, [TYPE ACTIVE | PASSIVE | DRIVER | PACKET | SIGNAL SIGNO…])`, `DriverManager(INSTRUCTION, …)`: no
+//! ports. An active script runs when the router starts, a passive one when its `run` handler is called, a driver when the
+//! router stops, and a signal script when this process gets a signal. DriverManager is a driver. A packet script has inputs and
+//! outputs, push or pull, and runs for each packet; `$input` is where it came in, what the script returns is where it leaves (0
+//! without a `return`), and `exit` drops it. A script with inputs is one.
 //!
 //! ```text
-//!   set VAR TEXT, init VAR TEXT             a variable, each time, or once at the start
+//!   set VAR TEXT, init VAR TEXT             a variable, each time, or once at the start; export VAR TEXT: a handler, too
 //!   print [>FILE | >>FILE] TEXT | HANDLER   to standard output, or a file; printn without a newline
+//!   save HANDLER FILE, append HANDLER FILE  the same
 //!   read HANDLER [ARG]                      prints name and value on standard error
 //!   write HANDLER [ARG]                     $? is 0 if that went well
 //!   wait TIME, pause [N]                    until then; until N steps were made
-//!   label L, goto L [CONDITION], loop       also `goto begin`, `end`, `exit`, `error`
+//!   label L, goto L [CONDITION], loop       also `goto begin`, `loop`, `end`, `exit`, `stop`, `error`
 //!   return [VALUE], error [TEXT], end, exit, stop
 //! ```
 //!
 //! Texts have `$x`, `${x}` and `$(HANDLER ARG…)` replaced; forms with `q` at the end (`setq`) take quotes off afterwards.
-//! Handlers: `run` (r/w), `step`, `goto`; and functions: `add`, `sub`, `mul`, `div`, `idiv`, `lt`, `le`, `eq`, `ne`, `ge`, `gt`,
-//! `not`, `first`, `sprintf`.
+//! Handlers: `run` (r/w), `step`, `goto`; `get VAR`, `shift VAR` (r), `set VAR TEXT` (w); and functions: `add`, `sub`, `mul`,
+//! `div`, `idiv`, `mod`, `rem`, `neg`, `abs`, `min`, `max`, `lt`, `le`, `eq`, `ne`, `ge`, `gt`, `not`, `and`, `or`, `nand`, `nor`,
+//! `if`, `in`, `first`, `length`, `unquote`, `sprintf`, `htons`, `htonl`, `ntohs`, `ntohl`, `random`, `now`, `readable`,
+//! `writable`.
+//!
+//! Click's PROXY scripts, and its functions `cat` and `kill`, are not there.
 //!
 //! The state of a script is not the element's: handlers that a script calls may call it, and so nobody holds it while an
 //! instruction does its work.
@@ -27,10 +34,11 @@ mod program;
 mod tests;
 
 use super::functions::FUNCTIONS;
-use crate::args::{Arg, ArgCx, Args, Failed};
+use crate::Packet;
+use crate::args::{Arg, ArgCx, Args, Failed, HandlerCall};
 use crate::element::{Element, Interest};
-use crate::handler::Handlers;
-use crate::lang::config::split_words;
+use crate::handler::{Handler, Handlers};
+use crate::lang::config::{first_word, split_words};
 use crate::router::Cx;
 use machine::{Beginning, Machine, Step};
 use program::Program;
@@ -44,6 +52,7 @@ enum Kind {
     Active,
     Passive,
     Driver,
+    Packet,
     Signal(Vec<i32>),
 }
 
@@ -54,12 +63,13 @@ impl Arg for Kind {
             ["ACTIVE"] => Ok(Self::Active),
             ["PASSIVE"] => Ok(Self::Passive),
             ["DRIVER"] => Ok(Self::Driver),
+            ["PACKET"] => Ok(Self::Packet),
             ["SIGNAL", first, ref rest @ ..] => {
                 let numbers: Option<Vec<_>> = std::iter::once(first).chain(rest.iter().copied()).map(signal).collect();
                 numbers.map(Self::Signal).ok_or_else(|| "bad signal number".to_owned())
             }
             ["SIGNAL"] => Err("bad signal number".to_owned()),
-            _ => Err("bad TYPE; expected 'ACTIVE', 'PASSIVE', 'DRIVER', or 'SIGNAL'".to_owned()),
+            _ => Err("bad TYPE; expected 'ACTIVE', 'PACKET', 'PASSIVE', 'DRIVER', or 'SIGNAL'".to_owned()),
         }
     }
 }
@@ -100,7 +110,14 @@ pub(in crate::elements) struct Script {
 
 impl Element for Script {
     fn configure(&mut self, args: &mut Args<'_>) -> Result<(), Failed> {
-        args.key("TYPE", &mut self.kind);
+        let elements = args.cx().elements;
+        let has_inputs = elements.number(args.cx().element).is_some_and(|number| elements.ports(number).0 > 0);
+        if !args.has_key("TYPE", &mut self.kind) && has_inputs {
+            self.kind = Kind::Packet;
+        }
+        if has_inputs && self.kind != Kind::Packet {
+            args.error("only a script of TYPE PACKET has inputs");
+        }
         let is_driver = self.kind == Kind::Driver;
         match Program::compile(&args.rest(), is_driver) {
             Ok(program) => self.machine = Arc::new(Machine::new(program)),
@@ -112,7 +129,7 @@ impl Element for Script {
     fn initialize(&mut self, cx: &mut Cx<'_>) -> Result<(), String> {
         self.machine.begin(cx);
         match &self.kind {
-            Kind::Passive => {}
+            Kind::Passive | Kind::Packet => {}
             Kind::Signal(_) => self.listen(cx)?,
             Kind::Driver => {
                 if !cx.drive() {
@@ -132,6 +149,28 @@ impl Element for Script {
             },
         }
         Ok(())
+    }
+
+    fn push(&mut self, cx: &mut Cx<'_>, port: usize, packet: Packet) {
+        if let Some(output) = self.machine.run_packet(cx, port) {
+            cx.emit_checked(output, packet);
+        }
+    }
+
+    fn pull(&mut self, cx: &mut Cx<'_>, port: usize) -> Option<Packet> {
+        let packet = cx.pull(port)?;
+        let output = self.machine.run_packet(cx, port)?;
+        if output == port {
+            return Some(packet);
+        }
+        if cx.output_is_push(output) {
+            cx.emit(output, packet);
+        }
+        None
+    }
+
+    fn observes(&self) -> bool {
+        self.kind == Kind::Packet
     }
 
     fn run_timer(&mut self, cx: &mut Cx<'_>, _: usize) {
@@ -178,10 +217,54 @@ impl Element for Script {
         for (name, function) in FUNCTIONS {
             handlers.free_read(name, move |_, text| function(text));
         }
+        functions(handlers);
+        let (get, set, shift) = (machine(), machine(), machine());
+        handlers.free_read("get", move |_, name| Ok(get.variable(name.trim()).unwrap_or_default()));
+        handlers.free_read("shift", move |_, name| Ok(shift.shift(name.trim())));
+        handlers.free_write("set", move |_, text| {
+            let (name, value) = first_word(text.trim());
+            set.set(name, value.to_owned());
+            Ok(())
+        });
+        for name in self.machine.exported() {
+            let (machine, variable) = (machine(), name.to_owned());
+            handlers.free_read(name, move |_, _| Ok(machine.variable(&variable).unwrap_or_default()));
+        }
     }
 
     fn cleanup(&mut self, _: &mut Cx<'_>) {
         self.ignore();
+    }
+}
+
+/// Functions that look at the router.
+fn functions(handlers: &mut Handlers) {
+    handlers.free_read("now", |cx, _| Ok(cx.now().to_string()));
+    handlers.free_read("random", |cx, text| {
+        let numbers = split_words(text).iter().map(|word| cx.parse::<i64>(word)).collect::<Result<Vec<_>, _>>();
+        let (low, high) = match numbers.as_deref() {
+            Ok([]) => (0, i64::from(i32::MAX)),
+            Ok([count]) => (0, count.saturating_sub(1)),
+            Ok([one, other]) => (*one.min(other), *one.max(other)),
+            _ => return Err("syntax error".to_owned()),
+        };
+        Ok(cx.rng().i64(low..=high.max(low)).to_string())
+    });
+    for (name, can) in [
+        ("readable", (|handler: &Handler| handler.read.is_some()) as fn(&Handler) -> bool),
+        ("writable", |handler| handler.write.is_some()),
+    ] {
+        handlers.free_read(name, move |cx, text| {
+            let fine = split_words(text).iter().all(|name| {
+                let call = HandlerCall::parse(name, &cx.arg_cx()).ok();
+                let of = |call: HandlerCall| {
+                    let handlers = cx.router().handlers(call.element.unwrap_or(cx.id()))?;
+                    handlers.get(&call.handler).map(can)
+                };
+                call.and_then(of) == Some(true)
+            });
+            Ok(fine.to_string())
+        });
     }
 }
 

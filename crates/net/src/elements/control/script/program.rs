@@ -10,6 +10,7 @@ pub(super) enum Label {
     At(usize),
     Exit,
     End,
+    Stop,
     Error,
 }
 
@@ -22,11 +23,12 @@ pub(super) enum Instruction {
         text: String,
         unquoted: bool,
     },
-    /// The same, once, before everything.
+    /// The same, once, before everything; `exported`: a handler of its name reads it.
     Init {
         name: String,
         text: String,
         unquoted: bool,
+        exported: bool,
     },
     Print {
         text: String,
@@ -121,7 +123,8 @@ impl Program {
             return Some(Label::At(*at));
         }
         match name {
-            "begin" => Some(Label::At(0)),
+            "begin" | "loop" => Some(Label::At(0)),
+            "stop" => Some(Label::Stop),
             "exit" => Some(Label::Exit),
             "end" => Some(Label::End),
             "error" => Some(Label::Error),
@@ -140,9 +143,17 @@ fn instruction(word: &str, rest: &str) -> Option<Instruction> {
     let bare = |instruction| rest.is_empty().then_some(instruction);
     match word {
         "set" | "setq" => variable(true).map(|(name, text)| Instruction::Set { name, text, unquoted: word == "setq" }),
-        "init" | "initq" => {
-            variable(false).map(|(name, text)| Instruction::Init { name, text, unquoted: word == "initq" })
-        }
+        "init" | "initq" | "export" | "exportq" => variable(false).map(|(name, text)| Instruction::Init {
+            name,
+            text,
+            unquoted: word.ends_with('q'),
+            exported: word.starts_with("export"),
+        }),
+        // What `print` was called for files.
+        "save" | "append" => variable(true).map(|(handler, file)| {
+            let arrow = if word == "save" { ">" } else { ">>" };
+            Instruction::Print { text: format!("{arrow}{file} {handler}"), newline: true }
+        }),
         "print" | "printn" => Some(Instruction::Print { text, newline: word == "print" }),
         "read" | "readq" => Some(Instruction::Read { text, unquoted: word == "readq" }),
         "write" | "writeq" => Some(Instruction::Write { text, unquoted: word == "writeq" }),

@@ -102,3 +102,52 @@ fn files_are_written_and_appended_to() {
     // Both ways of the harness write: the second begins anew.
     assert_eq!(std::fs::read_to_string(folder.path().join("out")).unwrap(), "a\nb c");
 }
+
+#[test]
+fn a_packet_script_says_where_packets_go() {
+    let mut harness = Harness::new(
+        "give :: Give -> s :: Script(TYPE PACKET, init i 0, set j $i, set i $(mod $(add $i 1) 3), return $j);
+         s[0] -> a :: Take; s[1] -> b :: Take;
+         pulled :: Give -> Queue -> t :: Script(print $input, goto exit $(eq $(n.run) 2)) -> c :: Take;
+         n :: Script(TYPE PASSIVE, init x 0, set x $(add $x 1), return $x)",
+    );
+    let packets = || (0..7).map(|n| crate::Packet::from_slice(&[n]));
+    harness.give("give", packets());
+    assert_eq!(harness.take_bytes("a"), [[0], [3], [6]]);
+    assert_eq!(harness.take_bytes("b"), [[1], [4]], "there is no output 2");
+    harness.give("pulled", packets());
+    assert_eq!(harness.take_bytes("c"), [[0], [2], [3], [4], [5], [6]]);
+    assert_eq!(harness.printed(), "0\n".repeat(7));
+    let told = Harness::errors("Give -> Script(TYPE PASSIVE) -> Take");
+    assert!(told.contains("only a script of TYPE PACKET has inputs"), "{told}");
+}
+
+#[test]
+fn variables_are_read_and_written_from_outside() {
+    let mut harness =
+        Harness::new("s :: Script(TYPE PASSIVE, export total 5, set total $(add $total $1), return $total)");
+    assert_eq!((harness.read("s.total"), harness.read("s.run 3")), ("5".to_owned(), "8".to_owned()));
+    assert_eq!(harness.read("s.total"), "8");
+    harness.write("s.set", "list a \"b c\" d").unwrap();
+    let shifted = ["s.shift list", "s.shift list", "s.get list"].map(|handler| harness.read(handler));
+    assert_eq!(shifted, ["a", "\"b c\"", "d"]);
+}
+
+#[test]
+fn functions_look_at_the_router() {
+    let mut harness = Harness::new("s :: Script(TYPE PASSIVE); Give -> c :: Counter -> Take; RandomSeed(1)");
+    assert_eq!(harness.read("s.now"), "1000000000.000000");
+    for (handlers, expected) in [
+        ("readable c.count c.rate", "true"),
+        ("readable c.count c.reset", "false"),
+        ("writable c.reset run", "true"),
+        ("readable d.count", "false"),
+    ] {
+        assert_eq!(harness.read(&format!("s.{handlers}")), expected);
+    }
+    for _ in 0..100 {
+        assert!((0..5).contains(&harness.read("s.random 5").parse::<i64>().unwrap()));
+        assert!((-3..=4).contains(&harness.read("s.random 4 -3").parse::<i64>().unwrap()));
+    }
+    assert!(harness.try_read("s.random a").is_err());
+}
