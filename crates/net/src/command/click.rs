@@ -204,15 +204,8 @@ fn start(plan: &Plan, log: &mut Log) -> Option<Started> {
     let text = plan.source.read(log)?;
     let registry = Registry::standard();
     let classes = WithLibraries { classes: &registry, path: &plan.source.path };
-    let before = log.errors();
     let graph = lang::parse(&text, plan.source.name(), &plan.source.globals, &classes, log);
-    let graph = graph.filter(|graph| has_packages(graph, &registry, log));
-    let Some(mut graph) = graph else {
-        if log.errors() > before {
-            log.error(&Landmark::default(), "Router could not be initialized!");
-        }
-        return None;
-    };
+    let mut graph = graph.filter(|graph| has_packages(graph, &registry, log))?;
     if plan.has(Choice::Reconfigure) {
         log.warning(&Landmark::default(), "this program has no 'hotconfig' handler");
     }
@@ -517,7 +510,7 @@ mod tests {
     fn packages_have_to_be_there() {
         let (found, log) = started("require(nothing_of_that_name, Queue, userlevel)");
         assert!(found.is_none());
-        assert_eq!(log, "can't find required package 'nothing_of_that_name'\nRouter could not be initialized!\n");
+        assert_eq!(log, "can't find required package 'nothing_of_that_name'\n");
         assert!(started("provide(mine) require(mine)").0.is_some());
     }
 
