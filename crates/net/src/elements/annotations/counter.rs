@@ -13,7 +13,7 @@
 
 use super::rate::Rate;
 use crate::args::{Arg, Args, Failed, HandlerCall, Raw};
-use crate::element::{Batch, Element, Run};
+use crate::element::{Batch, Element};
 use crate::handler::Handlers;
 use crate::router::Cx;
 use crate::{Packet, Timestamp};
@@ -66,8 +66,6 @@ pub(super) struct Counter {
     byte_rate: Rate<4>,
     count_call: Option<Trigger>,
     byte_call: Option<Trigger>,
-    /// What could not be called yet.
-    waiting: Vec<Call>,
 }
 
 impl Counter {
@@ -106,8 +104,7 @@ impl Counter {
             // This very element is busy with its packet. What is wrong with the call is nobody's business, as in Click.
             let _ = self.write(cx, &call.found.handler, &call.found.value);
         } else if cx.write_handler(&call.name, &call.found.value).is_err_and(|error| error.ends_with(" is busy")) {
-            self.waiting.push(call);
-            cx.schedule();
+            cx.call_later(&call.found);
         }
     }
 
@@ -192,13 +189,6 @@ impl Element for Counter {
             cx.begin(&packet);
             self.push(cx, 0, packet);
         }
-    }
-
-    fn run_task(&mut self, cx: &mut Cx<'_>) -> Run {
-        for call in std::mem::take(&mut self.waiting) {
-            self.call(cx, call);
-        }
-        Run::Stop
     }
 
     fn observes(&self) -> bool {
