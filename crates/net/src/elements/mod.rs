@@ -4,6 +4,7 @@
 
 use crate::element::Class;
 
+mod analysis;
 mod annotations;
 mod classify;
 mod control;
@@ -32,6 +33,7 @@ pub static GROUPS: &[(&str, &[Class])] = &[
     ("ICMP", icmp::CLASSES),
     ("Information", info::CLASSES),
     ("IP", ip::CLASSES),
+    ("Measurement", analysis::CLASSES),
     ("Packets and annotations", annotations::CLASSES),
     ("Queues and schedulers", queues::CLASSES),
     ("Rewriting", rewriting::CLASSES),

@@ -1,0 +1,226 @@
+//! RandomSource: sends packets of random bytes.
+//!
+//! `RandomSource(LENGTH [, LIMIT, BURST, ACTIVE, TIMESTAMP, STOP, END_CALL])`: an output, push or pull. Packets have LENGTH bytes
+//! (below 65,536). Pushed, BURST (1) of them each time its task is run, while there is room downstream.
+//!
+//! - LIMIT (-1: none): how many packets. STOP (false): stops the driver after them; END_CALL: a handler that is called then.
+//! - ACTIVE (true). TIMESTAMP (true): packets have the time.
+//!
+//! Handlers: `count`, `reset`, `length`, `limit`, `burst`, `active` (r/w).
+
+use crate::Packet;
+use crate::args::{Amount, Args, Failed, HandlerCall};
+use crate::element::{Element, Run};
+use crate::handler::Handlers;
+use crate::packet::DEFAULT_HEADROOM;
+use crate::router::Cx;
+
+/// The element.
+pub(super) struct RandomSource {
+    len: usize,
+    limit: Amount,
+    burst: u64,
+    is_active: bool,
+    has_timestamp: bool,
+    stops: bool,
+    end_call: Option<HandlerCall>,
+    count: u64,
+}
+
+impl Default for RandomSource {
+    fn default() -> Self {
+        Self {
+            len: 0,
+            limit: Amount(None),
+            burst: 1,
+            is_active: true,
+            has_timestamp: true,
+            stops: false,
+            end_call: None,
+            count: 0,
+        }
+    }
+}
+
+const LEN_END: i64 = 1 << 16;
+
+impl RandomSource {
+    fn packet(&self, cx: &mut Cx<'_>) -> Packet {
+        let mut packet = Packet::with_room(DEFAULT_HEADROOM, self.len, 0);
+        cx.rng().fill(packet.bytes_mut());
+        if self.has_timestamp {
+            packet.set_timestamp(cx.now());
+        }
+        packet
+    }
+
+    fn left(&self) -> u64 {
+        self.limit.0.map_or(u64::MAX, |limit| limit.saturating_sub(self.count))
+    }
+
+    fn end(&self, cx: &mut Cx<'_>) {
+        if self.stops {
+            cx.stop_driver();
+        }
+        if let Some(call) = &self.end_call {
+            cx.call_later(call);
+        }
+    }
+
+    fn go_on(cx: &mut Cx<'_>) {
+        if cx.output_is_push(0) {
+            cx.schedule();
+        } else {
+            cx.note(true);
+        }
+    }
+}
+
+impl Element for RandomSource {
+    fn configure(&mut self, args: &mut Args<'_>) -> Result<(), Failed> {
+        let (mut len, mut burst) = (0i64, 1i64);
+        args.must("LENGTH", &mut len).may("LIMIT", &mut self.limit).may("BURST", &mut burst);
+        args.may("ACTIVE", &mut self.is_active).key("TIMESTAMP", &mut self.has_timestamp).key("STOP", &mut self.stops);
+        args.key("END_CALL", &mut self.end_call);
+        if !(0..LEN_END).contains(&len) {
+            args.error(format_args!("bad length {len}"));
+        }
+        if burst < 1 {
+            args.error("burst size must be >= 1");
+        }
+        if self.stops && self.end_call.is_some() {
+            args.error("END_CALL and STOP are mutually exclusive");
+        }
+        (self.len, self.burst) = (len as usize, burst as u64);
+        args.finish()
+    }
+
+    fn initialize(&mut self, cx: &mut Cx<'_>) -> Result<(), String> {
+        if self.is_active {
+            Self::go_on(cx);
+        } else if !cx.output_is_push(0) {
+            cx.note(false);
+        }
+        Ok(())
+    }
+
+    fn run_task(&mut self, cx: &mut Cx<'_>) -> Run {
+        if !self.is_active {
+            return Run::Stop;
+        }
+        let n = self.burst.min(self.left());
+        if n == 0 {
+            self.end(cx);
+            return Run::Stop;
+        }
+        if !cx.may_push(0) {
+            return Run::Idle;
+        }
+        for _ in 0..n {
+            let packet = self.packet(cx);
+            cx.emit(0, packet);
+        }
+        self.count += n;
+        Run::Worked
+    }
+
+    fn pull(&mut self, cx: &mut Cx<'_>, _: usize) -> Option<Packet> {
+        if self.is_active && self.left() > 0 {
+            self.count += 1;
+            return Some(self.packet(cx));
+        }
+        if self.is_active {
+            self.end(cx);
+        }
+        cx.note(false);
+        None
+    }
+
+    fn handlers(&self, handlers: &mut Handlers) {
+        handlers.read("count", |source: &mut Self, _| source.count);
+        handlers.button("reset", |source: &mut Self, cx| {
+            source.count = 0;
+            Self::go_on(cx);
+        });
+        handlers.read("length", |source: &mut Self, _| source.len);
+        handlers.write("length", |source: &mut Self, cx, text| {
+            let len = cx.parse::<i64>(text).ok().filter(|len| (0..LEN_END).contains(len));
+            source.len = len.ok_or("bad length")? as usize;
+            Ok(())
+        });
+        handlers.read("limit", |source: &mut Self, _| source.limit);
+        handlers.write("limit", |source: &mut Self, cx, text| {
+            source.limit = cx.parse(text)?;
+            Self::go_on(cx);
+            Ok(())
+        });
+        handlers.read("burst", |source: &mut Self, _| source.burst);
+        handlers.write("burst", |source: &mut Self, cx, text| {
+            source.burst = cx.parse::<u64>(text).ok().filter(|burst| *burst > 0).ok_or("burst size must be >= 1")?;
+            Ok(())
+        });
+        handlers.read("active", |source: &mut Self, _| source.is_active);
+        handlers.write("active", |source: &mut Self, cx, text| {
+            source.is_active = cx.parse(text)?;
+            if source.is_active {
+                Self::go_on(cx);
+            }
+            Ok(())
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::elements::testing::Harness;
+
+    #[test]
+    fn so_many_packets_of_random_bytes_come() {
+        let mut harness = Harness::new("s :: RandomSource(1000, LIMIT 7, BURST 3, STOP true) -> take :: Take");
+        harness.run();
+        let taken = harness.take("take");
+        assert!(taken.len() == 7 && taken.iter().all(|packet| packet.len() == 1000 && !packet.timestamp().is_zero()));
+        let bytes: Vec<u8> = taken.iter().flat_map(|packet| packet.bytes().to_vec()).collect();
+        let most = (0..=255).map(|value| bytes.iter().filter(|&&byte| byte == value).count()).max().unwrap();
+        assert!(most < 100, "about 27 of each value: {most}");
+        assert_eq!((harness.read("s.count"), harness.runcount()), ("7".into(), 0));
+    }
+
+    #[test]
+    fn it_can_be_pulled_and_changed() {
+        let mut harness = Harness::new("s :: RandomSource(5, 2, ACTIVE false, TIMESTAMP false) -> take :: TakePull");
+        harness.run();
+        assert_eq!(harness.take("take").len(), 0);
+        harness.write("s.active", "true").unwrap();
+        assert_eq!(harness.take("take").len(), 2);
+        harness.write("s.length", "9").unwrap();
+        harness.write("s.limit", "3").unwrap();
+        let taken = harness.take("take");
+        assert!(taken.len() == 1 && taken[0].len() == 9 && taken[0].timestamp().is_zero());
+        harness.write("s.reset", "").unwrap();
+        assert_eq!(harness.take("take").len(), 3);
+        harness.write("s.burst", "4").unwrap();
+        assert_eq!(
+            ["burst", "length", "limit", "active"].map(|name| harness.read(&format!("s.{name}"))),
+            ["4", "9", "3", "true"]
+        );
+        assert_eq!(harness.write("s.length", "65536").unwrap_err(), "bad length");
+        assert_eq!(harness.write("s.burst", "0").unwrap_err(), "burst size must be >= 1");
+    }
+
+    #[test]
+    fn a_handler_is_called_at_the_end() {
+        let mut harness = Harness::new("s :: RandomSource(5, 2, END_CALL s.length 8) -> take :: Take");
+        harness.run();
+        assert_eq!(harness.read("s.length"), "8");
+    }
+
+    #[test]
+    fn wrong_arguments_are_told() {
+        let errors = |arguments: &str| Harness::errors(&format!("RandomSource({arguments}) -> Take"));
+        assert!(errors("65536").contains("bad length 65536"));
+        assert!(errors("5, BURST 0").contains("burst size must be >= 1"));
+        assert!(errors("5, STOP true, END_CALL stop").contains("END_CALL and STOP are mutually exclusive"));
+        assert!(errors("").contains("LENGTH: required argument missing"));
+    }
+}
