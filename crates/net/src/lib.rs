@@ -36,7 +36,10 @@ pub mod draw;
 pub mod element;
 pub mod elements;
 mod error;
-pub mod handler;
+/// What people and scripts read and write of an element, as text.
+pub mod handler {
+    pub use crate::element::{FreeReadFn, FreeWriteFn, Handler, Handlers, Read, ReadFn, Write, WriteFn};
+}
 pub mod headers;
 pub mod lang;
 pub mod lookup;
@@ -45,6 +48,7 @@ pub mod packet;
 mod registry;
 pub mod rewrite;
 pub mod router;
+mod schedule;
 
 pub use clock::{Clock, Timestamp};
 pub use error::{Entry, Landmark, Level, Log};

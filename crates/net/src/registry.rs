@@ -13,15 +13,6 @@ impl Registry {
         Self::default()
     }
 
-    /// All that come with the engine.
-    pub fn standard() -> Self {
-        let mut registry = Self::new();
-        for (_, classes) in crate::elements::GROUPS {
-            registry.add(classes);
-        }
-        registry
-    }
-
     /// These, too; one of the same name takes the place of what was there.
     pub fn add(&mut self, classes: &'static [Class]) {
         self.0.extend(classes.iter().map(|class| (class.name, class)));

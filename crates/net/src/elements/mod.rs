@@ -3,6 +3,7 @@
 //! Each group has a list `CLASSES`, with a line for each element. Who adds an element adds its file, and that line.
 
 use crate::element::Class;
+use crate::registry::Registry;
 
 mod analysis;
 mod annotations;
@@ -38,3 +39,14 @@ pub static GROUPS: &[(&str, &[Class])] = &[
     ("Queues and schedulers", queues::CLASSES),
     ("Rewriting", rewriting::CLASSES),
 ];
+
+impl Registry {
+    /// All classes that come with the engine.
+    pub fn standard() -> Self {
+        let mut registry = Self::new();
+        for (_, classes) in GROUPS {
+            registry.add(classes);
+        }
+        registry
+    }
+}

@@ -54,6 +54,9 @@ pub mod anno {
     pub const DEVICE: usize = 40;
 }
 
+/// Packets that go the same way together, in their order.
+pub type Batch = Vec<Packet>;
+
 /// To whom the link layer sent a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]

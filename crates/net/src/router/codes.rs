@@ -3,6 +3,14 @@
 
 use std::ops::RangeInclusive;
 
+/// What a class says of its ports.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Codes {
+    pub(super) ports: &'static str,
+    pub(super) processing: &'static str,
+    pub(super) flow: &'static str,
+}
+
 /// What a port does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Processing {

@@ -1,11 +1,11 @@
 //! What an element reaches while it is called.
 
+use super::core::Router;
 use super::thread::Thread;
-use super::{Router, call};
-use crate::args::{Arg, ArgCx, Args, Elements, HandlerCall};
-use crate::element::{Batch, Element, Interest};
+use super::wave;
+use crate::args::{Arg, ArgCx, Args, HandlerCall};
+use crate::element::{Batch, Element, Handler, Interest, Read, Write};
 use crate::packet::Place;
-use crate::router::wave;
 use crate::{Log, Packet, Timestamp};
 use std::any::Any;
 use std::fmt::Display;
@@ -264,7 +264,7 @@ impl Cx<'_> {
 
     /// Takes a new configuration, as the handler `config` does. Only from handlers that do not enter the element.
     pub fn reconfigure(&mut self, config: &str) -> Result<(), String> {
-        call::reconfigure(self, config)
+        reconfigure(self, config)
     }
 
     /// Elements that packets may come to by push from an output of this element (all: nothing), up to and including those
@@ -298,7 +298,7 @@ impl Cx<'_> {
     /// Calls a handler: reads it where there is no value and it can be read, else writes it.
     pub fn call(&mut self, call: &HandlerCall) -> Result<String, String> {
         let element = call.element.or_else(|| self.own(&call.handler));
-        call::any(self, &HandlerCall { element, ..call.clone() })
+        any(self, &HandlerCall { element, ..call.clone() })
     }
 
     /// Calls a handler as soon as this call has returned, so that it may be one of this element; an error is said. What the
@@ -315,23 +315,23 @@ impl Cx<'_> {
     /// Reads a handler, named as `element.handler` as seen from this element.
     pub fn read_handler(&mut self, name: &str, argument: &str) -> Result<String, String> {
         let call = HandlerCall::parse(name, &self.arg_cx())?;
-        call::read(self, call.element.or_else(|| self.own(&call.handler)), &call.handler, argument)
+        read(self, call.element.or_else(|| self.own(&call.handler)), &call.handler, argument)
     }
 
     /// Writes a handler.
     pub fn write_handler(&mut self, name: &str, value: &str) -> Result<(), String> {
         let call = HandlerCall::parse(name, &self.arg_cx())?;
-        call::write(self, call.element.or_else(|| self.own(&call.handler)), &call.handler, value)
+        write(self, call.element.or_else(|| self.own(&call.handler)), &call.handler, value)
     }
 
     /// Reads a handler of an element, or of the router.
     pub fn read_of(&mut self, element: Option<usize>, handler: &str, argument: &str) -> Result<String, String> {
-        call::read(self, element, handler, argument)
+        read(self, element, handler, argument)
     }
 
     /// Writes a handler of an element, or of the router.
     pub fn write_of(&mut self, element: Option<usize>, handler: &str, value: &str) -> Result<(), String> {
-        call::write(self, element, handler, value)
+        write(self, element, handler, value)
     }
 
     /// Whoever waits for the router's stop gets it, once for each wait.
@@ -355,14 +355,74 @@ impl Cx<'_> {
     }
 }
 
-impl Elements for Router {
-    fn number(&self, name: &str) -> Option<usize> {
-        self.numbers.get(name).copied()
+/// Calls a handler: reads it where there is no value and it can be read, else writes it.
+pub(super) fn any(cx: &mut Cx<'_>, call: &HandlerCall) -> Result<String, String> {
+    let can_read = call.value.is_empty() && find(cx, call.element, &call.handler)?.read.is_some();
+    if can_read {
+        read(cx, call.element, &call.handler, "")
+    } else {
+        write(cx, call.element, &call.handler, &call.value).map(|()| String::new())
     }
-    fn class(&self, number: usize) -> &str {
-        self.elements[number].class.name
+}
+
+fn find(cx: &Cx<'_>, element: Option<usize>, name: &str) -> Result<Handler, String> {
+    let found = match element {
+        Some(element) => cx.router.handlers(element).and_then(|handlers| handlers.get(name).cloned()),
+        None => cx.router.root.get(name).cloned(),
+    };
+    found.ok_or_else(|| match element {
+        Some(element) => format!("no handler named '{}.{name}'", cx.router.name(element)),
+        None => format!("no handler named '{name}'"),
+    })
+}
+
+fn whole(router: &Router, element: Option<usize>, name: &str) -> String {
+    element.map_or_else(|| name.to_owned(), |element| format!("{}.{name}", router.name(element)))
+}
+
+pub(super) fn read(cx: &mut Cx<'_>, element: Option<usize>, name: &str, argument: &str) -> Result<String, String> {
+    let Some(read) = find(cx, element, name)?.read else {
+        return Err(format!("'{}' is a write handler", whole(cx.router, element, name)));
+    };
+    let id = element.unwrap_or(cx.id);
+    let mut inner = Cx { router: cx.router, thread: &mut *cx.thread, id };
+    match read {
+        Read::Free(read) => read(&mut inner, argument),
+        Read::Of(read) => match inner.router.slots[id].enter(inner.thread.number) {
+            Some(mut slot) => read(&mut *slot, &mut inner, argument),
+            None => Err(format!("'{}' is busy", whole(cx.router, element, name))),
+        },
     }
-    fn ports(&self, number: usize) -> (usize, usize) {
-        (self.wiring.inputs[number].len(), self.wiring.outputs[number].len())
+}
+
+pub(super) fn write(cx: &mut Cx<'_>, element: Option<usize>, name: &str, value: &str) -> Result<(), String> {
+    let Some(write) = find(cx, element, name)?.write else {
+        return Err(format!("'{}' is a read handler", whole(cx.router, element, name)));
+    };
+    let id = element.unwrap_or(cx.id);
+    let mut inner = Cx { router: cx.router, thread: &mut *cx.thread, id };
+    match write {
+        Write::Free(write) => write(&mut inner, value),
+        Write::Of(write) => match inner.router.slots[id].enter(inner.thread.number) {
+            Some(mut slot) => write(&mut *slot, &mut inner, value),
+            None => Err(format!("'{}' is busy", whole(cx.router, element, name))),
+        },
     }
+}
+
+pub(super) fn reconfigure(cx: &mut Cx<'_>, text: &str) -> Result<(), String> {
+    let router = cx.router;
+    let busy = || format!("'{}' is busy", router.name(cx.id));
+    let mut slot = router.slots[cx.id].enter(cx.thread.number).ok_or_else(busy)?;
+    if !slot.reconfigures() {
+        return Err(format!("'{}' does not take a new configuration while it runs", cx.declaration()));
+    }
+    let mut log = Log::new();
+    let result = slot.configure(&mut Args::new(text, cx.arg_cx(), &mut log));
+    if result.is_err() {
+        return Err(log.to_string().trim_end().to_owned());
+    }
+    text.clone_into(&mut router.elements[cx.id].config.lock().expect("no panic in it"));
+    slot.reconfigured(cx);
+    Ok(())
 }

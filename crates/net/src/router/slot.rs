@@ -1,6 +1,5 @@
 //! Where elements live: one call at a time enters an element.
 
-use crate::element::Element;
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,26 +7,26 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const FREE: u32 = 0;
 
 /// An element, and who is in it.
-pub(super) struct Slot {
+pub(super) struct Slot<T: ?Sized> {
     /// The number of the thread that is in it, and 1; 0: nobody.
     inside: AtomicU32,
-    element: UnsafeCell<Box<dyn Element>>,
+    element: UnsafeCell<Box<T>>,
 }
 
-// SAFETY: the element is reached only through a `Guard`, of which there is one at a time; elements are `Send`.
-unsafe impl Sync for Slot {}
+// SAFETY: the element is reached only through a `Guard`, of which there is one at a time, and may go to other threads.
+unsafe impl<T: ?Sized + Send> Sync for Slot<T> {}
 
 /// Being in an element.
-pub(super) struct Guard<'a>(&'a Slot);
+pub(super) struct Guard<'a, T: ?Sized>(&'a Slot<T>);
 
-impl Slot {
-    pub(super) fn new(element: Box<dyn Element>) -> Self {
+impl<T: ?Sized> Slot<T> {
+    pub(super) fn new(element: Box<T>) -> Self {
         Self { inside: AtomicU32::new(FREE), element: UnsafeCell::new(element) }
     }
 
     /// Enters, as soon as other threads are out; nothing where this thread is in it already.
     #[inline]
-    pub(super) fn enter(&self, thread: u32) -> Option<Guard<'_>> {
+    pub(super) fn enter(&self, thread: u32) -> Option<Guard<'_, T>> {
         let me = thread + 1;
         let mut turns = 0u32;
         while let Err(inside) = self.inside.compare_exchange_weak(FREE, me, Ordering::Acquire, Ordering::Relaxed) {
@@ -41,24 +40,24 @@ impl Slot {
     }
 }
 
-impl Deref for Guard<'_> {
-    type Target = dyn Element;
+impl<T: ?Sized> Deref for Guard<'_, T> {
+    type Target = T;
     #[inline]
     fn deref(&self) -> &Self::Target {
         // SAFETY: whoever has the guard is alone in the element.
-        unsafe { &**self.0.element.get() }
+        unsafe { &*self.0.element.get() }
     }
 }
 
-impl DerefMut for Guard<'_> {
+impl<T: ?Sized> DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut Self::Target {
         // SAFETY: whoever has the guard is alone in the element.
-        unsafe { &mut **self.0.element.get() }
+        unsafe { &mut *self.0.element.get() }
     }
 }
 
-impl Drop for Guard<'_> {
+impl<T: ?Sized> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.0.inside.store(FREE, Ordering::Release);

@@ -1,8 +1,10 @@
 //! Whether a task is scheduled, as all threads see it.
 
-use super::thread::DEFAULT_TICKETS;
-use crate::element::Run;
+use crate::schedule::Run;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+/// Tickets of a task that nobody gave others.
+const DEFAULT_TICKETS: u32 = 1024;
 
 /// Nobody wants it to run.
 const STOPPED: u8 = 0;

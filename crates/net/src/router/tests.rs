@@ -1,10 +1,13 @@
 //! The engine by elements of its own: what comes where, in which order, with and without batches.
 
 use super::*;
-use crate::Packet;
-use crate::element::{Element, Run};
-use crate::lang::{Connection, ElementDecl};
+use crate::args::Args;
+use crate::element::{Class, Element, Handlers, Notes, Run};
+use crate::lang::{Connection, ElementDecl, Graph};
+use crate::{Clock, Landmark, Log, Packet, Registry, Timestamp};
 use proptest::prelude::*;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Sends packets of two bytes, `count` of them, a few each time.
 #[derive(Default)]

@@ -1,31 +1,17 @@
-//! A thread of a router: tasks by stride scheduling, timers, file descriptors, and the wave that it moves.
+//! What a thread of a router has: tasks by stride scheduling, timers, file descriptors, packets on their way. How it runs is
+//! told in `drive`.
 
 use super::wave::Wave;
 use super::wiring::Target;
-use super::{Cx, Router};
 use crate::args::HandlerCall;
-use crate::element::{Interest, Run};
 use crate::packet::Place;
+use crate::schedule::Interest;
 use crate::{Packet, Timestamp};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
-/// What a stride is divided by (Waldspurger and Weihl, 1995).
-const STRIDE: u64 = 1 << 20;
-/// Tickets of a task that nobody gave others.
-pub(super) const DEFAULT_TICKETS: u32 = 1024;
-/// How many turns of tasks pass between two looks at timers and file descriptors.
-const TURNS: usize = 16;
-/// How long a thread rests whose tasks all have nothing to do, and nobody tells them when there is something.
-const REST: Duration = Duration::from_micros(50);
-/// Handlers that call each other do so at most so often before packets go on.
-const MOST_CALLS: usize = 1000;
-/// The longest sleep.
-const SLEEP: Duration = Duration::from_secs(60);
 
 /// What others ask of a thread.
 pub(super) enum Mail {
@@ -38,7 +24,7 @@ pub(super) enum Mail {
 pub(super) struct Mailbox {
     mail: Mutex<Vec<Mail>>,
     has_mail: AtomicBool,
-    event: OwnedFd,
+    pub(super) event: OwnedFd,
 }
 
 impl Mailbox {
@@ -63,7 +49,7 @@ impl Mailbox {
         }
     }
 
-    fn take(&self) -> Vec<Mail> {
+    pub(super) fn take(&self) -> Vec<Mail> {
         if !self.has_mail.load(Ordering::Acquire) {
             return Vec::new();
         }
@@ -93,26 +79,25 @@ pub(super) struct Thread {
     pub(super) calls: VecDeque<(usize, HandlerCall)>,
     pub(super) now: Timestamp,
     pub(super) rng: fastrand::Rng,
-    tasks: BinaryHeap<Reverse<(u64, u64, usize)>>,
-    passes: Vec<u64>,
+    pub(super) tasks: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    pub(super) passes: Vec<u64>,
     /// The turn at which a task was put into the heap; what else is there of it has been taken back.
-    queued: Vec<u64>,
-    turn: u64,
-    timers: BinaryHeap<Reverse<(Timestamp, u64, usize, usize)>>,
-    armed: HashMap<(usize, usize), (Timestamp, u64)>,
-    selects: Vec<(RawFd, usize, Interest)>,
+    pub(super) queued: Vec<u64>,
+    pub(super) turn: u64,
+    pub(super) timers: BinaryHeap<Reverse<(Timestamp, u64, usize, usize)>>,
+    pub(super) armed: HashMap<(usize, usize), (Timestamp, u64)>,
+    pub(super) selects: Vec<(RawFd, usize, Interest)>,
     /// How many tasks in a row had nothing to do.
-    idle: usize,
+    pub(super) idle: usize,
 }
 
 impl Thread {
-    pub(super) fn new(number: u32, router: &Router) -> Self {
-        let wiring = &router.wiring;
-        let inputs = wiring.inputs.last().map_or(0, |range| range.end);
+    /// A thread of a router with so many inputs and elements.
+    pub(super) fn new(number: u32, inputs: usize, elements: usize, now: Timestamp, seed: u64) -> Self {
         let nowhere = Target { element: 0, port: 0, input: 0, rank: 0 };
         Self {
             number,
-            wave: Wave::new(inputs, wiring.len()),
+            wave: Wave::new(inputs, elements),
             current: Place::default(),
             emitted: 0,
             first: (nowhere, 0),
@@ -120,99 +105,16 @@ impl Thread {
             is_single: false,
             staged: VecDeque::new(),
             calls: VecDeque::new(),
-            now: router.clock.now(),
-            rng: fastrand::Rng::with_seed(router.seed.load(Ordering::Relaxed).wrapping_add(u64::from(number))),
+            now,
+            rng: fastrand::Rng::with_seed(seed.wrapping_add(u64::from(number))),
             tasks: BinaryHeap::new(),
-            passes: vec![0; wiring.len()],
-            queued: vec![0; wiring.len()],
+            passes: vec![0; elements],
+            queued: vec![0; elements],
             turn: 0,
             timers: BinaryHeap::new(),
             armed: HashMap::new(),
             selects: Vec::new(),
             idle: 0,
-        }
-    }
-
-    // Packets.
-
-    /// Runs `work` as something that packets begin with, then lets them go their way.
-    pub(super) fn root<R>(&mut self, router: &Router, id: usize, work: impl FnOnce(&mut Cx<'_>) -> R) -> R {
-        (self.is_root, self.emitted) = (true, 0);
-        self.is_single = !router.is_batched || router.is_watched[id];
-        let result = work(&mut Cx { router, thread: self, id });
-        self.make_calls(router);
-        self.is_root = false;
-        while let Some((target, packet)) = self.staged.pop_front() {
-            self.wave.add(target, packet);
-            self.drain(router);
-        }
-        self.drain(router);
-        result
-    }
-
-    /// Packets go their way until none is on it.
-    fn drain(&mut self, router: &Router) {
-        while let Some(rank) = self.wave.first() {
-            let id = router.wiring.by_rank[rank] as usize;
-            let mut inputs = router.wiring.inputs[id].clone().filter(|input| self.wave.has(*input));
-            match (inputs.next(), inputs.next()) {
-                (None, _) => {}
-                (Some(input), None) => {
-                    let batch = self.wave.take(input);
-                    self.deliver(router, id, input, batch);
-                }
-                _ => self.deliver_mixed(router, id),
-            }
-        }
-    }
-
-    fn deliver(&mut self, router: &Router, id: usize, input: usize, mut batch: Vec<Packet>) {
-        let port = input - router.wiring.inputs[id].start;
-        if let Some(mut slot) = router.slots[id].enter(self.number) {
-            router.count(input, batch.len() as u64);
-            slot.push_batch(&mut Cx { router, thread: self, id }, port, &mut batch);
-        }
-        self.wave.give_back(batch);
-        self.make_calls(router);
-    }
-
-    /// Calls handlers that elements wanted called; those may want others called.
-    #[inline]
-    fn make_calls(&mut self, router: &Router) {
-        let mut left = MOST_CALLS;
-        while let Some((id, call)) = self.calls.pop_front() {
-            left -= 1;
-            let mut cx = Cx { router, thread: self, id };
-            if let Err(error) = cx.call(&call) {
-                router.say(format_args!(
-                    "While calling '{}' for '{}':\n  {error}",
-                    call.handler,
-                    router.declaration(id)
-                ));
-            }
-            if left == 0 {
-                router.say(format_args!("{}: too many handler calls, giving up", router.declaration(id)));
-                self.calls.clear();
-            }
-        }
-    }
-
-    /// Packets wait at several inputs: they come in the order of their places, whichever input that is.
-    fn deliver_mixed(&mut self, router: &Router, id: usize) {
-        let mut all = Vec::new();
-        for input in router.wiring.inputs[id].clone() {
-            let mut batch = self.wave.take(input);
-            all.extend(batch.drain(..).map(|packet| (input, packet)));
-            self.wave.give_back(batch);
-        }
-        all.sort_by_key(|(_, packet)| packet.place().at);
-        let mut all = all.into_iter().peekable();
-        while let Some((input, packet)) = all.next() {
-            let mut batch = vec![packet];
-            while let Some((_, packet)) = all.next_if(|(other, _)| *other == input) {
-                batch.push(packet);
-            }
-            self.deliver(router, id, input, batch);
         }
     }
 
@@ -227,45 +129,10 @@ impl Thread {
         self.queue(element);
     }
 
-    fn queue(&mut self, element: usize) {
+    pub(super) fn queue(&mut self, element: usize) {
         self.turn += 1;
         self.queued[element] = self.turn;
         self.tasks.push(Reverse((self.passes[element], self.turn, element)));
-    }
-
-    fn next_task(&mut self, router: &Router) -> Option<usize> {
-        loop {
-            let Reverse((_, turn, element)) = self.tasks.pop()?;
-            if self.queued[element] == turn && router.tasks[element].claim() {
-                return Some(element);
-            }
-        }
-    }
-
-    /// Runs a task: several times in a row, as long as it works and there is room for what it sends.
-    fn run_task(&mut self, router: &Router, element: usize) {
-        let room = router.room(self, element);
-        let mut did = Run::Stop;
-        self.root(router, element, |cx| {
-            let Some(mut slot) = cx.router.slots[element].enter(cx.thread.number) else { return };
-            for _ in 0..cx.router.quantum {
-                did = slot.run_task(cx);
-                // Whoever is watched may be changed by what its packets lead to, as in Click.
-                let is_enough = cx.thread.emitted as usize >= room || cx.router.is_watched[element];
-                if did != Run::Worked || is_enough {
-                    break;
-                }
-            }
-        });
-        let tickets = u64::from(router.tasks[element].tickets.load(Ordering::Relaxed).max(1));
-        self.passes[element] += STRIDE / tickets.min(STRIDE);
-        self.idle = if did == Run::Worked { 0 } else { self.idle + 1 };
-        if router.tasks[element].release(did, router.is_asleep(element)) {
-            self.queue(element);
-        } else if did == Run::Idle && !router.is_asleep(element) {
-            // There was something to do between the look and the sleep.
-            router.wake(self, element);
-        }
     }
 
     // Timers.
@@ -280,11 +147,11 @@ impl Thread {
         self.timers.push(Reverse((at, self.turn, element, timer)));
     }
 
-    fn is_armed(&self, (at, turn, element, timer): (Timestamp, u64, usize, usize)) -> bool {
+    pub(super) fn is_armed(&self, (at, turn, element, timer): (Timestamp, u64, usize, usize)) -> bool {
         self.armed.get(&(element, timer)) == Some(&(at, turn))
     }
 
-    fn next_timer(&mut self) -> Option<Timestamp> {
+    pub(super) fn next_timer(&mut self) -> Option<Timestamp> {
         while let Some(Reverse(first)) = self.timers.peek().copied() {
             if self.is_armed(first) {
                 return Some(first.0);
@@ -294,25 +161,6 @@ impl Thread {
         None
     }
 
-    fn run_timers(&mut self, router: &Router) {
-        // Those which are set meanwhile for a time that has passed have their turn later.
-        let last = self.turn;
-        while self.next_timer().is_some_and(|at| at <= self.now) && !router.is_stopping() {
-            let Some(Reverse(first)) = self.timers.peek().copied() else { return };
-            if first.1 > last {
-                return;
-            }
-            self.timers.pop();
-            let (_, _, element, timer) = first;
-            self.armed.remove(&(element, timer));
-            self.root(router, element, |cx| {
-                if let Some(mut slot) = cx.router.slots[element].enter(cx.thread.number) {
-                    slot.run_timer(cx, timer);
-                }
-            });
-        }
-    }
-
     // File descriptors.
 
     pub(super) fn select(&mut self, element: usize, fd: RawFd, interest: Interest) {
@@ -320,109 +168,5 @@ impl Thread {
         if interest != Interest::default() {
             self.selects.push((fd, element, interest));
         }
-    }
-
-    /// Waits for file descriptors or mail for at most so long.
-    fn poll(&mut self, router: &Router, patience: Duration) {
-        let flags = |interest: Interest| {
-            let read = if interest.read { libc::POLLIN } else { 0 };
-            let write = if interest.write { libc::POLLOUT } else { 0 };
-            read | write
-        };
-        let mail = router.mailboxes[self.number as usize].event.as_raw_fd();
-        let of_mail = libc::pollfd { fd: mail, events: libc::POLLIN, revents: 0 };
-        let of_selects =
-            self.selects.iter().map(|(fd, _, interest)| libc::pollfd { fd: *fd, events: flags(*interest), revents: 0 });
-        let mut fds: Vec<libc::pollfd> = std::iter::once(of_mail).chain(of_selects).collect();
-        let patience = libc::timespec {
-            tv_sec: patience.as_secs() as libc::time_t,
-            tv_nsec: libc::c_long::from(patience.subsec_nanos()),
-        };
-        // SAFETY: as many descriptors as said, and a time, which are alive.
-        let ready =
-            unsafe { libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, &raw const patience, std::ptr::null()) };
-        if ready <= 0 {
-            return;
-        }
-        self.now = router.clock.now();
-        let ready: Vec<_> = fds[1..]
-            .iter()
-            .zip(&self.selects)
-            .filter(|(fd, _)| fd.revents != 0)
-            .map(|(fd, (_, element, _))| (fd.fd, *element, fd.revents))
-            .collect();
-        for (fd, element, events) in ready {
-            // An error or the other side's end is found by whoever reads or writes.
-            let failed = events & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) != 0;
-            let ready =
-                Interest { read: events & libc::POLLIN != 0 || failed, write: events & libc::POLLOUT != 0 || failed };
-            self.root(router, element, |cx| {
-                if let Some(mut slot) = cx.router.slots[element].enter(cx.thread.number) {
-                    slot.selected(cx, fd, ready);
-                }
-            });
-        }
-    }
-
-    fn read_mail(&mut self, router: &Router) {
-        for mail in router.mailboxes[self.number as usize].take() {
-            match mail {
-                Mail::Task { element } => self.schedule(element),
-                Mail::Timer { element, timer, at } => self.set_timer(element, timer, at),
-                Mail::Select { element, fd, interest } => self.select(element, fd, interest),
-            }
-        }
-    }
-
-    // All together.
-
-    /// Runs until the router stops.
-    pub(super) fn run(&mut self, router: &Router) {
-        while !router.is_stopping() {
-            self.turn(router, SLEEP);
-        }
-    }
-
-    /// A few turns of tasks, all timers that have expired, and a look at file descriptors: for which it waits at most so
-    /// long, where there is nothing else to do.
-    pub(super) fn turn(&mut self, router: &Router, patience: Duration) {
-        self.read_mail(router);
-        self.now = router.clock.now();
-        for _ in 0..TURNS {
-            if router.is_stopping() {
-                return;
-            }
-            let Some(element) = self.next_task(router) else { break };
-            self.run_task(router, element);
-        }
-        self.run_timers(router);
-        if router.is_stopping() {
-            return;
-        }
-        let has_nothing = self.tasks.is_empty();
-        let rests = self.idle >= self.tasks.len();
-        let next = self.next_timer();
-        if router.clock.is_simulated()
-            && rests
-            && let Some(at) = next
-        {
-            self.poll(router, Duration::ZERO);
-            router.clock.advance(at);
-            return;
-        }
-        let until = next.map_or(SLEEP, |at| (at - router.clock.now()).to_duration());
-        let patience = match (has_nothing, rests) {
-            (true, _) => until.min(patience),
-            (_, true) => until.min(REST),
-            _ if self.selects.is_empty() => return,
-            _ => Duration::ZERO,
-        };
-        self.poll(router, patience);
-    }
-
-    /// Whether it has nothing to do, now or later.
-    pub(super) fn is_done(&mut self, router: &Router) -> bool {
-        let next = self.next_timer();
-        self.tasks.is_empty() && next.is_none_or(|at| router.clock.is_held_before(at)) && self.selects.is_empty()
     }
 }

@@ -6,8 +6,8 @@
 //! stand where they would stand if each had gone its way before the next was emitted.
 
 use super::wiring::Target;
-use crate::packet::Place;
-use crate::{Packet, element::Batch};
+use crate::Packet;
+use crate::packet::{Batch, Place};
 
 /// Places of a packet that begins a burst.
 pub(super) const SPAN: u64 = 1 << 36;

@@ -1,9 +1,8 @@
 //! How elements are connected: checked, resolved to push and pull, and ordered. All of it is a pure function of the graph
 //! and the classes.
 
-use super::codes::{self, Processing};
+use super::codes::{self, Codes, Processing};
 use super::rank;
-use crate::element::Class;
 use crate::lang::Graph;
 use crate::{Landmark, Log};
 use std::ops::Range;
@@ -50,7 +49,7 @@ fn starts(counts: impl Iterator<Item = usize>) -> Vec<Range<usize>> {
 
 impl Wiring {
     /// Checks everything, and reports all that is wrong.
-    pub(crate) fn new(graph: &Graph, classes: &[&'static Class], log: &mut Log) -> Option<Self> {
+    pub(crate) fn new(graph: &Graph, classes: &[Codes], log: &mut Log) -> Option<Self> {
         let before = log.errors();
         let mut wiring = Self::with_ports(graph, classes, log);
         if log.errors() > before {
@@ -68,7 +67,7 @@ impl Wiring {
         Some(wiring)
     }
 
-    fn with_ports(graph: &Graph, classes: &[&'static Class], log: &mut Log) -> Self {
+    fn with_ports(graph: &Graph, classes: &[Codes], log: &mut Log) -> Self {
         let mut used = vec![(0, 0); classes.len()];
         for c in &graph.connections {
             used[c.from].1 = used[c.from].1.max(c.from_port as usize + 1);
@@ -109,7 +108,7 @@ impl Wiring {
     }
 
     /// Spreads push and pull over agnostic ports until nothing changes.
-    fn resolve(&mut self, graph: &Graph, classes: &[&'static Class], log: &mut Log) {
+    fn resolve(&mut self, graph: &Graph, classes: &[Codes], log: &mut Log) {
         let side = |is_output: bool, ranges: &[Range<usize>]| -> Vec<Processing> {
             let each = classes.iter().zip(ranges);
             each.flat_map(|(class, range)| codes::processing(class.processing, is_output, range.len())).collect()
@@ -217,11 +216,6 @@ impl Wiring {
                 self.sources[*input] = (from as u32, output_port as u32);
             }
         }
-    }
-
-    /// How many elements there are.
-    pub(crate) fn len(&self) -> usize {
-        self.inputs.len()
     }
 
     /// Where a push output leads.

@@ -101,7 +101,7 @@ fn signal(name: &str) -> Option<i32> {
 
 /// The element.
 #[derive(Default)]
-pub(in crate::elements) struct Script {
+pub(crate) struct Script {
     kind: Kind,
     machine: Arc<Machine>,
     /// Where signals are read.
@@ -312,7 +312,7 @@ impl Script {
 }
 
 /// A script that drives.
-pub(in crate::elements) struct DriverManager(Script);
+pub(crate) struct DriverManager(Script);
 
 impl Default for DriverManager {
     fn default() -> Self {

@@ -58,7 +58,7 @@ struct Connection {
 }
 
 /// The element.
-pub(in crate::elements) struct ControlSocket {
+pub(crate) struct ControlSocket {
     address: Address,
     is_read_only: bool,
     is_verbose: bool,

@@ -1,65 +1,9 @@
-//! Handlers that every element has, those of the router itself, and how all of them are called.
+//! Handlers that every element has, and those of the router itself.
 
-use super::{Cx, Router};
-use crate::args::{Args, HandlerCall};
-use crate::handler::{Handler, Handlers, Read, Write};
-use crate::{Log, lang};
+use super::cx::Cx;
+use crate::element::Handlers;
+use crate::lang;
 use std::fmt::Write as _;
-
-/// Calls a handler: reads it where there is no value and it can be read, else writes it.
-pub(super) fn any(cx: &mut Cx<'_>, call: &HandlerCall) -> Result<String, String> {
-    let can_read = call.value.is_empty() && find(cx, call.element, &call.handler)?.read.is_some();
-    if can_read {
-        read(cx, call.element, &call.handler, "")
-    } else {
-        write(cx, call.element, &call.handler, &call.value).map(|()| String::new())
-    }
-}
-
-fn find(cx: &Cx<'_>, element: Option<usize>, name: &str) -> Result<Handler, String> {
-    let found = match element {
-        Some(element) => cx.router.handlers(element).and_then(|handlers| handlers.get(name).cloned()),
-        None => root().get(name).cloned(),
-    };
-    found.ok_or_else(|| match element {
-        Some(element) => format!("no handler named '{}.{name}'", cx.router.name(element)),
-        None => format!("no handler named '{name}'"),
-    })
-}
-
-fn whole(router: &Router, element: Option<usize>, name: &str) -> String {
-    element.map_or_else(|| name.to_owned(), |element| format!("{}.{name}", router.name(element)))
-}
-
-pub(super) fn read(cx: &mut Cx<'_>, element: Option<usize>, name: &str, argument: &str) -> Result<String, String> {
-    let Some(read) = find(cx, element, name)?.read else {
-        return Err(format!("'{}' is a write handler", whole(cx.router, element, name)));
-    };
-    let id = element.unwrap_or(cx.id);
-    let mut inner = Cx { router: cx.router, thread: &mut *cx.thread, id };
-    match read {
-        Read::Free(read) => read(&mut inner, argument),
-        Read::Of(read) => match inner.router.slots[id].enter(inner.thread.number) {
-            Some(mut slot) => read(&mut *slot, &mut inner, argument),
-            None => Err(format!("'{}' is busy", whole(cx.router, element, name))),
-        },
-    }
-}
-
-pub(super) fn write(cx: &mut Cx<'_>, element: Option<usize>, name: &str, value: &str) -> Result<(), String> {
-    let Some(write) = find(cx, element, name)?.write else {
-        return Err(format!("'{}' is a read handler", whole(cx.router, element, name)));
-    };
-    let id = element.unwrap_or(cx.id);
-    let mut inner = Cx { router: cx.router, thread: &mut *cx.thread, id };
-    match write {
-        Write::Free(write) => write(&mut inner, value),
-        Write::Of(write) => match inner.router.slots[id].enter(inner.thread.number) {
-            Some(mut slot) => write(&mut *slot, &mut inner, value),
-            None => Err(format!("'{}' is busy", whole(cx.router, element, name))),
-        },
-    }
-}
 
 /// Handlers that every element has.
 pub(super) fn defaults() -> Handlers {
@@ -86,21 +30,9 @@ pub(super) fn defaults() -> Handlers {
     handlers
 }
 
-pub(super) fn reconfigure(cx: &mut Cx<'_>, text: &str) -> Result<(), String> {
-    let router = cx.router;
-    let busy = || format!("'{}' is busy", router.name(cx.id));
-    let mut slot = router.slots[cx.id].enter(cx.thread.number).ok_or_else(busy)?;
-    if !slot.reconfigures() {
-        return Err(format!("'{}' does not take a new configuration while it runs", cx.declaration()));
-    }
-    let mut log = Log::new();
-    let result = slot.configure(&mut Args::new(text, cx.arg_cx(), &mut log));
-    if result.is_err() {
-        return Err(log.to_string().trim_end().to_owned());
-    }
-    text.clone_into(&mut router.elements[cx.id].config.lock().expect("no panic in it"));
-    slot.reconfigured(cx);
-    Ok(())
+/// A new configuration, for an element that takes one while it runs.
+fn reconfigure(cx: &mut Cx<'_>, text: &str) -> Result<(), String> {
+    cx.reconfigure(text)
 }
 
 fn ports(cx: &Cx<'_>) -> String {
@@ -157,7 +89,7 @@ pub(super) fn root() -> Handlers {
         Ok(driver.map_or(String::new(), |element| cx.router.name(element).to_owned()))
     });
     handlers.free_read("runcount", |cx, _| Ok(cx.router.runcount().to_string()));
-    handlers.free_read("handlers", |_, _| Ok(list(Some(&root()))));
+    handlers.free_read("handlers", |cx, _| Ok(list(Some(&cx.router.root))));
     handlers.free_write("stop", |cx, text| {
         let times = if text.trim().is_empty() { 1 } else { cx.parse::<i32>(text)? };
         cx.router.adjust_runcount(-times);

@@ -1,0 +1,113 @@
+//! A router that runs.
+
+use super::core::Router;
+use super::cx::{self, Cx};
+use super::thread::Thread;
+use crate::args::{ArgCx, HandlerCall};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A router with its threads.
+pub struct Running {
+    pub(super) router: Arc<Router>,
+    pub(super) threads: Vec<Thread>,
+}
+
+impl Running {
+    /// The router.
+    pub fn router(&self) -> &Arc<Router> {
+        &self.router
+    }
+
+    /// Where lines for people, and what is printed, go from now on.
+    pub fn listen(&self, say: impl FnMut(&str) + Send + 'static, print: impl FnMut(&str) + Send + 'static) {
+        *self.router.say.lock().expect("no panic in it") = Box::new(say);
+        *self.router.print.lock().expect("no panic in it") = Box::new(print);
+    }
+
+    /// Runs until the router is stopped, and nobody wants it to go on.
+    pub fn run(&mut self) {
+        loop {
+            self.run_threads();
+            if !self.ask_driver() {
+                return;
+            }
+        }
+    }
+
+    fn run_threads(&mut self) {
+        let (first, others) = self.threads.split_first_mut().expect("a router has a thread");
+        let router = &*self.router;
+        std::thread::scope(|scope| {
+            for thread in others {
+                scope.spawn(|| thread.run(router));
+            }
+            first.run(router);
+        });
+    }
+
+    /// The router has stopped: whether the element that drives it lets it go on.
+    fn ask_driver(&mut self) -> bool {
+        let Some(driver) = *self.router.driver.lock().expect("no panic in it") else { return false };
+        let router = &*self.router;
+        self.threads[0].root(router, driver, |cx| {
+            let Some(mut slot) = router.slots[driver].enter(0) else { return };
+            slot.stopped(cx);
+        });
+        !router.is_stopping()
+    }
+
+    /// Runs until nothing is left to do, now or by a timer, or the router is stopped, for at most so many turns. For tests,
+    /// and where a router is part of another program.
+    pub fn run_for(&mut self, turns: usize) {
+        for _ in 0..turns {
+            let router = &*self.router;
+            if router.is_stopping() && !self.ask_driver() {
+                return;
+            }
+            let router = &*self.router;
+            self.threads.iter_mut().for_each(|thread| thread.turn(router, Duration::ZERO));
+            if self.threads.iter_mut().all(|thread| thread.is_done(router)) {
+                return;
+            }
+        }
+    }
+
+    /// Runs `work` as if an element did it, whichever that is: for handlers, and for tests.
+    pub fn enter<R>(&mut self, element: usize, work: impl FnOnce(&mut Cx<'_>) -> R) -> R {
+        let thread = &mut self.threads[0];
+        thread.now = self.router.clock.now();
+        thread.root(&self.router, element, work)
+    }
+
+    /// Reads a handler: `element.handler`, or `handler` of the router.
+    pub fn read(&mut self, name: &str) -> Result<String, String> {
+        let (name, argument) = name.split_once(' ').unwrap_or((name, ""));
+        let call = self.call(name)?;
+        self.enter(0, |cx| cx::read(cx, call.element, &call.handler, argument))
+    }
+
+    /// Writes a handler.
+    pub fn write(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let call = self.call(name)?;
+        self.enter(0, |cx| cx::write(cx, call.element, &call.handler, value))
+    }
+
+    fn call(&self, name: &str) -> Result<HandlerCall, String> {
+        let cx = ArgCx { elements: &*self.router, names: &self.router.names, element: "" };
+        crate::args::Arg::parse(name, &cx)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let router = Arc::clone(&self.router);
+        for element in (0..router.len()).rev() {
+            self.enter(element, |cx| {
+                if let Some(mut slot) = router.slots[element].enter(0) {
+                    slot.cleanup(cx);
+                }
+            });
+        }
+    }
+}
