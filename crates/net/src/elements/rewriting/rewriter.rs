@@ -178,7 +178,8 @@ impl Rewriter {
         let guarantee = if self.core.kind == Kind::Ip { udp_guarantee } else { guarantee };
         let data = ms(streaming.unwrap_or(timeout));
         self.core.other = Times { guarantee: ms(guarantee), timeout: ms(timeout), data, done: 0 };
-        self.reap = reap.0;
+        // A shorter interval would keep simulated time from going on.
+        self.reap = if reap.0.is_zero() { reap.0 } else { reap.0.max(Timestamp::from_nanos(1_000_000)) };
     }
 
     fn read_capacity(&mut self, args: &mut Args<'_>) {
