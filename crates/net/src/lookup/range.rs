@@ -3,13 +3,16 @@
 //! ```text
 //!   root    65,536 words, each a code or, with the highest bit, a list's first line
 //!
-//!   list    word 0       how many ranges there are, up to 65,536
-//!           word 1       the answer where a range has none: that of a shorter prefix
-//!           word 2..     the last 16 bits of each range's first address, two in a word
-//!           then         each range's code
+//!   list    word 0      how many ranges there are, up to 65,536
+//!           word 1      the answer where a range has none: that of a shorter prefix
+//!           index       for as many equal parts of the 16 bits as there are ranges (rounded up to a power of two, 4,096 at
+//!                       most): how many more ranges than one a part has, and 16 bits lower, its first one
+//!           starts      the last 16 bits of each range's first address, two in a word
+//!           codes       each range's code
 //! ```
 //!
-//! The first range begins at 0. An update makes the list again beside the old one, and then swaps the link to it.
+//! The index mostly leaves one to three ranges to be searched. The first range begins at 0. An update makes the list again
+//! beside the old one, and then swaps the link to it.
 
 use super::compiled::{BATCH, Layout};
 use super::epoch::Epoch;
@@ -19,7 +22,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const LIST: u32 = 1 << 31;
 const INHERITED: usize = 1;
-const STARTS: usize = 2;
+const INDEX: usize = 2;
+/// The logarithm of the most parts of an index.
+const PARTS_MAX: u32 = 12;
 /// What packets read.
 #[derive(Debug)]
 pub(super) struct Range {
@@ -61,6 +66,22 @@ impl Ranges {
         Some(ranges)
     }
 
+    /// A word for each part.
+    fn index(&self, shift: u32) -> impl Iterator<Item = u32> + '_ {
+        let mut range = 0;
+        let mut go_on = move |to: u32| {
+            while self.starts.get(range + 1).is_some_and(|&start| u32::from(start) <= to) {
+                range += 1;
+            }
+            range as u32
+        };
+        (0..1 << (16 - shift)).map(move |part| {
+            let first = go_on(part << shift);
+            let last = go_on(((part + 1) << shift) - 1);
+            (last - first) << 16 | first
+        })
+    }
+
     fn push(&mut self, start: u16, code: u32) {
         if self.codes.last() != Some(&code) {
             self.starts.push(start);
@@ -69,37 +90,81 @@ impl Ranges {
     }
 }
 
-/// The lines of a list of so many ranges.
-fn lines_of(ranges: usize) -> usize {
-    (STARTS + ranges.div_ceil(2) + ranges).div_ceil(WORDS)
+/// Where the parts of a list of so many ranges are, in words.
+#[derive(Clone, Copy)]
+struct Shape {
+    /// By how many bits an address is shifted to get its part.
+    shift: u32,
+    starts: usize,
+    codes: usize,
+}
+
+impl Shape {
+    #[inline]
+    fn of(ranges: u32) -> Self {
+        let bits = (ranges.max(1) - 1).checked_ilog2().map_or(0, |bits| bits + 1).min(PARTS_MAX);
+        let starts = INDEX + (1 << bits);
+        Self { shift: 16 - bits, starts, codes: starts + (ranges as usize).div_ceil(2) }
+    }
+
+    fn lines(ranges: u32) -> usize {
+        (Self::of(ranges).codes + ranges as usize).div_ceil(WORDS)
+    }
 }
 
 impl Range {
+    #[inline]
     fn root(&self, address: u32) -> u32 {
         self.root[(address >> 16) as usize].load(Ordering::Acquire)
     }
 
-    fn start(&self, line: u32, range: u32) -> u32 {
-        self.lines.get(line, STARTS + range as usize / 2) >> (16 * (range % 2)) & 0xffff
-    }
-
-    fn code_of(&self, line: u32, ranges: u32, range: u32) -> u32 {
-        self.lines.get(line, STARTS + (ranges as usize).div_ceil(2) + range as usize)
+    /// A number of 16 bits in a piece.
+    #[inline]
+    fn half(&self, line: u32, word: usize, at: u32) -> u32 {
+        self.lines.get(line, word + at as usize / 2) >> (16 * (at % 2)) & 0xffff
     }
 
     /// How many ranges a list has; not too many, whatever memory says.
+    #[inline]
     fn ranges(&self, line: u32) -> u32 {
         self.lines.get(line, 0).min(1 << 16)
     }
 
+    /// The first range that may have an address, and how many there are.
+    #[inline]
+    fn candidates(&self, line: u32, shape: Shape, address: u32) -> (u32, u32) {
+        let part = (address & 0xffff) >> shape.shift;
+        let word = self.lines.get(line, INDEX + part as usize);
+        (word & 0xffff, (word >> 16) + 1)
+    }
+
+    /// The code of a range, or what it inherits.
+    #[inline]
+    fn answer(&self, line: u32, shape: Shape, range: u32) -> u32 {
+        let own = self.lines.get(line, shape.codes + range as usize);
+        if own == 0 { self.lines.get(line, INHERITED) } else { own }
+    }
+
+    /// Writes numbers of 16 bits to a piece, two in a word, from this word on.
+    fn write_halves(&self, line: u32, word: usize, halves: &[u16]) {
+        for (at, pair) in halves.chunks(2).enumerate() {
+            let value = pair.iter().rev().fold(0, |value, &half| value << 16 | u32::from(half));
+            self.lines.set(line, word + at, value);
+        }
+    }
+
     fn write(&self, space: &mut Space, ranges: &Ranges, inherited: u32) -> u32 {
-        let line = space.take(lines_of(ranges.starts.len()), &self.lines);
-        self.lines.set(line, 0, ranges.starts.len() as u32);
+        let count = ranges.starts.len() as u32;
+        let line = space.take(Shape::lines(count), &self.lines);
+        let shape = Shape::of(count);
+        self.lines.set(line, 0, count);
         self.lines.set(line, INHERITED, inherited);
-        let starts =
-            ranges.starts.chunks(2).map(|pair| pair.iter().rev().fold(0, |word, &start| word << 16 | u32::from(start)));
-        for (word, value) in starts.chain(ranges.codes.iter().copied()).enumerate() {
-            self.lines.set(line, STARTS + word, value);
+        for (at, word) in ranges.index(shape.shift).enumerate() {
+            self.lines.set(line, INDEX + at, word);
+        }
+        self.write_halves(line, shape.starts, &ranges.starts);
+        for (at, &code) in ranges.codes.iter().enumerate() {
+            self.lines.set(line, shape.codes + at, code);
         }
         line | LIST
     }
@@ -111,7 +176,7 @@ impl Range {
         let new = Ranges::of(index, prefix).map_or(cover, |ranges| self.write(space, &ranges, cover));
         root.store(new, Ordering::Release);
         if old & LIST != 0 {
-            space.put(old & !LIST, lines_of(self.ranges(old & !LIST) as usize));
+            space.put(old & !LIST, Shape::lines(self.ranges(old & !LIST)));
         }
     }
 
@@ -131,7 +196,7 @@ impl Layout for Range {
     const IN_PLACE: bool = true;
 
     fn fits(&self, space: &Space, index: &Index, _: u32, _: u8) -> bool {
-        // A route makes at most two ranges more, of six bytes each. A piece wastes at most a quarter and a line.
+        // A route makes at most two ranges more, of 14 bytes each. A piece wastes at most a quarter and a line.
         let lines = index.routes() + 4 * index.changes().nodes();
         lines + (1 << 16) <= space.untouched()
     }
@@ -153,41 +218,55 @@ impl Layout for Range {
         }
     }
 
+    #[inline]
     fn code(&self, address: u32) -> u32 {
-        let mut code = [0];
-        self.codes(&[address], &mut code);
-        code[0]
+        let mut code = self.root(address);
+        if code & LIST != 0 {
+            let line = code & !LIST;
+            let shape = Shape::of(self.ranges(line));
+            let (mut at, mut left) = self.candidates(line, shape, address);
+            while left > 1 {
+                let half = left / 2;
+                let is_higher = self.half(line, shape.starts, at + half) <= address & 0xffff;
+                at += if is_higher { half } else { 0 };
+                left -= half;
+            }
+            code = self.answer(line, shape, at);
+        }
+        if code == 0 { self.default.load(Ordering::Acquire) } else { code }
     }
 
-    /// By rounds over all addresses, each of which halves what is left of every list: loads of a round wait together.
+    /// By rounds over all addresses, so that the loads of a round wait together.
     fn codes(&self, addresses: &[u32], codes: &mut [u32]) {
         let default = self.default.load(Ordering::Acquire);
-        let (mut at, mut left, mut counts) = ([0; BATCH], [0; BATCH], [0; BATCH]);
-        let mut most = 0;
+        let (mut counts, mut at, mut left) = ([1; BATCH], [0; BATCH], [1; BATCH]);
         for (code, &address) in codes.iter_mut().zip(addresses) {
             *code = self.root(address);
         }
-        for (i, &code) in codes.iter().enumerate() {
-            counts[i] = if code & LIST == 0 { 1 } else { self.ranges(code & !LIST) };
-            left[i] = counts[i];
-            most = most.max(left[i]);
+        for (count, &code) in counts.iter_mut().zip(&*codes) {
+            *count = if code & LIST != 0 { self.ranges(code & !LIST) } else { 1 };
+        }
+        let mut most = 1;
+        for (i, (&code, &address)) in codes.iter().zip(addresses).enumerate() {
+            if code & LIST != 0 {
+                (at[i], left[i]) = self.candidates(code & !LIST, Shape::of(counts[i]), address);
+                most = most.max(left[i]);
+            }
         }
         while most > 1 {
             most -= most / 2;
-            for (i, &address) in addresses.iter().enumerate() {
-                let half = left[i] / 2;
-                let line = if half == 0 { 0 } else { codes[i] & !LIST };
-                let higher = self.start(line, at[i] + half) <= address & 0xffff;
-                at[i] += if higher { half } else { 0 };
-                left[i] -= half;
+            for (i, (&code, &address)) in codes.iter().zip(addresses).enumerate() {
+                if left[i] > 1 {
+                    let half = left[i] / 2;
+                    let start = self.half(code & !LIST, Shape::of(counts[i]).starts, at[i] + half);
+                    at[i] += if start <= address & 0xffff { half } else { 0 };
+                    left[i] -= half;
+                }
             }
         }
         for (i, code) in codes.iter_mut().enumerate() {
             if *code & LIST != 0 {
-                let line = *code & !LIST;
-                let own = self.lines.get(line, INHERITED);
-                let answer = self.code_of(line, counts[i], at[i]);
-                *code = if answer == 0 { own } else { answer };
+                *code = self.answer(*code & !LIST, Shape::of(counts[i]), at[i]);
             }
             *code = if *code == 0 { default } else { *code };
         }

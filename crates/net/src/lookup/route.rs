@@ -43,21 +43,21 @@ impl Route {
     /// Reads `ADDR[/MASK] [GATEWAY] OUTPUT`, where a gateway of `-` is none. A removal may leave out what follows the
     /// prefix. Nothing where the text is no route.
     pub fn parse(text: &str, removal: bool, names: &impl Names) -> Option<Self> {
-        let (prefix, rest) = first_word(text);
+        let (prefix, rest) = word_of(text);
         let (address, mask) = parse_prefix(prefix, names)?;
-        let (mut word, mut rest) = first_word(rest);
+        let (mut word, mut rest) = word_of(rest);
         let mut gateway = 0;
         let named = if word == "-" { Some(0) } else { parse_address(word, names) };
         if let Some(address) = named {
             gateway = address;
-            (word, rest) = first_word(rest);
+            (word, rest) = word_of(rest);
         }
         let output = match parse_integer(word) {
             Some(output) => output,
             None if word.is_empty() && removal => -1,
             None => return None,
         };
-        first_word(rest).0.is_empty().then_some(Self { address: address & mask, mask, gateway, output })
+        word_of(rest).0.is_empty().then_some(Self { address: address & mask, mask, gateway, output })
     }
 
     /// The mask's length; nothing where it has a zero bit above a one bit.
@@ -109,6 +109,16 @@ impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.prefix(), self.gateway(), self.output)
     }
+}
+
+/// The first word and what follows it. A plain word followed by a space, as nearly all are in large tables, needs no search
+/// for quotes and comments.
+fn word_of(text: &str) -> (&str, &str) {
+    let text = text.trim_ascii_start();
+    let end = text.bytes().position(|byte| !(byte.is_ascii_alphanumeric() || b"./-_".contains(&byte)));
+    let (word, rest) = text.split_at(end.unwrap_or(text.len()));
+    let is_plain = rest.is_empty() || rest.starts_with(|c: char| c.is_ascii_whitespace());
+    if is_plain && !word.contains("//") { (word, rest) } else { first_word(text) }
 }
 
 pub(super) fn address_text(address: u32) -> String {
@@ -221,6 +231,8 @@ mod tests {
             ("1.2.3.4/ext0 2", "0.0.0.0/10.0.0.1 - 2"),
             ("1.2.3.0/24 0.0.0.0 2", "1.2.3.0/24 - 2"),
             ("1.2.3.0/24 -1", "1.2.3.0/24 - -1"),
+            ("/* a */ 1.2.3.0/24/* b */ 5.6.7.8/**/2 // c", "1.2.3.0/24 5.6.7.8 2"),
+            ("1.2.3.0/24 2// c", "1.2.3.0/24 - 2"),
         ];
         for (text, route) in good {
             assert_eq!(parse(text).as_deref(), Some(route), "{text}");
@@ -283,6 +295,12 @@ mod tests {
         #[test]
         fn any_text_is_a_route_or_none(text in "[-0-9./x a-f\t]{0,40}|.{0,40}") {
             let _ = Route::parse(&text, true, &NoNames);
+        }
+
+        #[test]
+        fn words_are_those_of_the_language(text in r#"[a1./*" \t'\\-]{0,20}"#) {
+            let (word, rest) = word_of(&text);
+            prop_assert_eq!((word, first_word(rest).0), { let (word, rest) = first_word(&text); (word, first_word(rest).0) });
         }
 
         #[test]

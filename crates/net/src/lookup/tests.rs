@@ -4,6 +4,7 @@ use super::*;
 use crate::error::Log;
 use crate::lang::config::split_args;
 use fastrand::Rng;
+use proptest::prelude::*;
 use route::mask_of;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -404,4 +405,31 @@ fn a_configuration_reports_every_argument_that_is_wrong() {
     assert_eq!(log.to_string(), expected);
     assert_eq!(commands(&table).lookup("1.2.3.4").as_deref(), Ok("0"));
     assert_eq!(commands(&table).lookup("6.2.3.4").as_deref(), Ok("2"));
+}
+
+proptest! {
+    /// Whatever is written, all of it is done or nothing; in all tables the same.
+    #[test]
+    fn any_group_of_commands_is_done_in_all_tables_the_same_or_not_at_all(
+        lines in prop::collection::vec("(add|set|remove|) ?(1|2)(/8|.0.0.0/7|.2/16|) ?(-|9.9.9.9|) ?(0|1|7|)( // .{0,3})?", 0..12),
+        noise in ".{0,30}",
+    ) {
+        let mut first = None;
+        for (name, table) in tables() {
+            let commands = commands(&*table);
+            commands.ctrl("add 1/8 0\nadd 1.2/16 9.9.9.9 1").unwrap();
+            let shown = || -> Vec<String> {
+                let mut lines: Vec<_> = commands.table().lines().map(ToOwned::to_owned).collect();
+                lines.sort();
+                lines
+            };
+            let before = shown();
+            let _ = commands.ctrl(&noise);
+            prop_assert_eq!(&shown(), &before);
+            let done = commands.ctrl(&lines.join("\n"));
+            prop_assert!(done.is_ok() || shown() == before, "{}", name);
+            let result = (done, shown());
+            prop_assert_eq!(first.get_or_insert(result.clone()), &result, "{}", name);
+        }
+    }
 }

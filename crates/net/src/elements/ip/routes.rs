@@ -70,13 +70,15 @@ pub(super) struct IpLookup<K: Kind> {
     told: u32,
     addresses: Vec<u32>,
     hops: Vec<NextHop>,
+    /// Packets of a batch by their outputs.
+    sorted: Vec<Batch>,
     kind: PhantomData<K>,
 }
 
 impl<K: Kind> Default for IpLookup<K> {
     fn default() -> Self {
-        let (addresses, hops) = (Vec::new(), Vec::new());
-        Self { table: Arc::default(), told: 0, addresses, hops, kind: PhantomData }
+        let (addresses, hops, sorted) = (Vec::new(), Vec::new(), Vec::new());
+        Self { table: Arc::default(), told: 0, addresses, hops, sorted, kind: PhantomData }
     }
 }
 
@@ -111,14 +113,6 @@ impl<K: Kind> IpLookup<K> {
         if let Some(class) = K::TELLS.filter(|_| self.told < 5) {
             self.told += 1;
             cx.say(format_args!("{class}: no route for {}", packet.dst_ip()));
-        }
-    }
-
-    #[inline]
-    fn send(&mut self, cx: &mut Cx<'_>, hop: NextHop, packet: Packet) {
-        match usize::try_from(hop.output) {
-            Ok(output) => cx.emit(output, packet),
-            Err(_) => self.tell(cx, &packet),
         }
     }
 
@@ -162,16 +156,26 @@ impl<K: Kind> Element for IpLookup<K> {
         if hop.gateway != 0 {
             packet.set_dst_ip(Ipv4Addr::from_bits(hop.gateway));
         }
-        self.send(cx, hop, packet);
+        match usize::try_from(hop.output) {
+            Ok(output) => cx.emit(output, packet),
+            Err(_) => self.tell(cx, &packet),
+        }
     }
 
     fn push_batch(&mut self, cx: &mut Cx<'_>, _: usize, batch: &mut Batch) {
         if let Some(output) = self.look_up(batch) {
             return cx.emit_batch(output, batch);
         }
+        // One of each packet, so that it keeps its place among the others, whatever way it goes.
+        self.sorted.resize_with(cx.outputs(), Batch::new);
         for (at, packet) in batch.drain(..).enumerate() {
-            cx.begin(&packet);
-            self.send(cx, self.hops[at], packet);
+            match self.sorted.get_mut(self.hops[at].output as usize) {
+                Some(sorted) => sorted.push(packet),
+                None => self.tell(cx, &packet),
+            }
+        }
+        for (output, sorted) in self.sorted.iter_mut().enumerate() {
+            cx.emit_batch(output, sorted);
         }
     }
 
