@@ -402,22 +402,26 @@ fn glob_one(pattern: &[char], c: char) -> Option<usize> {
     }
 }
 
-/// The exit code that a handler's value means: a number, or a truth.
+/// The exit code that a handler's value means: a number, of which the system has the last 8 bits, or a truth. 255 where it
+/// is neither.
 fn exit_code(value: &Result<String, String>, log: &mut Log) -> i32 {
     let text = match value {
         Ok(text) => config::uncomment(text),
         Err(error) => {
             log.error(&Landmark::default(), error);
-            return -1;
+            return 255;
         }
     };
     match text.as_str() {
         "true" | "yes" | "t" | "y" => 0,
         "false" | "no" | "f" | "n" => 1,
-        text => text.parse().unwrap_or_else(|_| {
-            log.error(&Landmark::default(), "exit handler value should be integer");
-            -1
-        }),
+        text => text.parse::<i32>().map_or_else(
+            |_| {
+                log.error(&Landmark::default(), "exit handler value should be integer");
+                255
+            },
+            |code| code & 255,
+        ),
     }
 }
 
@@ -516,9 +520,14 @@ mod tests {
 
     #[test]
     fn exit_codes() {
-        for (text, code, error) in
-            [("3 // three", 3, ""), ("true", 0, ""), ("no", 1, ""), ("x", -1, "exit handler value should be integer\n")]
-        {
+        for (text, code, error) in [
+            ("3 // three", 3, ""),
+            ("true", 0, ""),
+            ("no", 1, ""),
+            ("-1", 255, ""),
+            ("259", 3, ""),
+            ("x", 255, "exit handler value should be integer\n"),
+        ] {
             let mut log = Log::new();
             assert_eq!(exit_code(&Ok(text.into()), &mut log), code);
             assert_eq!(log.to_string(), error);
