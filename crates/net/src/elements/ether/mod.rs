@@ -8,10 +8,23 @@ use crate::headers::ether::LEN;
 use crate::packet::anno;
 
 mod encap;
+mod ether_vlan_encap;
+mod set_vlan_anno;
+mod strip_vlan;
+mod vlan;
+mod vlan_decap;
+mod vlan_encap;
 
 /// All of this group.
-pub(super) static CLASSES: &[Class] =
-    &[Class::new::<encap::EtherEncap>("EtherEncap", "1/1", "a", "puts packets into Ethernet frames")];
+#[rustfmt::skip] // a line for each element
+pub(super) static CLASSES: &[Class] = &[
+    Class::new::<encap::EtherEncap>("EtherEncap", "1/1", "a", "puts packets into Ethernet frames"),
+    Class::new::<ether_vlan_encap::EtherVlanEncap>("EtherVLANEncap", "1/1", "a", "puts packets into Ethernet frames with a VLAN tag"),
+    Class::new::<set_vlan_anno::SetVlanAnno>("SetVLANAnno", "1/1", "a", "annotates packets with a VLAN tag"),
+    Class::new::<strip_vlan::StripEtherVlanHeader>("StripEtherVLANHeader", "1/1-2", "a/ah", "takes Ethernet headers off, VLAN tags included"),
+    Class::new::<vlan_decap::VlanDecap>("VLANDecap", "1/1", "a", "takes a VLAN tag out of Ethernet frames"),
+    Class::new::<vlan_encap::VlanEncap>("VLANEncap", "1/1", "a", "puts a VLAN tag into Ethernet frames"),
+];
 
 /// A whole number of `MIN` to `MAX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
