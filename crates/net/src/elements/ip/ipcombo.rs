@@ -158,10 +158,6 @@ mod tests {
     /// The same packets through the combination and through elements that do the same.
     #[test]
     fn input_is_that_of_single_elements() {
-        let registry = crate::Registry::standard();
-        if ["Paint", "Strip"].iter().any(|class| registry.get(class).is_none()) {
-            return;
-        }
         let arguments = "INTERFACES 10.0.0.1/24, BADSRC 10.0.1.1";
         let mut combo = Harness::new(&format!("give :: Give -> IPInputCombo(5, {arguments}) -> take :: Take"));
         let row = format!("Paint(5) -> Strip(14) -> CheckIPHeader({arguments})");

@@ -299,14 +299,13 @@ mod tests {
 
     #[test]
     fn names_stand_for_addresses_and_prefixes() {
-        if crate::Registry::standard().get("AddressInfo").is_none() {
-            return;
-        }
         let config = "AddressInfo(ext0 192.168.2.2, net0 10.1.0.0/16);
             give :: Give -> r :: RadixIPLookup(ext0 0, net0 ext0 1, 0.0.0.0/0 1) -> o0 :: Take; r[1] -> o1 :: Take";
         let mut harness = Harness::new(config);
         assert_eq!(harness.read("r.lookup ext0"), "0");
         assert_eq!(harness.read("r.lookup 10.1.2.3"), "1 192.168.2.2");
+        // A default route stays, whatever comes beside it.
+        harness.write("r.ctrl", "add 10.0.0.0/8 0\nadd 12.0.0.0/8 0\nadd 12.0.0.0/9 0\nadd 11.12.13.0/24 0").unwrap();
         assert_eq!(harness.read("r.lookup 11.12.12.1"), "1");
     }
 

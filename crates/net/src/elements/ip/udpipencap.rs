@@ -154,13 +154,13 @@ mod tests {
 
     #[test]
     fn ports_have_names_of_their_compounds() {
-        if crate::Registry::standard().get("PortInfo").is_none() {
-            return;
-        }
-        let config = "PortInfo(foo 79/udp); give :: Give -> UDPIPEncap(1.0.0.3, foo, 1.0.0.3, ssh) -> take :: Take";
+        let config = "give :: Give -> UDPIPEncap(1.0.0.1, foo, 1.0.0.1, ssh)
+            -> { input -> UDPIPEncap(1.0.0.3, foo, 1.0.0.3, ssh) -> output; PortInfo(foo 80/udp ssh) } -> take :: Take;
+            PortInfo(foo 79/udp # ssh 25/udp comment, # ssh 26/udp comment, )";
         let mut harness = Harness::new(config);
         harness.give_bytes("give", b"");
-        assert_eq!(harness.take_bytes("take")[0][20..24], [0, 79, 0, 22]);
+        let out = &harness.take_bytes("take")[0];
+        assert_eq!((&out[20..24], &out[48..52]), (&[0, 80, 0, 80][..], &[0, 79, 0, 22][..]));
     }
 
     #[test]
