@@ -18,6 +18,7 @@ pub(crate) mod info;
 mod ip;
 mod queues;
 mod rewriting;
+mod sources;
 #[cfg(test)]
 #[allow(dead_code)] // what one group of elements needs, another one does not
 mod testing;
@@ -38,6 +39,7 @@ pub static GROUPS: &[(&str, &[Class])] = &[
     ("Packets and annotations", annotations::CLASSES),
     ("Queues and schedulers", queues::CLASSES),
     ("Rewriting", rewriting::CLASSES),
+    ("Sources and sinks", sources::CLASSES),
 ];
 
 impl Registry {

@@ -27,15 +27,17 @@ impl Element for Give {
 }
 
 /// `Take`: keeps what is pushed to it, or pulls as long as there is something; `Take(MANUAL true)` only when it is asked.
+/// With `STAMP true`, packets get the time at which they came.
 #[derive(Default)]
 struct Take {
     packets: Vec<Packet>,
     is_manual: bool,
+    stamps: bool,
 }
 
 impl Element for Take {
     fn configure(&mut self, args: &mut Args<'_>) -> Result<(), Failed> {
-        args.key("MANUAL", &mut self.is_manual).finish()
+        args.key("MANUAL", &mut self.is_manual).key("STAMP", &mut self.stamps).finish()
     }
     fn initialize(&mut self, cx: &mut Cx<'_>) -> Result<(), String> {
         if cx.input_is_pull(0) && !self.is_manual {
@@ -43,7 +45,10 @@ impl Element for Take {
         }
         Ok(())
     }
-    fn push(&mut self, _: &mut Cx<'_>, _: usize, packet: Packet) {
+    fn push(&mut self, cx: &mut Cx<'_>, _: usize, mut packet: Packet) {
+        if self.stamps {
+            packet.set_timestamp(cx.now());
+        }
         self.packets.push(packet);
     }
     fn run_task(&mut self, cx: &mut Cx<'_>) -> Run {
@@ -105,6 +110,14 @@ fn build(config: &str, is_batched: bool, log: &mut Log) -> Option<Running> {
     let graph = lang::parse(config, "config", &lang::Globals::new(), &registry, log)?;
     let options = Options { clock: Clock::simulated(), is_batched, seed: 1, ..Options::default() };
     router::build(&graph, &registry, options, log)
+}
+
+/// A router of a configuration that is right, and runs as the options say.
+#[track_caller]
+pub(super) fn build_with(config: &str, options: Options) -> Running {
+    let (registry, mut log) = (registry(), Log::new());
+    let graph = lang::parse(config, "config", &lang::Globals::new(), &registry, &mut log);
+    graph.and_then(|graph| router::build(&graph, &registry, options, &mut log)).unwrap_or_else(|| panic!("{log}"))
 }
 
 impl Harness {

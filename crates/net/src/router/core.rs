@@ -29,7 +29,7 @@ pub(super) struct Note {
     pub(super) listeners: Vec<usize>,
 }
 
-/// The notes that a port depends on: it may have packets (or room) where one of them (all) is active.
+/// The notes that a port depends on: it may have packets (or room) where one of them is active.
 pub(super) type Signal = Option<Vec<(usize, bool)>>;
 
 /// Where a line for people goes.
@@ -272,7 +272,7 @@ impl Router {
 
     pub(super) fn may_push(&self, element: usize, port: usize) -> bool {
         let signal = &self.output_signals[self.wiring.outputs[element].start + port];
-        signal.as_ref().is_none_or(|notes| notes.iter().all(|note| self.is_active(note)))
+        signal.as_ref().is_none_or(|notes| notes.iter().any(|note| self.is_active(note)))
     }
 
     /// Whether somebody will wake an element's task when there is something to do for it.
@@ -389,7 +389,8 @@ impl Router {
         }
     }
 
-    /// The notes that a port depends on; nothing where an element is in the way of which nobody knows whether it has packets.
+    /// The notes that a port depends on; nothing where an element is in the way of which nobody knows whether it has packets
+    /// (or room): one that makes, stores or drops them, and does not tell.
     pub(super) fn signal(&self, element: usize, port: usize, is_down: bool) -> Signal {
         let mut notes = Vec::new();
         let tells = |element: usize| {
@@ -401,18 +402,27 @@ impl Router {
             match tells(to) {
                 Notes::Own | Notes::Relays => notes.push((to, is_down)),
                 Notes::Never => {}
-                Notes::Passes if is_down => {}
-                // Whoever makes packets that are pulled, and does not tell.
-                Notes::Passes => {
-                    let ports = 0..self.wiring.outputs[to].len();
-                    let is_source = ports.clone().any(|port| self.through(to, port, false).is_empty());
-                    if is_source {
-                        return None;
-                    }
-                }
+                Notes::Passes if self.is_end(to, is_down) => return None,
+                Notes::Passes => {}
             }
         }
         Some(notes)
+    }
+
+    /// Whether pushed packets do not go on from one of an element's inputs as pushed ones, or pulled ones do not come to one
+    /// of its outputs as pulled ones.
+    fn is_end(&self, element: usize, is_down: bool) -> bool {
+        let pulls = |port| self.wiring.input_is_pull(element, port);
+        let pushes = |port| self.wiring.output_is_push(element, port);
+        let ends = |port, crosses: &dyn Fn(usize) -> bool| {
+            let next = self.through(element, port, is_down);
+            next.is_empty() || next.iter().any(|(_, port)| crosses(*port))
+        };
+        if is_down {
+            (0..self.wiring.inputs[element].len()).any(|port| !pulls(port) && ends(port, &|port| !pushes(port)))
+        } else {
+            (0..self.wiring.outputs[element].len()).any(|port| !pushes(port) && ends(port, &|port| !pulls(port)))
+        }
     }
 }
 

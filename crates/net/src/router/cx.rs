@@ -204,7 +204,7 @@ impl Cx<'_> {
         self.router.may_pull(self.id, port)
     }
 
-    /// Whether there may be room behind a push output: no element downstream has said that there is none.
+    /// Whether there may be room behind a push output: not all elements downstream have said that there is none.
     #[inline]
     pub fn may_push(&self, port: usize) -> bool {
         self.router.may_push(self.id, port)

@@ -1,9 +1,14 @@
 //! Unqueue: pulls packets, and pushes them on.
 //!
-//! `Unqueue([BURST, LIMIT, ACTIVE])`: pull input, push output. Each time its task runs it moves up to BURST packets (1; negative:
-//! all that there are). After LIMIT packets (none) it stops.
+//! `Unqueue([BURST, LIMIT, ACTIVE])`: pull input, push output.
 //!
-//! Handlers: `count`, `active` (r/w), `burst` (r/w), `limit` (r/w), `reset`.
+//! - BURST: how many packets it moves at most each time its task runs; 1, and -1: all that there are.
+//! - LIMIT (keyword): after how many packets it stops; -1: never.
+//! - ACTIVE (keyword): whether it moves packets; true.
+//!
+//! Handlers: `count`, `active` (r/w), `burst` (r/w), `limit` (r/w), `reset` (`reset_counts`).
+//!
+//! Unlike Click's, a BURST of -1 ends after 1,024 packets, so that others have their turn.
 
 use crate::args::{Amount, Args, Failed};
 use crate::element::{Element, Run};
@@ -26,11 +31,17 @@ impl Default for Unqueue {
 
 impl Element for Unqueue {
     fn configure(&mut self, args: &mut Args<'_>) -> Result<(), Failed> {
-        args.may("BURST", &mut self.burst).key("LIMIT", &mut self.limit).key("ACTIVE", &mut self.is_active).finish()
+        args.may("BURST", &mut self.burst).key("LIMIT", &mut self.limit).key("ACTIVE", &mut self.is_active).finish()?;
+        if self.burst.0 == Some(0) {
+            args.warning("BURST size 0, no packets will be pulled");
+        }
+        Ok(())
     }
 
     fn initialize(&mut self, cx: &mut Cx<'_>) -> Result<(), String> {
-        cx.schedule();
+        if self.is_active {
+            cx.schedule();
+        }
         Ok(())
     }
 
@@ -40,7 +51,7 @@ impl Element for Unqueue {
             return Run::Stop;
         }
         let mut moved = 0;
-        while moved < left.min(self.burst.0.unwrap_or(u64::MAX)) {
+        while moved < left.min(self.burst.0.unwrap_or(1024)) {
             let Some(packet) = cx.pull(0) else { break };
             cx.emit(0, packet);
             moved += 1;
@@ -51,7 +62,12 @@ impl Element for Unqueue {
 
     fn handlers(&self, handlers: &mut Handlers) {
         handlers.read("count", |unqueue: &mut Self, _| unqueue.count);
-        handlers.data("burst", |unqueue: &mut Self| &mut unqueue.burst);
+        handlers.read("burst", |unqueue: &mut Self, _| unqueue.burst);
+        handlers.write("burst", |unqueue: &mut Self, cx, text| {
+            unqueue.burst = cx.parse(text)?;
+            cx.schedule();
+            Ok(())
+        });
         handlers.read("limit", |unqueue: &mut Self, _| unqueue.limit);
         handlers.read("active", |unqueue: &mut Self, _| unqueue.is_active);
         handlers.write("active", |unqueue: &mut Self, cx, text| {
@@ -64,10 +80,12 @@ impl Element for Unqueue {
             cx.schedule();
             Ok(())
         });
-        handlers.button("reset", |unqueue: &mut Self, cx| {
-            unqueue.count = 0;
-            cx.schedule();
-        });
+        for name in ["reset", "reset_counts"] {
+            handlers.button(name, |unqueue: &mut Self, cx| {
+                unqueue.count = 0;
+                cx.schedule();
+            });
+        }
     }
 }
 
@@ -87,5 +105,33 @@ mod tests {
         harness.write("u.reset", "").unwrap();
         assert_eq!(harness.take_bytes("take"), [[5], [6], [7], [8]]);
         assert_eq!(harness.read("u.count"), "4");
+    }
+
+    #[test]
+    fn settings_change_while_it_runs() {
+        let mut harness = Harness::new("give :: Give -> q :: Queue -> u :: Unqueue(BURST 0) -> take :: Take");
+        harness.give("give", (0..9).map(|n| Packet::from_slice(&[n])));
+        assert_eq!((harness.read("q.length"), harness.read("u.burst")), ("9".to_owned(), "0".to_owned()));
+        harness.write("u.limit", "4").unwrap();
+        harness.write("u.burst", "-1").unwrap();
+        assert_eq!((harness.take("take").len(), harness.read("u.burst")), (4, "-1".to_owned()));
+        harness.write("u.limit", "-1").unwrap();
+        assert_eq!((harness.take("take").len(), harness.read("u.count")), (5, "9".to_owned()));
+        harness.write("u.reset_counts", "").unwrap();
+        harness.write("u.active", "no").unwrap();
+        assert_eq!((harness.read("u.count"), harness.read("u.active")), ("0".to_owned(), "false".to_owned()));
+        let told = Harness::errors("Give -> Queue -> Unqueue(x, LIMIT y, ACTIVE z, 5) -> Take");
+        for error in ["BURST: invalid number", "LIMIT: invalid number", "ACTIVE: type mismatch", "too many arguments"] {
+            assert!(told.contains(error), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_queue_and_its_task_may_stand_in_a_circle() {
+        let mut harness = Harness::new(
+            "InfiniteSource(LIMIT 1) -> q :: Queue(1) -> u :: Unqueue(LIMIT 500) -> t :: Tee -> q; t[1] -> take :: Take",
+        );
+        harness.run();
+        assert_eq!((harness.take("take").len(), harness.read("q.drops")), (500, "0".to_owned()));
     }
 }
