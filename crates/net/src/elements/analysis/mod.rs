@@ -2,6 +2,9 @@
 
 use crate::element::{Class, Notes};
 
+mod aggregate_counter;
+mod aggregate_ip_flows;
+mod flows;
 mod random_source;
 mod time_filter;
 mod time_sorted_sched;
@@ -11,6 +14,18 @@ mod timestamps;
 /// All of this group.
 pub(super) static CLASSES: &[Class] = &[
     Class::new::<timestamps::AdjustTimestamp>("AdjustTimestamp", "1/1", "a", "adds to packets' timestamps"),
+    Class::new::<aggregate_counter::AggregateCounter>(
+        "AggregateCounter",
+        "1-2/1-2",
+        "a",
+        "counts packets or bytes for each aggregate annotation",
+    ),
+    Class::new::<aggregate_ip_flows::AggregateIpFlows>(
+        "AggregateIPFlows",
+        "1/1-2",
+        "a/ah",
+        "numbers packets by their TCP or UDP flow",
+    ),
     Class::new::<random_source::RandomSource>("RandomSource", "0/1", "a", "sends packets of random bytes")
         .notes_empty(Notes::Own),
     Class::new::<timestamps::SetTimestamp>("SetTimestamp", "1/1", "a", "sets packets' timestamps"),
