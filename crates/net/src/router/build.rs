@@ -149,8 +149,8 @@ impl Build {
         }
         self.look_around();
         let seed = self.router.seed.load(Ordering::Relaxed);
-        for (number, thread) in threads.iter_mut().enumerate().skip(1) {
-            thread.rng = fastrand::Rng::with_seed(seed.wrapping_add(number as u64));
+        for thread in threads.iter_mut().skip(1) {
+            thread.seed(seed);
         }
         Some(Running { router: Arc::new(self.router), threads })
     }

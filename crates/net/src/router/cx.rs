@@ -136,15 +136,15 @@ impl Cx<'_> {
         self.router.clock.now()
     }
 
-    /// Random numbers; the element RandomSeed says where they begin.
+    /// Random numbers, the element's own; RandomSeed says where they begin.
     pub fn rng(&mut self) -> &mut fastrand::Rng {
-        &mut self.thread.rng
+        &mut self.thread.rngs[self.id]
     }
 
     /// Random numbers of all threads begin here.
     pub fn seed(&mut self, seed: u64) {
         self.router.seed.store(seed, std::sync::atomic::Ordering::Relaxed);
-        self.thread.rng = fastrand::Rng::with_seed(seed);
+        self.thread.seed(seed);
     }
 
     // Tasks and timers.

@@ -78,7 +78,8 @@ pub(super) struct Thread {
     /// Handlers to be called when nobody is in an element any more.
     pub(super) calls: VecDeque<(usize, HandlerCall)>,
     pub(super) now: Timestamp,
-    pub(super) rng: fastrand::Rng,
+    /// Random numbers for each element, so that nobody's depend on when another one draws.
+    pub(super) rngs: Vec<fastrand::Rng>,
     pub(super) tasks: BinaryHeap<Reverse<(u64, u64, usize)>>,
     pub(super) passes: Vec<u64>,
     /// The turn at which a task was put into the heap; what else is there of it has been taken back.
@@ -95,7 +96,7 @@ impl Thread {
     /// A thread of a router with so many inputs and elements.
     pub(super) fn new(number: u32, inputs: usize, elements: usize, now: Timestamp, seed: u64) -> Self {
         let nowhere = Target { element: 0, port: 0, input: 0, rank: 0 };
-        Self {
+        let mut thread = Self {
             number,
             wave: Wave::new(inputs, elements),
             current: Place::default(),
@@ -106,7 +107,7 @@ impl Thread {
             staged: VecDeque::new(),
             calls: VecDeque::new(),
             now,
-            rng: fastrand::Rng::with_seed(seed.wrapping_add(u64::from(number))),
+            rngs: Vec::new(),
             tasks: BinaryHeap::new(),
             passes: vec![0; elements],
             queued: vec![0; elements],
@@ -115,7 +116,16 @@ impl Thread {
             armed: HashMap::new(),
             selects: Vec::new(),
             idle: 0,
-        }
+        };
+        thread.seed(seed);
+        thread
+    }
+
+    /// Random numbers begin anew.
+    pub(super) fn seed(&mut self, seed: u64) {
+        let seed = seed.wrapping_add(u64::from(self.number) << 32);
+        let draw = |element| fastrand::Rng::with_seed(seed.wrapping_add(element as u64));
+        self.rngs = (0..self.passes.len()).map(draw).collect();
     }
 
     // Tasks.

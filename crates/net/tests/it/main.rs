@@ -2,6 +2,7 @@
 
 mod clicktests;
 mod devices;
+mod elements;
 mod live;
 mod nic;
 mod pipes;
