@@ -371,11 +371,14 @@ impl Machine {
     }
 
     fn read(&self, cx: &mut Cx<'_>, text: &str, unquoted: bool) -> Result<(), String> {
-        let text = if unquoted { unquote(text) } else { text.to_owned() };
-        let text = self.text(cx, &text, false);
+        let text = self.text(cx, text, false);
         let (name, argument) = first_word(&text);
-        let value = cx.read_handler(name, argument)?;
-        cx.say(format_args!("{name}:\n{value}\n"));
+        let (name, argument) =
+            if unquoted { (unquote(name), unquote(argument)) } else { (name.to_owned(), argument.to_owned()) };
+        let value = cx.read_handler(&name, &argument)?;
+        let is_own = cx.router().handlers(cx.id()).is_some_and(|handlers| handlers.get(&name).is_some());
+        let owner = if is_own { format!("{}.", cx.name()) } else { String::new() };
+        cx.say(format_args!("{owner}{name}:\n{value}\n"));
         Ok(())
     }
 }

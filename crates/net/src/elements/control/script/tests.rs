@@ -151,3 +151,11 @@ fn functions_look_at_the_router() {
     }
     assert!(harness.try_read("s.random a").is_err());
 }
+
+#[test]
+fn what_is_read_is_told_with_its_whole_name() {
+    let mut harness =
+        Harness::new("s :: Script(readq length \"\\<0a 09 01>\", read t.length a b); t :: Script(TYPE PASSIVE)");
+    harness.pass(1.0);
+    assert_eq!(harness.said(), ["s.length:\n3\n", "t.length:\n3\n"]);
+}
