@@ -1,7 +1,7 @@
 //! What configurations and handlers ask of a table, in Click's words.
 
-use super::route::{address_text, parse_address};
-use super::{Edit, Names, Refusal, Route, Table};
+use super::route::{Names, Route, address_text, parse_address};
+use super::table::{Edit, Refusal, Table};
 use crate::error::Log;
 use crate::lang::config::first_word;
 

@@ -3,8 +3,9 @@
 use super::epoch::Epoch;
 use super::hops::{Book, Hops};
 use super::index::{Changes, Found, Index};
+use super::route::{NextHop, Route};
 use super::slots::Slots;
-use super::{Edit, NextHop, Refusal, Route, Table};
+use super::table::{Edit, Refusal, Table};
 use std::fmt::Debug;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -2,8 +2,8 @@
 //!
 //! Code 0 is [`NextHop::NONE`]. Packets read [`Hops`]; [`Book`] is the writer's side, which counts the routes of each pair.
 
-use super::NextHop;
 use super::epoch::Epoch;
+use super::route::NextHop;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -6,7 +6,8 @@
 //!
 //! Readers look again when routes changed meanwhile, so that they never see the half of a change.
 
-use super::{Edit, NextHop, Refusal, Route, Table};
+use super::route::{NextHop, Route};
+use super::table::{Edit, Refusal, Table};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};

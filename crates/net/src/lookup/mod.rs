@@ -1,7 +1,8 @@
 //! Longest-prefix tables: from an IPv4 address to a gateway and an output.
 //!
 //! ```text
-//!   route     a route, and its text
+//!   route     a route, where it leads, and its text
+//!   table     what all tables can do
 //!   commands  what configurations and handlers ask of a table
 //!   linear    every route is looked at
 //!   radix     16, 8 and 8 bits, each node as its runs of equal answers
@@ -39,12 +40,14 @@ mod radix;
 mod range;
 mod route;
 mod slots;
+mod table;
 #[cfg(test)]
 mod tests;
 
 pub use commands::{Commands, Verb};
 pub use linear::LinearTable;
-pub use route::{Names, NoNames, Route};
+pub use route::{Names, NextHop, NoNames, Route};
+pub use table::{Edit, Refusal, Table};
 
 use compiled::Compiled;
 
@@ -88,66 +91,3 @@ table!(
     RangeTable,
     range::Range
 );
-
-/// Where packets to an address go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct NextHop {
-    /// The gateway's address, its first byte in the highest bits; 0 where the address itself is the next hop.
-    pub gateway: u32,
-    /// The output; negative where no route leads to the address.
-    pub output: i32,
-}
-
-impl NextHop {
-    /// What addresses without a route have.
-    pub const NONE: Self = Self { gateway: 0, output: -1 };
-
-    fn pack(self) -> u64 {
-        u64::from(self.gateway) << 32 | u64::from(self.output as u32)
-    }
-
-    fn unpack(bits: u64) -> Self {
-        Self { gateway: (bits >> 32) as u32, output: bits as i32 }
-    }
-}
-
-/// Why a table refuses a change. The table is as it was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
-    /// The prefix has this route.
-    Exists(Route),
-    /// The prefix has no route, or another one than asked for.
-    Missing,
-    /// The table has as many routes, gateways or nodes as it can hold.
-    Full,
-    /// The mask has a zero bit above a one bit, and this table takes prefixes only.
-    NotAPrefix,
-}
-
-/// A table of routes. Of all routes whose prefix has an address, the one with the longest prefix counts.
-pub trait Table: Send + Sync {
-    /// Begins changes. They are seen by lookups when what this returns is dropped; changes by others wait until then.
-    fn edit(&self) -> Box<dyn Edit + '_>;
-
-    /// Where packets to `address` (its first byte in the highest bits) go.
-    fn lookup(&self, address: u32) -> NextHop;
-
-    /// [`lookup`](Self::lookup) for each of `addresses`, whose waits for memory overlap. `hops` is as long.
-    fn lookup_batch(&self, addresses: &[u32], hops: &mut [NextHop]);
-}
-
-/// Changes of a table.
-pub trait Edit {
-    /// Adds a route, whose address has no bits outside of its mask. The prefix's route is replaced and returned where there
-    /// is one and `replace` says so.
-    fn insert(&mut self, route: Route, replace: bool) -> Result<Option<Route>, Refusal>;
-
-    /// Removes and returns the route of a prefix; the gateway and the output must be the same unless the output is negative.
-    fn remove(&mut self, route: &Route) -> Result<Route, Refusal>;
-
-    /// Removes all routes.
-    fn clear(&mut self);
-
-    /// All routes, in the order in which the table is shown.
-    fn routes(&self) -> Vec<Route>;
-}

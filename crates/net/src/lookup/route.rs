@@ -1,6 +1,5 @@
-//! A route, and its text: `ADDR/MASK [GATEWAY] OUTPUT`.
+//! A route, where it leads, and its text: `ADDR/MASK [GATEWAY] OUTPUT`.
 
-use super::NextHop;
 use crate::lang::config::first_word;
 use std::fmt::{self, Write as _};
 
@@ -23,6 +22,28 @@ impl Names for NoNames {
 
     fn prefix(&self, _: &str) -> Option<(u32, u32)> {
         None
+    }
+}
+
+/// Where packets to an address go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NextHop {
+    /// The gateway's address, its first byte in the highest bits; 0 where the address itself is the next hop.
+    pub gateway: u32,
+    /// The output; negative where no route leads to the address.
+    pub output: i32,
+}
+
+impl NextHop {
+    /// What addresses without a route have.
+    pub const NONE: Self = Self { gateway: 0, output: -1 };
+
+    pub(super) fn pack(self) -> u64 {
+        u64::from(self.gateway) << 32 | u64::from(self.output as u32)
+    }
+
+    pub(super) fn unpack(bits: u64) -> Self {
+        Self { gateway: (bits >> 32) as u32, output: bits as i32 }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Routes in the order in which they are shown: each in a slot; what was removed last leaves the slot that is filled next.
 
-use super::Route;
+use super::route::Route;
 
 #[derive(Debug, Default)]
 pub(super) struct Slots {
