@@ -1,6 +1,6 @@
 //! Expressions over the bytes of a packet's headers, as an arena: no recursion, whatever a configuration nests.
 
-use super::Headers;
+use super::headers::Headers;
 
 /// The header that an offset counts from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -11,6 +11,7 @@
 
 mod cover;
 mod expr;
+mod headers;
 mod names;
 mod optimise;
 mod parse;
@@ -22,6 +23,7 @@ pub(crate) mod system;
 mod tests;
 mod vector;
 
+pub use headers::Headers;
 pub use names::{BuiltIn, Names};
 pub(crate) use names::{port_number, protocol_number};
 
@@ -34,24 +36,6 @@ use vector::Vectors;
 const STEPS_MAX: usize = 48;
 /// The longest program at all.
 const PROGRAM_STEPS_MAX: usize = 1 << 22;
-
-/// What a filter looks at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Headers<'a> {
-    /// The packet from its Ethernet header on; empty if it has none.
-    pub mac: &'a [u8],
-    /// The packet from its network header on.
-    pub network: &'a [u8],
-    /// Where in `network` the transport header begins; at its end or beyond: nowhere.
-    pub transport: usize,
-}
-
-impl<'a> Headers<'a> {
-    /// A packet's bytes for a [`Filter::classifier`].
-    pub fn raw(data: &'a [u8]) -> Self {
-        Self { mac: &[], network: data, transport: data.len() }
-    }
-}
 
 /// Compiled patterns: which output a packet goes to.
 #[derive(Debug)]

@@ -5,8 +5,8 @@
 
 use std::fmt::Write;
 
-use super::Headers;
 use super::expr::{Area, Expr, Id, Node, Test};
+use super::headers::Headers;
 
 /// The verdict of a packet that no pattern matches.
 pub(super) const NONE: u32 = u32::MAX;

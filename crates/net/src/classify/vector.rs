@@ -15,9 +15,9 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
-use super::Headers;
 use super::cover::{Cover, Field, Term};
 use super::expr::Expr;
+use super::headers::Headers;
 use super::program::{NONE, Program};
 
 /// Bits in a line, which is a cache line.
