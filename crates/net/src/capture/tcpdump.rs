@@ -14,8 +14,9 @@ use crate::headers::{FlowId, checksum};
 use crate::packet::anno;
 use crate::{Packet, Timestamp};
 
+use super::summary::cursor::Cursor;
 use super::summary::names;
-use super::summary::value::{Cursor, time};
+use super::summary::value::time;
 use super::summary::{Notice, TCP_FLAGS};
 use super::{Error, Source};
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::value::Cursor;
+use super::cursor::Cursor;
 
 const END: u8 = 0;
 const NOP: u8 = 1;

@@ -7,6 +7,7 @@
 //!   describe   fields of a packet, as text or bytes
 //!   write      whole dumps from packets
 //!   value      fields of a line or a record
+//!   cursor     goes through a field's text
 //!   build      a packet from fields
 //!   read       packets from whole dumps
 //! ```
@@ -15,6 +16,7 @@
 //! (byte order of `ts_usec1` and `ntimestamp`, options stored twice), records here are as the manual says.
 
 mod build;
+pub(super) mod cursor;
 mod describe;
 mod field;
 mod ip_options;

@@ -150,7 +150,7 @@ fn codes(icmp_type: Option<u8>) -> &'static [(&'static str, u8)] {
 
 fn number(names: &[(&str, u8)], text: &str) -> Option<u8> {
     let known = names.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
-    known.or_else(|| u8::try_from(super::value::integer(text.as_bytes())?).ok())
+    known.or_else(|| u8::try_from(super::cursor::integer(text.as_bytes())?).ok())
 }
 
 fn name(names: &[(&'static str, u8)], value: u8) -> Option<&'static str> {

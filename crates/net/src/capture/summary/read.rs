@@ -9,8 +9,9 @@ use crate::packet::anno;
 
 use super::super::{Error, Source};
 use super::build::{Builder, Defaults};
+use super::cursor::integer;
 use super::field::{Field, UNKNOWN};
-use super::value::{Context, Value, integer};
+use super::value::{Context, Value};
 use super::{VERSION, names};
 
 /// The longest line or record that is read.

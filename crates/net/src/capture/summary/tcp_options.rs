@@ -1,6 +1,6 @@
 //! Options of a TCP header as text such as `mss1400;wscale10;ts5:6`, and back.
 
-use super::value::Cursor;
+use super::cursor::Cursor;
 
 /// Which options are meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
