@@ -19,7 +19,7 @@
 
 use super::arp_cache::{Kept, Limits, Table};
 use super::arp_table::{ArpTable, Shared, pause};
-use super::header;
+use super::frame::header;
 use crate::args::{Arg, Args, ElementRef, Failed, Interval, Prefix};
 use crate::element::{Batch, Element};
 use crate::handler::Handlers;
@@ -208,7 +208,7 @@ impl ArpQuerier {
         let mut packet = Packet::from_slice(&bytes);
         packet.set_mac_header(0);
         packet.set_timestamp(about.timestamp());
-        super::set_vlan_tci(&mut packet, super::vlan_tci(about));
+        super::frame::set_vlan_tci(&mut packet, super::frame::vlan_tci(about));
         self.queries += 1;
         cx.emit(cx.outputs() - 1, packet);
     }

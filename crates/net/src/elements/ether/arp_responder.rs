@@ -8,7 +8,7 @@
 //!
 //! Differs from Click: questions about anything but IPv4 over Ethernet have no answer, whatever the lengths of addresses say.
 
-use super::header;
+use super::frame::header;
 use crate::Packet;
 use crate::args::{Arg, ArgCx, Args, Failed, Prefix};
 use crate::element::Element;
@@ -121,7 +121,7 @@ impl ArpResponder {
         let mut packet = Packet::from_slice(&bytes);
         packet.set_mac_header(0);
         packet.set_anno_u32(anno::DEVICE, question.anno_u32(anno::DEVICE));
-        super::set_vlan_tci(&mut packet, super::vlan_tci(question));
+        super::frame::set_vlan_tci(&mut packet, super::frame::vlan_tci(question));
         Some(packet)
     }
 
@@ -190,7 +190,7 @@ impl Element for ArpResponder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::elements::ether::set_vlan_tci;
+    use crate::elements::ether::frame::set_vlan_tci;
     use crate::elements::testing::{Harness, fuzz};
 
     fn question(target: [u8; 4]) -> Packet {
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!((message.operation(), message.sender(), message.target()), (arp::REPLY, answerer, asker));
         assert_eq!(message.sender_ip().octets(), [1, 2, 3, 4]);
         assert_eq!(message.target_ip().octets(), [10, 0, 0, 6]);
-        assert_eq!((answers[0].len(), super::super::vlan_tci(&answers[0])), (42, 77));
+        assert_eq!((answers[0].len(), super::super::frame::vlan_tci(&answers[0])), (42, 77));
         assert_eq!(Ether::new(answers[1].bytes()).unwrap().source(), EtherAddress([1; 6]));
     }
 

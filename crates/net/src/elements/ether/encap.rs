@@ -6,7 +6,7 @@
 //!
 //! Differs from Click: what handlers set is not shown by `config`.
 
-use super::header;
+use super::frame::header;
 use crate::Packet;
 use crate::args::{Args, Failed};
 use crate::element::{Batch, Element};

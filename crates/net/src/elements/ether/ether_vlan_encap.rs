@@ -9,7 +9,7 @@
 //!
 //! Differs from Click: writing `vlan_id` takes VLAN_TCI back; `config` has ETHERTYPE first, so that it can be given again.
 
-use super::header;
+use super::frame::header;
 use super::vlan::{Native, Tag, TagArgs, Tagged, tag_handlers};
 use crate::Packet;
 use crate::args::{Args, Failed};
@@ -31,7 +31,7 @@ pub(super) struct EtherVlanEncap {
 
 impl Default for EtherVlanEncap {
     fn default() -> Self {
-        let (args, tag, native) = (TagArgs::default(), Tag::Fixed(0), super::Bounded(0));
+        let (args, tag, native) = (TagArgs::default(), Tag::Fixed(0), super::vlan::Bounded(0));
         Self { kind: 0, source: EtherAddress::default(), destination: EtherAddress::default(), args, tag, native }
     }
 }

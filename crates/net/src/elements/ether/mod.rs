@@ -1,11 +1,6 @@
 //! Ethernet and ARP.
 
-use crate::Packet;
-use crate::args::{Arg, ArgCx};
 use crate::element::Class;
-use crate::headers::EtherAddress;
-use crate::headers::ether::LEN;
-use crate::packet::anno;
 
 mod arp_cache;
 mod arp_querier;
@@ -14,6 +9,7 @@ mod arp_table;
 mod drop_broadcasts;
 mod encap;
 mod ether_vlan_encap;
+mod frame;
 mod host_filter;
 mod mirror;
 mod set_vlan_anno;
@@ -40,42 +36,3 @@ pub(super) static CLASSES: &[Class] = &[
     Class::new::<vlan_decap::VlanDecap>("VLANDecap", "1/1", "a", "takes a VLAN tag out of Ethernet frames"),
     Class::new::<vlan_encap::VlanEncap>("VLANEncap", "1/1", "a", "puts a VLAN tag into Ethernet frames"),
 ];
-
-/// A whole number of `MIN` to `MAX`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Bounded<const MIN: i32, const MAX: i32>(i32);
-
-impl<const MIN: i32, const MAX: i32> Arg for Bounded<MIN, MAX> {
-    fn parse(text: &str, cx: &ArgCx<'_>) -> Result<Self, String> {
-        match i32::parse(text, cx)? {
-            value if value < MIN => Err(format!("out of range, bound {MIN}")),
-            value if value > MAX => Err(format!("out of range, bound {MAX}")),
-            value => Ok(Self(value)),
-        }
-    }
-}
-
-impl<const MIN: i32, const MAX: i32> std::fmt::Display for Bounded<MIN, MAX> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// An Ethernet header as it stands before packets.
-fn header(destination: EtherAddress, source: EtherAddress, kind: u16) -> [u8; LEN] {
-    let mut header = [0; LEN];
-    header[..6].copy_from_slice(&destination.0);
-    header[6..12].copy_from_slice(&source.0);
-    header[12..].copy_from_slice(&kind.to_be_bytes());
-    header
-}
-
-/// The VLAN tag that a packet is annotated with.
-fn vlan_tci(packet: &Packet) -> u16 {
-    u16::from_be_bytes([packet.anno_u8(anno::VLAN_TCI), packet.anno_u8(anno::VLAN_TCI + 1)])
-}
-
-/// Annotates a packet with a VLAN tag.
-fn set_vlan_tci(packet: &mut Packet, tci: u16) {
-    packet.set_anno_u16(anno::VLAN_TCI, u16::from_ne_bytes(tci.to_be_bytes()));
-}

@@ -44,7 +44,7 @@ impl Element for SetVlanAnno {
     }
 
     fn action(&mut self, _: &mut Cx<'_>, mut packet: Packet) -> Option<Packet> {
-        super::set_vlan_tci(&mut packet, self.tci);
+        super::frame::set_vlan_tci(&mut packet, self.tci);
         Some(packet)
     }
 
@@ -60,7 +60,7 @@ impl Element for SetVlanAnno {
 
 #[cfg(test)]
 mod tests {
-    use crate::elements::ether::vlan_tci;
+    use crate::elements::ether::frame::vlan_tci;
     use crate::elements::testing::{Harness, fuzz};
 
     fn annotated(harness: &mut Harness) -> u16 {

@@ -23,7 +23,7 @@ pub(super) struct StripEtherVlanHeader {
 
 impl Default for StripEtherVlanHeader {
     fn default() -> Self {
-        Self { native: super::Bounded(0) }
+        Self { native: super::vlan::Bounded(0) }
     }
 }
 
@@ -34,10 +34,10 @@ impl Element for StripEtherVlanHeader {
 
     fn action(&mut self, cx: &mut Cx<'_>, mut packet: Packet) -> Option<Packet> {
         if let Some(tag) = Ether::new(packet.bytes()).and_then(Ether::vlan) {
-            super::set_vlan_tci(&mut packet, tag.0);
+            super::frame::set_vlan_tci(&mut packet, tag.0);
             packet.pull(VLAN_LEN);
         } else if let Ok(native) = u16::try_from(self.native.0) {
-            super::set_vlan_tci(&mut packet, native);
+            super::frame::set_vlan_tci(&mut packet, native);
             packet.pull(LEN);
         } else {
             cx.emit_checked(1, packet);
@@ -49,7 +49,7 @@ impl Element for StripEtherVlanHeader {
 
 #[cfg(test)]
 mod tests {
-    use crate::elements::ether::vlan_tci;
+    use crate::elements::ether::frame::vlan_tci;
     use crate::elements::testing::{Harness, fuzz};
 
     const TAGGED: [u8; 19] = [2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 0x81, 0, 0x20, 2, 8, 0, 0xaa];

@@ -1,9 +1,28 @@
 //! What a VLAN tag is made of: an argument VLAN_TCI, VLAN_ID and VLAN_PCP, which several elements have.
 
-use super::Bounded;
 use crate::Packet;
 use crate::args::{Arg, ArgCx, Args};
 use crate::handler::Handlers;
+
+/// A whole number of `MIN` to `MAX`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bounded<const MIN: i32, const MAX: i32>(pub(super) i32);
+
+impl<const MIN: i32, const MAX: i32> Arg for Bounded<MIN, MAX> {
+    fn parse(text: &str, cx: &ArgCx<'_>) -> Result<Self, String> {
+        match i32::parse(text, cx)? {
+            value if value < MIN => Err(format!("out of range, bound {MIN}")),
+            value if value > MAX => Err(format!("out of range, bound {MAX}")),
+            value => Ok(Self(value)),
+        }
+    }
+}
+
+impl<const MIN: i32, const MAX: i32> std::fmt::Display for Bounded<MIN, MAX> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// The native VLAN, whose packets have no tag: 0 to 4095; -1: there is none.
 pub(super) type Native = Bounded<-1, 0xfff>;
@@ -21,7 +40,7 @@ impl Tag {
     pub(super) fn of(self, packet: &Packet) -> u16 {
         match self {
             Self::Fixed(tci) => tci,
-            Self::Anno => super::vlan_tci(packet),
+            Self::Anno => super::frame::vlan_tci(packet),
         }
     }
 }

@@ -41,7 +41,7 @@ impl Element for VlanDecap {
         }
         packet.set_mac_header(0);
         if self.annotates {
-            super::set_vlan_tci(&mut packet, tci);
+            super::frame::set_vlan_tci(&mut packet, tci);
         }
         Some(packet)
     }
@@ -49,7 +49,7 @@ impl Element for VlanDecap {
 
 #[cfg(test)]
 mod tests {
-    use crate::elements::ether::vlan_tci;
+    use crate::elements::ether::frame::vlan_tci;
     use crate::elements::testing::{Harness, fuzz};
 
     const TAGGED: [u8; 19] = [2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 0x81, 0, 0x20, 2, 8, 0, 0xaa];

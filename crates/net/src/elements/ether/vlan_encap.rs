@@ -26,7 +26,7 @@ pub(super) struct VlanEncap {
 
 impl Default for VlanEncap {
     fn default() -> Self {
-        Self { args: TagArgs::default(), tag: Tag::Fixed(0), native: super::Bounded(0), kind: TYPE_VLAN }
+        Self { args: TagArgs::default(), tag: Tag::Fixed(0), native: super::vlan::Bounded(0), kind: TYPE_VLAN }
     }
 }
 
