@@ -17,6 +17,9 @@ pub(super) struct Plain {
     room: Vec<u8>,
 }
 
+/// Bytes that the kernel keeps for us: as many as in a ring.
+const QUEUE: i32 = 4 << 20;
+
 /// Room for control messages, aligned as they want it.
 #[repr(C, align(8))]
 struct Control([u8; 128]);
@@ -25,6 +28,10 @@ impl Plain {
     pub(super) fn new(socket: BorrowedFd<'_>) -> io::Result<Self> {
         sys::set_option(socket, libc::SOL_PACKET, libc::PACKET_AUXDATA, &1)?;
         sys::set_option(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1)?;
+        // The usual room is for some 250 packets. More than the system's limit takes CAP_NET_ADMIN.
+        for option in [libc::SO_RCVBUF, libc::SO_RCVBUFFORCE] {
+            let _ = sys::set_option(socket, libc::SOL_SOCKET, option, &QUEUE);
+        }
         Ok(Self { room: vec![0; ROOM] })
     }
 
