@@ -7,6 +7,7 @@ use bifolio_net::router::{self, Cx, Options, Running};
 use bifolio_net::{Log, Packet, Registry, lang};
 use bifolio_testing::until;
 use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
@@ -35,6 +36,14 @@ impl Element for Send {
     }
 }
 
+/// Drops.
+#[derive(Default)]
+struct Discard;
+
+impl Element for Discard {
+    fn push(&mut self, _: &mut Cx<'_>, _: usize, _: Packet) {}
+}
+
 /// `Only(PREFIX)`: says that it has a route for addresses that begin so.
 #[derive(Default)]
 struct Only(String);
@@ -52,9 +61,27 @@ impl Element for Only {
 
 static CLASSES: &[Class] = &[
     Class::new::<Keep>("Keep", "1/0", "h", "keeps packets"),
+    Class::new::<Discard>("Discard", "1/0", "a", "drops packets"),
     Class::new::<Send>("Send", "0/1", "a", "sends packets"),
     Class::new::<Only>("Only", "0/0", "a", "has routes"),
 ];
+
+/// All classes, and the examples as libraries.
+struct Known(Registry);
+
+impl lang::ClassInfo for Known {
+    fn has_class(&self, name: &str) -> bool {
+        self.0.has_class(name)
+    }
+    fn library(&self, name: &str, _: &str) -> Option<lang::Library> {
+        Some(lang::Library { file: name.to_owned(), text: std::fs::read_to_string(example(name)).ok()? })
+    }
+}
+
+/// An example's file.
+pub(crate) fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/net").join(name)
+}
 
 /// A router, and what it said.
 pub(crate) struct Live {
@@ -64,10 +91,25 @@ pub(crate) struct Live {
 
 /// Makes a router, or says what is wrong.
 pub(crate) fn try_start(config: &str) -> Result<Live, String> {
+    make(config, "config", &lang::Globals::new(), Options::default())
+}
+
+/// Makes the router of an example, with values for its parameters.
+pub(crate) fn start_example(name: &str, values: &[(&str, &str)], options: Options) -> Live {
+    let mut globals = lang::Globals::new();
+    for (name, value) in values {
+        globals.define(name, value);
+    }
+    let text = std::fs::read_to_string(example(name)).unwrap();
+    make(&text, name, &globals, options).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn make(config: &str, file: &str, globals: &lang::Globals, options: Options) -> Result<Live, String> {
     let (mut log, mut registry) = (Log::new(), Registry::standard());
     registry.add(CLASSES);
-    let graph = lang::parse(config, "config", &lang::Globals::new(), &registry, &mut log);
-    let running = graph.and_then(|graph| router::build(&graph, &registry, Options::default(), &mut log));
+    let known = Known(registry);
+    let graph = lang::parse(config, file, globals, &known, &mut log);
+    let running = graph.and_then(|graph| router::build(&graph, &known.0, options, &mut log));
     let running = running.ok_or_else(|| log.to_string())?;
     let said = Arc::new(Mutex::new(Vec::new()));
     let lines = Arc::clone(&said);
@@ -81,6 +123,11 @@ pub(crate) fn start(config: &str) -> Live {
 }
 
 impl Live {
+    /// Runs until it stops by itself.
+    pub(crate) fn run(&mut self) {
+        self.running.run();
+    }
+
     /// Runs for a moment.
     pub(crate) fn turn(&mut self) {
         self.running.run_for(100);

@@ -1,9 +1,11 @@
 //! Tests of the packet engine from outside.
 
+mod captures;
 mod clicktests;
 mod devices;
 mod elements;
 mod live;
+mod namespaces;
 mod nic;
 mod pipes;
 mod world;
