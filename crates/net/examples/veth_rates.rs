@@ -80,7 +80,9 @@ fn main() {
     for round in 1..=3 {
         for (way, name) in WAYS.iter().enumerate() {
             match rate(way, Duration::from_secs_f64(seconds)) {
-                Ok((rate, lost)) => println!("round {round}  {name:24} {:>9.0} a second, {:.2}% lost", rate, lost * 100.0),
+                Ok((rate, lost)) => {
+                    println!("round {round}  {name:24} {:>9.0} a second, {:.2}% lost", rate, lost * 100.0)
+                }
                 Err(error) => println!("round {round}  {name:24} {}", error.line()),
             }
         }

@@ -6,7 +6,7 @@ const SECOND: i64 = 1_000_000_000;
 
 /// Tokens that come at a rate, up to a capacity. It begins full, and may be in debt.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::elements) struct Bucket {
+pub(crate) struct Bucket {
     /// Tokens a second; 0: there are always enough.
     rate: u32,
     capacity: i64,
@@ -22,29 +22,29 @@ impl Default for Bucket {
 }
 
 impl Bucket {
-    pub(in crate::elements) fn new(rate: u32, capacity: u32) -> Self {
+    pub(crate) fn new(rate: u32, capacity: u32) -> Self {
         let capacity = i64::from(capacity) * SECOND;
         Self { rate, capacity, level: capacity, at: None }
     }
 
-    pub(in crate::elements) fn rate(&self) -> u32 {
+    pub(crate) fn rate(&self) -> u32 {
         self.rate
     }
 
     /// Another rate and capacity. Tokens stay, as far as they have room; a full bucket that nobody used is full again.
-    pub(in crate::elements) fn change(&mut self, rate: u32, capacity: u32) {
+    pub(crate) fn change(&mut self, rate: u32, capacity: u32) {
         let fresh = Self::new(rate, capacity);
         let level = if self.at.is_none() { fresh.level } else { self.level.min(fresh.capacity) };
         *self = Self { level, at: self.at, ..fresh };
     }
 
     /// So many tokens, now.
-    pub(in crate::elements) fn set(&mut self, tokens: u32, now: Timestamp) {
+    pub(crate) fn set(&mut self, tokens: u32, now: Timestamp) {
         (self.level, self.at) = ((i64::from(tokens) * SECOND).min(self.capacity), Some(now));
     }
 
     /// Adds what has come since it was last filled. Time that goes back adds nothing.
-    pub(in crate::elements) fn refill(&mut self, now: Timestamp) {
+    pub(crate) fn refill(&mut self, now: Timestamp) {
         let passed = self.at.map_or(0, |at| (now - at).nanos().max(0));
         let came = i128::from(passed) * i128::from(self.rate);
         let level = (i128::from(self.level) + came).min(i128::from(self.capacity));
@@ -52,19 +52,19 @@ impl Bucket {
     }
 
     /// Whether there are so many; 0: whether there is no debt.
-    pub(in crate::elements) fn contains(&self, tokens: u32) -> bool {
+    pub(crate) fn contains(&self, tokens: u32) -> bool {
         self.rate == 0 || self.level >= i64::from(tokens) * SECOND
     }
 
     /// Takes so many, which may be more than there are.
-    pub(in crate::elements) fn take(&mut self, tokens: u32) {
+    pub(crate) fn take(&mut self, tokens: u32) {
         if self.rate > 0 {
             self.level = self.level.saturating_sub(i64::from(tokens) * SECOND);
         }
     }
 
     /// When there will be so many: the first nanosecond at which there are. More than it has room for never come.
-    pub(in crate::elements) fn ready_at(&self, tokens: u32) -> Timestamp {
+    pub(crate) fn ready_at(&self, tokens: u32) -> Timestamp {
         let missing = (i64::from(tokens) * SECOND).min(self.capacity).saturating_sub(self.level).max(0) as u64;
         let wait = if self.rate == 0 { 0 } else { missing.div_ceil(u64::from(self.rate)) };
         self.at.unwrap_or_default() + Timestamp::from_nanos(wait as i64)

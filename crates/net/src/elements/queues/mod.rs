@@ -2,7 +2,7 @@
 
 use crate::element::{Class, Notes};
 
-pub(in crate::elements) mod bucket;
+pub(super) mod bucket;
 mod bypass;
 mod choices;
 mod copies;
