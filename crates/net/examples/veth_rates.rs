@@ -81,7 +81,7 @@ fn main() {
         for (way, name) in WAYS.iter().enumerate() {
             match rate(way, Duration::from_secs_f64(seconds)) {
                 Ok((rate, lost)) => {
-                    println!("round {round}  {name:24} {:>9.0} a second, {:.2}% lost", rate, lost * 100.0)
+                    println!("round {round}  {name:24} {:>9.0} a second, {:.2}% lost", rate, lost * 100.0);
                 }
                 Err(error) => println!("round {round}  {name:24} {}", error.line()),
             }

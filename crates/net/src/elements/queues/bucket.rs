@@ -228,7 +228,7 @@ mod tests {
                     turns[now.secs() as usize] += 1;
                 }
             }
-            prop_assert!(turns.iter().all(|count| (rate as i64 - *count as i64).abs() <= 1), "{:?}", turns);
+            prop_assert!(turns.iter().all(|count| (i64::from(rate) - i64::from(*count)).abs() <= 1), "{:?}", turns);
             prop_assert!((turns.iter().sum::<i32>() - 4 * rate as i32).abs() <= 1);
         }
     }
