@@ -1,13 +1,10 @@
-//! Message and Error: what a configuration has to say of itself.
+//! Message: what a configuration has to say of itself.
 //!
 //! `Message(MESSAGE [, TYPE])`: no ports. Says MESSAGE when it is configured; TYPE is `MESSAGE` (the default), `WARNING`, or
 //! `ERROR`, which keeps the router from running.
-//!
-//! `Error(...)`: any ports, any arguments. Keeps the router from running, and says nothing else of its configuration.
 
 use crate::args::{Args, Failed, Word};
 use crate::element::Element;
-use crate::router::Cx;
 
 /// Says something when it is configured.
 #[derive(Default)]
@@ -27,21 +24,6 @@ impl Element for Message {
     }
 }
 
-/// Never runs.
-#[derive(Default)]
-pub(super) struct Error;
-
-impl Element for Error {
-    fn configure(&mut self, args: &mut Args<'_>) -> Result<(), Failed> {
-        args.rest();
-        args.result()
-    }
-
-    fn initialize(&mut self, _: &mut Cx<'_>) -> Result<(), String> {
-        Err("this element always fails to initialize".to_owned())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use crate::elements::testing::Harness;
@@ -56,12 +38,5 @@ mod tests {
         assert!(expected.iter().all(|line| told.contains(line)), "{told}");
         assert!(Harness::errors("Message(x, FOO)").contains("unrecognized message type"));
         assert!(Harness::errors("Message").contains("MESSAGE: required argument missing"));
-    }
-
-    #[test]
-    fn an_error_takes_everything_and_fails() {
-        let told = Harness::errors("Give -> e :: Error(a, B c, 7) -> Take; e[1] -> Take");
-        assert!(told.contains("this element always fails to initialize"), "{told}");
-        assert_eq!(told.lines().count(), 3, "{told}");
     }
 }

@@ -42,7 +42,6 @@ pub(super) static CLASSES: &[Class] = &[
     Class::new::<ip_print::IpPrint>("IPPrint", "1/1", "a", "prints IP packets as tcpdump does"),
     Class::new::<arp_print::ArpPrint>("ARPPrint", "1/1", "a", "prints ARP packets as tcpdump does"),
     Class::new::<message::Message>("Message", "0/0", "a", "says something when it is configured"),
-    Class::new::<message::Error>("Error", "-/-", "a", "keeps the router from running").flow("x/y"),
     Class::new::<to_dump::ToDump>("ToDump", "1/0-1", "a", "writes packets to a capture file")
         .phase(PHASE_DEFAULT + 100),
 ];

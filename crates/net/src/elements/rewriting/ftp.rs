@@ -117,6 +117,11 @@ impl FtpPortMapper {
 }
 
 impl Element for FtpPortMapper {
+    /// It looks at flows that a rewriter has, which later packets of a burst may have changed.
+    fn observes(&self) -> bool {
+        true
+    }
+
     fn configure(&mut self, args: &mut Args<'_>) -> Result<(), Failed> {
         let mut input = 0i32;
         args.must("CONTROL_REWRITER", &mut self.control).must("DATA_REWRITER", &mut self.data);

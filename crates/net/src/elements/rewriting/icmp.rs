@@ -81,6 +81,11 @@ impl IcmpRewriter {
 }
 
 impl Element for IcmpRewriter {
+    /// It looks at flows that a rewriter has, which later packets of a burst may have changed.
+    fn observes(&self) -> bool {
+        true
+    }
+
     fn configure(&mut self, args: &mut Args<'_>) -> Result<(), Failed> {
         let mut maps = Raw::default();
         args.must("MAPS", &mut maps)
