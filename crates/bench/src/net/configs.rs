@@ -66,11 +66,6 @@ impl Case {
         let traffic = Arc::new(traffic(&mut random, options.frame_bytes, whole)?);
         Ok(Self { kind, config, writes, traffic })
     }
-
-    /// How many packets come out.
-    pub(super) fn expected(&self, packets: u64) -> u64 {
-        packets
-    }
 }
 
 /// The router: packets come in at interface 0, and leave by interface 1 through a gateway that is known.

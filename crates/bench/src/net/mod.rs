@@ -191,7 +191,7 @@ impl Comparison for Bench<'_> {
     fn verify(&self, _: Way, Ready(routers): &Ready) -> Result<bool> {
         for router in routers {
             let arrived = memory::arrived(router.router());
-            let expected = self.case.expected(self.options.packets);
+            let expected = self.options.packets;
             if arrived != expected {
                 let detail = format!("{arrived} of {expected} packets have come out of the configuration");
                 return Err(Error::failed(self.case.kind, detail));

@@ -401,9 +401,8 @@ impl Router {
         for to in reached {
             match tells(to) {
                 Notes::Own | Notes::Relays => notes.push((to, is_down)),
-                Notes::Never => {}
                 Notes::Passes if self.is_end(to, is_down) => return None,
-                Notes::Passes => {}
+                Notes::Never | Notes::Passes => {}
             }
         }
         Some(notes)

@@ -181,7 +181,7 @@ mod tests {
         let taken = harness.take("take");
         assert!(taken.len() == 7 && taken.iter().all(|packet| packet.len() == 1000 && !packet.timestamp().is_zero()));
         let mut counts = [0; 256];
-        taken.iter().flat_map(|packet| packet.bytes()).for_each(|byte| counts[usize::from(*byte)] += 1);
+        taken.iter().flat_map(crate::Packet::bytes).for_each(|byte| counts[usize::from(*byte)] += 1);
         let most = counts.iter().max().unwrap();
         assert!(*most < 100, "about 27 of each value: {most}");
         assert_eq!((harness.read("s.count"), harness.runcount()), ("7".into(), 0));

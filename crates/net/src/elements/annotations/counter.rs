@@ -91,15 +91,15 @@ impl Counter {
     fn call_due(&mut self, cx: &mut Cx<'_>) {
         let count = self.count;
         if let Some(call) = due(&mut self.count_call, |at| count == at) {
-            self.call(cx, call);
+            self.call(cx, &call);
         }
         let bytes = self.bytes;
         if let Some(call) = due(&mut self.byte_call, |at| bytes >= at) {
-            self.call(cx, call);
+            self.call(cx, &call);
         }
     }
 
-    fn call(&mut self, cx: &mut Cx<'_>, call: Call) {
+    fn call(&mut self, cx: &mut Cx<'_>, call: &Call) {
         if call.found.element == Some(cx.id()) {
             // This very element is busy with its packet. What is wrong with the call is nobody's business, as in Click.
             let _ = self.write(cx, &call.found.handler, &call.found.value);

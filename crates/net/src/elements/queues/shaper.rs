@@ -55,9 +55,8 @@ impl<const BYTES: bool> Element for Shaper<BYTES> {
         let packet = cx.pull(0);
         match &packet {
             Some(packet) if port == 0 => self.0.take(if BYTES { packet.len() as i64 } else { 1 }),
-            Some(_) => {}
             None if !cx.may_pull(0) => cx.note(false),
-            None => {}
+            _ => {}
         }
         packet
     }

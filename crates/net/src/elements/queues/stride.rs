@@ -105,7 +105,7 @@ impl Element for StrideSched {
             self.clients[client].stride();
             asked += 1;
         }
-        for _ in 0..asked {
+        while asked > 0 {
             // The one that was asked first is put back first.
             let client = self.order.remove(0);
             asked -= 1;

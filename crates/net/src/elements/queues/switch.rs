@@ -18,6 +18,14 @@ use crate::router::Cx;
 #[derive(Default)]
 pub(super) struct Switch<const IS_STATIC: bool>(i32);
 
+fn outputs(cx: &Cx<'_>) -> usize {
+    cx.outputs()
+}
+
+fn inputs(cx: &Cx<'_>) -> usize {
+    cx.inputs()
+}
+
 /// Reads a number of a port, and adds the handlers that change it.
 fn handlers<E: Element>(
     handlers: &mut Handlers,
@@ -71,7 +79,7 @@ impl<const IS_STATIC: bool> Element for Switch<IS_STATIC> {
 
     fn handlers(&self, into: &mut Handlers) {
         if !IS_STATIC {
-            handlers(into, |cx| cx.outputs(), "Switch output must be integer", |switch: &mut Self| &mut switch.0);
+            handlers(into, outputs, "Switch output must be integer", |switch: &mut Self| &mut switch.0);
         }
     }
 }
@@ -109,7 +117,7 @@ impl Element for InputSwitch {
     }
 
     fn handlers(&self, into: &mut Handlers) {
-        handlers(into, |cx| cx.inputs(), "InputSwitch input must be integer", |switch: &mut Self| &mut switch.0);
+        handlers(into, inputs, "InputSwitch input must be integer", |switch: &mut Self| &mut switch.0);
     }
 }
 
