@@ -35,7 +35,7 @@ pub(super) type Signal = Option<Vec<(usize, bool)>>;
 /// Where a line for people goes.
 pub(super) type Say = Box<dyn FnMut(&str) + Send>;
 
-/// A router whose elements are connected. [`Running`] runs it.
+/// A router whose elements are connected. [`Running`](super::Running) runs it.
 pub struct Router {
     pub(super) elements: Vec<Info>,
     pub(super) numbers: HashMap<String, usize>,
@@ -147,12 +147,12 @@ impl Router {
         &self.clock
     }
 
-    /// Says something to people: on standard error, unless [`Running::listen`] has it.
+    /// Says something to people: on standard error, unless [`Running::listen`](super::Running::listen) has it.
     pub fn say(&self, text: impl std::fmt::Display) {
         (self.say.lock().expect("no panic in it"))(&text.to_string());
     }
 
-    /// Prints text as it is: on standard output, unless [`Running::listen`] has it.
+    /// Prints text as it is: on standard output, unless [`Running::listen`](super::Running::listen) has it.
     pub fn print(&self, text: &str) {
         (self.print.lock().expect("no panic in it"))(text);
     }

@@ -44,7 +44,9 @@ fn words() -> BTreeMap<String, usize> {
     let mut words = BTreeMap::new();
     for text in tests() {
         let of_file: std::collections::BTreeSet<_> = text.split(|c: char| !c.is_alphanumeric()).collect();
-        of_file.into_iter().for_each(|word| *words.entry(word.to_owned()).or_insert(0) += 1);
+        for word in of_file {
+            *words.entry(word.to_owned()).or_insert(0) += 1;
+        }
     }
     words
 }

@@ -56,3 +56,32 @@ impl Element for FromTcpdump {
         Feed::handlers(handlers, |dump: &mut Self| &mut dump.feed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::elements::testing::Harness;
+
+    #[test]
+    fn lines_become_packets_until_the_end_stops_the_driver() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        std::fs::write(&path, "1.5 1.2.3.4.5 > 5.6.7.8.9: udp 5\n2.5 1.2.3.4.5 > 5.6.7.8.9: udp 6\n").unwrap();
+        let path = path.display();
+        let mut harness = Harness::new(&format!("f :: FromTcpdump({path}, STOP true, ACTIVE false) -> take :: Take"));
+        assert_eq!((harness.take("take").len(), harness.runcount()), (0, 1));
+        harness.write("f.active", "true").unwrap();
+        harness.pass(0.1);
+        let packets = harness.take("take");
+        let lengths: Vec<_> = packets.iter().map(|packet| (packet.timestamp().secs(), packet.len())).collect();
+        // The payload was not printed: there are headers.
+        assert_eq!((lengths, harness.runcount()), (vec![(1, 28), (2, 28)], 0));
+        assert_eq!(harness.read("f.filename"), path.to_string());
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_told() {
+        let told = Harness::errors("FromTcpdump(/nowhere/at/all) -> Take");
+        assert!(told.contains("/nowhere/at/all"), "{told}");
+        assert!(Harness::errors("FromTcpdump -> Take").contains("FILENAME: required argument missing"));
+    }
+}
