@@ -2,13 +2,13 @@
 
 use super::link::Link;
 use super::{Error, Kind, Result, bpf};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 /// While it exists, the kernel handles no packet that a device receives; packet sockets see them all the same. It goes
 /// when the process ends, by whatever end. Needs Linux 6.6, `CAP_NET_ADMIN` and `CAP_BPF`.
 #[derive(Debug)]
 pub struct Block {
-    _program: OwnedFd,
+    _program: bpf::Attachment,
 }
 
 impl Block {

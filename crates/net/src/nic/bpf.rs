@@ -10,6 +10,7 @@ const MAP_CREATE: i32 = 0;
 const MAP_UPDATE_ELEM: i32 = 2;
 const PROG_LOAD: i32 = 5;
 const LINK_CREATE: i32 = 28;
+const LINK_DETACH: i32 = 34;
 
 const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
@@ -162,18 +163,35 @@ fn load(kind: u32, attach_type: u32, name: [u8; 16], program: &[u64]) -> io::Res
     unsafe { bpf(PROG_LOAD, &attributes) }.map(sys::owned)
 }
 
-/// Attaches the program of sockets to a device. It stays until the result is closed, by whatever end of the process.
-pub(super) fn attach_redirect(program: BorrowedFd<'_>, device: u32, layer: Layer) -> io::Result<OwnedFd> {
+/// A program at a device. It stays until this is dropped, or the process ends, by whatever end.
+#[derive(Debug)]
+pub(super) struct Attachment(OwnedFd);
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        #[repr(C)]
+        struct Attributes {
+            link: u32,
+        }
+        // Closing alone detaches a little later, and whoever attaches next would find the device busy.
+        let attributes = Attributes { link: self.0.as_raw_fd() as u32 };
+        // SAFETY: the command takes this number.
+        let _ = unsafe { bpf(LINK_DETACH, &attributes) };
+    }
+}
+
+/// Attaches the program of sockets to a device.
+pub(super) fn attach_redirect(program: BorrowedFd<'_>, device: u32, layer: Layer) -> io::Result<Attachment> {
     attach(program, device, ATTACH_TYPE_XDP, layer.flags())
 }
 
 /// Attaches the program that throws packets away, after packet sockets have seen them and before the kernel handles
 /// them.
-pub(super) fn attach_block(program: BorrowedFd<'_>, device: u32) -> io::Result<OwnedFd> {
+pub(super) fn attach_block(program: BorrowedFd<'_>, device: u32) -> io::Result<Attachment> {
     attach(program, device, ATTACH_TYPE_TCX_INGRESS, 0)
 }
 
-fn attach(program: BorrowedFd<'_>, device: u32, attach_type: u32, flags: u32) -> io::Result<OwnedFd> {
+fn attach(program: BorrowedFd<'_>, device: u32, attach_type: u32, flags: u32) -> io::Result<Attachment> {
     #[repr(C)]
     struct Attributes {
         program: u32,
@@ -183,7 +201,7 @@ fn attach(program: BorrowedFd<'_>, device: u32, attach_type: u32, flags: u32) ->
     }
     let attributes = Attributes { program: program.as_raw_fd() as u32, device, attach_type, flags };
     // SAFETY: the command takes these numbers.
-    unsafe { bpf(LINK_CREATE, &attributes) }.map(sys::owned)
+    unsafe { bpf(LINK_CREATE, &attributes) }.map(|fd| Attachment(sys::owned(fd)))
 }
 
 #[cfg(test)]

@@ -80,7 +80,7 @@ pub struct XdpSocket {
 /// A program at a device, and what else lasts as long.
 #[derive(Debug)]
 struct Attached {
-    _program: OwnedFd,
+    _program: bpf::Attachment,
     layer: Layer,
     _promiscuous: Option<packet::Promiscuous>,
 }
@@ -311,7 +311,7 @@ impl Sockets {
         Ok(Attached { _program: link, layer, _promiscuous: promiscuous })
     }
 
-    fn attach_by(&self, program: BorrowedFd<'_>, layer: Option<Layer>) -> Result<(OwnedFd, Layer)> {
+    fn attach_by(&self, program: BorrowedFd<'_>, layer: Option<Layer>) -> Result<(bpf::Attachment, Layer)> {
         let index = self.device.link.index;
         let (link, layer) = match layer {
             Some(layer) => (bpf::attach_redirect(program, index, layer), layer),
