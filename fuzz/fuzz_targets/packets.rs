@@ -38,7 +38,7 @@ const CONFIG: &str = "
     f[1] -> Discard;
     c[3] -> Discard;
     t[1] -> MarkIPHeader(0) -> IPFragmenter(100, HONOR_DF false) -> IPReassembler -> Discard;
-    t[2] -> CheckIPHeader -> rw :: IPRewriter(pattern 1.0.0.1 1024-65535 - - 0 0, drop) -> Discard;
+    t[2] -> CheckIPHeader -> rw :: IPRewriter(pattern 1.0.0.1 1024-65535 - - 0 0) -> Discard;
     t[3] -> CheckIPHeader -> CheckTCPHeader -> SetTCPChecksum -> Discard;
 ";
 
