@@ -70,7 +70,10 @@ impl Case {
 
 /// The router: packets come in at interface 0, and leave by interface 1 through a gateway that is known.
 fn router() -> String {
-    let mut text = String::new();
+    let mut text = "ip :: Strip(14) -> CheckIPHeader(INTERFACES 10.0.0.1/16 10.1.0.1/16)
+                 -> rt :: StaticIPLookup(10.0.0.1/32 0, 10.1.0.1/32 0, 10.0.0.0/16 10.0.255.254 1, 10.1.0.0/16 10.1.255.254 2);
+             rt[0] -> Discard;\n"
+        .to_owned();
     for i in 0..2 {
         let (ip, ether) = (format!("10.{i}.0.1"), format!("00:00:00:00:00:0{}", i + 1));
         let source = if i == 0 { "BenchSource" } else { "Idle" };
@@ -94,9 +97,6 @@ fn router() -> String {
             i + 1,
         );
     }
-    text += "ip :: Strip(14) -> CheckIPHeader(INTERFACES 10.0.0.1/16 10.1.0.1/16)
-                 -> rt :: StaticIPLookup(10.0.0.1/32 0, 10.1.0.1/32 0, 10.0.0.0/16 10.0.255.254 1, 10.1.0.0/16 10.1.255.254 2);
-             rt[0] -> Discard;\n";
     text
 }
 
