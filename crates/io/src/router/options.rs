@@ -35,7 +35,7 @@ impl Default for RouterOptions {
     fn default() -> Self {
         let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self {
-            threads: cpus.min(8),
+            threads: threads_for(cpus),
             slot_bytes: 4 << 20,
             pool_bytes: 64 << 20,
             mapped_bytes: physical_memory() / 4,
@@ -46,6 +46,12 @@ impl Default for RouterOptions {
             storage: Arc::new(OsStorage),
         }
     }
+}
+
+/// Eight threads fill the link of an H200 where memory is quick, and twelve where it is not: 256 MiB and more come 9 to 15
+/// percent faster by twelve on machines with 16 processors. The others are left to the program.
+fn threads_for(cpus: usize) -> usize {
+    cpus.min(8).max((cpus * 3 / 4).min(12))
 }
 
 fn physical_memory() -> u64 {
