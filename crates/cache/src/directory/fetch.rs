@@ -29,8 +29,10 @@ use std::ops::Range;
 use std::sync::mpsc;
 use std::thread;
 
-/// Bytes whose frames are prepared at first; the others are, while these are read. Long requests are read best.
+/// Bytes whose frames are prepared at first, or as many as these frames have; the others are, while these are read. Long
+/// requests are read best: each one has a millisecond in which the link is not busy.
 const FIRST_PORTION_BYTES: u64 = 64 << 20;
+const FIRST_PORTION_FRAMES: u64 = 8;
 
 /// Less than this is read by the thread that acquires, as starting another costs more.
 const ALONE_BYTES_MAX: u64 = 16 << 20;
@@ -80,18 +82,19 @@ fn prepare_and_read(directory: &mut Locked<'_>, request: &Request<'_>, plan: &mu
     let all = unsafe { replica.all(*first as u64 * frame_bytes) };
     if request.behind.len() as u64 * directory.versions.page_bytes() <= ALONE_BYTES_MAX {
         let list = prepare(directory, request, request.frames, plan)?;
+        give_twins(directory, request, request.frames, plan)?;
         return if list.is_empty() { Ok(()) } else { read_home(directory, request.device, &list, all) };
     }
     thread::scope(|scope| {
         let (to_read, lists) = mpsc::channel::<Vec<Extent>>();
         let reader = scope.spawn(move || lists.into_iter().try_for_each(|list| source.read(&list, all)));
-        let first = (FIRST_PORTION_BYTES / frame_bytes).max(1) as usize;
+        let first = (FIRST_PORTION_BYTES / frame_bytes).max(FIRST_PORTION_FRAMES) as usize;
         let (first, rest) = request.frames.split_at(first.min(request.frames.len()));
         let prepared = [first, rest].into_iter().try_for_each(|portion| {
             let list = prepare(directory, request, portion, plan)?;
             // A reader that has failed has said so. Two at once would take slots from each other, for twice the time.
             let _ = list.is_empty() || to_read.send(list).is_ok();
-            Ok(())
+            give_twins(directory, request, portion, plan)
         });
         drop(to_read);
         let path = directory.path().to_owned();
@@ -104,8 +107,8 @@ fn prepare_and_read(directory: &mut Locked<'_>, request: &Request<'_>, plan: &mu
     })
 }
 
-/// Gives some of the frames memory, and finds out what is to be done with those of their pages that are behind: what
-/// is to be read to its place.
+/// Gives some of the frames memory, but for twins, and finds out what is to be done with those of their pages that are
+/// behind: what is to be read to its place.
 fn prepare(
     directory: &mut Locked<'_>,
     request: &Request<'_>,
@@ -154,7 +157,15 @@ fn give_memory(
             map(directory, device, Image::Current, frame)?;
             plan.new.push(frame as u64);
         }
-        if request.writable && !directory.copies.replica(device)?.has(Image::Twin, frame) {
+    }
+    Ok(())
+}
+
+/// Gives the frames twins where they are to be written. Nothing is read into those, so reading goes on meanwhile.
+fn give_twins(directory: &mut Locked<'_>, request: &Request<'_>, frames: &[usize], plan: &mut FetchPlan) -> Result<()> {
+    let device = request.device;
+    for &frame in frames.iter().filter(|_| request.writable) {
+        if !directory.copies.replica(device)?.has(Image::Twin, frame) {
             map(directory, device, Image::Twin, frame)?;
             plan.fresh.push(frame as u64);
         }
