@@ -10,6 +10,7 @@ use crate::stats::Report;
 use bifolio_device::{DeviceId, DevicePtr};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A range of a file at addresses of a device.
 ///
@@ -162,6 +163,7 @@ impl Mapping {
     /// `Write` if what others have released cannot be written to the file, `Device`.
     pub fn acquire(&mut self, part: Range<u64>) -> Result<Report> {
         let (device, range, writable) = (self.device, self.part(&part)?, self.writable);
+        self.sequence.tempo().begin(Instant::now());
         let report = self
             .ask(Request::Acquire { device, range: range.clone(), writable })
             .and_then(|answer| reported(&answer))?;
@@ -169,6 +171,7 @@ impl Mapping {
             let _ = self.ask(Request::Release { device, range, writable });
             return Err(error);
         }
+        self.sequence.tempo().end(Instant::now(), range.end - range.start, &report);
         if let Some(ahead) = self.sequence.acquired(&range, self.range.end) {
             self.bring(ahead);
         }
