@@ -33,6 +33,14 @@ pub(crate) struct Home {
     pub(crate) turns: std::sync::Arc<Turns>,
 }
 
+/// What a look at the file has found.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Looked {
+    pub(crate) size: u64,
+    /// Whether it is certain that nobody but this cache has changed the file since the look before.
+    pub(crate) is_unchanged: bool,
+}
+
 /// Whose turn it is, among those who wait for a disk by the file's descriptor.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
@@ -64,21 +72,23 @@ impl Home {
         Self { file, seen: None, listed, watch: None, under_way: None, turns: std::sync::Arc::default() }
     }
 
-    /// Whether it is certain that nobody but this cache has changed the file since the last look; from now on
-    /// this is the last look.
-    pub(crate) fn look(&mut self) -> bifolio_io::Result<bool> {
-        self.size()?;
+    /// What can be seen of the file; from now on this is the last look.
+    pub(crate) fn look(&mut self) -> bifolio_io::Result<Looked> {
         if self.under_way.is_some() {
             // What the file is like in the midst of a write is nothing to compare with later.
-            return Ok(self.is_unchanged());
+            return Ok(Looked { size: self.size()?, is_unchanged: self.is_unchanged() });
         }
-        if let Some(seen) = &self.seen
-            && self.file.is_unchanged_since(seen)?
-        {
-            return Ok(true);
+        if let Some(seen) = &self.seen {
+            let (size, is_unchanged) = self.file.size_and_whether_unchanged_since(seen).ok_or_else(|| self.closed())?;
+            if is_unchanged {
+                return Ok(Looked { size, is_unchanged });
+            }
         }
-        self.seen = Some(self.file.observe()?);
-        Ok(false)
+        self.size()?;
+        let seen = self.file.observe()?;
+        let size = seen.size();
+        self.seen = Some(seen);
+        Ok(Looked { size, is_unchanged: false })
     }
 
     /// Whether it is certain that nobody but this cache has changed the file since the last look.
@@ -93,10 +103,13 @@ impl Home {
 
     /// The file's size now; an error if the descriptor names another file by now.
     pub(crate) fn size(&self) -> bifolio_io::Result<u64> {
-        self.file.size_if_intact().ok_or_else(|| {
-            let detail = "its descriptor was closed by the program, though the cache had opened it: close only what you have opened";
-            bifolio_io::Error::new(bifolio_io::ErrorKind::Read, self.path(), detail)
-        })
+        self.file.size_if_intact().ok_or_else(|| self.closed())
+    }
+
+    fn closed(&self) -> bifolio_io::Error {
+        let detail =
+            "its descriptor was closed by the program, though the cache had opened it: close only what you have opened";
+        bifolio_io::Error::new(bifolio_io::ErrorKind::Read, self.path(), detail)
     }
 
     /// Somebody whose turn it is begins to write. If no other process opens or cuts the file until he ends, and no other

@@ -2,6 +2,7 @@
 
 use super::record::begin;
 use super::{Directory, Locked};
+use crate::copies::home::Looked;
 use crate::error::{Error, Result};
 use crate::fault::{Point, step};
 use crate::monitor::Hold;
@@ -10,11 +11,11 @@ use std::ops::Range;
 
 /// Looks whether something unknown has happened to the file, for an operation on a range that has locked nothing yet.
 pub(crate) fn look(directory: &mut Locked<'_>, range: &Range<u64>) -> Result<()> {
-    if !directory.copies.home.look().map_err(Error::reading)? {
+    let Looked { size, is_unchanged } = directory.copies.home.look().map_err(Error::reading)?;
+    if !is_unchanged {
         directory.versions.doubt();
     }
     // Also where nothing has changed since: following it may have failed after the look that found it.
-    let size = directory.copies.size()?;
     if size == directory.versions.size() { Ok(()) } else { follow(directory, range) }
 }
 

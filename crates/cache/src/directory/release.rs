@@ -80,7 +80,7 @@ fn bring_before(directory: &mut Locked<'_>, device: Device, changed: &PageSet) -
         changed.filtered(is)
     };
     let brought = wanting(directory, BeforeRelease::Bring);
-    if !brought.is_empty() && !directory.copies.home.look().map_err(Error::reading)? {
+    if !brought.is_empty() && !directory.copies.home.look().map_err(Error::reading)?.is_unchanged {
         // What a CPU has written since the device acquired them is not to come under its release.
         directory.versions.doubt();
     }

@@ -3,6 +3,7 @@
 use super::file_system::Times;
 use super::plain::PlainFile;
 use crate::{Error, Result};
+use std::fs::Metadata;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
@@ -28,6 +29,12 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
+    /// That of a file with content.
+    fn of(metadata: &Metadata) -> Self {
+        let changed = [metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec()];
+        Self { size: metadata.len(), changed }
+    }
+
     /// Whether it is older than the coarsest clock tick, so that a later change has another stamp.
     pub(crate) fn is_settled(&self) -> bool {
         let coarsest = if self.has_nanoseconds() { Duration::ZERO } else { WHOLE_SECONDS };
@@ -70,9 +77,7 @@ impl PlainFile {
             return Ok(Stamp { size: self.size()?, changed: [0; 4] });
         }
         let metadata = self.buffered().metadata();
-        let metadata = metadata.map_err(|error| Error::system(self.path(), "reading its size", error))?;
-        let changed = [metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec()];
-        Ok(Stamp { size: metadata.len(), changed })
+        Ok(Stamp::of(&metadata.map_err(|error| Error::system(self.path(), "reading its size", error))?))
     }
 
     /// Whether registrations of it may be kept. A block device has no times that tell of a write
@@ -111,6 +116,16 @@ impl PlainFile {
     pub(crate) fn is_unchanged_since(&self, then: &Observation) -> Result<bool> {
         // In this order: who opens, writes and closes in between has moved the times by then.
         Ok(then.is_sure && self.has_no_writers() && self.stamp()? == then.stamp)
+    }
+
+    /// The same with the size now, by one question; none if the descriptor names another file by now.
+    pub(crate) fn size_and_whether_unchanged_since(&self, then: &Observation) -> Option<(u64, bool)> {
+        let has_no_writers = then.is_sure && self.has_no_writers();
+        let now = self.buffered().metadata().ok().filter(|metadata| self.is_intact(metadata))?;
+        if self.is_block_device() {
+            return Some((self.size().ok()?, false));
+        }
+        Some((now.len(), has_no_writers && Stamp::of(&now) == then.stamp))
     }
 
     /// Asks by taking a read lease, which the kernel grants only on files that nobody has open for

@@ -141,6 +141,13 @@ impl OpenFile {
         Ok(self.layout().is_none() && self.plain().is_unchanged_since(then)?)
     }
 
+    /// Its size now, and whether it is certain that nobody has changed it since, by one question for both; none if the
+    /// descriptor names another file by now. Never certain for sets, of which it is the first member's size.
+    pub fn size_and_whether_unchanged_since(&self, then: &Observation) -> Option<(u64, bool)> {
+        let (size, is_unchanged) = self.plain().size_and_whether_unchanged_since(then)?;
+        Some((size, is_unchanged && self.layout().is_none()))
+    }
+
     /// Says how it will be read, as `posix_fadvise(2)` does, to the kernel too.
     pub fn advise(&self, advice: Advice) {
         for member in self.members() {

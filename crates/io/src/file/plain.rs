@@ -5,7 +5,7 @@ use super::descriptors::{Descriptors, Direct, beyond_standard_streams};
 use super::file_system::{self, Times};
 use crate::options::Advice;
 use crate::{Error, ErrorKind, Result};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -175,8 +175,13 @@ impl PlainFile {
     /// its may have put another file there.
     pub(crate) fn size_if_intact(&self) -> Option<u64> {
         let metadata = self.buffered().metadata().ok()?;
-        let is_intact = (metadata.dev(), metadata.ino()) == self.identity;
+        let is_intact = self.is_intact(&metadata);
         if is_intact && self.is_block_device { self.size().ok() } else { is_intact.then_some(metadata.len()) }
+    }
+
+    /// Whether what its descriptor names is the file that was opened.
+    pub(super) fn is_intact(&self, metadata: &Metadata) -> bool {
+        (metadata.dev(), metadata.ino()) == self.identity
     }
 
     /// Whether both are the same file, under whatever names.
@@ -310,7 +315,7 @@ impl PlainFile {
 
     /// Files of /proc report no size but have content, and those of /sys report a page; neither can
     /// be planned for.
-    fn refuse_sizeless(&self, metadata: &std::fs::Metadata) -> Result<()> {
+    fn refuse_sizeless(&self, metadata: &Metadata) -> Result<()> {
         if file_system::is_sysfs(self.buffered()) {
             let detail = "files in /sys do not report their size; copy it to a regular file first";
             return Err(Error::new(ErrorKind::NotAFile, &self.path, detail));
