@@ -15,9 +15,15 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Mutex;
 
-/// Where runs are shorter than this on the average, they are written many at a time: a call for each costs as much
-/// as a page fault and the copying of a page.
-const RUN_BYTES_MIN: usize = 1024;
+/// Where there are more runs than one in so many bytes, they are written many at a time: a call for each costs as much
+/// as a page fault, or twenty times that where the kernel keeps a long run of the file as one and looks at all of it.
+const RUN_BYTES_MIN: usize = 16 << 10;
+
+/// So few are written by a call each in any case.
+const RUNS_FEW: usize = 4;
+
+/// Memory for them at least, as it stays with the file.
+const FRAGMENTS_BYTES_MIN: usize = 256 << 10;
 
 /// A file's home, and what is known of its state.
 #[derive(Debug)]
@@ -235,9 +241,9 @@ pub(crate) fn write_masked(
     fragments: &mut Option<Fragments>,
 ) -> io::Result<()> {
     at(Point::HomeOpened)?;
-    if count_runs(mask, content.len()) > content.len() / RUN_BYTES_MIN {
+    if count_runs(mask, content.len()) > (content.len() / RUN_BYTES_MIN).max(RUNS_FEW) {
         if fragments.is_none() {
-            *fragments = Fragments::new(content.len()).ok();
+            *fragments = Fragments::new(content.len().max(FRAGMENTS_BYTES_MIN)).ok();
         }
         let mut ended = Ok(());
         let runs = runs_of(mask, bytes_before_end(file, offset, content.len())?).take_while(|_| {
