@@ -2,7 +2,7 @@
 
 use super::compare::{Asker, compare_with_file};
 use super::flush::{flush, flush_range, write_back};
-use super::fold::fold;
+use super::fold::{donors_by_home, fold};
 use super::look::{follow_cut, look, resize};
 use super::loss::surviving;
 use super::wait::{with_pages, with_turn_to_write, write_home};
@@ -12,7 +12,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fault::{Point, at};
 use crate::monitor::Hold;
 use crate::page::{Device, Home, Page};
-use crate::page_set::PageSet;
 use crate::ranges::{intersection, runs};
 use bifolio_io::cache_state;
 use bifolio_io::residency::Residency;
@@ -127,17 +126,7 @@ fn gather(directory: &mut Locked<'_>, range: &Range<u64>) -> Result<()> {
             compare_with_file(directory, home, Asker::Looks, &run)?;
         }
     }
-    let mut folds: BTreeMap<Device, Vec<u64>> = BTreeMap::new();
-    let mut flushed = PageSet::new();
-    for page in directory.versions.pending(pages) {
-        let Directory { versions, copies, .. } = &**directory;
-        let is_pinned = |device: Device| copies.get(device).is_none_or(|own| own.is_pinned(own.frame_of(page)));
-        match versions.home(page) {
-            Home::Device(_) if versions.donors(page).is_empty() => {}
-            Home::Device(device) if !is_pinned(device) => folds.entry(device).or_default().push(page),
-            _ => flushed.insert(page),
-        }
-    }
+    let (folds, flushed) = donors_by_home(directory, pages);
     flush(directory, &flushed)?;
     folds.into_iter().try_for_each(|(device, pages)| fold(directory, device, &pages))
 }

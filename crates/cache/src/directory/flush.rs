@@ -1,5 +1,6 @@
 //! Flushing: writing what was released to the file.
 
+use super::fold::fold_at_home;
 use super::record::begin;
 use super::wait::{with_ranges, with_turn_to_write, write_home};
 use super::{Directory, Locked};
@@ -27,6 +28,7 @@ pub(crate) fn write_back(directory: &mut Locked<'_>, range: &Range<u64>) -> Resu
     let mut at = range.start;
     while let Some(first) = directory.versions.first_unsettled(&(at..range.end)) {
         let part = first.max(at)..range.end.min(first + FLUSH_BYTES);
+        fold_at_home(directory, &part);
         let locked = unsettled(directory, &part);
         with_ranges(directory, locked.iter().cloned(), Hold::Write, |directory| {
             locked.iter().try_for_each(|range| flush_range(directory, range))

@@ -1,16 +1,19 @@
 //! Folding: bringing pages up to date from where their home is, with what others have released, and becoming home.
 
-use super::wait::{read_home, scratch_to_read};
+use super::wait::{read_home, scratch_to_read, with_pages};
 use super::{Directory, Locked, no_memory};
 use crate::copies::fold::Done;
 use crate::copies::plan::Fold;
 use crate::error::Result;
 use crate::fault::{Point, step};
 use crate::memory::Scratch;
+use crate::monitor::Hold;
 use crate::page::{Device, Home};
+use crate::page_set::PageSet;
 use crate::ranges::chunks;
 use crate::state::record::{Operation, RecordNumber, Transition};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// Folds pages, in ascending order, that the file lacks something of. The device's frames have memory for them, for
 /// bases too.
@@ -51,6 +54,37 @@ pub(super) fn fold(directory: &mut Locked<'_>, device: Device, pages: &[u64]) ->
         }
     }
     Ok(())
+}
+
+/// Those of some pages of which donors have something that home lacks: those that home may fold, by their home, and the
+/// others. What is acquired there is left as it is.
+pub(super) fn donors_by_home(directory: &Directory, pages: Range<u64>) -> (BTreeMap<Device, Vec<u64>>, PageSet) {
+    let (mut folds, mut others) = (BTreeMap::<Device, Vec<u64>>::new(), PageSet::new());
+    let Directory { versions, copies, .. } = directory;
+    let is_pinned = |device: Device, page| copies.get(device).is_none_or(|own| own.is_pinned(own.frame_of(page)));
+    for page in versions.pending(pages) {
+        match versions.home(page) {
+            Home::Device(_) if versions.donors(page).is_empty() => {}
+            Home::Device(device) if !is_pinned(device, page) => folds.entry(device).or_default().push(page),
+            _ => others.insert(page),
+        }
+    }
+    (folds, others)
+}
+
+/// Has home hold what donors have released of a range, as far as it may be done: all of it is written to the file at once
+/// then, where what each device has would be written by itself, in runs that others' bytes interrupt. What cannot be
+/// folded is written so.
+pub(super) fn fold_at_home(directory: &mut Locked<'_>, range: &Range<u64>) {
+    let pages = directory.versions.pages_of(range);
+    if donors_by_home(directory, pages.clone()).0.is_empty() {
+        return;
+    }
+    with_pages(directory, range, Hold::Change, |directory| {
+        for (device, pages) in donors_by_home(directory, pages).0 {
+            let _ = fold(directory, device, &pages);
+        }
+    });
 }
 
 /// Notes what is begun as well.

@@ -2,6 +2,7 @@
 
 use super::failures::Unwritten;
 use super::flush::flush_each;
+use super::fold::fold_at_home;
 use super::look::follow_cut;
 use super::loss::surviving;
 use super::room::evict_window;
@@ -180,6 +181,7 @@ pub(crate) fn end(directory: &mut Locked<'_>) -> Result<(), Unwritten> {
 /// What was released reaches the file, as far as the file takes it.
 pub(crate) fn write_out(directory: &mut Locked<'_>) -> Result<(), Unwritten> {
     let _ = follow_cut(directory, &ALL);
+    fold_at_home(directory, &(0..directory.versions.size()));
     let outcome = surviving(directory, |directory| with_pages(directory, &ALL, Hold::Write, flush_all));
     // Some of it may have been written after the error.
     let left: Vec<u64> = directory.versions.pending(0..directory.versions.len()).into_iter().collect();

@@ -234,6 +234,36 @@ fn a_file_that_changes_under_home_is_followed_there() {
     }
 }
 
+/// What several devices have of a page is written at once: bytes by turns would be many short runs, and twice as many.
+#[test]
+fn what_donors_have_is_written_with_what_home_has() {
+    for devices in sets(2) {
+        let len = 5 * PAGE - 1000;
+        let world = World::new(&devices, options(PAGE, 20, Mode::Lazy), &vec![5; len as usize]);
+        let file = world.open();
+        let mut programs: [Program; 2] = programs(&world, &file, len);
+        let mut expected = vec![5; len as usize];
+        for (number, piece) in expected.chunks_mut(100).enumerate() {
+            piece.fill(10 + number as u8 % 2);
+            programs[number % 2].store(number as u64 * 100, piece);
+        }
+        programs.iter_mut().for_each(|program| drop(program.mapping.release(0..len).unwrap()));
+        // Of the one who is not home, and who comes too late.
+        let cpu = File::options().write(true).open(&world.path).unwrap();
+        for at in [10, 110] {
+            cpu.write_all_at(&[77], PAGE + at).unwrap();
+            expected[(PAGE + at) as usize] = 77;
+        }
+        file.sync().unwrap();
+        assert_eq!(world.cache.counts().flushed, 5, "pages that were written");
+        assert!(world.file() == expected);
+        for program in &mut programs {
+            program.mapping.acquire(0..len).unwrap();
+            assert!(program.load(0, len) == expected);
+        }
+    }
+}
+
 /// A kernel that uses what is home finds nothing changed under it: there the bytes meet in the file, and what a CPU has
 /// written is not taken back by a release that was begun without it.
 #[test]
