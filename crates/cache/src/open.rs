@@ -131,7 +131,7 @@ impl OpenedFile {
 
     fn summary_of(&self, directory: &Directory) -> Summary {
         let versions = &directory.versions;
-        ((0..self.devices).map(|device| versions.pages_by_state(device)).collect(), versions.counts_of_all())
+        (versions.pages_by_state(self.devices), versions.counts_of_all())
     }
 
     pub(crate) fn counts(&self) -> Counts {

@@ -128,6 +128,12 @@ impl Page {
         self.home() == Home::Device(device) || self.is_donor(device) || self.is_lender(device)
     }
 
+    /// The devices that have a replica, those of them that lack something, and those that are pending: a bit for each.
+    pub(crate) fn states(&self) -> [u64; 3] {
+        let of = |number: u16| (number as usize).checked_sub(1).map_or(0, bit);
+        [self.holders, self.holders & self.behind, self.donors | self.lenders | of(self.home) | of(self.heir)]
+    }
+
     /// Whether a device has given home what the file lacks, and keeps it in case home is lost.
     pub fn is_lender(&self, device: Device) -> bool {
         self.heir == number(device) || self.lenders & bit(device) != 0

@@ -214,7 +214,7 @@ fn drop_settled(directory: &mut Directory, device: Device) {
             let _ = Image::ALL.into_iter().try_for_each(|image| directory.copies.unmap(device, image, frame));
         }
     }
-    if directory.versions.pages_by_state(device).0 == 0 {
+    if !directory.versions.is_any_held_by(device) {
         directory.copies.remove(device);
     }
 }

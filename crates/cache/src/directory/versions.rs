@@ -156,15 +156,34 @@ impl Versions {
         self.pages.known(0..self.len())
     }
 
-    /// Pages by state on a device: held, behind, pending.
-    pub(crate) fn pages_by_state(&self, device: Device) -> (u64, u64, u64) {
-        let known = || self.known().map(|page| self.pages.at(page));
-        let count = |is: &dyn Fn(&Page) -> bool| known().filter(|page| is(page)).count() as u64;
-        (
-            count(&|page| page.is_held_by(device)),
-            count(&|page| page.is_held_by(device) && page.is_behind(device)),
-            count(&|page| page.is_pending(device)),
-        )
+    /// Pages by state on each of some devices: held, behind, pending. Asked for with every operation, so neighbours that are
+    /// alike are counted at once.
+    pub(crate) fn pages_by_state(&self, devices: usize) -> Vec<(u64, u64, u64)> {
+        let mut counts = vec![(0, 0, 0); devices];
+        let mut add = |states: [u64; 3], pages: u64| {
+            for (device, (held, behind, pending)) in counts.iter_mut().enumerate() {
+                let [is_held, is_behind, is_pending] = states.map(|state| state >> device & 1);
+                *held += is_held * pages;
+                *behind += is_behind * pages;
+                *pending += is_pending * pages;
+            }
+        };
+        let (mut alike, mut pages) = ([0; 3], 0);
+        for page in self.known() {
+            let states = self.pages.at(page).states();
+            if states != alike {
+                add(alike, pages);
+                (alike, pages) = (states, 0);
+            }
+            pages += 1;
+        }
+        add(alike, pages);
+        counts
+    }
+
+    /// Whether a device has a replica of any page.
+    pub(crate) fn is_any_held_by(&self, device: Device) -> bool {
+        self.known().any(|page| self.is_held_by(device, page))
     }
 }
 
@@ -611,6 +630,40 @@ mod tests {
         assert_eq!((versions.len(), versions.bytes_of(&(2..3))), (3, 2 * PAGE..2 * PAGE + 10));
         assert_eq!(versions.behind(0, 0..3), [2]);
         assert!(!versions.is_range_settled(0, &(0..PAGE), false));
+    }
+
+    /// Page by page, as one asks of each device.
+    fn counted(versions: &Versions, device: Device) -> (u64, u64, u64) {
+        let count = |is: &dyn Fn(&Page) -> bool| {
+            (0..versions.len()).filter(|page| versions.page(*page).is_some_and(is)).count() as u64
+        };
+        (
+            count(&|page| page.is_held_by(device)),
+            count(&|page| page.is_held_by(device) && page.is_behind(device)),
+            count(&|page| page.is_pending(device)),
+        )
+    }
+
+    #[test]
+    fn pages_that_are_counted_at_once_are_those_that_are_so() {
+        let mut random = fastrand::Rng::with_seed(bifolio_testing::seed());
+        for _ in 0..50 {
+            let mut versions = versions(40);
+            for _ in 0..random.usize(..200) {
+                let (page, device) = (random.u64(..40), random.usize(..2));
+                match random.u8(..4) {
+                    0 if versions.is_settled(page) => versions.note_fetched(device, &[page]),
+                    1 => versions.note_changed([page]),
+                    2 if versions.is_held_by(device, page) => versions.note_released(device, [page]),
+                    3 if versions.is_pending(device, page) => {
+                        versions.note_flushed(device, &(page..page + 1), &PageSet::new());
+                    }
+                    _ => {}
+                }
+                let expected = [counted(&versions, 0), counted(&versions, 1)];
+                assert_eq!(versions.pages_by_state(2), expected);
+            }
+        }
     }
 
     #[test]

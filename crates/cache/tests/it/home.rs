@@ -247,7 +247,9 @@ fn what_donors_have_is_written_with_what_home_has() {
             piece.fill(10 + number as u8 % 2);
             programs[number % 2].store(number as u64 * 100, piece);
         }
-        programs.iter_mut().for_each(|program| drop(program.mapping.release(0..len).unwrap()));
+        for program in &mut programs {
+            program.mapping.release(0..len).unwrap();
+        }
         // Of the one who is not home, and who comes too late.
         let cpu = File::options().write(true).open(&world.path).unwrap();
         for at in [10, 110] {
