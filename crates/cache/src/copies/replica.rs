@@ -290,10 +290,12 @@ impl Replica {
     }
 
     /// Some bytes as of the latest release or fetch: from twins where frames have them, and from what kernels see where
-    /// nobody writes. Frames beside each other come at once.
+    /// nobody writes, or will not before a twin that has memory already gets its content. Frames beside each other come at
+    /// once.
     pub(crate) fn settled_images(&self, bytes: &Range<u64>) -> Vec<(Image, Range<u64>)> {
+        let has_twin = |frame| self.content.is_filled(Image::Twin, frame);
         let of_image = |image: Image| {
-            let runs = self.runs_where(bytes, |frame| self.has(Image::Twin, frame) == (image == Image::Twin));
+            let runs = self.runs_where(bytes, |frame| has_twin(frame) == (image == Image::Twin));
             runs.into_iter().map(move |run| (image, intersection(&run, bytes)))
         };
         [Image::Twin, Image::Current].into_iter().flat_map(of_image).collect()

@@ -1,12 +1,15 @@
 //! Of what a CPU process writes: it stays, whatever brings home what devices have released before or after.
 
 use crate::support::{FRAME, HostMapping, PAGE, Program, World, options, sets, until_sure};
+use bifolio_cache::fault::{self, Point};
 use bifolio_cache::{Advice, Mode};
 use bifolio_io::{OpenFile, cache_state};
 use bifolio_testing::{noise, seed, skip};
+use std::cell::RefCell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::rc::Rc;
 
 pub(crate) fn cpu_writes(path: &Path, at: u64, bytes: &[u8]) {
     File::options().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();
@@ -183,5 +186,44 @@ fn what_a_device_has_is_not_asked_of_the_disk() {
         assert_eq!(file.read(100, &mut seen[100..]).unwrap(), seen.len() - 100);
         assert!(seen[100..] == expected[100..1 << 20]);
         assert!((1..=16).contains(&(world.cache.counts().served - before)), "{}", world.cache.counts().served - before);
+    }
+}
+
+/// Symptom: a CPU read zeroes of a page that a device held, now and then. Cause: a neighbouring page was acquired to be
+/// written and the disk waited for, when the twin of both had memory and no content yet.
+#[test]
+fn what_a_device_has_is_read_while_its_frame_gets_a_twin() {
+    for devices in sets(1) {
+        let content = noise(2 * PAGE as usize, seed());
+        let world = World::new(&devices, options(PAGE, 8, Mode::Lazy), &content);
+        let file = world.open();
+        let mut reader = file.map_on(0, 0..PAGE, false).unwrap();
+        reader.acquire(0..PAGE).unwrap();
+        until_sure(&mut reader, 0..PAGE);
+        let mut program = Program::on(&world, &file, 0);
+        File::open(&world.path).unwrap().sync_all().unwrap();
+        let (other, path, seen) = (file.clone(), world.path.clone(), Rc::new(RefCell::new(None)));
+        let noted = Rc::clone(&seen);
+        fault::inject(move |point| {
+            if point == Point::HomeRead && noted.borrow().is_none() {
+                let home = OpenFile::open(&path).unwrap();
+                let is_evicted = cache_state::evict(&home, 0..2 * PAGE).is_ok();
+                let is_evicted =
+                    is_evicted && cache_state::look(&home, 0..PAGE).is_ok_and(|seen| seen.cached_bytes() == 0);
+                let mut buffer = vec![0x5a; PAGE as usize];
+                *noted.borrow_mut() = Some((is_evicted, vec![]));
+                other.read(0, &mut buffer).unwrap();
+                *noted.borrow_mut() = Some((is_evicted, buffer));
+            }
+            Ok(())
+        });
+        program.mapping.acquire(0..2 * PAGE).unwrap();
+        fault::cease();
+        let (is_evicted, buffer) = seen.borrow_mut().take().expect("the second page is read");
+        if !is_evicted {
+            skip("this file system keeps a file in memory that nobody uses");
+            return;
+        }
+        assert!(buffer == content[..PAGE as usize], "what the device holds is read");
     }
 }
