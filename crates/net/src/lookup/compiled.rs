@@ -117,6 +117,7 @@ impl<L: Layout> Editing<'_, L> {
         let Writer { index, book, space, .. } = &mut *self.writer;
         let changes = index.take_changes();
         self.table.layout.publish(space, index, &changes, &self.table.epoch);
+        index.give_back(changes);
         book.published();
     }
 

@@ -8,6 +8,7 @@
 //!
 //! Changes are noted until they are taken, so that many are published at once.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// A route in a list.
@@ -66,6 +67,25 @@ impl Changes {
     /// How many nodes are to be made again, at most.
     pub(super) fn nodes(&self) -> usize {
         self.middles.len() + self.bottoms.len()
+    }
+
+    /// The middles that changed, or have bottoms that did, each once, in ascending order. Only for changes that were taken.
+    pub(super) fn middles_and_above_bottoms(&self) -> Cow<'_, [u32]> {
+        if self.bottoms.is_empty() {
+            return Cow::Borrowed(&self.middles);
+        }
+        let mut middles: Vec<u32> = self.bottoms.iter().map(|prefix| prefix >> 8).collect();
+        middles.extend(&self.middles);
+        middles.sort_unstable();
+        middles.dedup();
+        Cow::Owned(middles)
+    }
+
+    fn clear(&mut self) {
+        self.default = false;
+        self.tops.clear();
+        self.middles.clear();
+        self.bottoms.clear();
     }
 }
 
@@ -181,6 +201,14 @@ impl Index {
             list.dedup();
         }
         changes
+    }
+
+    /// Memory for the next changes, right after they were taken: one route at a time is the common case.
+    pub(super) fn give_back(&mut self, mut changes: Changes) {
+        if changes.nodes() + changes.tops.len() < 64 {
+            changes.clear();
+            self.changes = changes;
+        }
     }
 
     /// What changed since the last [`take_changes`](Self::take_changes).

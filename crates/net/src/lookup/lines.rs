@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Words of a line.
 pub(super) const WORDS: usize = 16;
 /// Lines of a segment: no piece is larger.
-const SEGMENT: usize = 1 << 13;
-const SEGMENTS: usize = 1 << 13;
+const SEGMENT: usize = 1 << 14;
+const SEGMENTS: usize = 1 << 12;
 
 /// How many lines wait before an epoch makes them free.
 const WAITING: usize = 1 << 13;
@@ -72,6 +72,14 @@ impl Lines {
         let word = line as usize * WORDS + word;
         let line = &self.segment(word / WORDS / SEGMENT)[word / WORDS % SEGMENT];
         line.0[word % WORDS].store(value, Ordering::Release);
+    }
+
+    /// Writes the first words of a piece.
+    pub(super) fn write(&self, line: u32, words: &[u32]) {
+        for (line, words) in (line..).zip(words.chunks(WORDS)) {
+            let places = self.head(line);
+            places.iter().zip(words).for_each(|(place, &word)| place.store(word, Ordering::Release));
+        }
     }
 
     fn grow(&self, number: usize) {

@@ -91,19 +91,24 @@ impl Radix {
     fn write(&self, space: &mut Space, answers: &[u32; 256], inherited: u32) -> u32 {
         let mut words = [0; RUNS + 256];
         let mut runs = 0;
-        for (at, &answer) in answers.iter().enumerate() {
-            if at % BITS == 0 {
-                words[at / BITS] = (runs as u32) << BITS;
+        let mut before = !answers[0];
+        for (word, part) in answers.chunks(BITS).enumerate() {
+            let mut starts = 0;
+            for (at, &answer) in part.iter().enumerate() {
+                starts |= u32::from(answer != before) << at;
+                before = answer;
             }
-            if at == 0 || answer != answers[at - 1] {
-                words[at / BITS] |= 1 << (at % BITS);
-                words[RUNS + runs] = answer;
+            words[word] = (runs as u32) << BITS | starts;
+            // Runs are few, so those are found by their bits and not at each position.
+            while starts != 0 {
+                words[RUNS + runs] = part[starts.trailing_zeros() as usize];
+                starts &= starts - 1;
                 runs += 1;
             }
         }
         words[INHERITED] = inherited;
         let line = space.take((RUNS + runs).div_ceil(WORDS), &self.lines);
-        words[..RUNS + runs].iter().enumerate().for_each(|(word, &value)| self.lines.set(line, word, value));
+        self.lines.write(line, &words[..RUNS + runs]);
         line | NODE
     }
 
@@ -177,13 +182,7 @@ impl Layout for Radix {
             (first..first + count).for_each(|prefix| self.inherit(index, prefix));
         }
         changes.bottoms.iter().for_each(|&prefix| self.bottom(space, index, prefix));
-        let mut above: Vec<u32> = changes.bottoms.iter().map(|prefix| prefix >> 8).collect();
-        above.extend(&changes.middles);
-        above.sort_unstable();
-        above.dedup();
-        for prefix in above {
-            self.middle(space, index, prefix);
-        }
+        changes.middles_and_above_bottoms().iter().for_each(|&prefix| self.middle(space, index, prefix));
     }
 
     #[inline]
