@@ -7,7 +7,7 @@
 //!   linear    every route is looked at
 //!   radix     16, 8 and 8 bits, each node as its runs of equal answers
 //!   direct    24 bits in one array, 8 bits for the prefixes that are longer
-//!   range     16 bits, then a search among the places where the answer changes
+//!   range     16 bits, then a tree of the places where the answer changes
 //!
 //!   compiled  what the last three share: a list of routes, from which what packets read is made
 //!   slots     the list, in Click's order         index   the list by prefix
@@ -24,7 +24,7 @@
 //! |--------|-----------------------|---------------------------|------------------------------|--------|
 //! | radix  | 4 bytes of 256 KiB    | 4 + 4 bytes, 1 or 2 lines | the same, past 24 bits alone | 9 MiB  |
 //! | direct | 2 bytes of 32 MiB     | 2 bytes, past 24 bits     | -                            | 33 MiB |
-//! | range  | 4 bytes of 256 KiB    | 4 + 4 bytes, 1 or 2 lines | 2 to 6 + 4 bytes, 2 lines    | 9 MiB  |
+//! | range  | 8 bytes of 512 KiB    | 5 words of a line         | the same, past 16 ranges     | 6 MiB  |
 //!
 //! Each ends with 8 bytes of the list of gateways, which is small where the routes have few.
 

@@ -1,51 +1,62 @@
-//! For each 16-bit prefix, the places where the answer changes, to be searched by halves.
+//! For each 16-bit prefix, the ranges of addresses with one answer, in a tree of cache lines.
 //!
 //! ```text
-//!   root    65,536 words, each a code or, with the highest bit, a list's first line
+//!   root    65,536 pairs of words: a list's first line, its depth, and whether it is wide; and what a range without an
+//!           answer of its own has, that of a shorter prefix
 //!
-//!   list    word 0      how many ranges there are, up to 65,536
-//!           word 1      the answer where a range has none: that of a shorter prefix
-//!           index       for as many equal parts of the 16 bits as there are ranges (rounded up to a power of two, 4,096 at
-//!                       most): how many more ranges than one a part has, and 16 bits lower, its first one
-//!           starts      the last 16 bits of each range's first address, two in a word
-//!           codes       each range's code
+//!   list    levels of lines, 0 to 3 above the leaves: 1, 16, 256, or as many as there are leaves
+//!           inner line   16 words: where the ranges of each line below begin, in the higher half
+//!           leaf         16 words, a range each: where it begins, and in the lower half, its code; 0 for none
+//!
+//!   wide    codes past 16 bits: halves are numbers of words before the list, which have the codes
 //! ```
 //!
-//! The index mostly leaves one to three ranges to be searched. The first range begins at 0. An update makes the list again
-//! beside the old one, and then swaps the link to it.
+//! The first range begins at 0. Up to 16 ranges are one line, up to 256 two, and a line is searched by halves: four words of
+//! it, without a branch. An update makes the list again beside the old one, and then swaps the link to it.
 
 use super::compiled::{BATCH, Layout};
 use super::epoch::Epoch;
 use super::index::{Changes, Index};
 use super::lines::{Lines, Space, WORDS};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const LIST: u32 = 1 << 31;
-const INHERITED: usize = 1;
-const INDEX: usize = 2;
-/// The logarithm of the most parts of an index.
-const PARTS_MAX: u32 = 12;
+const WIDE: u32 = 1 << 30;
+/// Where the depth stands.
+const DEPTH: u32 = 28;
+const LINE: u32 = (1 << 26) - 1;
+/// Where levels begin, in lines: the leaves of a list of depth n begin where its level n does.
+const LEVELS: [u32; 4] = [0, 1, 17, 273];
+const HALF: u32 = 0xffff;
+
 /// What packets read.
 #[derive(Debug)]
 pub(super) struct Range {
-    root: Box<[AtomicU32]>,
+    root: Box<[[AtomicU32; 2]]>,
     default: AtomicU32,
     lines: Lines,
 }
 
+/// The writer's side.
+#[derive(Debug, Default)]
+pub(super) struct RangeSpace {
+    space: Space,
+    /// Where the pieces of 16-bit prefixes begin, and how many lines they have.
+    pieces: HashMap<u32, (u32, usize)>,
+}
+
 impl Default for Range {
     fn default() -> Self {
-        let root = (0..1 << 16).map(|_| AtomicU32::new(0)).collect();
+        let root = (0..1 << 16).map(|_| [const { AtomicU32::new(0) }; 2]).collect();
         Self { root, default: AtomicU32::new(0), lines: Lines::default() }
     }
 }
 
 /// The ranges of a 16-bit prefix: where each begins, and its code.
 #[derive(Default)]
-struct Ranges {
-    starts: Vec<u16>,
-    codes: Vec<u32>,
-}
+struct Ranges(Vec<(u16, u32)>);
 
 impl Ranges {
     fn of(index: &Index, prefix: u32) -> Option<Self> {
@@ -66,209 +77,188 @@ impl Ranges {
         Some(ranges)
     }
 
-    /// A word for each part.
-    fn index(&self, shift: u32) -> impl Iterator<Item = u32> + '_ {
-        let mut range = 0;
-        let mut go_on = move |to: u32| {
-            while self.starts.get(range + 1).is_some_and(|&start| u32::from(start) <= to) {
-                range += 1;
-            }
-            range as u32
-        };
-        (0..1 << (16 - shift)).map(move |part| {
-            let first = go_on(part << shift);
-            let last = go_on(((part + 1) << shift) - 1);
-            (last - first) << 16 | first
-        })
-    }
-
     fn push(&mut self, start: u16, code: u32) {
-        if self.codes.last() != Some(&code) {
-            self.starts.push(start);
-            self.codes.push(code);
+        if self.0.last().is_none_or(|&(_, last)| last != code) {
+            self.0.push((start, code));
         }
     }
-}
 
-/// Where the parts of a list of so many ranges are, in words.
-#[derive(Clone, Copy)]
-struct Shape {
-    /// By how many bits an address is shifted to get its part.
-    shift: u32,
-    starts: usize,
-    codes: usize,
-}
-
-impl Shape {
-    #[inline]
-    fn of(ranges: u32) -> Self {
-        let bits = (ranges.max(1) - 1).checked_ilog2().map_or(0, |bits| bits + 1).min(PARTS_MAX);
-        let starts = INDEX + (1 << bits);
-        Self { shift: 16 - bits, starts, codes: starts + (ranges as usize).div_ceil(2) }
+    /// Puts numbers in place of codes, if those are too large; what the numbers mean, from 1 on.
+    fn narrow(&mut self) -> Vec<u32> {
+        let mut meanings = Vec::new();
+        if self.0.iter().all(|&(_, code)| code <= HALF) {
+            return meanings;
+        }
+        let mut numbers = HashMap::from([(0, 0)]);
+        for (_, code) in &mut self.0 {
+            *code = match numbers.entry(*code) {
+                Entry::Occupied(number) => *number.get(),
+                Entry::Vacant(place) => {
+                    meanings.push(*code);
+                    *place.insert(meanings.len() as u32)
+                }
+            };
+        }
+        meanings
     }
 
-    fn lines(ranges: u32) -> usize {
-        (Self::of(ranges).codes + ranges as usize).div_ceil(WORDS)
+    /// Each range's word.
+    fn words(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
+        self.0.iter().map(|&(start, code)| u32::from(start) << 16 | code)
     }
+}
+
+/// The last of a line's words that is not above `key`: the first one never is.
+#[inline]
+fn search(line: &[AtomicU32; WORDS], key: u32) -> usize {
+    let mut at = 0;
+    for half in [8, 4, 2, 1] {
+        let is_higher = line[(at + half) % WORDS].load(Ordering::Acquire) <= key;
+        at += if is_higher { half } else { 0 };
+    }
+    at
+}
+
+/// How many levels a list has above its leaves.
+#[inline]
+fn depth(list: u32) -> usize {
+    (list >> DEPTH & 3) as usize
 }
 
 impl Range {
     #[inline]
-    fn root(&self, address: u32) -> u32 {
-        self.root[(address >> 16) as usize].load(Ordering::Acquire)
+    fn root(&self, address: u32) -> (u32, u32) {
+        let [list, cover] = &self.root[(address >> 16) as usize];
+        (list.load(Ordering::Acquire), cover.load(Ordering::Acquire))
     }
 
-    /// A number of 16 bits in a piece.
+    /// Which line of the next level may have an address, by the line before it.
     #[inline]
-    fn half(&self, line: u32, word: usize, at: u32) -> u32 {
-        self.lines.get(line, word + at as usize / 2) >> (16 * (at % 2)) & 0xffff
+    fn below(&self, list: u32, level: usize, at: u32, address: u32) -> u32 {
+        let line = self.lines.head((list & LINE) + LEVELS[level] + at);
+        at * WORDS as u32 + search(line, address << 16) as u32
     }
 
-    /// How many ranges a list has; not too many, whatever memory says.
+    /// The code in a leaf.
     #[inline]
-    fn ranges(&self, line: u32) -> u32 {
-        self.lines.get(line, 0).min(1 << 16)
+    fn leaf(&self, list: u32, at: u32, address: u32) -> u32 {
+        let line = self.lines.head((list & LINE) + LEVELS[depth(list)] + at);
+        let code = line[search(line, address << 16 | HALF)].load(Ordering::Acquire) & HALF;
+        if list & WIDE != 0 && code != 0 { self.meaning(list, code) } else { code }
     }
 
-    /// The first range that may have an address, and how many there are.
-    #[inline]
-    fn candidates(&self, line: u32, shape: Shape, address: u32) -> (u32, u32) {
-        let part = (address & 0xffff) >> shape.shift;
-        let word = self.lines.get(line, INDEX + part as usize);
-        (word & 0xffff, (word >> 16) + 1)
+    /// What a number of a wide list means.
+    #[cold]
+    fn meaning(&self, list: u32, number: u32) -> u32 {
+        // Not before all memory, whatever a list has that is none any more.
+        self.lines.word(((list & LINE) as usize * WORDS).saturating_sub(number as usize))
     }
 
-    /// The code of a range, or what it inherits.
-    #[inline]
-    fn answer(&self, line: u32, shape: Shape, range: u32) -> u32 {
-        let own = self.lines.get(line, shape.codes + range as usize);
-        if own == 0 { self.lines.get(line, INHERITED) } else { own }
+    /// Writes a list's lines from one on, which begins a level; they end with as many words of `rest` as are left.
+    fn write_level(&self, line: u32, words: impl Iterator<Item = u32>, rest: impl Fn(u32) -> u32) {
+        let mut words: Vec<u32> = words.collect();
+        let rest = rest(words.last().copied().unwrap_or(0));
+        words.resize(words.len().next_multiple_of(WORDS), rest);
+        self.lines.write(line, &words);
     }
 
-    /// Writes numbers of 16 bits to a piece, two in a word, from this word on.
-    fn write_halves(&self, line: u32, word: usize, halves: &[u16]) {
-        for (at, pair) in halves.chunks(2).enumerate() {
-            let value = pair.iter().rev().fold(0, |value, &half| value << 16 | u32::from(half));
-            self.lines.set(line, word + at, value);
+    /// A list, and the piece that it is in.
+    fn write(&self, space: &mut Space, mut ranges: Ranges) -> (u32, (u32, usize)) {
+        let meanings = ranges.narrow();
+        let count = ranges.0.len();
+        let depth = (1..4).filter(|&depth| count > 1 << (4 * depth)).count();
+        let before = meanings.len().div_ceil(WORDS);
+        let lines = before + LEVELS[depth] as usize + count.div_ceil(WORDS);
+        let piece = space.take(lines, &self.lines);
+        let first = piece + before as u32;
+        let end = first as usize * WORDS;
+        meanings.iter().enumerate().for_each(|(at, &code)| self.lines.set(0, end - 1 - at, code));
+        self.write_level(first + LEVELS[depth], ranges.words(), |last| last);
+        for level in 0..depth {
+            let step = 1 << (4 * (depth - level));
+            // No address is as high as what stands for lines that there are not.
+            self.write_level(first + LEVELS[level], ranges.words().step_by(step).map(|word| word & !HALF), |_| {
+                u32::MAX
+            });
         }
+        let wide = if meanings.is_empty() { 0 } else { WIDE };
+        (LIST | wide | (depth as u32) << DEPTH | first, (piece, lines))
     }
 
-    fn write(&self, space: &mut Space, ranges: &Ranges, inherited: u32) -> u32 {
-        let count = ranges.starts.len() as u32;
-        let line = space.take(Shape::lines(count), &self.lines);
-        let shape = Shape::of(count);
-        self.lines.set(line, 0, count);
-        self.lines.set(line, INHERITED, inherited);
-        for (at, word) in ranges.index(shape.shift).enumerate() {
-            self.lines.set(line, INDEX + at, word);
+    fn list(&self, space: &mut RangeSpace, index: &Index, prefix: u32) {
+        let old = space.pieces.remove(&prefix);
+        let mut new = 0;
+        if let Some(ranges) = Ranges::of(index, prefix) {
+            let (list, piece) = self.write(&mut space.space, ranges);
+            space.pieces.insert(prefix, piece);
+            new = list;
         }
-        self.write_halves(line, shape.starts, &ranges.starts);
-        for (at, &code) in ranges.codes.iter().enumerate() {
-            self.lines.set(line, shape.codes + at, code);
-        }
-        line | LIST
-    }
-
-    fn list(&self, space: &mut Space, index: &Index, prefix: u32) {
-        let root = &self.root[prefix as usize];
-        let old = root.load(Ordering::Relaxed);
-        let cover = index.cover(prefix);
-        let new = Ranges::of(index, prefix).map_or(cover, |ranges| self.write(space, &ranges, cover));
-        root.store(new, Ordering::Release);
-        if old & LIST != 0 {
-            space.put(old & !LIST, Shape::lines(self.ranges(old & !LIST)));
-        }
-    }
-
-    fn inherit(&self, index: &Index, prefix: u32) {
-        let root = &self.root[prefix as usize];
-        let cover = index.cover(prefix);
-        match root.load(Ordering::Relaxed) {
-            list if list & LIST != 0 => self.lines.set(list & !LIST, INHERITED, cover),
-            _ => root.store(cover, Ordering::Release),
+        self.root[prefix as usize][0].store(new, Ordering::Release);
+        if let Some((piece, lines)) = old {
+            space.space.put(piece, lines);
         }
     }
 }
 
 impl Layout for Range {
-    type Space = Space;
+    type Space = RangeSpace;
     const CODES: u32 = LIST - 1;
     const IN_PLACE: bool = true;
 
-    fn fits(&self, space: &Space, index: &Index, _: u32, _: u8) -> bool {
-        // A route makes at most two ranges more, of 14 bytes each. A piece wastes at most a quarter and a line.
-        let lines = index.routes() + 4 * index.changes().nodes();
-        lines + (1 << 16) <= space.untouched()
+    fn fits(&self, space: &RangeSpace, index: &Index, _: u32, _: u8) -> bool {
+        // A route makes at most two ranges more. A range is a word, two in wide lists, and lines above leaves are a sixth of
+        // these; a piece wastes at most a quarter and two lines.
+        2 * index.routes() + 4 * index.changes().nodes() + (1 << 16) <= space.space.untouched()
     }
 
-    fn publish(&self, space: &mut Space, index: &Index, changes: &Changes, epoch: &Epoch) {
-        space.recycle(epoch);
+    fn publish(&self, space: &mut RangeSpace, index: &Index, changes: &Changes, epoch: &Epoch) {
+        space.space.recycle(epoch);
         if changes.default {
             self.default.store(index.default_code(), Ordering::Release);
         }
         for &(first, count) in &changes.tops {
-            (first..first + count).for_each(|prefix| self.inherit(index, prefix));
+            (first..first + count)
+                .for_each(|prefix| self.root[prefix as usize][1].store(index.cover(prefix), Ordering::Release));
         }
-        let mut prefixes: Vec<u32> = changes.bottoms.iter().map(|prefix| prefix >> 8).collect();
-        prefixes.extend(&changes.middles);
-        prefixes.sort_unstable();
-        prefixes.dedup();
-        for prefix in prefixes {
-            self.list(space, index, prefix);
-        }
+        changes.middles_and_above_bottoms().iter().for_each(|&prefix| self.list(space, index, prefix));
     }
 
     #[inline]
     fn code(&self, address: u32) -> u32 {
-        let mut code = self.root(address);
-        if code & LIST != 0 {
-            let line = code & !LIST;
-            let shape = Shape::of(self.ranges(line));
-            let (mut at, mut left) = self.candidates(line, shape, address);
-            while left > 1 {
-                let half = left / 2;
-                let is_higher = self.half(line, shape.starts, at + half) <= address & 0xffff;
-                at += if is_higher { half } else { 0 };
-                left -= half;
-            }
-            code = self.answer(line, shape, at);
+        let (list, cover) = self.root(address);
+        let mut code = 0;
+        if list & LIST != 0 {
+            let at = (0..depth(list)).fold(0, |at, level| self.below(list, level, at, address));
+            code = self.leaf(list, at, address);
         }
-        if code == 0 { self.default.load(Ordering::Acquire) } else { code }
+        let inherited = if cover == 0 { self.default.load(Ordering::Acquire) } else { cover };
+        if code == 0 { inherited } else { code }
     }
 
-    /// By rounds over all addresses, so that the loads of a round wait together.
+    /// By rounds over all addresses, so that the loads of a round wait together. Whether there is a list, and how deep it is,
+    /// is a coin's throw, so there is no branch on it: line 0 stands in, up to a depth of 1. More is rare.
     fn codes(&self, addresses: &[u32], codes: &mut [u32]) {
         let default = self.default.load(Ordering::Acquire);
-        let (mut counts, mut at, mut left) = ([1; BATCH], [0; BATCH], [1; BATCH]);
-        for (code, &address) in codes.iter_mut().zip(addresses) {
-            *code = self.root(address);
+        let (mut lists, mut at) = ([0; BATCH], [0; BATCH]);
+        let mut all = 0;
+        for ((list, code), &address) in lists.iter_mut().zip(codes.iter_mut()).zip(addresses) {
+            (*list, *code) = self.root(address);
+            all |= *list;
         }
-        for (count, &code) in counts.iter_mut().zip(&*codes) {
-            *count = if code & LIST != 0 { self.ranges(code & !LIST) } else { 1 };
+        for ((&list, at), &address) in lists.iter().zip(&mut at).zip(addresses) {
+            let has_level = depth(list) > 0;
+            let below = self.below(if has_level { list } else { 0 }, 0, 0, address);
+            *at = if has_level { below } else { 0 };
         }
-        let mut most = 1;
-        for (i, (&code, &address)) in codes.iter().zip(addresses).enumerate() {
-            if code & LIST != 0 {
-                (at[i], left[i]) = self.candidates(code & !LIST, Shape::of(counts[i]), address);
-                most = most.max(left[i]);
+        if depth(all) > 1 {
+            for ((&list, at), &address) in lists.iter().zip(&mut at).zip(addresses) {
+                *at = (1..depth(list)).fold(*at, |at, level| self.below(list, level, at, address));
             }
         }
-        while most > 1 {
-            most -= most / 2;
-            for (i, (&code, &address)) in codes.iter().zip(addresses).enumerate() {
-                if left[i] > 1 {
-                    let half = left[i] / 2;
-                    let start = self.half(code & !LIST, Shape::of(counts[i]).starts, at[i] + half);
-                    at[i] += if start <= address & 0xffff { half } else { 0 };
-                    left[i] -= half;
-                }
-            }
-        }
-        for (i, code) in codes.iter_mut().enumerate() {
-            if *code & LIST != 0 {
-                *code = self.answer(*code & !LIST, Shape::of(counts[i]), at[i]);
-            }
-            *code = if *code == 0 { default } else { *code };
+        for (((code, &list), &at), &address) in codes.iter_mut().zip(&lists).zip(&at).zip(addresses) {
+            let own = self.leaf(list, at, address);
+            let inherited = if *code == 0 { default } else { *code };
+            *code = if own == 0 || list == 0 { inherited } else { own };
         }
     }
 }

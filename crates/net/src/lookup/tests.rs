@@ -188,6 +188,40 @@ fn one_16_bit_prefix_may_be_full_of_routes() {
     }
 }
 
+/// More next hops than 16 bits can tell apart, all in one place and beside places with few.
+#[test]
+fn each_route_may_have_a_next_hop_of_its_own() {
+    let mut rng = Rng::with_seed(bifolio_testing::seed());
+    let tables: [(&str, Box<dyn Table>); 2] =
+        [("radix", Box::new(RadixTable::default())), ("range", Box::new(RangeTable::default()))];
+    for (name, table) in tables {
+        let place = rng.u32(..) & mask_of(15);
+        let mut hops: HashMap<u32, Route> = HashMap::new();
+        let mut edit = table.edit();
+        for _ in 0..100_000 {
+            let address = place | rng.u32(..1 << 16) | u32::from(rng.u8(..8) == 0) << 16;
+            let route = Route { address, mask: u32::MAX, gateway: 1 + hops.len() as u32, output: rng.i32(..9) };
+            assert!(edit.insert(route, true).is_ok(), "{name}");
+            hops.insert(address, route);
+        }
+        (0..1 << 17).filter(|low| low % 3 > 0).for_each(|low| {
+            hops.entry(place | low).or_insert_with(|| {
+                let route = Route { address: place | low, mask: u32::MAX, gateway: 200_000 + low, output: 9 };
+                assert_eq!(edit.insert(route, false), Ok(None), "{name}");
+                route
+            });
+        });
+        drop(edit);
+        let addresses: Vec<u32> = (0..1 << 17).map(|low| place | low).collect();
+        let mut found = vec![NextHop::NONE; addresses.len()];
+        table.lookup_batch(&addresses, &mut found);
+        for (address, hop) in addresses.iter().zip(found) {
+            assert_eq!(hop, hops.get(address).map_or(NextHop::NONE, Route::hop), "{name} {address:#x}");
+            assert_eq!(hop, table.lookup(*address), "{name} {address:#x}");
+        }
+    }
+}
+
 #[test]
 fn memory_is_used_again_and_again() {
     let mut rng = Rng::with_seed(bifolio_testing::seed());
