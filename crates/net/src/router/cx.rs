@@ -5,7 +5,6 @@ use super::thread::Thread;
 use super::wave;
 use crate::args::{Arg, ArgCx, Args, HandlerCall};
 use crate::element::{Batch, Element, Handler, Interest, Read, Write};
-use crate::packet::Place;
 use crate::{Log, Packet, Timestamp};
 use std::any::Any;
 use std::fmt::Display;
@@ -31,30 +30,41 @@ impl Cx<'_> {
     /// Sends a packet to a push output. It arrives after this call has returned.
     #[inline]
     pub fn emit(&mut self, port: usize, mut packet: Packet) {
+        let thread = &mut *self.thread;
+        if port == 0 && thread.collects == self.id && (thread.emitted == 0 || thread.is_root) {
+            packet.set_place(if thread.is_root { wave::begin(thread.emitted) } else { thread.current });
+            thread.emitted += 1;
+            thread.is_first_kept = true;
+            thread.kept.push(packet);
+            return;
+        }
+        self.emit_apart(port, packet);
+    }
+
+    /// What does not leave by output 0 together with others goes to its input at once.
+    fn emit_apart(&mut self, port: usize, mut packet: Packet) {
         let target = self.router.wiring.target(self.id, port);
         let thread = &mut *self.thread;
         let n = thread.emitted;
         thread.emitted += 1;
-        if thread.is_root {
-            packet.set_place(Place { at: u64::from(n) * wave::SPAN, span: wave::SPAN });
-            if thread.is_single {
-                thread.staged.push_back((target, packet));
-            } else {
-                thread.wave.add(target, packet);
-            }
+        if thread.is_root && thread.is_single {
+            packet.set_place(wave::begin(n));
+            thread.staged.push_back((target, packet));
             return;
         }
+        if n == 1 && !thread.is_root {
+            thread.narrow_first();
+        }
+        thread.send_before(&self.router.wiring, target);
+        packet.set_place(match n {
+            _ if thread.is_root => wave::begin(n),
+            0 => thread.current,
+            _ => wave::part(thread.current, n),
+        });
+        let index = thread.wave.add(target, packet);
         if n == 0 {
-            packet.set_place(thread.current);
-            thread.first = (target, thread.wave.add(target, packet));
-            return;
+            (thread.first, thread.is_first_kept) = ((target, index), false);
         }
-        if n == 1 {
-            let (target, index) = thread.first;
-            thread.wave.narrow(target, index, wave::part(thread.current, 0));
-        }
-        packet.set_place(wave::part(thread.current, n));
-        thread.wave.add(target, packet);
     }
 
     /// The same, where there may be no such output: then the packet is dropped. Says whether there is one.
@@ -68,13 +78,17 @@ impl Cx<'_> {
     }
 
     /// For `push_batch`: keeps the packets for which `keep` says so, and sends them to output 0 together. A packet that it
-    /// refuses is dropped; one that goes elsewhere is cloned and emitted by `keep`.
+    /// refuses is dropped; one that goes elsewhere is cloned and emitted by `keep`. What `keep` emits comes before a packet
+    /// that it keeps.
     #[inline]
     pub fn filter_batch(&mut self, batch: &mut Batch, mut keep: impl FnMut(&mut Self, &mut Packet) -> bool) {
         batch.retain_mut(|packet| {
             self.begin(packet);
-            // What `keep` emits comes before the packet itself, which has no places of its own then: it was dropped.
-            keep(self, packet)
+            let is_kept = keep(self, packet);
+            if is_kept && self.thread.emitted > 0 {
+                packet.set_place(self.thread.next_place());
+            }
+            is_kept
         });
         self.emit_batch(0, batch);
     }
@@ -83,6 +97,7 @@ impl Cx<'_> {
     #[inline]
     pub fn emit_batch(&mut self, port: usize, batch: &mut Batch) {
         let target = self.router.wiring.target(self.id, port);
+        self.thread.send_before(&self.router.wiring, target);
         self.thread.wave.add_all(target, batch);
     }
 

@@ -2,7 +2,7 @@
 
 use super::core::Router;
 use super::cx::Cx;
-use super::thread::{Mail, Thread};
+use super::thread::{Mail, NOBODY, Thread};
 use crate::Packet;
 use crate::element::Run;
 use crate::schedule::Interest;
@@ -29,7 +29,9 @@ impl Thread {
     pub(super) fn root<R>(&mut self, router: &Router, id: usize, work: impl FnOnce(&mut Cx<'_>) -> R) -> R {
         (self.is_root, self.emitted) = (true, 0);
         self.is_single = !router.is_batched || router.is_watched[id];
+        self.collects = if self.is_single { NOBODY } else { id };
         let result = work(&mut Cx { router, thread: self, id });
+        self.leave(router);
         self.make_calls(router);
         self.is_root = false;
         while let Some((target, packet)) = self.staged.pop_front() {
@@ -38,6 +40,13 @@ impl Thread {
         }
         self.drain(router);
         result
+    }
+
+    /// What an element has emitted goes on.
+    #[inline]
+    fn leave(&mut self, router: &Router) {
+        self.send_kept(&router.wiring);
+        self.collects = NOBODY;
     }
 
     /// Packets go their way until none is on it.
@@ -60,7 +69,9 @@ impl Thread {
         let port = input - router.wiring.inputs[id].start;
         if let Some(mut slot) = router.slots[id].enter(self.number) {
             router.count(input, batch.len() as u64);
+            self.collects = if batch.len() > 1 { id } else { NOBODY };
             slot.push_batch(&mut Cx { router, thread: self, id }, port, &mut batch);
+            self.leave(router);
         }
         self.wave.give_back(batch);
         self.make_calls(router);

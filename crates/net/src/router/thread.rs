@@ -1,10 +1,10 @@
 //! What a thread of a router has: tasks by stride scheduling, timers, file descriptors, packets on their way. How it runs is
 //! told in `drive`.
 
-use super::wave::Wave;
-use super::wiring::Target;
+use super::wave::{self, Wave};
+use super::wiring::{Target, Wiring};
 use crate::args::HandlerCall;
-use crate::packet::Place;
+use crate::packet::{Batch, Place};
 use crate::schedule::Interest;
 use crate::{Packet, Timestamp};
 use std::cmp::Reverse;
@@ -12,6 +12,9 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// No element's number.
+pub(super) const NOBODY: usize = usize::MAX;
 
 /// What others ask of a thread.
 pub(super) enum Mail {
@@ -68,8 +71,12 @@ pub(super) struct Thread {
     /// The place of the packet that an element is working on, and how many came of it so far.
     pub(super) current: Place,
     pub(super) emitted: u32,
-    /// The first of them.
+    /// The first of them: the last one that is kept, or where it waits.
+    pub(super) is_first_kept: bool,
     pub(super) first: (Target, usize),
+    /// The element whose packets for output 0 are kept until it is left, so that they go together; or nobody.
+    pub(super) collects: usize,
+    pub(super) kept: Batch,
     /// Whether packets come of a task or a timer, not of a packet.
     pub(super) is_root: bool,
     /// Whether they go their way one by one.
@@ -101,7 +108,10 @@ impl Thread {
             wave: Wave::new(inputs, elements),
             current: Place::default(),
             emitted: 0,
+            is_first_kept: false,
             first: (nowhere, 0),
+            collects: NOBODY,
+            kept: Batch::new(),
             is_root: true,
             is_single: false,
             staged: VecDeque::new(),
@@ -126,6 +136,50 @@ impl Thread {
         let seed = seed.wrapping_add(u64::from(self.number) << 32);
         let draw = |element| fastrand::Rng::with_seed(seed.wrapping_add(element as u64));
         self.rngs = (0..self.passes.len()).map(draw).collect();
+    }
+
+    // Packets that an element emits.
+
+    /// What was kept goes to its input.
+    #[inline]
+    pub(super) fn send_kept(&mut self, wiring: &Wiring) {
+        if !self.kept.is_empty() {
+            let target = wiring.target(self.collects, 0);
+            let index = self.wave.add_all(target, &mut self.kept);
+            if self.is_first_kept {
+                (self.first, self.is_first_kept) = ((target, index), false);
+            }
+        }
+    }
+
+    /// The same, where something is about to go to the same input behind it.
+    #[inline]
+    pub(super) fn send_before(&mut self, wiring: &Wiring, target: Target) {
+        if !self.kept.is_empty() && wiring.target(self.collects, 0).input == target.input {
+            self.send_kept(wiring);
+        }
+    }
+
+    /// The first packet that comes of one leaves places to those that follow.
+    pub(super) fn narrow_first(&mut self) {
+        let place = wave::part(self.current, 0);
+        let (target, index) = self.first;
+        if !self.is_first_kept {
+            self.wave.narrow(target, index, place);
+        } else if let Some(packet) = self.kept.last_mut() {
+            packet.set_place(place);
+        }
+    }
+
+    /// The place of a packet that comes of one behind others.
+    #[cold]
+    pub(super) fn next_place(&mut self) -> Place {
+        let n = self.emitted;
+        self.emitted += 1;
+        if n == 1 {
+            self.narrow_first();
+        }
+        wave::part(self.current, n)
     }
 
     // Tasks.

@@ -10,7 +10,7 @@ use crate::Packet;
 use crate::packet::{Batch, Place};
 
 /// Places of a packet that begins a burst.
-pub(super) const SPAN: u64 = 1 << 36;
+const SPAN: u64 = 1 << 36;
 /// How many packets that come of one have places of their own; more share the last.
 const PARTS: u64 = 64;
 
@@ -55,20 +55,23 @@ impl Wave {
         index
     }
 
-    /// Packets come to an input together, and are in order; their memory is exchanged where nobody waits.
+    /// Packets come to an input together, and are in order; their memory is exchanged where nobody waits. Says where the last
+    /// of them waits.
     #[inline]
-    pub(super) fn add_all(&mut self, target: Target, batch: &mut Batch) {
-        let (Some(first), Some(last)) = (batch.first(), batch.last()) else { return };
-        let (first, last) = (first.place().at, last.place().at);
+    pub(super) fn add_all(&mut self, target: Target, batch: &mut Batch) -> usize {
         let waiting = &mut self.inputs[target.input as usize];
-        if waiting.batch.is_empty() {
-            std::mem::swap(&mut waiting.batch, batch);
-        } else {
-            waiting.is_unsorted |= first < waiting.last;
-            waiting.batch.append(batch);
+        if let (Some(first), Some(last)) = (batch.first(), batch.last()) {
+            let (first, last) = (first.place().at, last.place().at);
+            if waiting.batch.is_empty() {
+                std::mem::swap(&mut waiting.batch, batch);
+            } else {
+                waiting.is_unsorted |= first < waiting.last;
+                waiting.batch.append(batch);
+            }
+            waiting.last = last;
+            self.ready[target.rank as usize / 64] |= 1 << (target.rank % 64);
         }
-        waiting.last = last;
-        self.mark(target.rank);
+        waiting.batch.len().wrapping_sub(1)
     }
 
     /// The place of a packet that still waits where `add` put it.
@@ -113,6 +116,12 @@ impl Wave {
             self.spare.push(batch);
         }
     }
+}
+
+/// The places of the n-th packet that begins a burst.
+#[inline]
+pub(super) fn begin(n: u32) -> Place {
+    Place { at: u64::from(n) * SPAN, span: SPAN }
 }
 
 /// The places of the n-th packet that comes of one, from the second on; and those which are left to the first.

@@ -26,7 +26,7 @@
 
 use crate::Packet;
 use crate::args::{Args, Failed};
-use crate::element::Element;
+use crate::element::{Batch, Element};
 use crate::handler::Handlers;
 use crate::router::Cx;
 use std::collections::VecDeque;
@@ -145,6 +145,18 @@ impl<K: Kind> Element for Queue<K> {
             self.push_next(cx, packet);
         }
         self.tell(cx);
+    }
+
+    fn push_batch(&mut self, cx: &mut Cx<'_>, port: usize, batch: &mut Batch) {
+        if port == 0 && batch.len() <= self.capacity.saturating_sub(self.packets.len()) {
+            self.packets.extend(batch.drain(..));
+            self.highwater = self.highwater.max(self.packets.len());
+            return self.tell(cx);
+        }
+        for packet in batch.drain(..) {
+            cx.begin(&packet);
+            self.push(cx, port, packet);
+        }
     }
 
     fn pull(&mut self, cx: &mut Cx<'_>, _: usize) -> Option<Packet> {
