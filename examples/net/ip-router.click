@@ -9,7 +9,7 @@ require(library router-port.click);
 
 define($DEV0 eth0, $IP0 10.0.0.1, $NET0 10.0.0.0/24, $ETHERNET0 02:00:00:00:00:01, $MTU0 1500,
        $DEV1 eth1, $IP1 10.0.1.1, $NET1 10.0.1.0/24, $ETHERNET1 02:00:00:00:00:02, $MTU1 1500,
-       $ROUTE "127.0.0.0/8 3", $METHOD LINUX);
+       $ROUTE 127.0.0.0/8 3, $METHOD LINUX);
 
 port0 :: RouterPort($IP0, $ETHERNET0, 1, $MTU0);
 port1 :: RouterPort($IP1, $ETHERNET1, 2, $MTU1);

@@ -1,22 +1,13 @@
 //! The router of the examples on captures, in simulated time.
 
 use crate::live::start_example;
+use crate::traffic::{SECOND, Timed, ether, read, write};
 use bifolio_net::Clock;
-use bifolio_net::capture::{LinkType, PcapOptions, PcapWriter, Reader};
 use bifolio_net::headers::checksum;
 use bifolio_net::router::Options;
-use bifolio_testing::seed;
 use std::path::Path;
 
-/// A packet of a capture: its time in nanoseconds, and its bytes.
-type Timed = (i64, Vec<u8>);
-
 const ROUTER: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
-
-/// The Ethernet address of a host, by its IP address.
-fn ether(ip: [u8; 4]) -> [u8; 6] {
-    [4, 0, ip[0], ip[1], ip[2], ip[3]]
-}
 
 /// A frame with an IP packet to the router, at link `link`.
 fn frame(link: usize, src: [u8; 4], dst: [u8; 4], ttl: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
@@ -36,25 +27,8 @@ fn arp_answer(link: usize, ip: [u8; 4]) -> Vec<u8> {
     [&ROUTER[link][..], &ether(ip), &[8, 6], &body].concat()
 }
 
-fn write(path: &Path, packets: &[Timed]) {
-    let options = PcapOptions { link: LinkType::ETHERNET, snaplen: 65_535, nano: true };
-    let mut writer = PcapWriter::new(std::fs::File::create(path).unwrap(), options).unwrap();
-    for (time, bytes) in packets {
-        writer.write(*time, bytes, bytes.len() as u32).unwrap();
-    }
-}
-
-fn read(path: &Path) -> Vec<Timed> {
-    let mut reader = Reader::open(path.to_str().unwrap()).unwrap();
-    let mut packets = Vec::new();
-    while let Some(record) = reader.read().unwrap() {
-        packets.push((record.time_ns, record.data.to_vec()));
-    }
-    packets
-}
-
 /// What leaves by the links when this has come by them.
-fn route(input: [&[Timed]; 2], is_batched: bool) -> [Vec<Timed>; 2] {
+fn route(input: [&[Timed]; 2]) -> [Vec<Timed>; 2] {
     let folder = tempfile::tempdir().unwrap();
     let names = ["in0", "in1", "out0", "out1"].map(|name| folder.path().join(name).to_str().unwrap().to_owned());
     for (name, packets) in names.iter().zip(input) {
@@ -62,14 +36,13 @@ fn route(input: [&[Timed]; 2], is_batched: bool) -> [Vec<Timed>; 2] {
     }
     let values =
         [("IN0", &*names[0]), ("IN1", &*names[1]), ("OUT0", &*names[2]), ("OUT1", &*names[3]), ("MTU1", "600")];
-    let options = Options { clock: Clock::simulated(), is_batched, seed: 5, ..Options::default() };
+    let options = Options { clock: Clock::simulated(), seed: 5, ..Options::default() };
     let mut live = start_example("ip-router-pcap.click", &values, options);
     live.run();
     drop(live);
     [&names[2], &names[3]].map(|name| read(Path::new(name)))
 }
 
-const SECOND: i64 = 1_000_000_000;
 const HOST0: [u8; 4] = [10, 0, 0, 2];
 const HOST1: [u8; 4] = [10, 0, 1, 2];
 
@@ -90,7 +63,7 @@ fn packets_are_routed_cut_and_told_about() {
     let from_left: Vec<_> = packets.iter().zip(2..).map(|(packet, time)| (time * SECOND, packet.clone())).collect();
     let from_left = [vec![(SECOND, arp_answer(0, HOST0))], from_left].concat();
     let from_right = [(SECOND, arp_answer(1, HOST1))];
-    let [left, right] = route([&from_left, &from_right], true);
+    let [left, right] = route([&from_left, &from_right]);
 
     let of_right: Vec<_> = right.iter().map(|(_, frame)| (frame.len(), header(frame))).collect();
     let on = (63, 17, &HOST0[..], &HOST1[..]);
@@ -103,46 +76,4 @@ fn packets_are_routed_cut_and_told_about() {
     // Too long for its DF; its time is up; no such port.
     assert_eq!(of_left, [(3, 4, &HOST0[..]), (11, 0, &HOST0[..]), (3, 3, &HOST0[..])]);
     assert_eq!(left[0].1[40..42], 600u16.to_be_bytes(), "the length that fits");
-}
-
-/// Traffic from `link`, with every kind of packet that a router may meet.
-fn noise(link: usize, random: &mut fastrand::Rng) -> Vec<Timed> {
-    let mut time = SECOND;
-    let mut packets = Vec::new();
-    for _ in 0..400 {
-        time += random.i64(0..SECOND / 100);
-        let ip = |random: &mut fastrand::Rng| [10, 0, random.u8(..2), random.u8(1..5)];
-        let src = [10, 0, link as u8, random.u8(2..5)];
-        let mut bytes = if random.u8(..6) == 0 {
-            arp_answer(link, src)
-        } else {
-            let payload = vec![random.u8(..); random.usize(..1400)];
-            let flags = [0, 0x40, 0x20][random.usize(..3)];
-            frame(link, src, ip(random), random.u8(..4) * 20, flags, &payload)
-        };
-        if random.u8(..5) == 0 {
-            let at = random.usize(..bytes.len());
-            bytes[at] = random.u8(..);
-        }
-        if random.u8(..10) == 0 {
-            bytes.truncate(random.usize(1..=bytes.len()));
-        }
-        // Bursts: several packets of one moment.
-        for _ in 0..=random.usize(..3) {
-            packets.push((time, bytes.clone()));
-        }
-    }
-    packets
-}
-
-#[test]
-fn packets_that_go_together_become_what_single_packets_become() {
-    let mut random = fastrand::Rng::with_seed(seed());
-    let input = [noise(0, &mut random), noise(1, &mut random)];
-    let [together, single] = [true, false].map(|is_batched| route([&input[0], &input[1]], is_batched));
-    assert!(together[0].len() > 100 && together[1].len() > 100);
-    for (link, (together, single)) in together.iter().zip(&single).enumerate() {
-        let first = together.iter().zip(single).position(|(a, b)| a != b);
-        assert_eq!((first, together.len()), (None, single.len()), "what leaves by link {link}");
-    }
 }

@@ -4,9 +4,9 @@ use bifolio_net::args::{Args, Failed};
 use bifolio_net::element::{Class, Element, Run};
 use bifolio_net::handler::Handlers;
 use bifolio_net::router::{self, Cx, Options, Running};
-use bifolio_net::{Log, Packet, Registry, lang};
+use bifolio_net::{Log, Packet, PacketType, Registry, lang};
 use bifolio_testing::until;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
@@ -59,11 +59,27 @@ impl Element for Only {
     }
 }
 
+/// `Received`: packets get the type that a device gives them, by the address to which they go.
+#[derive(Default)]
+struct Received;
+
+impl Element for Received {
+    fn action(&mut self, _: &mut Cx<'_>, mut packet: Packet) -> Option<Packet> {
+        packet.set_kind(match packet.bytes() {
+            [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, ..] => PacketType::Broadcast,
+            [first, ..] if first & 1 == 1 => PacketType::Multicast,
+            _ => PacketType::Host,
+        });
+        Some(packet)
+    }
+}
+
 static CLASSES: &[Class] = &[
     Class::new::<Keep>("Keep", "1/0", "h", "keeps packets"),
     Class::new::<Discard>("Discard", "1/0", "a", "drops packets"),
     Class::new::<Send>("Send", "0/1", "a", "sends packets"),
     Class::new::<Only>("Only", "0/0", "a", "has routes"),
+    Class::new::<Received>("Received", "1/1", "a/a", "sets packets' types"),
 ];
 
 /// All classes, and the examples as libraries.
@@ -91,24 +107,47 @@ pub(crate) struct Live {
 
 /// Makes a router, or says what is wrong.
 pub(crate) fn try_start(config: &str) -> Result<Live, String> {
-    make(config, "config", &lang::Globals::new(), Options::default())
+    make(config, "config", &lang::Globals::new(), Options::default(), |_| ())
 }
 
 /// Makes the router of an example, with values for its parameters.
 pub(crate) fn start_example(name: &str, values: &[(&str, &str)], options: Options) -> Live {
+    let text = std::fs::read_to_string(example(name)).unwrap();
+    make(&text, name, &globals(values), options, |_| ()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Makes a router of a configuration that is changed by `change` before, with values for its parameters.
+pub(crate) fn start_changed(
+    config: &str,
+    values: &[(&str, &str)],
+    options: Options,
+    change: impl FnOnce(&mut lang::Graph),
+) -> Live {
+    make(config, "config", &globals(values), options, change).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn globals(values: &[(&str, &str)]) -> lang::Globals {
     let mut globals = lang::Globals::new();
     for (name, value) in values {
         globals.define(name, value);
     }
-    let text = std::fs::read_to_string(example(name)).unwrap();
-    make(&text, name, &globals, options).unwrap_or_else(|error| panic!("{error}"))
+    globals
 }
 
-fn make(config: &str, file: &str, globals: &lang::Globals, options: Options) -> Result<Live, String> {
+fn make(
+    config: &str,
+    file: &str,
+    globals: &lang::Globals,
+    options: Options,
+    change: impl FnOnce(&mut lang::Graph),
+) -> Result<Live, String> {
     let (mut log, mut registry) = (Log::new(), Registry::standard());
     registry.add(CLASSES);
     let known = Known(registry);
-    let graph = lang::parse(config, file, globals, &known, &mut log);
+    let mut graph = lang::parse(config, file, globals, &known, &mut log);
+    if let Some(graph) = &mut graph {
+        change(graph);
+    }
     let running = graph.and_then(|graph| router::build(&graph, &known.0, options, &mut log));
     let running = running.ok_or_else(|| log.to_string())?;
     let said = Arc::new(Mutex::new(Vec::new()));
@@ -186,6 +225,13 @@ impl Live {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a program that runs");
         self.until(&format!("{command:?} ends"), |_| child.try_wait().expect("a child").is_some());
         child.wait_with_output().expect("what it printed")
+    }
+
+    /// Inputs with connections, each as `element [port]` with the packets that have come to it.
+    pub(crate) fn packets_in(&self) -> BTreeMap<String, u64> {
+        let router = self.running.router();
+        let inputs = router.connections().into_iter().map(|(_, input)| input);
+        inputs.map(|(e, port)| (format!("{} [{port}]", router.name(e)), router.packets_in(e, port))).collect()
     }
 
     /// Lines that it has said.

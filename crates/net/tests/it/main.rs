@@ -3,9 +3,11 @@
 mod captures;
 mod clicktests;
 mod devices;
+mod differential;
 mod elements;
 mod live;
 mod namespaces;
 mod nic;
 mod pipes;
+mod traffic;
 mod world;
