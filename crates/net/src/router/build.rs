@@ -101,6 +101,7 @@ impl Build {
             wiring,
             tasks: Vec::new(),
             mailboxes: (0..options.threads.max(1)).map(|_| Mailbox::new()).collect(),
+            asked: Mutex::default(),
             notes,
             input_signals: vec![None; inputs],
             output_signals: vec![None; outputs],
@@ -152,7 +153,7 @@ impl Build {
         for thread in threads.iter_mut().skip(1) {
             thread.seed(seed);
         }
-        Some(Running { router: Arc::new(self.router), threads })
+        Some(Running::new(Arc::new(self.router), threads))
     }
 
     fn thread(&self, number: usize) -> Thread {

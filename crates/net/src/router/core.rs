@@ -35,6 +35,9 @@ pub(super) type Signal = Option<Vec<(usize, bool)>>;
 /// Where a line for people goes.
 pub(super) type Say = Box<dyn FnMut(&str) + Send>;
 
+/// What somebody outside wants a thread to do between batches.
+pub(super) type Work = Box<dyn FnOnce(&Router, &mut Thread) + Send>;
+
 /// A router whose elements are connected. [`Running`](super::Running) runs it.
 pub struct Router {
     pub(super) elements: Vec<Info>,
@@ -46,6 +49,8 @@ pub struct Router {
     pub(super) wiring: Wiring,
     pub(super) tasks: Vec<TaskState>,
     pub(super) mailboxes: Vec<Mailbox>,
+    /// What the first thread is asked to do.
+    pub(super) asked: Mutex<Vec<Work>>,
     /// For each element, its note of packets; then, for each, its note of room.
     pub(super) notes: Vec<Note>,
     /// For each input, and for each output.
@@ -116,6 +121,11 @@ impl Router {
     /// All connections: element and output, element and input.
     pub fn connections(&self) -> Vec<((usize, usize), (usize, usize))> {
         self.wiring.connections().collect()
+    }
+
+    /// How many inputs and outputs an element has.
+    pub fn ports_of(&self, element: usize) -> (usize, usize) {
+        (self.wiring.inputs[element].len(), self.wiring.outputs[element].len())
     }
 
     /// How many packets have come to an input.
@@ -433,6 +443,6 @@ impl Elements for Router {
         self.elements[number].class.name
     }
     fn ports(&self, number: usize) -> (usize, usize) {
-        (self.wiring.inputs[number].len(), self.wiring.outputs[number].len())
+        self.ports_of(number)
     }
 }

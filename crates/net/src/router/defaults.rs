@@ -78,8 +78,8 @@ pub(super) fn root() -> Handlers {
         let classes: std::collections::BTreeSet<_> = (0..cx.router.len()).map(|e| cx.router.class_of(e).name).collect();
         Ok(classes.into_iter().fold(String::new(), |text, name| text + name + "\n"))
     });
-    handlers.free_read("flatconfig", |cx, _| Ok(lang::unparse(&graph(cx))));
-    handlers.free_read("config", |cx, _| Ok(lang::unparse(&graph(cx))));
+    handlers.free_read("flatconfig", |cx, _| Ok(lang::unparse(&cx.router.graph())));
+    handlers.free_read("config", |cx, _| Ok(lang::unparse(&cx.router.graph())));
     handlers.free_read("requirements", |cx, _| {
         Ok(cx.router.requirements.iter().fold(String::new(), |text, one| text + &one.value + "\n"))
     });
@@ -96,29 +96,4 @@ pub(super) fn root() -> Handlers {
         Ok(())
     });
     handlers
-}
-
-/// The graph that runs, with the configurations as they were last written.
-fn graph(cx: &Cx<'_>) -> lang::Graph {
-    let router = cx.router;
-    let elements = (0..router.len()).map(|element| lang::ElementDecl {
-        name: router.name(element).to_owned(),
-        class: router.class_of(element).name.to_owned(),
-        config: router.config(element),
-        landmark: router.landmark(element).clone(),
-    });
-    let connections = router.wiring.connections().map(|((from, from_port), (to, to_port))| lang::Connection {
-        from,
-        from_port: from_port as u32,
-        to,
-        to_port: to_port as u32,
-        landmark: crate::Landmark::default(),
-    });
-    let requirements = router.requirements.clone();
-    lang::Graph {
-        elements: elements.collect(),
-        connections: connections.collect(),
-        requirements,
-        ..lang::Graph::default()
-    }
 }

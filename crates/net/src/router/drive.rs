@@ -219,7 +219,17 @@ impl Thread {
                 Mail::Task { element } => self.schedule(element),
                 Mail::Timer { element, timer, at } => self.set_timer(element, timer, at),
                 Mail::Select { element, fd, interest } => self.select(element, fd, interest),
+                Mail::Asked => self.answer(router),
             }
+        }
+    }
+
+    /// Does what is asked from outside.
+    fn answer(&mut self, router: &Router) {
+        let asked = std::mem::take(&mut *router.asked.lock().expect("no panic in it"));
+        self.now = router.clock.now();
+        for work in asked {
+            work(router, self);
         }
     }
 

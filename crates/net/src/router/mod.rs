@@ -5,6 +5,7 @@
 //!   run        a router that runs
 //!   drive      what a thread does
 //!   defaults   handlers that every element has
+//!   outside    what other threads ask of a router that runs
 //!   cx         what an element reaches
 //!   core       what all threads share
 //!   thread     what each one has: tasks, timers, file descriptors
@@ -26,6 +27,7 @@ mod cx;
 mod defaults;
 mod detour;
 mod drive;
+mod outside;
 mod rank;
 mod run;
 mod slot;
@@ -39,4 +41,4 @@ mod wiring;
 pub use build::{Options, build};
 pub use core::Router;
 pub use cx::Cx;
-pub use run::Running;
+pub use run::{Current, Running};

@@ -4,16 +4,38 @@ use super::core::Router;
 use super::cx::{self, Cx};
 use super::thread::Thread;
 use crate::args::{ArgCx, HandlerCall};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+/// Which router runs, for those who look at it from other threads.
+#[derive(Clone)]
+pub struct Current(Arc<Mutex<Arc<Router>>>);
+
+impl Current {
+    /// The router that runs now.
+    pub fn router(&self) -> Arc<Router> {
+        Arc::clone(&self.0.lock().expect("no panic in it"))
+    }
+}
 
 /// A router with its threads.
 pub struct Running {
     pub(super) router: Arc<Router>,
     pub(super) threads: Vec<Thread>,
+    current: Current,
 }
 
 impl Running {
+    pub(super) fn new(router: Arc<Router>, threads: Vec<Thread>) -> Self {
+        let current = Current(Arc::new(Mutex::new(Arc::clone(&router))));
+        Self { router, threads, current }
+    }
+
+    /// Which router runs, for other threads.
+    pub fn current(&self) -> &Current {
+        &self.current
+    }
+
     /// The router.
     pub fn router(&self) -> &Arc<Router> {
         &self.router

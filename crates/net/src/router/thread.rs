@@ -18,9 +18,21 @@ pub(super) const NOBODY: usize = usize::MAX;
 
 /// What others ask of a thread.
 pub(super) enum Mail {
-    Task { element: usize },
-    Timer { element: usize, timer: usize, at: Option<Timestamp> },
-    Select { element: usize, fd: RawFd, interest: Interest },
+    Task {
+        element: usize,
+    },
+    Timer {
+        element: usize,
+        timer: usize,
+        at: Option<Timestamp>,
+    },
+    Select {
+        element: usize,
+        fd: RawFd,
+        interest: Interest,
+    },
+    /// There is something in the router's list of what is asked.
+    Asked,
 }
 
 /// Where others leave what they ask of a thread.
