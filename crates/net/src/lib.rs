@@ -19,6 +19,7 @@
 //!   headers/   what Ethernet, ARP, IP, ICMP, TCP and UDP headers look like, checksums
 //!   capture/   files of packets: pcap, pcapng, summary dumps
 //!   rewrite/   network address translation: flows, patterns, changes of packets
+//!   watch/     rates, metrics and drawings of a router that runs
 //!   nic/       packets of the system's: AF_PACKET, AF_XDP, TUN, sockets
 //! ```
 
@@ -49,6 +50,7 @@ mod registry;
 pub mod rewrite;
 pub mod router;
 mod schedule;
+pub mod watch;
 
 pub use clock::{Clock, Timestamp};
 pub use error::{Entry, Landmark, Level, Log};

@@ -1,6 +1,5 @@
 //! click: runs a configuration.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -10,8 +9,11 @@ use super::buildtool::PACKAGES;
 use super::options::{self, Given, Known, Value};
 use super::source::{ClickPath, Source, WithLibraries};
 use super::tool::{print, report, version, write_output};
+use super::watching::Wanted;
 use crate::lang::{self, ElementDecl, Graph, config};
-use crate::router::{self, Options, Router, Running};
+use crate::router::{self, Current, Options, Router, Running};
+use crate::watch::screen::Screen;
+use crate::watch::server::Listener;
 use crate::{Clock, Landmark, Log, Registry, Timestamp};
 
 const HELP: &str = "Runs a router configuration until it is stopped: by a DriverManager, or by an interrupt.
@@ -33,6 +35,13 @@ Options:
   -t, --time                    Print information on how long driver took.
   -w, --no-warnings             Do not print warnings.
       --simtime[=SECONDS]       Run in simulated time, which begins at SECONDS.
+      --stats[=SECONDS]         Show rates of all elements once a second, or
+                                once in SECONDS.
+      --metrics PORT|ADDRESS:PORT|SOCKET
+                                Serve metrics for Prometheus by HTTP (/metrics)
+                                and a drawing (/, /graph.svg), on this host alone
+                                unless an ADDRESS says otherwise.
+      --graph FILE              Write an SVG drawing with rates to FILE at the end.
   -C, --clickpath PATH          Use PATH for CLICKPATH.
       --help                    Print this message and exit.
   -v, --version                 Print version number and exit.
@@ -47,13 +56,16 @@ enum Choice {
     Expression,
     ExitHandler,
     File,
+    Graph,
     Handler,
     Help,
+    Metrics,
     NoWarnings,
     Output,
     Port,
     Quit,
     SimTime,
+    Stats,
     Threads,
     Time,
     UnixSocket,
@@ -71,14 +83,17 @@ const KNOWN: &[Known<Choice>] = &[
     known("expression", Some('e'), Choice::Expression, Value::Needed),
     known("exit-handler", Some('x'), Choice::ExitHandler, Value::Needed),
     known("file", Some('f'), Choice::File, Value::Needed),
+    known("graph", None, Choice::Graph, Value::Needed),
     known("handler", Some('h'), Choice::Handler, Value::Needed),
     known("help", None, Choice::Help, Value::No),
+    known("metrics", None, Choice::Metrics, Value::Needed),
     known("no-warnings", Some('w'), Choice::NoWarnings, Value::No),
     known("output", Some('o'), Choice::Output, Value::Needed),
     known("port", Some('p'), Choice::Port, Value::Needed),
     known("quit", Some('q'), Choice::Quit, Value::No),
     known("simtime", None, Choice::SimTime, Value::Allowed),
     known("simulation-time", None, Choice::SimTime, Value::Allowed),
+    known("stats", None, Choice::Stats, Value::Allowed),
     known("threads", Some('j'), Choice::Threads, Value::Needed),
     known("time", Some('t'), Choice::Time, Value::No),
     known("unix-socket", Some('u'), Choice::UnixSocket, Value::Needed),
@@ -100,6 +115,7 @@ struct Plan {
     output: Option<String>,
     /// Where time is simulated: the seconds at which it begins, at the least.
     simulated: Option<f64>,
+    wanted: Wanted,
 }
 
 /// Runs it.
@@ -112,11 +128,18 @@ pub(super) fn main(args: &[String]) -> i32 {
             return 1;
         }
     };
+    let listener = match plan.wanted.listen() {
+        Ok(listener) => listener,
+        Err(error) => {
+            eprintln!("{error}");
+            return 1;
+        }
+    };
     let mut log = Log::new();
     let running = start(&plan, &mut log);
     report(&mut log, !plan.has(Choice::NoWarnings));
     match running {
-        Some(mut started) => run(&plan, &mut started),
+        Some(mut started) => run(&plan, &mut started, listener),
         None => 1,
     }
 }
@@ -166,6 +189,9 @@ impl Plan {
                     if value.is_empty() { Some(0.0) } else { value.parse().ok().filter(|s: &f64| s.is_finite()) };
                 self.simulated = Some(begin.ok_or_else(|| format!("'{value}' is no time in seconds"))?);
             }
+            Choice::Stats => return self.wanted.set_stats(&value),
+            Choice::Metrics => return self.wanted.set_metrics(value),
+            Choice::Graph => return self.wanted.set_graph(value),
             Choice::ExitHandler => return once(&mut self.exit_handler, value, "--exit-handler specified twice"),
             Choice::Output => return once(&mut self.output, value, "output file specified twice"),
             Choice::Warnings => self.flags.retain(|flag| *flag != Choice::NoWarnings),
@@ -236,7 +262,7 @@ fn add_sockets(graph: &mut Graph, sockets: &[String]) {
     }
 }
 
-fn run(plan: &Plan, started: &mut Started) -> i32 {
+fn run(plan: &Plan, started: &mut Started, listener: Option<Listener>) -> i32 {
     let mut log = Log::new();
     if plan.output.is_some() {
         let text = started.running.read("flatconfig").unwrap_or_default();
@@ -248,9 +274,7 @@ fn run(plan: &Plan, started: &mut Started) -> i32 {
             let text = format!("{}: configuration has no elements, exiting", plan.source.name());
             log.warning(&Landmark::default(), text);
         } else {
-            let signals = watch_signals(started.running.router());
-            started.running.run();
-            signals.iter().for_each(signal_hook::iterator::Handle::close);
+            drive(plan, &mut started.running, listener, &mut log);
         }
     }
     if plan.has(Choice::Time) {
@@ -265,17 +289,32 @@ fn run(plan: &Plan, started: &mut Started) -> i32 {
     code
 }
 
+/// Runs the router until it stops, while others watch.
+fn drive(plan: &Plan, running: &mut Running, listener: Option<Listener>, log: &mut Log) {
+    let watching = match plan.wanted.start(running, listener) {
+        Ok(watching) => watching,
+        Err(error) => return log.error(&Landmark::default(), error),
+    };
+    let signals = watch_signals(running.current().clone(), plan.wanted.has_screen());
+    running.run();
+    watching.finish(running, log);
+    signals.iter().for_each(signal_hook::iterator::Handle::close);
+}
+
 /// The first interrupt stops the router; another one ends the program.
-fn watch_signals(router: &Arc<Router>) -> Option<signal_hook::iterator::Handle> {
+fn watch_signals(current: Current, has_screen: bool) -> Option<signal_hook::iterator::Handle> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).ok()?;
     let handle = signals.handle();
-    let router = Arc::downgrade(router);
     std::thread::spawn(move || {
         for (count, signal) in signals.forever().enumerate() {
-            match router.upgrade() {
-                Some(router) if count == 0 => router.set_runcount(i32::MIN),
-                _ => _ = signal_hook::low_level::emulate_default_handler(signal),
+            if count == 0 {
+                current.router().set_runcount(i32::MIN);
+                continue;
             }
+            if has_screen {
+                Screen::restore();
+            }
+            let _ = signal_hook::low_level::emulate_default_handler(signal);
         }
     });
     Some(handle)

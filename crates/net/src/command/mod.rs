@@ -10,6 +10,7 @@ mod options;
 mod pretty;
 mod source;
 mod tool;
+mod watching;
 mod xform;
 
 /// A program: what it does with its arguments, and its exit code.

@@ -8,7 +8,7 @@ use crate::lang::{Connection, Graph};
 use layout::{BOX_HEIGHT, Layout, Place};
 
 /// How wide a character is, about, in names (bold) and in configurations.
-const NAME_WIDTH: f64 = 7.8;
+const NAME_WIDTH: f64 = 8.6;
 const TEXT_WIDTH: f64 = 6.1;
 /// As much of a class with its configuration is shown; the rest is in the tooltip.
 const MAX_TEXT: usize = 30;
@@ -20,9 +20,18 @@ const STYLE: &str = "text{font-family:ui-sans-serif,system-ui,sans-serif;text-an
 paint-order:stroke;stroke:#fff;stroke-width:3px}.b{fill:#f7fafc;stroke:#718096}.p{fill:#718096}\
 .l{fill:none;stroke:#4a5568;stroke-opacity:.75}.a{fill:#4a5568}a:hover .b{stroke:#2b6cb0;stroke-width:2}";
 
-/// An SVG document that shows a graph. `rates` are the packets a second of each connection, in the graph's order; they are
-/// shown beside the connections, which are wider where more passes. Each box links to `#element-NAME`.
-pub fn graph_svg(graph: &Graph, rates: Option<&[f64]>) -> String {
+/// What passes on a connection.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Rate {
+    /// Packets a second.
+    pub per_second: f64,
+    /// Whether it is not known exactly.
+    pub is_estimate: bool,
+}
+
+/// An SVG document that shows a graph. `rates` are those of the connections, in the graph's order; they are shown beside the
+/// connections, which are wider where more passes. Each box links to `#element-NAME`.
+pub fn graph_svg(graph: &Graph, rates: Option<&[Rate]>) -> String {
     let ports = graph.ports();
     let texts: Vec<_> = graph.elements.iter().map(|element| BoxText::new(&element.class, &element.config)).collect();
     let widths: Vec<_> = graph
@@ -131,14 +140,15 @@ impl Line {
         Self { points, title: format!("[{from_port}] -> [{to_port}]") }
     }
 
-    fn write(&self, out: &mut String, rate: Option<f64>) {
+    fn write(&self, out: &mut String, rate: Option<Rate>) {
         let mut path = format!("M{:.1} {:.1}", self.points[0].0, self.points[0].1);
         for pair in self.points.windows(2) {
             let ((x0, y0), (x1, y1)) = (pair[0], pair[1]);
             let middle = f64::midpoint(y0, y1);
             let _ = write!(path, "C{x0:.1} {middle:.1} {x1:.1} {middle:.1} {x1:.1} {y1:.1}");
         }
-        let width = rate.filter(|rate| *rate > 1.0).map_or(1.2, |rate| 1.2 + rate.log10() * 0.6);
+        let width =
+            rate.map(|rate| rate.per_second).filter(|rate| *rate > 1.0).map_or(1.2, |rate| 1.2 + rate.log10() * 0.6);
         let _ = writeln!(
             out,
             "<path class=\"l\" stroke-width=\"{width:.1}\" marker-end=\"url(#arrow)\" d=\"{path}\"><title>{}</title></path>",
@@ -147,7 +157,7 @@ impl Line {
         if let Some(rate) = rate {
             let ((x0, y0), (x1, y1)) = (self.points[0], self.points[1]);
             let (x, y) = (f64::midpoint(x0, x1), f64::midpoint(y0, y1) + 3.0);
-            let _ = writeln!(out, "<text class=\"r\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", rate_text(rate));
+            let _ = writeln!(out, "<text class=\"r\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", rate.text());
         }
     }
 }
@@ -172,19 +182,31 @@ fn way_up(source: Place, sink: Place, start: (f64, f64), end: (f64, f64), bends:
     points
 }
 
-/// A rate with three digits and a unit: `12.3k/s`.
-fn rate_text(rate: f64) -> String {
-    let units = ["", "k", "M", "G"];
-    let unit = if rate < 1000.0 { 0 } else { ((rate.log10() / 3.0) as usize).min(units.len() - 1) };
-    let value = rate / 1000f64.powi(unit as i32);
-    let decimals = if unit == 0 || value >= 100.0 {
-        0
-    } else if value >= 10.0 {
-        1
-    } else {
-        2
+impl Rate {
+    /// With three digits, a unit, and a mark where it is an estimate: `~12.3k/s`.
+    fn text(self) -> String {
+        let about = if self.is_estimate { "~" } else { "" };
+        format!("{about}{}/s", short(self.per_second))
+    }
+}
+
+/// A number with about three digits and the letter of a power of a thousand: `12.3k`.
+pub fn short(number: f64) -> String {
+    const UNITS: [&str; 5] = ["", "k", "M", "G", "T"];
+    // What would be rounded up to four digits has the next unit.
+    let mut unit = 0;
+    let mut value = number;
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    let decimals = match value {
+        _ if unit == 0 => 0,
+        _ if value < 9.995 => 2,
+        _ if value < 99.95 => 1,
+        _ => 0,
     };
-    format!("{value:.decimals$}{}/s", units[unit])
+    format!("{value:.decimals$}{}", UNITS[unit])
 }
 
 /// A text as it stands in HTML and SVG, in quotes too.
@@ -210,7 +232,7 @@ mod tests {
     use crate::Log;
     use crate::lang::{AnyClass, Globals, parse};
 
-    fn draw(text: &str, rates: Option<&[f64]>) -> String {
+    fn draw(text: &str, rates: Option<&[Rate]>) -> String {
         graph_svg(&parse(text, "f", &Globals::new(), &AnyClass, &mut Log::new()).unwrap(), rates)
     }
 
@@ -227,10 +249,12 @@ mod tests {
 
     #[test]
     fn rates_stand_beside_connections() {
-        let svg = draw("a :: X -> b :: Y -> c :: Z", Some(&[12_345.0, 0.0]));
-        assert!(svg.contains(">12.3k/s<") && svg.contains(">0/s<"), "{svg}");
-        let texts = [0.0, 999.4, 1000.0, 1_234.0, 99_990.0, 12_000_000.0, 5e12].map(rate_text);
-        assert_eq!(texts, ["0/s", "999/s", "1.00k/s", "1.23k/s", "100.0k/s", "12.0M/s", "5000G/s"]);
+        let rates = [(12_345.0, false), (0.0, true)].map(|(per_second, is_estimate)| Rate { per_second, is_estimate });
+        let svg = draw("a :: X -> b :: Y -> c :: Z", Some(&rates));
+        assert!(svg.contains(">12.3k/s<") && svg.contains(">~0/s<"), "{svg}");
+        let texts =
+            [0.0, 999.4, 999.7, 1000.0, 1_234.0, 9_996.0, 99_990.0, 999_700.0, 12_000_000.0, 5e12, 5e15].map(short);
+        assert_eq!(texts, ["0", "999", "1.00k", "1.00k", "1.23k", "10.0k", "100k", "1.00M", "12.0M", "5.00T", "5000T"]);
     }
 
     #[test]

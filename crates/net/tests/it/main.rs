@@ -10,4 +10,5 @@ mod namespaces;
 mod nic;
 mod pipes;
 mod traffic;
+mod watching;
 mod world;
