@@ -77,6 +77,11 @@ impl Device {
         self.control.ask(libc::SIOCGIFNAME as _, "find its name", set).is_ok()
     }
 
+    /// Its MTU now.
+    pub(super) fn mtu(&self) -> Result<u32> {
+        self.control.mtu()
+    }
+
     /// The error that says that it has disappeared.
     pub(super) fn gone(&self) -> Error {
         Error::new(Kind::Gone, format!("device '{}' has disappeared", self.link.name))

@@ -25,7 +25,7 @@ macro_rules! plain {
 
 plain!(u32, i32, u64, libc::sockaddr_ll, libc::sockaddr_storage, libc::sockaddr_xdp, libc::packet_mreq);
 plain!(libc::xdp_mmap_offsets, libc::xdp_statistics, libc::xdp_umem_reg, libc::xdp_desc);
-plain!(libc::tpacket_req3, libc::tpacket_stats_v3, libc::tpacket3_hdr, libc::tpacket_auxdata);
+plain!(libc::tpacket_req, libc::tpacket_req3, libc::tpacket_stats_v3, libc::tpacket3_hdr, libc::tpacket_auxdata);
 
 /// A result of a system call.
 pub(super) fn check(result: libc::c_int) -> io::Result<libc::c_int> {

@@ -12,7 +12,7 @@ use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
 use std::time::SystemTime;
 
-const METHODS: [&str; 2] = ["LINUX", "AF_XDP"];
+const METHODS: [&str; 3] = ["LINUX", "LINUX_RING", "AF_XDP"];
 
 fn open(space: &Namespace, name: &str) -> PacketSocket {
     space.run(|| PacketSocket::open(name, &Options::default()).unwrap())
@@ -225,6 +225,36 @@ fn a_device_that_disappears_is_told_once_and_used_again_when_it_is_back() {
 }
 
 #[test]
+fn a_device_that_goes_down_and_comes_up_is_used_on() {
+    for method in METHODS {
+        let Some([left, right]) = pair() else { return };
+        let mut other = open(&right, "b");
+        left.run(|| {
+            let mut live = start(&format!(
+                "from :: FromDevice(a, METHOD {method}) -> came :: Keep;
+                 send :: Send -> to :: ToDevice(a, METHOD {method})"
+            ));
+            left.ip("link set dev a down");
+            live.send("send", [1, 2].map(|number| Packet::from_slice(&frame(100, number))));
+            live.turn();
+            left.ip("link set dev a up");
+            live.until("packets go out again", |live| {
+                live.send("send", [Packet::from_slice(&frame(77, 3))]);
+                live.turn();
+                let mut last = 0;
+                other.receive(64, &mut |packet| last = packet.bytes.len()).unwrap();
+                last == 77
+            });
+            sendall(&mut other, &[frame(99, 4)]);
+            assert_eq!(live.keep("came", 1)[0].len(), 99, "{method}");
+            let said = live.said();
+            let expected = "to :: ToDevice: a: cannot send a packet: Network is down (os error 100)";
+            assert!(said.iter().all(|line| line == expected) && said.len() < 2, "{method}: {said:?}");
+        });
+    }
+}
+
+#[test]
 fn the_host_and_a_router_exchange_packets_by_a_tun_device() {
     let Some([space]) = namespaces() else { return };
     space.run(|| {
@@ -425,7 +455,9 @@ fn a_real_ping_goes_through_a_router_of_two_devices() {
                 "FromDevice(b, PROMISC true, METHOD {method}) -> Queue -> ToDevice(c, METHOD {method});
                  FromDevice(c, PROMISC true, METHOD {method}) -> Queue -> ToDevice(b, METHOD {method})"
             ));
-            let output = live.during(left.command("ping").args(["-c", "3", "-i", "0.01", "-s", "1472", "10.0.0.2"]));
+            // With a deadline it waits for answers, however late they are on a machine with much to do.
+            let output =
+                live.during(left.command("ping").args(["-c", "3", "-w", "60", "-i", "0.01", "-s", "1472", "10.0.0.2"]));
             let text = String::from_utf8_lossy(&output.stdout);
             assert!(output.status.success() && text.contains("3 received"), "{method}: {text}");
         });

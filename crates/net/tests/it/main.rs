@@ -8,6 +8,7 @@ mod elements;
 mod live;
 mod namespaces;
 mod nic;
+mod nic_changes;
 mod pipes;
 mod traffic;
 mod watching;

@@ -18,6 +18,8 @@ pub(super) enum Method {
     /// `AF_PACKET`.
     #[default]
     Linux,
+    /// `AF_PACKET`, sending by a ring.
+    LinuxRing,
     /// `AF_XDP`.
     Xdp,
 }
@@ -27,6 +29,7 @@ impl Method {
     pub(super) fn named(name: &str, args: &mut Args<'_>) -> Self {
         match name {
             "" | "LINUX" | "PCAP" => Self::Linux,
+            "LINUX_RING" => Self::LinuxRing,
             "AF_XDP" => Self::Xdp,
             _ => {
                 args.error("bad METHOD");

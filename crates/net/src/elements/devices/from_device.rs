@@ -11,7 +11,7 @@
 //!   handled twice, by the router and by the kernel.
 //! - FORCE_IP: IP packets only, with their network header set; others leave by output 1 where there is one. Default
 //!   false.
-//! - METHOD: LINUX (AF_PACKET, the default), PCAP (the same), or AF_XDP, which is faster and takes the packets from the
+//! - METHOD: LINUX (AF_PACKET by a ring, the default), LINUX_RING and PCAP (the same), or AF_XDP, which is faster and takes the packets from the
 //!   kernel as SNIFFER false does; see the module [`nic`](crate::nic) for what each of them needs. CAPTURE is an old
 //!   name of it.
 //! - PROTOCOL: the one link protocol that is read (LINUX). Default 0: all.
@@ -87,7 +87,7 @@ impl<const POLLS: bool> Default for FromDevice<POLLS> {
 
 impl<const POLLS: bool> FromDevice<POLLS> {
     fn open(&self) -> nic::Result<Box<dyn Nic>> {
-        if self.method == Method::Linux {
+        if self.method != Method::Xdp {
             return Ok(Box::new(PacketSocket::open(&self.name, &self.options)?));
         }
         let (promiscuous, snap_len) = (self.options.promiscuous, self.options.snap_len);
@@ -98,7 +98,7 @@ impl<const POLLS: bool> FromDevice<POLLS> {
     /// Begins to read a device that has been opened.
     fn begin(&mut self, cx: &mut Cx<'_>) -> nic::Result<()> {
         let Some(link) = self.device.nic().and_then(|nic| nic.link().cloned()) else { return Ok(()) };
-        if !self.sniffer && self.method == Method::Linux {
+        if !self.sniffer && self.method != Method::Xdp {
             self.block = Some(Block::new(&link)?);
         }
         self.shape.link = self.encap.unwrap_or_else(|| Shape::link_of(&link));

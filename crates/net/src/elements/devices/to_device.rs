@@ -5,7 +5,8 @@
 //!
 //! - DEVNAME: name of the device. A device has one ToDevice.
 //! - BURST: packets in a row, at least 1. Default 32.
-//! - METHOD: LINUX (AF_PACKET, the default), PCAP (the same), or AF_XDP.
+//! - METHOD: LINUX (AF_PACKET, the default), PCAP (the same), LINUX_RING (by a transmit ring, which spares a copy where
+//!   the driver sends from any memory, and costs one where it does not), or AF_XDP.
 //! - DEBUG: whether each wait for a full device is told. Default false.
 //!
 //! While the device is full, nothing is pulled. A FromDevice of the same device does not see what is sent.
@@ -70,6 +71,7 @@ impl ToDevice {
     fn open(&self) -> nic::Result<Box<dyn Nic>> {
         Ok(match self.method {
             Method::Linux => Box::new(PacketSocket::sender(&self.name)?),
+            Method::LinuxRing => Box::new(PacketSocket::ring_sender(&self.name)?),
             Method::Xdp => Box::new(XdpSocket::sender(&self.name)?),
         })
     }

@@ -11,6 +11,12 @@
 //! Needs `CAP_NET_RAW` for the sockets, `CAP_NET_ADMIN` and `CAP_BPF` (Linux 5.9 or newer) for the program, and memory
 //! that may be locked: 8 MiB a receive queue by `ulimit -l`, or `CAP_IPC_LOCK`. Sending alone needs `CAP_NET_RAW` only.
 //!
+//! On veth the kernel makes a packet of its own of what we send, copies it once more to give the program room before
+//! it, and handles each packet in an interrupt of its own. That is most of the time of a packet, and the same for
+//! `AF_PACKET`, so rings of our own are not what limits it. Interrupts could be put off and packets polled for in
+//! bursts, but the kernel polls for sockets without copying only, and the timer that takes its place costs more than it
+//! saves on virtual machines.
+//!
 //! What it cannot do: packets longer than about 3,800 bytes, timestamps, and saying whom a packet is for. A VLAN tag
 //! that the device takes off is lost, and a checksum that another program of this machine left to a virtual device
 //! stays unfinished (`ethtool -K DEVICE tx off` at the other end).
@@ -73,6 +79,8 @@ pub struct XdpSocket {
     poll: Option<Watch>,
     sockets: Arc<Sockets>,
     snap_len: usize,
+    /// The longest packet that the device sends, without its link header, in bytes; as it was when we looked.
+    mtu: u32,
     statistics: Statistics,
     told_gone: bool,
 }
@@ -142,6 +150,7 @@ impl XdpSocket {
             receivers: Vec::new(),
             sender: None,
             poll: None,
+            mtu: sockets.device.link.mtu,
             sockets,
             snap_len,
             statistics: Statistics::default(),
@@ -157,6 +166,17 @@ impl XdpSocket {
     /// Whether packets pass without being copied.
     pub fn is_zero_copy(&self) -> bool {
         self.sockets.queues.iter().all(|(_, queue)| queue.is_zero_copy())
+    }
+
+    /// How many of the first of `packets` the device sends. The kernel would drop a longer one and say nothing.
+    fn fitting(&mut self, packets: &[&[u8]]) -> usize {
+        let count = packets.iter().take_while(|packet| fits(packet, self.mtu)).count();
+        if count == packets.len() {
+            return count;
+        }
+        // It may have been raised.
+        self.mtu = self.sockets.device.mtu().unwrap_or(self.mtu);
+        packets.iter().take_while(|packet| fits(packet, self.mtu)).count()
     }
 
     /// An error, once, where the device has disappeared. The sockets' own errors are no sure sign of that: whoever
@@ -190,8 +210,9 @@ impl Nic for XdpSocket {
     }
 
     fn send(&mut self, packets: &[&[u8]]) -> Result<usize> {
+        let fitting = self.fitting(packets);
         let Some(sender) = &mut self.sender else { return Ok(0) };
-        let count = sender.send(packets);
+        let count = sender.send(&packets[..fitting]);
         self.statistics.sent += count as u64;
         let pushed = sender.push_on();
         let longest = sender.packet_len_max();
@@ -199,7 +220,7 @@ impl Nic for XdpSocket {
             return Err(self.sockets.device.gone());
         }
         match packets.first() {
-            Some(packet) if count == 0 && packet.len() > longest => {
+            Some(packet) if count == 0 && (fitting == 0 || packet.len() > longest) => {
                 let source = io::Error::from_raw_os_error(libc::EMSGSIZE);
                 Err(self.sockets.error("send a packet", source).of_kind(Kind::Refused))
             }
@@ -329,6 +350,12 @@ impl Sockets {
         })?;
         Ok((link, layer))
     }
+}
+
+/// Whether a device of this MTU sends the packet, whose Ethernet header may have a VLAN tag.
+fn fits(packet: &[u8], mtu: u32) -> bool {
+    let is_tagged = matches!(packet.get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]));
+    packet.len() <= mtu as usize + if is_tagged { 18 } else { 14 }
 }
 
 fn new_socket(name: &str) -> Result<OwnedFd> {
