@@ -6,7 +6,8 @@
 //! Rules that make batches invisible. An element says what becomes of one packet; the engine calls it for all packets of
 //! a batch. What it emits is delivered after it returns, in the order in which single packets would have arrived there. So an
 //! element's results may depend on its own state, the packet and the time, and not on what happens downstream while it
-//! runs; one that has to look at others' state while packets pass says so by [`Element::observes`].
+//! runs. One whose packets look at or change the state of others says whose by [`Element::shares`]; where that cannot be
+//! told, it says so by [`Element::observes`].
 
 use crate::Packet;
 use crate::args::{self, Args, Failed};
@@ -97,6 +98,12 @@ pub trait Element: Any + Send {
     /// Whether it looks at others' state while packets pass, such as at the lengths of queues: packets then come one by one.
     fn observes(&self) -> bool {
         false
+    }
+
+    /// Elements whose state its packets look at or change, so that packets pass all of them, and what lies between, in their
+    /// order. It is asked once, when all are initialised. Those who share with one share with each other.
+    fn shares(&self) -> Vec<usize> {
+        Vec::new()
     }
 
     /// Whether it takes a new configuration while it runs, by its `config` handler.

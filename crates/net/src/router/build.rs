@@ -5,6 +5,7 @@ use super::core::{Info, Note, Router};
 use super::defaults;
 use super::detour::Detour;
 use super::run::Running;
+use super::sharing;
 use super::slot::Slot;
 use super::task::TaskState;
 use super::thread::{Mailbox, Thread};
@@ -206,16 +207,20 @@ impl Build {
         true
     }
 
-    /// Finds who stores packets of whom, and who is watched.
+    /// Finds who stores packets of whom, who shares with whom, and who is watched.
     fn look_around(&mut self) {
         let router = &mut self.router;
+        let groups = sharing::groups(router);
+        router.wiring.rank(&groups);
         let all = 0..router.len();
         let stores: Vec<bool> =
             all.clone().map(|e| router.slots[e].enter(0).is_some_and(|slot| slot.room().is_some())).collect();
         let down: Vec<Vec<usize>> = all.clone().map(|e| router.reach(e, None, true, &|to| stores[to])).collect();
         for element in all {
             let observes = |e: &usize| router.slots[*e].enter(0).is_some_and(|slot| slot.observes());
-            router.is_watched[element] = observes(&element) || down[element].iter().any(observes);
+            router.is_watched[element] = observes(&element)
+                || down[element].iter().any(observes)
+                || sharing::joins(router, element, &down[element], &groups);
         }
         let storages = down.into_iter().map(|down| down.into_iter().filter(|e| stores[*e]).collect()).collect();
         let _ = router.storages.set(storages);

@@ -52,6 +52,10 @@ impl Thread {
     /// Packets go their way until none is on it.
     fn drain(&mut self, router: &Router) {
         while let Some(rank) = self.wave.first() {
+            if let Some(region) = router.wiring.region(rank) {
+                self.pass_region(router, region, rank);
+                continue;
+            }
             let id = router.wiring.by_rank[rank] as usize;
             let mut inputs = router.wiring.inputs[id].clone().filter(|input| self.wave.has(*input));
             match (inputs.next(), inputs.next()) {
@@ -65,7 +69,7 @@ impl Thread {
         }
     }
 
-    fn deliver(&mut self, router: &Router, id: usize, input: usize, mut batch: Vec<Packet>) {
+    pub(super) fn deliver(&mut self, router: &Router, id: usize, input: usize, mut batch: Vec<Packet>) {
         let port = input - router.wiring.inputs[id].start;
         if let Some(mut slot) = router.slots[id].enter(self.number) {
             router.count(input, batch.len() as u64);

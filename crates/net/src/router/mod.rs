@@ -11,6 +11,8 @@
 //!   thread     what each one has: tasks, timers, file descriptors
 //!   wave       packets on their way
 //!   wiring     connections, checked and resolved, by `codes` of classes; in the order of `rank`
+//!   region     elements that share state: packets pass them one after the other
+//!   sharing    who shares state with whom
 //!   slot       one call at a time enters an element
 //!   task       whether a task is scheduled
 //!   detour     elements that show the way to others
@@ -29,7 +31,9 @@ mod detour;
 mod drive;
 mod outside;
 mod rank;
+mod region;
 mod run;
+mod sharing;
 mod slot;
 mod task;
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! The order in which a wave visits elements: whoever packets come from is first, and elements in a circle are together, so
 //! that packets go round before anything behind the circle sees them.
 
+use std::ops::Range;
+
 /// The rank of each node of a graph, given whom each one leads to: ranks are all different, an edge between two circles
-/// (strongly connected components) goes up, and the nodes of one circle have ranks in a row.
-pub(super) fn ranks(next: &[Vec<usize>]) -> Vec<usize> {
+/// (strongly connected components) goes up, and the nodes of one circle have ranks in a row. And those ranks, for each node.
+pub(super) fn ranks(next: &[Vec<usize>]) -> (Vec<usize>, Vec<Range<usize>>) {
     let mut search = Search {
         next,
         number: vec![usize::MAX; next.len()],
@@ -12,6 +14,7 @@ pub(super) fn ranks(next: &[Vec<usize>]) -> Vec<usize> {
         stack: Vec::new(),
         count: 0,
         finished: Vec::new(),
+        circles: vec![0..0; next.len()],
     };
     for node in 0..next.len() {
         if search.number[node] == usize::MAX {
@@ -21,7 +24,8 @@ pub(super) fn ranks(next: &[Vec<usize>]) -> Vec<usize> {
     // Tarjan's algorithm finishes a component before those that lead to it.
     let mut ranks = vec![0; next.len()];
     search.finished.iter().rev().enumerate().for_each(|(rank, node)| ranks[*node] = rank);
-    ranks
+    let last = next.len();
+    (ranks, search.circles.into_iter().map(|finished| last - finished.end..last - finished.start).collect())
 }
 
 struct Search<'a> {
@@ -32,6 +36,8 @@ struct Search<'a> {
     stack: Vec<usize>,
     count: usize,
     finished: Vec<usize>,
+    /// For each node, where those of its circle are among the finished ones.
+    circles: Vec<Range<usize>>,
 }
 
 impl Search<'_> {
@@ -69,14 +75,17 @@ impl Search<'_> {
     }
 
     fn finish(&mut self, root: usize) {
+        let first = self.finished.len();
         loop {
             let node = self.stack.pop().expect("a component ends with its root");
             self.on_stack[node] = false;
             self.finished.push(node);
             if node == root {
-                return;
+                break;
             }
         }
+        let circle = first..self.finished.len();
+        self.finished[circle.clone()].iter().for_each(|node| self.circles[*node] = circle.clone());
     }
 }
 
@@ -106,7 +115,7 @@ mod tests {
             for (from, to) in &edges {
                 next[*from].push(*to);
             }
-            let ranks = ranks(&next);
+            let (ranks, circles) = ranks(&next);
             let mut sorted = ranks.clone();
             sorted.sort_unstable();
             prop_assert_eq!(sorted, (0..12).collect::<Vec<_>>());
@@ -115,6 +124,8 @@ mod tests {
                 prop_assert!(ranks[from] < ranks[to] || from == to || circle(from, to));
             }
             for a in 0..12 {
+                let of_a = (0..12).filter(|b| *b == a || circle(a, *b)).map(|b| ranks[b]);
+                prop_assert_eq!(circles[a].clone().collect::<Vec<_>>(), { let mut all: Vec<_> = of_a.collect(); all.sort_unstable(); all });
                 for b in (0..12).filter(|b| circle(a, *b)) {
                     let between = |c: &usize| ranks[a] < ranks[*c] && ranks[*c] < ranks[b];
                     prop_assert!((0..12).filter(between).all(|c| circle(a, c)));

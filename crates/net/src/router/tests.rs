@@ -65,15 +65,47 @@ impl Element for Chooses {
         args.may("SALT", &mut self.salt).finish()
     }
     fn push(&mut self, cx: &mut Cx<'_>, port: usize, mut packet: Packet) {
-        let start = self.salt.wrapping_add(port as u64);
-        let hash = packet.bytes().iter().fold(start, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(*byte)));
         self.seen = self.seen.wrapping_add(1);
-        if hash % 7 == 0 || packet.len() > 64 {
-            return;
-        }
+        let Some(output) = choose(self.salt, port, packet.bytes(), cx.outputs()) else { return };
         let len = packet.len();
         packet.put(1)[len] = self.seen;
-        cx.emit((hash % 5) as usize % cx.outputs(), packet);
+        cx.emit(output, packet);
+    }
+}
+
+/// The output of a packet, unless it is dropped.
+fn choose(salt: u64, port: usize, bytes: &[u8], outputs: usize) -> Option<usize> {
+    let start = salt.wrapping_add(port as u64);
+    let hash = bytes.iter().fold(start, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(*byte)));
+    (hash % 7 != 0 && bytes.len() <= 64).then_some((hash % 5) as usize % outputs)
+}
+
+/// The same, but all of them number packets together: the first one counts for the others.
+#[derive(Default)]
+struct Tallies {
+    salt: u64,
+    first: usize,
+    seen: u8,
+}
+
+impl Element for Tallies {
+    fn configure(&mut self, args: &mut Args<'_>) -> Result<(), crate::args::Failed> {
+        args.must("SALT", &mut self.salt).must("FIRST", &mut self.first).finish()
+    }
+    fn shares(&self) -> Vec<usize> {
+        vec![self.first]
+    }
+    fn push(&mut self, cx: &mut Cx<'_>, port: usize, mut packet: Packet) {
+        let count = |tallies: &mut Self| {
+            tallies.seen = tallies.seen.wrapping_add(1);
+            tallies.seen
+        };
+        let first = self.first;
+        let number = if first == cx.id() { Some(count(self)) } else { cx.with(first, |first, _| count(first)) };
+        let Some(output) = choose(self.salt, port, packet.bytes(), cx.outputs()) else { return };
+        let len = packet.len();
+        packet.put(1)[len] = number.expect("the first one");
+        cx.emit(output, packet);
     }
 }
 
@@ -94,6 +126,7 @@ static CLASSES: &[Class] = &[
     Class::new::<Source>("Source", "0/1", "h", ""),
     Class::new::<Copies>("Copies", "1/-", "h", ""),
     Class::new::<Chooses>("Chooses", "-/-", "h", ""),
+    Class::new::<Tallies>("Tallies", "-/-", "h", ""),
     Class::new::<Keeps>("Keeps", "-/0", "h", ""),
 ];
 
@@ -193,6 +226,76 @@ proptest! {
     #[test]
     fn batches_change_nothing(graph in acyclic().prop_filter("all inputs are used", connected)) {
         prop_assert_eq!(kept(&graph, true), kept(&graph, false));
+    }
+}
+
+/// Packets of a graph as calls would move them: each goes all its way, and what comes of it, before the next.
+struct Walk<'a> {
+    graph: &'a Graph,
+    seen: Vec<u8>,
+    kept: Vec<Vec<(usize, Vec<u8>)>>,
+}
+
+impl Walk<'_> {
+    fn kept(graph: &Graph) -> Vec<String> {
+        let n = graph.elements.len();
+        let mut walk = Walk { graph, seen: vec![0; n], kept: vec![Vec::new(); n] };
+        let count: u16 = graph.elements[0].config.split(',').next().unwrap().parse().unwrap();
+        (0..count).rev().for_each(|left| walk.go(0, 0, &left.to_be_bytes()));
+        let sinks = (0..n).filter(|element| graph.elements[*element].class == "Keeps");
+        sinks.map(|sink| format!("{:?}", walk.kept[sink])).collect()
+    }
+
+    fn go(&mut self, from: usize, port: usize, bytes: &[u8]) {
+        let leads = |c: &&Connection| (c.from, c.from_port as usize) == (from, port);
+        let connection = self.graph.connections.iter().find(leads).unwrap();
+        self.push(connection.to, connection.to_port as usize, bytes);
+    }
+
+    fn push(&mut self, element: usize, port: usize, bytes: &[u8]) {
+        let outputs = self.graph.connections.iter().filter(|c| c.from == element).count();
+        let mut numbers = self.graph.elements[element].config.split(", ").map(|word| word.parse::<u64>().unwrap_or(0));
+        let (salt, first) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(element as u64) as usize);
+        match self.graph.elements[element].class.as_str() {
+            "Keeps" => self.kept[element].push((port, bytes.to_vec())),
+            "Copies" if bytes.len() < 64 => {
+                (0..outputs).for_each(|port| self.go(element, port, &[bytes, &[port as u8]].concat()));
+            }
+            "Copies" => (0..outputs).for_each(|port| self.go(element, port, bytes)),
+            _ => {
+                self.seen[first] = self.seen[first].wrapping_add(1);
+                let number = self.seen[first];
+                if let Some(output) = choose(salt, port, bytes, outputs) {
+                    self.go(element, output, &[bytes, &[number]].concat());
+                }
+            }
+        }
+    }
+}
+
+/// At most as many copies in a row as have places of their own.
+fn has_few_copies(graph: &Graph) -> bool {
+    graph.elements.iter().filter(|element| element.class == "Copies").count() < 6
+}
+
+proptest! {
+    /// Elements that share state, whether one leads to another or not, see packets in the order of calls.
+    #[test]
+    fn who_shares_sees_packets_in_their_order(graph in acyclic().prop_filter("all inputs are used", connected)) {
+        prop_assume!(has_few_copies(&graph));
+        let mut graph = graph;
+        let shares = |element: &ElementDecl| {
+            element.class == "Chooses" && element.config.parse::<u64>().is_ok_and(|salt| salt % 4 < 3)
+        };
+        if let Some(first) = graph.elements.iter().position(shares) {
+            for element in graph.elements.iter_mut().filter(|element| shares(element)) {
+                element.class = "Tallies".to_owned();
+                element.config += &format!(", {first}");
+            }
+        }
+        let expected = Walk::kept(&graph);
+        prop_assert_eq!(&kept(&graph, true), &expected);
+        prop_assert_eq!(&kept(&graph, false), &expected);
     }
 }
 

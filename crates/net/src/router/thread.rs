@@ -1,6 +1,7 @@
 //! What a thread of a router has: tasks by stride scheduling, timers, file descriptors, packets on their way. How it runs is
 //! told in `drive`.
 
+use super::region::Visitor;
 use super::wave::{self, Wave};
 use super::wiring::{Target, Wiring};
 use crate::args::HandlerCall;
@@ -80,6 +81,8 @@ impl Mailbox {
 pub(super) struct Thread {
     pub(super) number: u32,
     pub(super) wave: Wave,
+    /// Memory for those who pass a region.
+    pub(super) visitors: Vec<Visitor>,
     /// The place of the packet that an element is working on, and how many came of it so far.
     pub(super) current: Place,
     pub(super) emitted: u32,
@@ -118,6 +121,7 @@ impl Thread {
         let mut thread = Self {
             number,
             wave: Wave::new(inputs, elements),
+            visitors: Vec::new(),
             current: Place::default(),
             emitted: 0,
             is_first_kept: false,

@@ -38,7 +38,7 @@ impl Wave {
     }
 
     #[inline]
-    fn mark(&mut self, rank: u32) {
+    pub(super) fn mark(&mut self, rank: u32) {
         self.ready[rank as usize / 64] |= 1 << (rank % 64);
     }
 
@@ -83,10 +83,27 @@ impl Wave {
     /// The first element that has packets, by its rank; it is not marked any more.
     #[inline]
     pub(super) fn first(&mut self) -> Option<usize> {
+        self.first_below(usize::MAX)
+    }
+
+    /// The same, if its rank is below this one.
+    #[inline]
+    pub(super) fn first_below(&mut self, end: usize) -> Option<usize> {
         let word = self.ready.iter().position(|word| *word != 0)?;
         let bit = self.ready[word].trailing_zeros();
+        let rank = word * 64 + bit as usize;
+        if rank >= end {
+            return None;
+        }
         self.ready[word] &= !(1 << bit);
-        Some(word * 64 + bit as usize)
+        Some(rank)
+    }
+
+    /// Whether an element has packets whose rank is below this one.
+    #[inline]
+    pub(super) fn has_below(&self, end: usize) -> bool {
+        let word = self.ready.iter().position(|word| *word != 0);
+        word.is_some_and(|word| word * 64 + (self.ready[word].trailing_zeros() as usize) < end)
     }
 
     #[inline]
@@ -94,10 +111,16 @@ impl Wave {
         !self.inputs[input].batch.is_empty()
     }
 
+    /// Memory for packets.
+    #[inline]
+    pub(super) fn spare(&mut self) -> Batch {
+        self.spare.pop().unwrap_or_default()
+    }
+
     /// All packets of an input, in order.
     #[inline]
     pub(super) fn take(&mut self, input: usize) -> Batch {
-        let spare = self.spare.pop().unwrap_or_default();
+        let spare = self.spare();
         let waiting = &mut self.inputs[input];
         waiting.last = 0;
         let mut batch = std::mem::replace(&mut waiting.batch, spare);

@@ -3,6 +3,7 @@
 
 use super::codes::{self, Codes, Processing};
 use super::rank;
+use super::region::Region;
 use crate::lang::Graph;
 use crate::{Landmark, Log};
 use std::ops::Range;
@@ -35,6 +36,9 @@ pub(crate) struct Wiring {
     edges: Vec<(usize, usize)>,
     flows: Vec<&'static str>,
     pub(crate) by_rank: Vec<u32>,
+    regions: Vec<Region>,
+    /// For each rank, its region.
+    region_at: Vec<u32>,
 }
 
 fn starts(counts: impl Iterator<Item = usize>) -> Vec<Range<usize>> {
@@ -195,14 +199,6 @@ impl Wiring {
     }
 
     fn connect(&mut self) {
-        let n = self.inputs.len();
-        let mut next = vec![Vec::new(); n];
-        for (output, input) in self.edges.iter().filter(|(output, _)| self.output_is_push[*output]) {
-            next[Self::owner(&self.outputs, *output).0].push(Self::owner(&self.inputs, *input).0);
-        }
-        let ranks = rank::ranks(&next);
-        self.by_rank = vec![0; n];
-        ranks.iter().enumerate().for_each(|(element, rank)| self.by_rank[*rank] = element as u32);
         let nowhere = Target { element: NONE, port: NONE, input: NONE, rank: NONE };
         self.targets = vec![nowhere; self.output_is_push.len()];
         self.sources = vec![(NONE, NONE); self.input_is_pull.len()];
@@ -211,11 +207,51 @@ impl Wiring {
                 (Self::owner(&self.outputs, *output), Self::owner(&self.inputs, *input));
             if self.output_is_push[*output] {
                 self.targets[*output] =
-                    Target { element: to as u32, port: port as u32, input: *input as u32, rank: ranks[to] as u32 };
+                    Target { element: to as u32, port: port as u32, input: *input as u32, rank: NONE };
             } else {
                 self.sources[*input] = (from as u32, output_port as u32);
             }
         }
+        self.rank(&[]);
+    }
+
+    /// Whom each element pushes to.
+    fn next(&self) -> Vec<Vec<usize>> {
+        let targets = |outputs: &Range<usize>| {
+            let targets = self.targets[outputs.clone()].iter().filter(|target| target.element != NONE);
+            targets.map(|target| target.element as usize).collect()
+        };
+        self.outputs.iter().map(targets).collect()
+    }
+
+    /// Ranks the elements. Those of each group share their state: with all that is between them, they make a region.
+    pub(crate) fn rank(&mut self, groups: &[Vec<usize>]) {
+        let next = self.next();
+        let mut joined = next.clone();
+        for group in groups {
+            // As if they were a circle, so that their ranks are in a row.
+            group.iter().zip(group.iter().cycle().skip(1)).for_each(|(one, other)| joined[*one].push(*other));
+        }
+        let (ranks, circles) = rank::ranks(&joined);
+        self.by_rank = vec![0; ranks.len()];
+        ranks.iter().enumerate().for_each(|(element, rank)| self.by_rank[*rank] = element as u32);
+        for target in self.targets.iter_mut().filter(|target| target.element != NONE) {
+            target.rank = ranks[target.element as usize] as u32;
+        }
+        self.region_at = vec![NONE; ranks.len()];
+        for group in groups {
+            let region = circles[group[0]].clone();
+            if self.region_at[region.start] == NONE {
+                self.region_at[region.clone()].fill(self.regions.len() as u32);
+                self.regions.push(Region::new(region, &self.by_rank, &ranks, &next));
+            }
+        }
+    }
+
+    /// The region that an element is in, by its rank.
+    #[inline]
+    pub(super) fn region(&self, rank: usize) -> Option<&Region> {
+        self.regions.get(self.region_at[rank] as usize)
     }
 
     /// Where a push output leads.
