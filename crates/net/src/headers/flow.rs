@@ -1,15 +1,16 @@
 //! What names a flow: addresses and ports.
 
+use std::collections::hash_map::RandomState;
 use std::fmt;
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::net::Ipv4Addr;
 
 use super::Ip;
 
 /// Addresses and ports of a flow in one direction. The protocol is no part of it.
 ///
-/// Its hash is made for tables that senders of packets must not be able to slow down: it depends on a seed, which each
-/// table draws for itself.
+/// Its hash is made for tables that senders of packets must not be able to slow down: it depends on a key, which each table
+/// draws for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlowId {
     /// Who sends.
@@ -58,22 +59,57 @@ impl FlowId {
         (addresses, u32::from(self.source_port) << 16 | u32::from(self.destination_port))
     }
 
-    /// A hash under `seed`, all 64 bits of which may be used.
+    /// A hash that nobody can tell who doesn't know the key: SipHash-1-3.
     #[inline]
-    pub fn hash_with(self, seed: u64) -> u64 {
+    pub fn hash_with(self, HashKey([k0, k1]): HashKey) -> u64 {
         let (addresses, ports) = self.to_bits();
-        let first = fold(addresses ^ seed, 0x9e37_79b9_7f4a_7c15);
-        // Twice with the ports: one product leaves neighbours in clusters under some seeds.
-        let second = fold(first ^ u64::from(ports), 0xd6e8_feb8_6659_fd93);
-        fold(second ^ seed, 0xa076_1d64_78bd_642f)
+        let mut v = Sip([
+            k0 ^ 0x736f_6d65_7073_6575,
+            k1 ^ 0x646f_7261_6e64_6f6d,
+            k0 ^ 0x6c79_6765_6e65_7261,
+            k1 ^ 0x7465_6462_7974_6573,
+        ]);
+        // Two words, the second one with the number of bytes.
+        for word in [addresses, 12 << 56 | u64::from(ports)] {
+            v.0[3] ^= word;
+            v.round();
+            v.0[0] ^= word;
+        }
+        v.0[2] ^= 0xff;
+        (0..3).for_each(|_| v.round());
+        v.0[0] ^ v.0[1] ^ v.0[2] ^ v.0[3]
     }
 }
 
-/// The product of 128 bits, both halves of it: each bit of the factors moves about half of the bits.
-#[inline]
-fn fold(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    (product >> 64) as u64 ^ product as u64
+/// What hashes depend on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HashKey([u64; 2]);
+
+impl HashKey {
+    /// A key that nobody knows.
+    pub fn random() -> Self {
+        let state = RandomState::new();
+        Self([0, 1].map(|half: u64| state.hash_one(half)))
+    }
+}
+
+/// The state of SipHash (Aumasson and Bernstein, 2012).
+struct Sip([u64; 4]);
+
+impl Sip {
+    #[inline]
+    fn round(&mut self) {
+        let [a, b, c, d] = &mut self.0;
+        *a = a.wrapping_add(*b);
+        *c = c.wrapping_add(*d);
+        *b = b.rotate_left(13) ^ *a;
+        *d = d.rotate_left(16) ^ *c;
+        *a = a.rotate_left(32).wrapping_add(*d);
+        *c = c.wrapping_add(*b);
+        *d = d.rotate_left(21) ^ *a;
+        *b = b.rotate_left(17) ^ *c;
+        *c = c.rotate_left(32);
+    }
 }
 
 impl Hash for FlowId {
@@ -118,6 +154,20 @@ mod tests {
         assert_eq!(FlowId::of(Ip::new(&packet).unwrap()), None);
     }
 
+    #[test]
+    fn a_hash_is_that_of_the_standard_library() {
+        let mut rng = fastrand::Rng::with_seed(seed());
+        for _ in 0..1000 {
+            let address = |rng: &mut fastrand::Rng| Ipv4Addr::from_bits(rng.u32(..));
+            let flow = FlowId::new(address(&mut rng), rng.u16(..), address(&mut rng), rng.u16(..));
+            // The standard library's has no other key that is known.
+            let mut hasher = std::collections::hash_map::DefaultHasher::new();
+            flow.hash(&mut hasher);
+            assert_eq!(flow.hash_with(HashKey::default()), hasher.finish());
+            assert_ne!(flow.hash_with(HashKey::random()), flow.hash_with(HashKey::random()));
+        }
+    }
+
     /// Flows that differ in a few low bits only, such as all ports of one pair of hosts, fill a table as chance would, or
     /// better: of `n` keys in `n` slots, chance leaves a share of 1/e empty.
     #[test]
@@ -132,8 +182,8 @@ mod tests {
         ];
         for (i, family) in families.into_iter().enumerate() {
             for shift in [0, 48] {
-                let seed = rng.u64(..);
-                let used: HashSet<_> = (0..65536).map(|n| (family(base, n).hash_with(seed) >> shift) as u16).collect();
+                let key = HashKey([rng.u64(..), rng.u64(..)]);
+                let used: HashSet<_> = (0..65536).map(|n| (family(base, n).hash_with(key) >> shift) as u16).collect();
                 assert!(used.len() > 38_000, "{i} {shift}: {}", used.len());
             }
         }

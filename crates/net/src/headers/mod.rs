@@ -31,7 +31,7 @@ pub mod udp;
 
 pub use arp::{Arp, ArpMut};
 pub use ether::{Ether, EtherAddress, EtherMut, Vlan};
-pub use flow::FlowId;
+pub use flow::{FlowId, HashKey};
 pub use icmp::{Icmp, IcmpMut};
 pub use ip::{Ip, IpMut};
 pub use tcp::{Tcp, TcpMut};

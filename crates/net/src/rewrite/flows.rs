@@ -11,7 +11,7 @@ use hashbrown::HashTable;
 use super::queue::Queue;
 use super::taken::{Range, Taken, Variable};
 use super::tcp::Deltas;
-use crate::headers::FlowId;
+use crate::headers::{FlowId, HashKey};
 
 /// A table of a set in which flows are found; each rewriter has one or two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -128,7 +128,7 @@ struct Counts {
 #[derive(Default)]
 struct Map {
     index: HashTable<u32>,
-    seed: u64,
+    hash_key: HashKey,
     taken: Taken,
 }
 
@@ -141,19 +141,21 @@ pub struct FlowSet {
     /// Those that are not guaranteed, and those that are; by what the queues know.
     queues: [Queue; 2],
     capacity: usize,
+    /// How many flows came and went.
+    changes: u64,
 }
 
 impl Default for FlowSet {
     fn default() -> Self {
         let (flows, free, maps, owners) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { flows, free, maps, owners, queues: Default::default(), capacity: i32::MAX as usize }
+        Self { flows, free, maps, owners, queues: Default::default(), capacity: i32::MAX as usize, changes: 0 }
     }
 }
 
 impl FlowSet {
     /// An empty table.
     pub fn add_map(&mut self) -> MapId {
-        self.maps.push(Map { seed: fastrand::u64(..), ..Map::default() });
+        self.maps.push(Map { hash_key: HashKey::random(), ..Map::default() });
         MapId(self.maps.len() as u32 - 1)
     }
 
@@ -176,6 +178,11 @@ impl FlowSet {
     /// Counts a flow that could not be made.
     pub fn count_failure(&mut self, owner: OwnerId) {
         self.owners[owner.0 as usize].failures += 1;
+    }
+
+    /// How many flows came and went so far: what was found before is good while this stays the same.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// How many flows there are.
@@ -202,7 +209,7 @@ impl FlowSet {
     #[inline]
     pub fn find(&self, map: MapId, key: FlowId) -> Option<Entry> {
         let map = &self.maps[map.0 as usize];
-        let found = *map.index.find(key.hash_with(map.seed), |&entry| self.key(entry) == Some(key))?;
+        let found = *map.index.find(key.hash_with(map.hash_key), |&entry| self.key(entry) == Some(key))?;
         Some(Entry { slot: found >> 1, reply: found & 1 != 0 })
     }
 
@@ -331,6 +338,7 @@ impl FlowSet {
 
     /// Gives a flow a number, and makes it found.
     fn place(&mut self, flow: Flow) -> u32 {
+        self.changes += 1;
         let (map, keys) = (flow.map, flow.keys);
         let slot = if let Some(slot) = self.free.pop() {
             self.flows[slot as usize] = Some(flow);
@@ -349,10 +357,10 @@ impl FlowSet {
 
     fn index(&mut self, map: MapId, entry: u32) {
         let Self { flows, maps, .. } = self;
-        let Map { index, seed, .. } = &mut maps[map.0 as usize];
+        let Map { index, hash_key, .. } = &mut maps[map.0 as usize];
         let hash = |entry: u32| {
             let flow = flows[(entry >> 1) as usize].as_ref().expect("what is found is there");
-            flow.key(entry & 1 != 0).hash_with(*seed)
+            flow.key(entry & 1 != 0).hash_with(*hash_key)
         };
         index.insert_unique(hash(entry), entry, |&entry| hash(entry));
     }
@@ -360,10 +368,11 @@ impl FlowSet {
     /// Ends a flow.
     fn remove(&mut self, slot: u32) {
         let Some(flow) = self.flows[slot as usize].take() else { return };
+        self.changes += 1;
         let map = &mut self.maps[flow.map.0 as usize];
         for (side, key) in flow.keys.into_iter().enumerate() {
             let entry = slot << 1 | side as u32;
-            if let Ok(found) = map.index.find_entry(key.hash_with(map.seed), |&found| found == entry) {
+            if let Ok(found) = map.index.find_entry(key.hash_with(map.hash_key), |&found| found == entry) {
                 found.remove();
             }
             map.taken.remove(key);
