@@ -186,6 +186,37 @@ impl Core {
         set.insert(&new, now_ms, times.guarantee, times.timeout).ok_or(None)
     }
 
+    /// What becomes of a packet, given what its flow is found by and the flow that was found: where it goes, if anywhere.
+    pub(super) fn pass(
+        &self,
+        set: &mut FlowSet,
+        cx: &mut Cx<'_>,
+        spec: &Spec,
+        packet: &mut Packet,
+        (key, known): (Option<Key>, Option<Entry>),
+    ) -> Option<usize> {
+        let now_ms = millis(cx.now());
+        let entry = match (known, key) {
+            (Some(entry), _) => Ok(entry),
+            (None, Some(key @ Key { is_new: true, .. })) => {
+                let made = self.make(set, cx, spec, key, now_ms);
+                if let (Ok(entry), Some(AnnoArg(at))) = (made, self.reply_anno) {
+                    set.flow_mut(entry).reply_anno = packet.anno_u8(at);
+                }
+                made
+            }
+            // What has no flow passes where new ones do.
+            _ => match spec.way {
+                Way::Pass(output) => Err(Some(output)),
+                _ => Err(None),
+            },
+        };
+        match entry {
+            Ok(entry) => Some(self.rewrite(set, packet, entry, now_ms)),
+            Err(output) => output,
+        }
+    }
+
     /// Rewrites a packet of a flow; where it goes.
     pub(super) fn rewrite(&self, set: &mut FlowSet, packet: &mut Packet, entry: Entry, now_ms: u64) -> usize {
         let (flow, reply) = (set.flow_mut(entry), entry.reply);

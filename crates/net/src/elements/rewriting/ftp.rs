@@ -117,9 +117,9 @@ impl FtpPortMapper {
 }
 
 impl Element for FtpPortMapper {
-    /// It looks at flows that a rewriter has, which later packets of a burst may have changed.
-    fn observes(&self) -> bool {
-        true
+    /// It looks at flows that rewriters have, and makes some, before the packet comes to them.
+    fn shares(&self) -> Vec<usize> {
+        vec![self.control.0, self.data.0]
     }
 
     fn configure(&mut self, args: &mut Args<'_>) -> Result<(), Failed> {

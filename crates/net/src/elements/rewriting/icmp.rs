@@ -81,9 +81,9 @@ impl IcmpRewriter {
 }
 
 impl Element for IcmpRewriter {
-    /// It looks at flows that a rewriter has, which later packets of a burst may have changed.
-    fn observes(&self) -> bool {
-        true
+    /// It looks at flows that rewriters have, which other packets of a burst change.
+    fn shares(&self) -> Vec<usize> {
+        self.maps.iter().map(|&(element, _)| element).collect()
     }
 
     fn configure(&mut self, args: &mut Args<'_>) -> Result<(), Failed> {

@@ -6,6 +6,8 @@ mod core;
 mod ftp;
 mod icmp;
 mod mapper;
+#[cfg(test)]
+mod order_tests;
 mod patterns;
 mod rewriter;
 mod spec;

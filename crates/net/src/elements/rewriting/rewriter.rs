@@ -53,8 +53,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::args::{AnnoArg, Args, Failed, Interval, Raw};
-use crate::element::Element;
+use crate::args::{Args, Failed, Interval, Raw};
+use crate::element::{Batch, Element};
 use crate::handler::Handlers;
 use crate::headers::FlowId;
 use crate::rewrite::{Entry, FlowSet, MapId};
@@ -73,7 +73,13 @@ pub(super) struct Rewriter {
     flows: Arc<Mutex<FlowSet>>,
     /// Whose flows these are, too.
     shares: Option<usize>,
+    /// Elements that have patterns for rewriters, and what is next in them.
+    patterns: Vec<usize>,
     reap: Timestamp,
+    /// Of a batch: what its flows are found by, and those that were found.
+    found: Vec<(Option<Key>, Option<Entry>)>,
+    /// Its packets by their outputs.
+    sorted: Vec<Batch>,
 }
 
 /// A mapping, as elements want it that know a flow without a packet of it.
@@ -88,6 +94,9 @@ pub(super) struct Mapping {
     /// The annotation of replies.
     pub(super) reply_anno: u8,
 }
+
+/// Elements whose patterns several rewriters may use.
+const PATTERN_CLASSES: [&str; 2] = ["RoundRobinIPMapper", "IPRewriterPatterns"];
 
 fn lock(flows: &Mutex<FlowSet>) -> MutexGuard<'_, FlowSet> {
     flows.lock().unwrap_or_else(PoisonError::into_inner)
@@ -246,6 +255,8 @@ impl Element for Rewriter {
 
     fn initialize(&mut self, cx: &mut Cx<'_>) -> Result<(), String> {
         self.share(cx);
+        let router = cx.router();
+        self.patterns = (0..router.len()).filter(|&e| PATTERN_CLASSES.contains(&router.class_of(e).name)).collect();
         for input in 0..self.specs.len() {
             self.specs[input].resolve(cx);
             self.check_mapper(cx, input)?;
@@ -262,34 +273,39 @@ impl Element for Rewriter {
         Ok(())
     }
 
+    /// A pattern may be written at any time, so whoever may have one shares with all who have some.
+    fn shares(&self) -> Vec<usize> {
+        self.shares.iter().chain(&self.patterns).copied().collect()
+    }
+
     fn push(&mut self, cx: &mut Cx<'_>, port: usize, mut packet: Packet) {
         let Self { core, specs, flows, .. } = self;
-        let (key, now_ms, spec) = (core.key(&packet), millis(cx.now()), &specs[port]);
-        let mut set = lock(flows);
+        let (key, mut set) = (core.key(&packet), lock(flows));
         let known = key.and_then(|key| core.find(&set, key));
-        let entry = match (known, key) {
-            (Some(entry), _) => Ok(entry),
-            (None, Some(key @ Key { is_new: true, .. })) => {
-                let made = core.make(&mut set, cx, spec, key, now_ms);
-                if let (Ok(entry), Some(AnnoArg(at))) = (made, core.reply_anno) {
-                    set.flow_mut(entry).reply_anno = packet.anno_u8(at);
-                }
-                made
-            }
-            // What has no flow passes where new ones do.
-            _ => match spec.way {
-                Way::Pass(output) => Err(Some(output)),
-                _ => Err(None),
-            },
-        };
-        match entry {
-            Ok(entry) => {
-                let output = core.rewrite(&mut set, &mut packet, entry, now_ms);
-                cx.emit(output, packet);
-            }
-            Err(Some(output)) => cx.emit(output, packet),
-            Err(None) => {}
+        if let Some(output) = core.pass(&mut set, cx, &specs[port], &mut packet, (key, known)) {
+            cx.emit(output, packet);
         }
+    }
+
+    /// Flows are looked up for all packets before the first one is rewritten, so that waits for memory overlap.
+    fn push_batch(&mut self, cx: &mut Cx<'_>, port: usize, batch: &mut Batch) {
+        let Self { core, specs, flows, found, sorted, .. } = self;
+        let mut set = lock(flows);
+        found.clear();
+        found.extend(
+            batch.iter().map(|packet| core.key(packet)).map(|key| (key, key.and_then(|key| core.find(&set, key)))),
+        );
+        let changes = set.changes();
+        sorted.resize_with(cx.outputs(), Batch::new);
+        for (mut packet, &(key, known)) in batch.drain(..).zip(&*found) {
+            let known = if set.changes() == changes { known } else { key.and_then(|key| core.find(&set, key)) };
+            if let Some(output) = core.pass(&mut set, cx, &specs[port], &mut packet, (key, known)) {
+                sorted[output].push(packet);
+            }
+        }
+        drop(set);
+        // One of each packet, so that it keeps its place among the others, whatever way it goes.
+        sorted.iter_mut().enumerate().for_each(|(output, sorted)| cx.emit_batch(output, sorted));
     }
 
     fn run_timer(&mut self, cx: &mut Cx<'_>, _: usize) {
