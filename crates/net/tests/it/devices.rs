@@ -167,6 +167,7 @@ fn what_was_sent_and_what_was_refused_leave_by_different_outputs() {
             let (sent, refused) = (live.keep("sent", 3), live.keep("refused", 3));
             assert_eq!((kept(sent), kept(refused)), (vec![100, 200, 300], vec![5000, 6000, 7000]), "{method}");
             assert_eq!((live.read("to.count"), live.read("to.refused")), ("3".to_owned(), "3".to_owned()));
+            assert!(live.read("to.pulls").parse::<u64>().unwrap() >= 6, "{}", live.read("to.pulls"));
             assert_eq!(live.said().len(), 1, "{:?}", live.said());
             assert!(live.said()[0].starts_with("to :: ToDevice: a: cannot send a packet"), "{:?}", live.said());
             let mut seen = Vec::new();
@@ -225,6 +226,24 @@ fn a_device_that_disappears_is_told_once_and_used_again_when_it_is_back() {
 }
 
 #[test]
+fn a_device_that_is_polled_may_come_later_and_go_quietly() {
+    let Some([left, right]) = namespaces() else { return };
+    left.run(|| {
+        let mut live = start("poll :: PollDevice(a, false, 8, ALLOW_NONEXISTENT true, QUIET true) -> came :: Keep");
+        for _ in 0..2 {
+            left.connect("a", &right, "b");
+            let mut other = open(&right, "b");
+            live.until("the device is read", |live| {
+                other.send(&[&frame(99, 4)]).unwrap();
+                !live.kept("came").is_empty()
+            });
+            left.ip("link delete dev a");
+        }
+        assert_eq!(live.said(), [""; 0]);
+    });
+}
+
+#[test]
 fn a_device_that_goes_down_and_comes_up_is_used_on() {
     for method in METHODS {
         let Some([left, right]) = pair() else { return };
@@ -252,72 +271,6 @@ fn a_device_that_goes_down_and_comes_up_is_used_on() {
             assert!(said.iter().all(|line| line == expected) && said.len() < 2, "{method}: {said:?}");
         });
     }
-}
-
-#[test]
-fn the_host_and_a_router_exchange_packets_by_a_tun_device() {
-    let Some([space]) = namespaces() else { return };
-    space.run(|| {
-        let mut live = start(
-            "send :: Send -> tun :: KernelTun(10.9.0.1/24, DEVNAME click0, MTU 1400); tun -> came :: Keep;
-             push :: Send -> other :: KernelTun(10.10.0.1/24, TAP true, ETHER 2:1:2:3:4:5) -> framed :: Keep;
-             other[1] -> arp :: Keep",
-        );
-        assert_eq!((live.read("tun.dev_name"), live.read("other.dev_name")), ("click0".to_owned(), "tap0".to_owned()));
-        assert!(space.ip("link show dev click0").contains("mtu 1400"));
-        assert!(space.ip("link show dev tap0").contains("02:01:02:03:04:05"));
-        let socket = UdpSocket::bind("10.9.0.1:5000").unwrap();
-        socket.send_to(b"to the router", "10.9.0.2:6000").unwrap();
-        let mut packet = live.keep("came", 1).remove(0);
-        assert_eq!((packet.network_offset(), &packet.bytes()[28..]), (Some(0), &b"to the router"[..]));
-        // Back to where it came from: the sum does not change.
-        let bytes = packet.bytes_mut();
-        for at in 0..4 {
-            bytes.swap(12 + at, 16 + at);
-        }
-        for at in 20..22 {
-            bytes.swap(at, at + 2);
-        }
-        live.send("send", [Packet::from_slice(&[0x15; 30]), packet]);
-        socket.set_nonblocking(true).unwrap();
-        let mut answer = [0; 32];
-        live.until("the answer is there", |_| socket.recv(&mut answer).is_ok_and(|len| len == 13));
-        assert_eq!(&answer[..13], b"to the router");
-        assert_eq!(
-            (live.read("tun.drops"), live.said()),
-            ("1".to_owned(), vec!["tun :: KernelTun: not an IP packet".to_owned()])
-        );
-        socket.send_to(b"x", "10.10.0.2:1").unwrap();
-        assert_eq!(live.keep("arp", 1)[0].bytes()[12..14], [8, 6]);
-
-        space.ip("link delete dev click0");
-        live.until("the end of the device is told", |live| live.said().len() == 2);
-        assert_eq!(live.said()[1], "tun :: KernelTun: device 'click0' has disappeared");
-    });
-}
-
-#[test]
-fn the_host_and_a_router_exchange_frames_by_a_tap_device() {
-    let Some([space]) = namespaces() else { return };
-    space.run(|| {
-        let mut live = start(
-            "host :: FromHost(fake0, 10.8.0.1/24, ETHER 2:1:2:3:4:5, GATEWAY 10.8.0.9) -> came :: Keep;
-             send :: Send -> to :: ToHost(fake0)",
-        );
-        assert!(space.ip("route show").contains("default via 10.8.0.9 dev fake0"));
-        let question = [
-            0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 2, 8, 6, // Ethernet
-            0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 2, 10, 8, 0, 2, 0, 0, 0, 0, 0, 0, 10, 8, 0,
-            1, // who has 10.8.0.1
-        ];
-        live.send("send", [Packet::from_slice(&question), Packet::from_slice(&[1; 13])]);
-        let answer = live.keep("came", 1).remove(0);
-        assert_eq!(answer.bytes()[..14], [2, 0, 0, 0, 0, 2, 2, 1, 2, 3, 4, 5, 8, 6]);
-        assert_eq!(answer.bytes()[20..28], [0, 2, 2, 1, 2, 3, 4, 5]);
-        assert_eq!((live.read("to.count"), live.read("to.drops")), ("1".to_owned(), "1".to_owned()));
-        assert_eq!(live.said(), ["to :: ToHost: packet too small"]);
-    });
-    assert!(!space.ip("link show").contains("fake0"), "the device is there after the router's end");
 }
 
 #[test]

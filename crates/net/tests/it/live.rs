@@ -185,6 +185,11 @@ impl Live {
         self.running.read(handler).unwrap_or_else(|error| panic!("{handler}: {error}"))
     }
 
+    /// Writes a handler.
+    pub(crate) fn write(&mut self, handler: &str, value: &str) {
+        self.running.write(handler, value).unwrap_or_else(|error| panic!("{handler}: {error}"));
+    }
+
     /// Runs until a handler has a value.
     pub(crate) fn until_is(&mut self, handler: &str, value: &str) {
         self.until(&format!("{handler} is {value}"), |live| live.read(handler) == value);

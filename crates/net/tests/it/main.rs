@@ -5,6 +5,7 @@ mod clicktests;
 mod devices;
 mod differential;
 mod elements;
+mod hosts;
 mod live;
 mod namespaces;
 mod nic;

@@ -42,6 +42,8 @@ impl Method {
 /// A device, open or not.
 #[derive(Default)]
 pub(super) struct Device {
+    /// Whether nothing is said when it disappears and when it is back.
+    pub(super) is_quiet: bool,
     nic: Option<Box<dyn Nic>>,
     /// Counts of the times when it was open before.
     before: Statistics,
@@ -100,7 +102,9 @@ impl Device {
 
     /// Says what went wrong. A device that has disappeared is closed for good.
     pub(super) fn end(&mut self, cx: &mut Cx<'_>, error: &nic::Error) {
-        cx.say(format_args!("{}: {}", cx.declaration(), error.line()));
+        if error.kind() != Kind::Gone || !self.is_quiet {
+            cx.say(format_args!("{}: {}", cx.declaration(), error.line()));
+        }
         if error.kind() == Kind::Gone {
             self.close(cx);
         }
@@ -113,7 +117,9 @@ impl Device {
             return false;
         };
         self.open(nic);
-        cx.say(format_args!("{}: the device is back", cx.declaration()));
+        if !self.is_quiet {
+            cx.say(format_args!("{}: the device is back", cx.declaration()));
+        }
         true
     }
 

@@ -1,8 +1,8 @@
 //! FromDevice and PollDevice: read packets from a network device.
 //!
-//! `FromDevice(DEVNAME [, PROMISC, SNAPLEN] [, keywords])`, `PollDevice` likewise: one push output, and an optional
-//! second one. FromDevice waits for packets; PollDevice asks for them whenever its task has a turn, and so keeps a
-//! processor busy.
+//! `FromDevice(DEVNAME [, PROMISC, SNAPLEN] [, keywords])`, `PollDevice(DEVNAME [, PROMISC, BURST] [, keywords])`: one
+//! push output, and an optional second one. FromDevice waits for packets; PollDevice asks for them whenever its task has
+//! a turn, and so keeps a processor busy.
 //!
 //! - DEVNAME: name of the device.
 //! - PROMISC: whether packets for other hosts are read, too. Default false.
@@ -26,14 +26,20 @@
 //! - FANOUT: number of a group, from 1; elements of a group share the packets of the device, flow by flow (LINUX).
 //!   Default 0: none.
 //!
+//! PollDevice alone:
+//!
+//! - QUIET: whether nothing is told when the device disappears and when it is back. Default false.
+//! - ALLOW_NONEXISTENT: whether a device that is not there is waited for. Default false: the router does not start.
+//! - LENGTH: has no meaning here.
+//!
 //! Sets timestamp, packet type (LINUX), MAC header, device, and extra length of packets that were cut.
 //!
 //! Handlers: `count`, `reset_counts`, `kernel_drops`, `encap`.
 //!
 //! Unlike Click's: BURST is 32, not 1, so that packets go together; their order is the same. A device that disappears
 //! is told once, and read again when one of its name is there. FANOUT and METHOD AF_XDP are new, NETMAP is missing, and
-//! SNIFFER false keeps the kernel from ARP, too. PollDevice exists in Click's kernel module only, and has fewer
-//! arguments there.
+//! SNIFFER false keeps the kernel from ARP, too. PollDevice exists in Click's kernel module only; UP_CALL and
+//! DOWN_CALL are missing.
 
 use super::device::{Device, LOOK_TIMER, Method};
 use super::shape::Shape;
@@ -43,7 +49,7 @@ use crate::element::{Element, Interest, Run};
 use crate::handler::Handlers;
 use crate::nic::packet::{self, PacketSocket, Spread};
 use crate::nic::xdp::{self, XdpSocket};
-use crate::nic::{self, Block, Link, Nic};
+use crate::nic::{self, Block, Kind, Link, Nic};
 use crate::router::Cx;
 use std::os::fd::RawFd;
 
@@ -60,6 +66,8 @@ pub(super) struct FromDevice<const POLLS: bool> {
     encap: Option<LinkType>,
     burst: usize,
     device: Device,
+    /// Whether the device may be missing at the start.
+    is_optional: bool,
     block: Option<Block>,
     link: Option<Link>,
     count: u64,
@@ -78,6 +86,7 @@ impl<const POLLS: bool> Default for FromDevice<POLLS> {
             encap: None,
             burst: 32,
             device: Device::default(),
+            is_optional: false,
             block: None,
             link: None,
             count: 0,
@@ -142,11 +151,19 @@ impl<const POLLS: bool> FromDevice<POLLS> {
 impl<const POLLS: bool> Element for FromDevice<POLLS> {
     fn configure(&mut self, args: &mut Args<'_>) -> Result<(), Failed> {
         let (mut method, mut filter, mut fanout) = (Word::default(), String::new(), 0);
-        let mut encap = Word::default();
+        let (mut encap, mut length) = (Word::default(), 0u32);
         let options = &mut self.options;
-        args.must("DEVNAME", &mut self.name)
-            .may("PROMISC", &mut options.promiscuous)
-            .may("SNAPLEN", &mut options.snap_len)
+        args.must("DEVNAME", &mut self.name).may("PROMISC", &mut options.promiscuous);
+        if POLLS {
+            args.may("BURST", &mut self.burst)
+                .key("QUIET", &mut self.device.is_quiet)
+                .key("ALLOW_NONEXISTENT", &mut self.is_optional)
+                .key("LENGTH", &mut length);
+        } else {
+            args.may("SNAPLEN", &mut options.snap_len);
+        }
+        args.key("SNAPLEN", &mut options.snap_len)
+            .key("BURST", &mut self.burst)
             .key("SNIFFER", &mut self.sniffer)
             .key("FORCE_IP", &mut self.shape.force_ip)
             .key("METHOD", &mut method)
@@ -156,7 +173,6 @@ impl<const POLLS: bool> Element for FromDevice<POLLS> {
             .key("OUTBOUND", &mut options.outgoing)
             .key("HEADROOM", &mut self.shape.headroom)
             .key("ENCAP", &mut encap)
-            .key("BURST", &mut self.burst)
             .key("TIMESTAMP", &mut self.shape.timestamps)
             .key("FANOUT", &mut fanout);
         options.fanout = (fanout > 0).then_some((fanout, Spread::Hash));
@@ -186,7 +202,14 @@ impl<const POLLS: bool> Element for FromDevice<POLLS> {
         if self.name.is_empty() {
             return Err("interface not set".to_owned());
         }
-        self.device.open(self.open().map_err(|error| error.line())?);
+        match self.open() {
+            Err(error) if error.kind() == Kind::Missing && self.is_optional => {
+                cx.say(format_args!("{}: warning: {}", cx.declaration(), error.line()));
+                Device::look_later(cx);
+                return Ok(());
+            }
+            opened => self.device.open(opened.map_err(|error| error.line())?),
+        }
         self.begin(cx).map_err(|error| error.line())
     }
 
@@ -202,8 +225,8 @@ impl<const POLLS: bool> Element for FromDevice<POLLS> {
         if self.read(cx) > 0 {
             return Run::Worked;
         }
-        if POLLS && self.device.is_open() {
-            return Run::Idle;
+        if POLLS {
+            return if self.device.is_open() { Run::Idle } else { Run::Stop };
         }
         self.listen(cx);
         Run::Stop

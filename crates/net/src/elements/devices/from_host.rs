@@ -11,15 +11,21 @@
 //! - HEADROOM: room before the packet, 0 to 8,192 bytes. Default 66.
 //! - MTU: the longest packet that the host sends, in bytes. Default 1,500.
 //!
-//! The host asks for Ethernet addresses by ARP; an ARPResponder answers. Needs CAP_NET_ADMIN.
+//! The host asks for Ethernet addresses by ARP; an ARPResponder answers. Packets have timestamp and MAC header, IP
+//! packets their network header, those of IPv4 their destination annotation. While there is no room downstream, nothing
+//! is read. Needs CAP_NET_ADMIN.
 //!
-//! Handlers: `dev_name`, `count`.
+//! Handlers: `dev_name`, `signal` (whether there is room downstream), `count`.
+//!
+//! Unlike Click's: what is no IP packet has no network header. The device has the MTU, and is up also without DST.
+//! `count` is new.
 
 use super::device::Device;
 use super::shape::Shape;
+use crate::Packet;
 use crate::args::{Args, Failed, Prefix};
 use crate::capture::LinkType;
-use crate::element::{Element, Interest};
+use crate::element::{Element, Interest, Run};
 use crate::handler::Handlers;
 use crate::nic;
 use crate::nic::tun::{Options, Tun};
@@ -55,11 +61,37 @@ impl Default for FromHost {
 }
 
 impl FromHost {
+    /// Reads what the host has sent.
+    fn read(&mut self, cx: &mut Cx<'_>) {
+        let (shape, now) = (&self.shape, cx.now());
+        let Some(nic) = self.device.nic() else { return };
+        let result = nic.receive(BURST, &mut |received| {
+            if let Ok(packet) = shape.packet(&received, now) {
+                cx.emit(0, marked(packet));
+            }
+        });
+        match result {
+            Ok(count) => self.count += count as u64,
+            Err(error) => self.device.end(cx, &error),
+        }
+    }
+
     /// A sender to the device, where its name is this one.
     pub(super) fn sender(&self, name: &str) -> Option<nic::Result<Tun>> {
         let tun = self.sender.as_ref().filter(|_| self.options.name == name)?;
         Some(tun.duplicate())
     }
+}
+
+/// An IP packet with its network header and the annotation of its destination; others as they are.
+fn marked(mut packet: Packet) -> Packet {
+    let Some(header) = LinkType::ETHERNET.network_header(packet.bytes()) else { return packet };
+    packet.set_network_header(header.offset as isize, header.len);
+    let destination = packet.bytes().get(header.offset + 16..).and_then(|bytes| bytes.first_chunk::<4>().copied());
+    if let Some(destination) = destination.filter(|_| header.version == 4) {
+        packet.set_dst_ip(destination.into());
+    }
+    packet
 }
 
 impl Element for FromHost {
@@ -101,17 +133,19 @@ impl Element for FromHost {
     }
 
     fn selected(&mut self, cx: &mut Cx<'_>, _: RawFd, _: Interest) {
-        let (shape, now) = (&self.shape, cx.now());
-        let Some(nic) = self.device.nic() else { return };
-        let result = nic.receive(BURST, &mut |received| {
-            if let Ok(packet) = shape.packet(&received, now) {
-                cx.emit(0, packet);
-            }
-        });
-        match result {
-            Ok(count) => self.count += count as u64,
-            Err(error) => self.device.end(cx, &error),
+        if cx.may_push(0) {
+            return self.read(cx);
         }
+        self.device.select(cx, Interest::default());
+        cx.schedule();
+    }
+
+    fn run_task(&mut self, cx: &mut Cx<'_>) -> Run {
+        if !cx.may_push(0) {
+            return Run::Idle;
+        }
+        self.device.select(cx, Interest { read: true, write: false });
+        Run::Stop
     }
 
     fn cleanup(&mut self, cx: &mut Cx<'_>) {
@@ -121,6 +155,7 @@ impl Element for FromHost {
 
     fn handlers(&self, handlers: &mut Handlers) {
         handlers.read("dev_name", |host: &mut Self, _| host.options.name.clone());
+        handlers.read("signal", |_: &mut Self, cx| cx.may_push(0));
         handlers.read("count", |host: &mut Self, _| host.count);
     }
 }

@@ -1,12 +1,12 @@
 //! KernelTun: exchanges packets with the host by a TUN or TAP device.
 //!
 //! `KernelTun(ADDR/MASK [, GATEWAY] [, keywords])`: an optional input, pushed or pulled, whose packets the host
-//! receives; a push output with what the host sends; and an optional push output 1 with what is no IP packet. Makes a
-//! virtual device, which is gone when the router is.
+//! receives, from their network header on; a push output with what the host sends; and an optional push output 1 with
+//! what is no IP packet. Makes a virtual device, which is gone when the router is.
 //!
 //! - ADDR/MASK: the host's IP address at the device and the length of its network.
 //! - GATEWAY: a host of that network that becomes the host's default route.
-//! - TAP: whether packets have Ethernet headers. Default false: they begin with their IP header.
+//! - TAP: whether packets have Ethernet headers, in both directions. Default false.
 //! - HEADROOM: room before the packet, 0 to 8,192 bytes. Default 64, or 66 with TAP.
 //! - BURST: packets in a row, at least 1. Default 32.
 //! - ETHER: the host's Ethernet address at a TAP device. Default: one at random.
@@ -16,9 +16,10 @@
 //!
 //! Packets have timestamp and network header. Needs CAP_NET_ADMIN.
 //!
-//! Handlers: `dev_name`, `count` (packets from the host), `drops` (packets that the host did not take), `signal`.
+//! Handlers: `dev_name`, `packets` (from the host), `selected_calls` (how often the device had some), `drops` (packets
+//! that the host did not take), `signal`, `count` (the same as `packets`).
 //!
-//! Unlike Click's: BURST is 32, not 1; its order is the same. `count` and `drops` are new.
+//! Unlike Click's: BURST is 32, not 1; its order is the same. `count`, `drops` and `signal` are new.
 
 use super::device::Device;
 use super::shape::Shape;
@@ -27,6 +28,7 @@ use crate::args::{Args, Failed, Prefix};
 use crate::capture::LinkType;
 use crate::element::{Element, Interest, Run};
 use crate::handler::Handlers;
+use crate::headers::ether;
 use crate::nic::Kind;
 use crate::nic::tun::{Options, Tun};
 use crate::packet::DEFAULT_HEADROOM;
@@ -46,6 +48,7 @@ pub(super) struct KernelTun {
     device: Device,
     name: String,
     count: u64,
+    calls: u64,
     drops: u64,
 }
 
@@ -60,6 +63,7 @@ impl Default for KernelTun {
             device: Device::default(),
             name: String::new(),
             count: 0,
+            calls: 0,
             drops: 0,
         }
     }
@@ -68,24 +72,40 @@ impl Default for KernelTun {
 impl KernelTun {
     /// Hands a packet to the host.
     fn give(&mut self, cx: &mut Cx<'_>, packet: &Packet) {
-        let is_ip = matches!(packet.bytes().first().map(|first| first >> 4), Some(4 | 6));
-        if !self.options.ethernet && !is_ip {
-            self.drop_one(cx, "not an IP packet");
-            return;
-        }
+        let bytes = match self.for_host(packet) {
+            Ok(bytes) => bytes,
+            Err(why) => return self.drop_one(cx, &why),
+        };
         let Some(nic) = self.device.nic() else { return };
-        match nic.send(&[packet.bytes()]) {
+        match nic.send(&[bytes]) {
             Ok(1..) => {}
             Ok(0) => self.drop_one(cx, "the host takes no packets now"),
             Err(error) if error.kind() == Kind::Gone => self.device.end(cx, &error),
-            Err(error) => self.drop_one(cx, &error.line()),
+            Err(error) => self.drop_one(cx, &format!("write failed: {}", error.line())),
         }
+    }
+
+    /// What the host gets of a packet, or why it gets nothing.
+    fn for_host<'a>(&self, packet: &'a Packet) -> Result<&'a [u8], String> {
+        let (bytes, len) = if self.options.ethernet {
+            let len = packet.len().checked_sub(ether::LEN).ok_or("packet too small")?;
+            (packet.bytes(), len)
+        } else {
+            let header = packet.network_header().filter(|header| header.len() >= IP_HEADER as usize);
+            let header = header.ok_or("no network header")?;
+            if !matches!(header[0] >> 4, 4 | 6) {
+                return Err(format!("unknown IP version {}", header[0] >> 4));
+            }
+            (header, header.len())
+        };
+        let mtu = self.options.mtu.unwrap_or(u32::MAX);
+        if len > mtu as usize { Err(format!("packet larger than MTU ({mtu})")) } else { Ok(bytes) }
     }
 
     fn drop_one(&mut self, cx: &mut Cx<'_>, why: &str) {
         self.drops += 1;
         if self.drops == 1 || !self.is_quiet {
-            cx.say(format_args!("{}: {why}", cx.declaration()));
+            cx.say(format_args!("KernelTun({}): {why}", self.name));
         }
     }
 }
@@ -139,6 +159,7 @@ impl Element for KernelTun {
     }
 
     fn selected(&mut self, cx: &mut Cx<'_>, _: RawFd, _: Interest) {
+        self.calls += 1;
         let (shape, now) = (&self.shape, cx.now());
         let Some(nic) = self.device.nic() else { return };
         let result = nic.receive(self.burst, &mut |received| match shape.packet(&received, now) {
@@ -169,7 +190,10 @@ impl Element for KernelTun {
 
     fn handlers(&self, handlers: &mut Handlers) {
         handlers.read("dev_name", |tun: &mut Self, _| tun.name.clone());
-        handlers.read("count", |tun: &mut Self, _| tun.count);
+        for name in ["packets", "count"] {
+            handlers.read(name, |tun: &mut Self, _| tun.count);
+        }
+        handlers.read("selected_calls", |tun: &mut Self, _| tun.calls);
         handlers.read("drops", |tun: &mut Self, _| tun.drops);
         handlers.read("signal", |_: &mut Self, cx| cx.may_pull(0));
     }

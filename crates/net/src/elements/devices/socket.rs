@@ -42,6 +42,9 @@ const BURST: usize = 32;
 /// How long to wait for a socket of datagrams that is full, which does not tell when it has room.
 const WAIT: Timestamp = Timestamp::new(0, 1_000_000);
 
+/// Bytes of the longest name of a Unix socket.
+const PATH_MAX: usize = 107;
+
 /// The element.
 pub(super) struct Socket {
     place: Option<Place>,
@@ -109,6 +112,11 @@ fn files(args: &mut Args<'_>) -> (String, Option<String>) {
     let (mut path, mut local) = (String::new(), String::new());
     args.must("FILENAME", &mut path);
     let has_local = args.has("LOCAL_FILENAME", &mut local);
+    for (end, name) in [("remote", &path), ("local", &local)] {
+        if name.len() > PATH_MAX {
+            args.error(format_args!("{end} filename '{name}' too long"));
+        }
+    }
     (path, has_local.then_some(local))
 }
 
@@ -124,7 +132,7 @@ fn places(kind: &str, args: &mut Args<'_>) -> Option<(Place, Option<Place>)> {
         "UNIX" => Some(of_files(files(args), Place::Unix)),
         "UNIX_DGRAM" => Some(of_files(files(args), Place::UnixDatagram)),
         _ => {
-            args.error(format_args!("unknown socket type '{kind}'"));
+            args.error(format_args!("unknown socket type `{kind}'"));
             None
         }
     }

@@ -24,6 +24,9 @@ fn wrong_arguments_of_devices_are_told_as_click_tells_them() {
         wrong(&of("\"\""), "interface not set");
         wrong(&of("lo, BPF_FILTER \"tcp port 80\""), "BPF_FILTER: not supported, use an IPClassifier or IPFilter");
     }
+    wrong("FromDevice(lo, false, 13) -> Take", "SNAPLEN out of range");
+    wrong("PollDevice(lo, false, 0) -> Take", "BURST out of range");
+    wrong("FromDevice(lo, QUIET true) -> Take", "QUIET: unknown argument");
     wrong("GivePull -> ToDevice", "DEVNAME: required argument missing");
     wrong("GivePull -> ToDevice(lo, BURST 0)", "bad BURST");
     wrong("GivePull -> ToDevice(lo, METHOD FAST)", "bad METHOD");
@@ -54,7 +57,10 @@ fn wrong_arguments_of_host_devices_are_told() {
 
 #[test]
 fn wrong_arguments_of_sockets_are_told() {
-    wrong("Socket(TIN) -> Take", "unknown socket type 'TIN'");
+    wrong("Socket(TIN) -> Take", "unknown socket type `TIN'");
+    let name = "n".repeat(108);
+    wrong(&format!("Socket(UNIX, {name}) -> Take"), &format!("remote filename '{name}' too long"));
+    wrong(&format!("Socket(UNIX_DGRAM, short, {name}) -> Take"), &format!("local filename '{name}' too long"));
     wrong("Socket(TCP, 1.2.3.4) -> Take", "PORT: required argument missing");
     wrong("Socket(UDP, 1.2.3.4, 70000) -> Take", "PORT: out of range, bound 65535");
     wrong("Socket(UNIX) -> Take", "FILENAME: required argument missing");

@@ -11,8 +11,8 @@
 //!
 //! While the device is full, nothing is pulled. A FromDevice of the same device does not see what is sent.
 //!
-//! Handlers: `count`, `refused`, `reset_counts`, `q` (whether packets wait), `signal` (whether packets may be pulled),
-//! `debug` (r/w).
+//! Handlers: `count`, `refused`, `reset_counts`, `pulls` (how often a packet was asked for), `q` (whether packets wait),
+//! `signal` (whether packets may be pulled), `debug` (r/w).
 //!
 //! Unlike Click's: BURST is 32, not 1. Of packets that are refused the first is told, and all are counted. A device
 //! that disappears is told once; nothing is pulled until one of its name is there. `count` and `refused` are new.
@@ -47,6 +47,7 @@ pub(super) struct ToDevice {
     waiting: VecDeque<Packet>,
     /// How long to wait for a full device, in microseconds; 0: it is not full.
     wait_us: i64,
+    pulls: u64,
     count: u64,
     refused: u64,
 }
@@ -61,6 +62,7 @@ impl Default for ToDevice {
             device: Device::default(),
             waiting: VecDeque::new(),
             wait_us: 0,
+            pulls: 0,
             count: 0,
             refused: 0,
         }
@@ -176,9 +178,9 @@ impl Element for ToDevice {
         if !self.device.is_open() {
             return Run::Stop;
         }
-        while self.waiting.len() < self.burst
-            && let Some(packet) = cx.pull(0)
-        {
+        while self.waiting.len() < self.burst {
+            self.pulls += 1;
+            let Some(packet) = cx.pull(0) else { break };
             self.waiting.push_back(packet);
         }
         if self.waiting.is_empty() {
@@ -212,6 +214,7 @@ impl Element for ToDevice {
         handlers.read("count", |device: &mut Self, _| device.count);
         handlers.read("refused", |device: &mut Self, _| device.refused);
         handlers.button("reset_counts", |device: &mut Self, _| (device.count, device.refused) = (0, 0));
+        handlers.read("pulls", |device: &mut Self, _| device.pulls);
         handlers.read("q", |device: &mut Self, _| !device.waiting.is_empty());
         handlers.read("signal", |_: &mut Self, cx| cx.may_pull(0));
         handlers.data("debug", |device: &mut Self| &mut device.debug);
