@@ -1,6 +1,7 @@
 //! The configurations that are measured, and the packets for them.
 
 use super::Options;
+use super::classbench::{self, Flow, Rule};
 use super::memory::Traffic;
 use crate::error::{Error, Result};
 use serde::Serialize;
@@ -53,17 +54,22 @@ pub(super) struct Case {
 }
 
 impl Case {
-    pub(super) fn new(kind: CaseKind, options: &Options, routes: &[String]) -> Result<Self> {
+    pub(super) fn new(kind: CaseKind, options: &Options, routes: &[String], rules: &[Rule]) -> Result<Self> {
         let mut random = fastrand::Rng::with_seed(options.seed);
         let (config, writes) = match kind {
             CaseKind::Router => {
                 (router(), vec![("arpq1.insert".to_owned(), "10.1.255.254 00:00:00:00:00:99".to_owned())])
             }
+            CaseKind::Filter if !rules.is_empty() => (classbench::config(rules), Vec::new()),
             CaseKind::Filter => (filter(&mut random, options.rules), Vec::new()),
             CaseKind::Lookup => (lookup(routes), Vec::new()),
         };
-        let whole = matches!(kind, CaseKind::Lookup).then_some(routes);
-        let traffic = Arc::new(traffic(&mut random, options.frame_bytes, whole)?);
+        let targets = match kind {
+            CaseKind::Filter if !rules.is_empty() => Targets::Rules(rules),
+            CaseKind::Lookup => Targets::Routes(routes),
+            CaseKind::Router | CaseKind::Filter => Targets::Subnet,
+        };
+        let traffic = Arc::new(traffic(&mut random, options.frame_bytes, targets)?);
         Ok(Self { kind, config, writes, traffic })
     }
 }
@@ -170,43 +176,79 @@ pub(super) fn routes(options: &Options) -> Result<Vec<String>> {
     Ok(routes)
 }
 
-/// UDP packets from 10.0/16, to 10.1/16 or to addresses within the routes.
-fn traffic(random: &mut fastrand::Rng, frame_bytes: usize, routes: Option<&[String]>) -> Result<Traffic> {
+/// The rules of a file; none where there is no file.
+pub(super) fn rules(options: &Options) -> Result<Vec<Rule>> {
+    let Some(path) = &options.rules_file else { return Ok(Vec::new()) };
+    let text = std::fs::read_to_string(path);
+    let text = text.map_err(|error| Error::system(path.display(), "reading", error))?;
+    let rules: Vec<_> = text.lines().filter_map(Rule::parse).collect();
+    if rules.is_empty() {
+        let detail = "there is no rule in it (such as @10.0.0.0/8 18.0.0.0/8 0 : 65535 80 : 80 0x06/0xFF, one a line)";
+        return Err(Error::failed(path.display(), detail));
+    }
+    Ok(rules)
+}
+
+/// Where packets go.
+#[derive(Clone, Copy)]
+enum Targets<'a> {
+    /// From 10.0/16 to 10.1/16.
+    Subnet,
+    /// From there to addresses within routes.
+    Routes(&'a [String]),
+    /// What rules are about.
+    Rules(&'a [Rule]),
+}
+
+fn traffic(random: &mut fastrand::Rng, frame_bytes: usize, targets: Targets<'_>) -> Result<Traffic> {
     if frame_bytes < 60 {
         return Err(Error::failed(frame_bytes, "a frame has at least 60 bytes"));
     }
     let mut frames = Vec::with_capacity(FRAMES * frame_bytes);
     for _ in 0..FRAMES {
-        let to = match routes {
-            None => u32::from(Ipv4Addr::new(10, 1, 0, 2)) + random.u32(..60_000),
-            Some(routes) => {
-                let (address, len) = routes[random.usize(..routes.len())].split_once('/').unwrap_or(("10.1.0.1", "32"));
-                let address: Ipv4Addr =
-                    address.parse().map_err(|_| Error::failed(address, "this is no IPv4 prefix"))?;
-                let len: u32 = len.parse().unwrap_or(32);
-                u32::from(address) | (random.u32(..) & u32::MAX.checked_shr(len).unwrap_or(0))
+        let flow = match targets {
+            Targets::Rules(rules) => rules[random.usize(..rules.len())].flow(random),
+            Targets::Subnet => {
+                let to = u32::from(Ipv4Addr::new(10, 1, 0, 2)) + random.u32(..60_000);
+                udp(random, to)
+            }
+            Targets::Routes(routes) => {
+                let route = &routes[random.usize(..routes.len())];
+                let to = within(random, route)?;
+                udp(random, to)
             }
         };
-        let from = u32::from(Ipv4Addr::new(10, 0, 0, 2)) + random.u32(..60_000);
-        frame(random, &mut frames, frame_bytes, from, to);
+        frame(random, &mut frames, frame_bytes, flow);
     }
     Ok(Traffic { frame_bytes, frames })
 }
 
-fn frame(random: &mut fastrand::Rng, frames: &mut Vec<u8>, frame_bytes: usize, from: u32, to: u32) {
+/// An address of a prefix.
+fn within(random: &mut fastrand::Rng, prefix: &str) -> Result<u32> {
+    let (address, len) = prefix.split_once('/').unwrap_or(("10.1.0.1", "32"));
+    let address: Ipv4Addr = address.parse().map_err(|_| Error::failed(address, "this is no IPv4 prefix"))?;
+    let len: u32 = len.parse().unwrap_or(32);
+    Ok(u32::from(address) | (random.u32(..) & u32::MAX.checked_shr(len).unwrap_or(0)))
+}
+
+fn udp(random: &mut fastrand::Rng, to: u32) -> Flow {
+    let from = u32::from(Ipv4Addr::new(10, 0, 0, 2)) + random.u32(..60_000);
+    Flow { from, to, ports: [(); 2].map(|()| random.u16(1024..)), protocol: 17 }
+}
+
+fn frame(random: &mut fastrand::Rng, frames: &mut Vec<u8>, frame_bytes: usize, flow: Flow) {
     let start = frames.len();
     frames.extend([0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 7, 8, 0]);
     let ip_bytes = (frame_bytes - 14) as u16;
     frames.extend([0x45, 0]);
     frames.extend(ip_bytes.to_be_bytes());
     frames.extend(random.u16(..).to_be_bytes());
-    frames.extend([0, 0, 64, 17, 0, 0]);
-    frames.extend(from.to_be_bytes());
-    frames.extend(to.to_be_bytes());
+    frames.extend([0, 0, 64, flow.protocol, 0, 0]);
+    frames.extend(flow.from.to_be_bytes());
+    frames.extend(flow.to.to_be_bytes());
     let sum = bifolio_net::headers::checksum::internet(&frames[start + 14..]);
     frames[start + 24..start + 26].copy_from_slice(&sum.to_be_bytes());
-    frames.extend(random.u16(1024..).to_be_bytes());
-    frames.extend(random.u16(1024..).to_be_bytes());
+    flow.ports.iter().for_each(|port| frames.extend(port.to_be_bytes()));
     frames.extend((ip_bytes - 20).to_be_bytes());
     frames.extend([0, 0]);
     frames.extend((frames.len() - start..frame_bytes).map(|_| random.u8(..)).collect::<Vec<_>>());

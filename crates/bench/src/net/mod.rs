@@ -1,7 +1,9 @@
 //! The packet engine on packets in memory: a whole router, a filter of many rules, a table of many routes; with batches, with
 //! packets one by one, and with a router for each of several processors.
 
+mod classbench;
 mod configs;
+pub mod devices;
 mod memory;
 
 use crate::error::{Error, Result};
@@ -13,6 +15,7 @@ use crate::harness::table::Table;
 use bifolio_device::Device;
 use bifolio_net::router::{self, Running};
 use bifolio_net::{Log, Registry, lang};
+use classbench::Rule;
 use configs::Case;
 use memory::Traffic;
 use serde::Serialize;
@@ -31,7 +34,9 @@ pub struct Options {
     pub packets: u64,
     /// Bytes of a frame, at least 60; without the checksum that a network appends.
     pub frame_bytes: usize,
-    /// Rules of the filter.
+    /// Rules of the filter, in `ClassBench`'s form; without them they are drawn.
+    pub rules_file: Option<PathBuf>,
+    /// How many rules are drawn.
     pub rules: usize,
     /// Routes of the table, a prefix a line; without one they are drawn.
     pub routes_file: Option<PathBuf>,
@@ -107,12 +112,13 @@ pub struct Results {
 pub fn run(device: &Device, options: &Options, session: &Session) -> Result<Measured<Results>> {
     let mut rows = vec![];
     let routes = configs::routes(options)?;
-    let ended = measure(options, &routes, session, &mut rows);
+    let rules = configs::rules(options)?;
+    let ended = measure(options, &routes, &rules, session, &mut rows);
     Measured::new(ended, !rows.is_empty(), || Results {
         machine: machine::describe(device),
         packets: options.packets,
         frame_bytes: options.frame_bytes,
-        rules: options.rules,
+        rules: if rules.is_empty() { options.rules } else { rules.len() },
         routes: routes.len(),
         burst: options.burst,
         repetitions: options.repetitions,
@@ -121,13 +127,14 @@ pub fn run(device: &Device, options: &Options, session: &Session) -> Result<Meas
     })
 }
 
-fn measure(options: &Options, routes: &[String], session: &Session, rows: &mut Vec<Row>) -> Result<()> {
+fn measure(options: &Options, routes: &[String], rules: &[Rule], session: &Session, rows: &mut Vec<Row>) -> Result<()> {
     let mut ways = vec![Way::Single];
     ways.extend(options.cores.iter().map(|cores| Way::Batches(*cores)));
     let steps = options.cases.len() * ways.len() * options.repetitions as usize;
     session.begin("starting", steps as u64);
     for kind in &options.cases {
-        let bench = Bench { options, case: Case::new(*kind, options, routes)?, loads: std::cell::RefCell::default() };
+        let bench =
+            Bench { options, case: Case::new(*kind, options, routes, rules)?, loads: std::cell::RefCell::default() };
         let mut measured = vec![];
         let ended = compare(session, options.repetitions, &bench, &ways, &mut measured);
         rows.extend(measured.into_iter().map(|row| bench.row(*kind, row)));

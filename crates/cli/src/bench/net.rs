@@ -3,7 +3,7 @@
 use super::measure::measure;
 use crate::exit::Failure;
 use crate::global::Global;
-use bifolio_bench::net::{self, CaseKind};
+use bifolio_bench::net::{self, CaseKind, devices};
 use bifolio_io::Cancel;
 use clap::Args as ClapArgs;
 use std::path::PathBuf;
@@ -20,7 +20,13 @@ pub struct NetArgs {
     /// Bytes of a frame.
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u16).range(60..=9000))]
     pub frame: u16,
-    /// Rules of the filter.
+    /// Packets over a veth pair instead, by AF_PACKET and AF_XDP (root).
+    #[arg(long, id = "over_devices", conflicts_with_all = ["cases", "rules_file", "rules", "routes_file", "routes", "cores", "burst", "seed"])]
+    pub devices: bool,
+    /// Rules of the filter, in ClassBench's form; without them they are drawn.
+    #[arg(long, value_name = "FILE")]
+    pub rules_file: Option<PathBuf>,
+    /// How many rules are drawn.
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub rules: u32,
     /// Routes of the table, a prefix a line; without it they are drawn.
@@ -46,10 +52,19 @@ pub struct NetArgs {
 /// Measures and prints.
 pub fn run(global: &Global, args: &NetArgs, cancel: &Cancel) -> Result<(), Failure> {
     let device = global.device()?;
+    if args.devices {
+        let options = devices::Options {
+            packets: args.packets,
+            frame_bytes: usize::from(args.frame),
+            repetitions: args.repetitions,
+        };
+        return measure(global, cancel, |session| devices::run(&device, &options, session));
+    }
     let options = net::Options {
         cases: args.cases.clone(),
         packets: args.packets,
         frame_bytes: usize::from(args.frame),
+        rules_file: args.rules_file.clone(),
         rules: args.rules as usize,
         routes_file: args.routes_file.clone(),
         routes: args.routes as usize,
