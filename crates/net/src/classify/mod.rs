@@ -114,6 +114,7 @@ impl Filter {
         }
         let mut program = Program::new(rules.iter().map(|(expr, verdict)| (expr, *verdict)), raw);
         program.optimise(!raw);
+        program.finish();
         let mut vectors = None;
         if program.steps.len() > STEPS_MAX {
             let Ok(tables) = Vectors::new(rules) else {

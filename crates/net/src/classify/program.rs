@@ -100,12 +100,68 @@ pub(super) struct Program {
     pub(super) all: u32,
     /// Offsets are printed as they are: a packet's own, not a header's.
     raw: bool,
+    /// The same steps for packets that are long enough for all of them.
+    long: Long,
+}
+
+/// Steps that look at one area, for packets of at least `need` bytes there. Without steps, there is no such program.
+#[derive(Debug, Clone, Default)]
+struct Long {
+    need: usize,
+    steps: Vec<LongStep>,
+}
+
+/// A step whose mask and value are in the order of a packet's bytes.
+#[derive(Debug, Clone, Copy)]
+struct LongStep {
+    at: u32,
+    mask: u32,
+    value: u32,
+    /// To a later step; or a verdict, with `VERDICT` set.
+    jumps: [u32; 2],
+}
+
+/// Of verdicts, which are less but for `NONE`: that is `VERDICT | LAST`.
+const VERDICT: u32 = 1 << 31;
+const LAST: u32 = VERDICT - 1;
+
+impl Long {
+    /// Of steps that look at the network area alone.
+    fn new(steps: &[Step]) -> Self {
+        if !steps.iter().all(|step| step.ask.area == Area::Network) {
+            return Self::default();
+        }
+        let jump = |jump| match jump {
+            Jump::Step(step) => step,
+            Jump::Out(verdict) => VERDICT | verdict.min(LAST),
+        };
+        let long = |Step { ask, jumps }: &Step| LongStep {
+            at: ask.word,
+            mask: ask.mask.to_be(),
+            value: ask.value.to_be(),
+            jumps: jumps.map(jump),
+        };
+        let need = steps.iter().map(|step| step.ask.word as usize + 4).max().unwrap_or(0);
+        Self { need, steps: steps.iter().map(long).collect() }
+    }
+
+    /// The verdict on a packet that is long enough.
+    #[inline]
+    fn run(&self, bytes: &[u8]) -> Option<u32> {
+        let mut at = 0;
+        while let Some(step) = self.steps.get(at as usize) {
+            let word = bytes.get(step.at as usize..)?.first_chunk()?;
+            at = step.jumps[usize::from(u32::from_ne_bytes(*word) & step.mask == step.value)];
+        }
+        let verdict = at & LAST;
+        (at & VERDICT != 0).then_some(if verdict == LAST { NONE } else { verdict })
+    }
 }
 
 impl Program {
     /// Tries `rules` in order: the first one that holds decides.
     pub(super) fn new<'a>(rules: impl IntoIterator<Item = (&'a Expr, u32)>, raw: bool) -> Self {
-        let mut program = Self { steps: Vec::new(), all: NONE, raw };
+        let mut program = Self { steps: Vec::new(), all: NONE, raw, long: Long::default() };
         let mut before = 0;
         for (expr, verdict) in rules {
             let here = program.steps.len();
@@ -188,9 +244,19 @@ impl Program {
         }
     }
 
+    /// The steps are all there, and in their final order.
+    pub(super) fn finish(&mut self) {
+        self.long = Long::new(&self.steps);
+    }
+
     /// The verdict on a packet.
     #[inline]
     pub(super) fn run(&self, packet: &Headers<'_>) -> u32 {
+        if packet.network.len() >= self.long.need
+            && let Some(verdict) = self.long.run(packet.network)
+        {
+            return verdict;
+        }
         let transport = Area::Transport.of(packet);
         let mut at = 0;
         while let Some(step) = self.steps.get(at) {

@@ -73,6 +73,21 @@ impl Sum {
     }
 }
 
+/// Whether the checksum in 20 bytes is right.
+#[inline]
+pub(super) fn is_valid20(data: &[u8; 20]) -> bool {
+    let word = |at: usize| u64::from(u32::from_ne_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]]));
+    Sum(word(0) + word(4) + word(8) + word(12) + word(16)).folded() == 0xffff
+}
+
+/// A checksum, after the first of two bytes at an even place has got smaller by 1.
+#[inline]
+#[must_use]
+pub(super) fn after_decrement(checksum: u16) -> u16 {
+    let sum = u32::from(checksum) + 0x100;
+    (sum + (sum + 1 >> 16)) as u16
+}
+
 /// A sum of 64 bits that is the same modulo 2^16 - 1; 2^64 - 1 is a multiple of it. Of a sum of fewer than 2^63 words.
 #[inline]
 fn fold64(sum: u128) -> u64 {
@@ -210,6 +225,30 @@ mod tests {
             assert_eq!(adjust32(before, old, new), oracle(&data));
             let halves = adjust16(before, (old >> 16) as u16, (new >> 16) as u16);
             assert_eq!(adjust16(halves, old as u16, new as u16), oracle(&data));
+        }
+    }
+
+    #[test]
+    fn a_smaller_byte_makes_each_checksum_greater() {
+        for checksum in 0..=u16::MAX {
+            assert_eq!(after_decrement(checksum), adjust16(checksum, 0x4011, 0x3f11), "{checksum:x}");
+        }
+    }
+
+    #[test]
+    fn twenty_bytes_are_valid_if_their_sum_is() {
+        let mut rng = fastrand::Rng::with_seed(seed());
+        for _ in 0..20_000 {
+            let mut data: [u8; 20] = noise(20, rng.u64(..)).try_into().unwrap();
+            if rng.bool() {
+                data.fill([0, 0xff][rng.usize(..2)]);
+            }
+            data[10..12].fill(0);
+            let sum = oracle(&data).to_be_bytes();
+            data[10..12].copy_from_slice(&sum);
+            assert_eq!(is_valid20(&data), is_valid(&data));
+            data[rng.usize(..20)] ^= rng.u8(..);
+            assert_eq!(is_valid20(&data), is_valid(&data), "{data:x?}");
         }
     }
 

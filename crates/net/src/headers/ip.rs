@@ -201,10 +201,12 @@ impl<'a> Ip<'a> {
     /// Whether the header is all there and its checksum is right.
     #[inline]
     pub fn is_checksum_valid(self) -> bool {
-        let sum = checksum::Sum::default().with(self.header);
         match self.header_len() {
-            LEN => sum.folded() == 0xffff,
-            len => self.rest.get(..len.wrapping_sub(LEN)).is_some_and(|options| sum.with(options).folded() == 0xffff),
+            LEN => checksum::is_valid20(self.header),
+            len => self
+                .rest
+                .get(..len.wrapping_sub(LEN))
+                .is_some_and(|options| checksum::Sum::default().with(self.header).with(options).folded() == 0xffff),
         }
     }
 }
@@ -283,9 +285,10 @@ impl<'a> IpMut<'a> {
     /// Takes one off the time to live, which is not 0, and adjusts the checksum.
     #[inline]
     pub fn decrement_ttl(&mut self) {
-        let old = get16(self.header, 8);
+        debug_assert_ne!(self.header[8], 0, "a time to live that is over");
+        let sum = checksum::after_decrement(get16(self.header, 10));
         self.header[8] = self.header[8].wrapping_sub(1);
-        self.adjust16(old, get16(self.header, 8));
+        self.set_checksum(sum);
     }
 
     /// Sets the protocol of the payload.
@@ -328,10 +331,12 @@ impl<'a> IpMut<'a> {
         self.adjust32(old, address.to_bits());
     }
 
+    #[inline]
     fn adjust16(&mut self, old: u16, new: u16) {
         self.set_checksum(checksum::adjust16(get16(self.header, 10), old, new));
     }
 
+    #[inline]
     fn adjust32(&mut self, old: u32, new: u32) {
         self.set_checksum(checksum::adjust32(get16(self.header, 10), old, new));
     }
@@ -394,7 +399,7 @@ mod tests {
             let mut ip = IpMut::new(&mut packet).unwrap();
             match rng.u8(..4) {
                 0 => ip.change_tos(rng.u8(..)),
-                1 => ip.decrement_ttl(),
+                1 if ip.get().ttl() > 0 => ip.decrement_ttl(),
                 2 => ip.change_source(Ipv4Addr::from_bits(rng.u32(..))),
                 _ => ip.change_destination(Ipv4Addr::from_bits(rng.u32(..))),
             }

@@ -22,8 +22,8 @@ pub(super) static CLASSES: &[Class] = &[
 /// Packets of a batch on their ways to outputs.
 #[derive(Default)]
 struct Lanes {
-    /// The output of each packet of the batch.
-    ports: Vec<Option<usize>>,
+    /// The output of each packet of the batch; others than there are: dropped.
+    ports: Vec<usize>,
     /// Packets for each output.
     batches: Vec<Batch>,
 }
@@ -32,20 +32,22 @@ impl Lanes {
     /// Sends each packet to the output that `choose` says; no output, or none that there is: it is dropped.
     fn send(&mut self, cx: &mut Cx<'_>, batch: &mut Batch, mut choose: impl FnMut(&Packet) -> Option<usize>) {
         let outputs = cx.outputs();
-        self.ports.clear();
-        self.ports.extend(batch.iter().map(|packet| choose(packet).filter(|&port| port < outputs)));
-        let Some(&first) = self.ports.first() else { return };
-        if self.ports.iter().all(|&port| port == first) {
-            match first {
-                Some(port) => cx.emit_batch(port, batch),
-                None => batch.clear(),
+        let Some(first) = batch.first().map(|packet| choose(packet).unwrap_or(usize::MAX)) else { return };
+        let is_first = |packet: &&Packet| choose(packet).unwrap_or(usize::MAX) == first;
+        let alike = 1 + batch[1..].iter().take_while(is_first).count();
+        if alike == batch.len() {
+            if first < outputs {
+                cx.emit_batch(first, batch);
             }
             return;
         }
+        self.ports.clear();
+        self.ports.resize(alike, first);
+        self.ports.extend(batch[alike..].iter().map(|packet| choose(packet).unwrap_or(usize::MAX)));
         self.batches.resize_with(outputs, Batch::new);
         for (port, packet) in self.ports.iter().zip(batch.drain(..)) {
-            if let Some(port) = *port {
-                self.batches[port].push(packet);
+            if let Some(lane) = self.batches.get_mut(*port) {
+                lane.push(packet);
             }
         }
         for (port, lane) in self.batches.iter_mut().enumerate().filter(|(_, lane)| !lane.is_empty()) {
