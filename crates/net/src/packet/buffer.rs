@@ -78,11 +78,13 @@ impl Buffer {
         Self(header)
     }
 
+    #[inline]
     fn header(&self) -> &Header {
         // SAFETY: alive as long as there is a user, which `self` is.
         unsafe { self.0.as_ref() }
     }
 
+    #[inline]
     pub(super) fn capacity(&self) -> usize {
         self.header().capacity as usize
     }
@@ -91,6 +93,12 @@ impl Buffer {
     #[inline]
     pub(super) fn is_shared(&self) -> bool {
         self.header().users.load(Ordering::Acquire) != 1
+    }
+
+    /// Whether nobody else uses it, and it is as large as the usual ones.
+    #[inline]
+    pub(super) fn is_reusable(&self) -> bool {
+        self.capacity() == STANDARD && !self.is_shared()
     }
 
     #[inline]
@@ -103,6 +111,23 @@ impl Buffer {
     pub(super) fn bytes(&self) -> &[u8] {
         // SAFETY: `capacity` initialised bytes, which change only while there is one user.
         unsafe { std::slice::from_raw_parts(self.start(), self.capacity()) }
+    }
+
+    /// Some of the bytes, which are there.
+    #[inline]
+    pub(super) fn part(&self, start: u32, len: u32) -> &[u8] {
+        assert!(u64::from(start) + u64::from(len) <= self.capacity() as u64, "bytes of the buffer");
+        // SAFETY: within `bytes`.
+        unsafe { std::slice::from_raw_parts(self.start().add(start as usize), len as usize) }
+    }
+
+    /// Some of the bytes, for the only user.
+    #[inline]
+    pub(super) fn part_mut(&mut self, start: u32, len: u32) -> &mut [u8] {
+        assert!(u64::from(start) + u64::from(len) <= self.capacity() as u64, "bytes of the buffer");
+        assert!(!self.is_shared(), "bytes that others use are not written");
+        // SAFETY: within `bytes_mut`.
+        unsafe { std::slice::from_raw_parts_mut(self.start().add(start as usize), len as usize) }
     }
 
     /// The bytes, for the only user.

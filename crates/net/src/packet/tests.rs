@@ -54,6 +54,36 @@ fn apply(packet: &mut Packet, oracle: &mut Vec<u8>, step: &Step) {
     }
 }
 
+/// Memory that is used again shows nothing of the packet that was there; a thread of its own has none yet.
+#[test]
+fn a_new_packet_has_nothing_of_one_that_is_gone() {
+    let check = || {
+        for round in 0..4 {
+            let mut batch: Vec<_> = (0..5).map(|n| Packet::new(n, b"bytes", 3)).collect();
+            for packet in &mut batch {
+                assert!(packet.anno().iter().all(|byte| *byte == 0) && packet.timestamp().is_zero());
+                assert_eq!((packet.kind(), packet.place()), (PacketType::Host, Place::default()));
+                assert_eq!([packet.mac_offset(), packet.network_offset(), packet.transport_offset()], [None; 3]);
+                assert!(!packet.is_shared() && packet.bytes() == b"bytes");
+                packet.anno_mut().fill(0xee);
+                packet.set_timestamp(Timestamp::new(5, 5));
+                packet.set_kind(PacketType::Multicast);
+                packet.set_place(Place { at: 7, span: 9 });
+                packet.set_mac_header(0);
+                packet.set_network_header(1, 2);
+            }
+            let clones: Vec<_> = batch.clone();
+            if round % 2 == 0 {
+                release(&mut batch);
+            }
+            assert!(clones.iter().all(|clone| clone.bytes() == b"bytes" && clone.is_shared() == (round % 2 == 1)));
+            drop(batch);
+            assert!(clones.iter().all(|clone| !clone.is_shared() && clone.anno()[0] == 0xee));
+        }
+    };
+    std::thread::spawn(check).join().unwrap();
+}
+
 proptest! {
     /// Clones share bytes until one of them writes, and none sees what another writes.
     #[test]
