@@ -49,12 +49,9 @@ pub trait Element: Any + Send {
     }
 
     /// Packets arrive at an input together: `push` for each, which is compiled into this loop. An element on hot paths that
-    /// lets most packets through may call [`Cx::filter_batch`] instead.
+    /// lets most packets through may call [`Cx::filter_batch`] instead. One packet alone comes by `push` in any case.
     fn push_batch(&mut self, cx: &mut Cx<'_>, port: usize, batch: &mut Batch) {
-        for packet in batch.drain(..) {
-            cx.begin(&packet);
-            self.push(cx, port, packet);
-        }
+        cx.push_each(self, port, batch);
     }
 
     /// Somebody downstream asks an output for a packet.
@@ -64,10 +61,27 @@ pub trait Element: Any + Send {
         self.action(cx, packet)
     }
 
+    /// Somebody downstream asks an output for packets: as so many calls of `pull`, until one finds nothing.
+    fn pull_batch(&mut self, cx: &mut Cx<'_>, port: usize, most: usize, into: &mut Batch) {
+        into.extend((0..most).map_while(|_| self.pull(cx, port)));
+    }
+
     /// Its task is run: a little work, such as one packet or one burst. The engine calls again, and batches what comes.
     fn run_task(&mut self, cx: &mut Cx<'_>) -> Run {
         let _ = cx;
         Run::Stop
+    }
+
+    /// Its task is run several times in a row, as long as it works and there is room for what it sends.
+    fn run_tasks(&mut self, cx: &mut Cx<'_>, times: usize) -> Run {
+        let mut did = Run::Worked;
+        for _ in 0..times {
+            did = self.run_task(cx);
+            if did != Run::Worked || cx.room() == 0 {
+                break;
+            }
+        }
+        did
     }
 
     /// A timer of its own has expired.
@@ -126,6 +140,20 @@ pub trait Element: Any + Send {
     /// The router ends, or could not be set up.
     fn cleanup(&mut self, cx: &mut Cx<'_>) {
         let _ = cx;
+    }
+}
+
+impl dyn Element {
+    /// Packets come to an input: one alone is pushed alone.
+    #[inline]
+    pub(crate) fn arrive(&mut self, cx: &mut Cx<'_>, port: usize, batch: &mut Batch) {
+        if batch.len() == 1
+            && let Some(packet) = batch.pop()
+        {
+            cx.begin(&packet);
+            return self.push(cx, port, packet);
+        }
+        self.push_batch(cx, port, batch);
     }
 }
 

@@ -1,8 +1,8 @@
 //! Where packets come from and go to: elements of the benchmark's own, over memory.
 
-use bifolio_net::Packet;
 use bifolio_net::args::{Args, Failed};
 use bifolio_net::element::{Batch, Class, Element, Run};
+use bifolio_net::packet::{self, Packet};
 use bifolio_net::router::{Cx, Router};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -72,7 +72,9 @@ impl Element for Source {
 
 /// `BenchSink`: takes packets, pushed or pulled.
 #[derive(Default)]
-struct Sink;
+struct Sink {
+    pulled: Batch,
+}
 
 impl Element for Sink {
     fn initialize(&mut self, cx: &mut Cx<'_>) -> Result<(), String> {
@@ -82,12 +84,16 @@ impl Element for Sink {
         Ok(())
     }
 
+    fn push(&mut self, _: &mut Cx<'_>, _: usize, _: Packet) {}
+
     fn push_batch(&mut self, _: &mut Cx<'_>, _: usize, batch: &mut Batch) {
-        batch.clear();
+        packet::release(batch);
     }
 
-    fn run_task(&mut self, cx: &mut Cx<'_>) -> Run {
-        if cx.pull(0).is_some() { Run::Worked } else { Run::Idle }
+    fn run_tasks(&mut self, cx: &mut Cx<'_>, times: usize) -> Run {
+        let came = cx.pull_batch(0, times, &mut self.pulled);
+        packet::release(&mut self.pulled);
+        if came > 0 { Run::Worked } else { Run::Idle }
     }
 }
 

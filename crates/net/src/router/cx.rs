@@ -1,7 +1,7 @@
 //! What an element reaches while it is called.
 
 use super::core::Router;
-use super::thread::Thread;
+use super::thread::{NOBODY, Thread};
 use super::wave;
 use crate::args::{Arg, ArgCx, Args, HandlerCall};
 use crate::element::{Batch, Element, Handler, Interest, Read, Write};
@@ -82,23 +82,46 @@ impl Cx<'_> {
     /// that it keeps.
     #[inline]
     pub fn filter_batch(&mut self, batch: &mut Batch, mut keep: impl FnMut(&mut Self, &mut Packet) -> bool) {
-        batch.retain_mut(|packet| {
+        let mut kept = 0;
+        for at in 0..batch.len() {
+            let packet = &mut batch[at];
             self.begin(packet);
-            let is_kept = keep(self, packet);
-            if is_kept && self.thread.emitted > 0 {
-                packet.set_place(self.thread.next_place());
+            if keep(self, packet) {
+                if self.thread.emitted > 0 {
+                    packet.set_place(self.thread.next_place());
+                }
+                if at > kept {
+                    batch.swap(at, kept);
+                }
+                kept += 1;
             }
-            is_kept
-        });
+        }
+        batch.truncate(kept);
         self.emit_batch(0, batch);
+    }
+
+    /// For `push_batch`: calls `push` for each packet.
+    #[inline]
+    pub fn push_each<E: Element + ?Sized>(&mut self, element: &mut E, port: usize, batch: &mut Batch) {
+        for packet in batch.drain(..) {
+            self.begin(&packet);
+            element.push(self, port, packet);
+        }
     }
 
     /// Sends packets that came together to a push output, in their order.
     #[inline]
     pub fn emit_batch(&mut self, port: usize, batch: &mut Batch) {
+        let thread = &mut *self.thread;
+        if port == 0 && thread.collects == self.id && thread.kept.is_empty() && !thread.is_root {
+            // What is emitted after it need not come behind it.
+            thread.collects = NOBODY;
+            std::mem::swap(&mut thread.kept, batch);
+            return;
+        }
         let target = self.router.wiring.target(self.id, port);
-        self.thread.send_before(&self.router.wiring, target);
-        self.thread.wave.add_all(target, batch);
+        thread.send_before(&self.router.wiring, target);
+        thread.wave.add_all(target, batch);
     }
 
     /// Asks a pull input for a packet.
@@ -112,6 +135,27 @@ impl Cx<'_> {
             self.router.count(self.router.wiring.inputs[self.id].start + port, 1);
         }
         packet
+    }
+
+    /// Asks a pull input for packets: as so many calls of `pull`, until one finds nothing. Says how many came.
+    #[inline]
+    pub fn pull_batch(&mut self, port: usize, most: usize, into: &mut Batch) -> usize {
+        let before = into.len();
+        if let Some((from, output)) = self.router.source(self.id, port)
+            && let Some(mut slot) = self.router.slots[from].enter(self.thread.number)
+        {
+            let mut cx = Cx { router: self.router, thread: &mut *self.thread, id: from };
+            slot.pull_batch(&mut cx, output, most, into);
+        }
+        let came = into.len() - before;
+        self.router.count(self.router.wiring.inputs[self.id].start + port, came as u64);
+        came
+    }
+
+    /// How many more packets a task that is run may emit until it has to let others go on.
+    #[inline]
+    pub fn room(&self) -> usize {
+        self.thread.room.saturating_sub(self.thread.emitted as usize)
     }
 
     // Ports.

@@ -3,8 +3,8 @@
 use super::core::Router;
 use super::cx::Cx;
 use super::thread::{Mail, NOBODY, Thread};
-use crate::Packet;
 use crate::element::Run;
+use crate::packet::{Batch, release};
 use crate::schedule::Interest;
 use std::cmp::Reverse;
 use std::os::fd::AsRawFd;
@@ -29,7 +29,7 @@ impl Thread {
     pub(super) fn root<R>(&mut self, router: &Router, id: usize, work: impl FnOnce(&mut Cx<'_>) -> R) -> R {
         (self.is_root, self.emitted) = (true, 0);
         self.is_single = !router.is_batched || router.is_watched[id];
-        self.collects = if self.is_single { NOBODY } else { id };
+        (self.keeper, self.collects) = (id, if self.is_single { NOBODY } else { id });
         let result = work(&mut Cx { router, thread: self, id });
         self.leave(router);
         self.make_calls(router);
@@ -62,23 +62,50 @@ impl Thread {
                 (None, _) => {}
                 (Some(input), None) => {
                     let batch = self.wave.take(input);
-                    self.deliver(router, id, input, batch);
+                    self.deliver_all_the_way(router, id, input, batch);
                 }
                 _ => self.deliver_mixed(router, id),
             }
         }
     }
 
-    pub(super) fn deliver(&mut self, router: &Router, id: usize, input: usize, mut batch: Vec<Packet>) {
+    /// Packets come to an input. Those that leave by output 0 go on from element to element, as long as no others are on
+    /// their way: then they need not wait anywhere.
+    fn deliver_all_the_way(&mut self, router: &Router, mut id: usize, mut input: usize, mut batch: Batch) {
+        loop {
+            self.arrive(router, id, input, &mut batch);
+            if self.kept.is_empty() || !self.wave.is_idle() || !self.calls.is_empty() {
+                break;
+            }
+            let target = router.wiring.target(id, 0);
+            if router.wiring.region(target.rank as usize).is_some() {
+                break;
+            }
+            std::mem::swap(&mut batch, &mut self.kept);
+            (id, input) = (target.element as usize, target.input as usize);
+        }
+        self.leave(router);
+        self.wave.give_back(batch);
+        self.make_calls(router);
+    }
+
+    /// Packets come to an input, and what the element emits waits.
+    pub(super) fn deliver(&mut self, router: &Router, id: usize, input: usize, mut batch: Batch) {
+        self.arrive(router, id, input, &mut batch);
+        self.leave(router);
+        self.wave.give_back(batch);
+        self.make_calls(router);
+    }
+
+    #[inline]
+    fn arrive(&mut self, router: &Router, id: usize, input: usize, batch: &mut Batch) {
         let port = input - router.wiring.inputs[id].start;
         if let Some(mut slot) = router.slots[id].enter(self.number) {
             router.count(input, batch.len() as u64);
-            self.collects = if batch.len() > 1 { id } else { NOBODY };
-            slot.push_batch(&mut Cx { router, thread: self, id }, port, &mut batch);
-            self.leave(router);
+            (self.keeper, self.collects) = (id, id);
+            slot.arrive(&mut Cx { router, thread: self, id }, port, batch);
         }
-        self.wave.give_back(batch);
-        self.make_calls(router);
+        release(batch);
     }
 
     /// Calls handlers that elements wanted called; those may want others called.
@@ -132,18 +159,12 @@ impl Thread {
 
     /// Runs a task: several times in a row, as long as it works and there is room for what it sends.
     fn run_task(&mut self, router: &Router, element: usize) {
-        let room = router.room(self, element);
+        self.room = router.room(self, element);
         let mut did = Run::Stop;
         self.root(router, element, |cx| {
             let Some(mut slot) = cx.router.slots[element].enter(cx.thread.number) else { return };
-            for _ in 0..cx.router.quantum {
-                did = slot.run_task(cx);
-                // Whoever is watched may be changed by what its packets lead to, as in Click.
-                let is_enough = cx.thread.emitted as usize >= room || cx.router.is_watched[element];
-                if did != Run::Worked || is_enough {
-                    break;
-                }
-            }
+            // Whoever is watched may be changed by what its packets lead to, as in Click.
+            did = slot.run_tasks(cx, if cx.router.is_watched[element] { 1 } else { cx.router.quantum });
         });
         let tickets = u64::from(router.tasks[element].tickets.load(Ordering::Relaxed).max(1));
         self.passes[element] += STRIDE / tickets.min(STRIDE);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::args::Args;
-use crate::element::{Class, Element, Handlers, Notes, Run};
+use crate::element::{Batch, Class, Element, Handlers, Notes, Run};
 use crate::lang::{Connection, ElementDecl, Graph};
 use crate::{Clock, Landmark, Log, Packet, Registry, Timestamp};
 use proptest::prelude::*;
@@ -109,6 +109,39 @@ impl Element for Tallies {
     }
 }
 
+/// Lets most packets through together, sends copies of some to its last output, and others there alone.
+#[derive(Default)]
+struct Filters;
+
+impl Filters {
+    /// Whether a packet passes, and whether it is copied before.
+    fn fate(bytes: &[u8]) -> (bool, bool) {
+        let sum: u32 = bytes.iter().map(|byte| u32::from(*byte)).sum();
+        (sum % 5 != 0, sum % 3 == 0)
+    }
+}
+
+impl Element for Filters {
+    fn push(&mut self, cx: &mut Cx<'_>, _: usize, packet: Packet) {
+        let (passes, copies) = Self::fate(packet.bytes());
+        if copies {
+            cx.emit(cx.outputs() - 1, packet.clone());
+        }
+        if passes {
+            cx.emit(0, packet);
+        }
+    }
+    fn push_batch(&mut self, cx: &mut Cx<'_>, _: usize, batch: &mut Batch) {
+        cx.filter_batch(batch, |cx, packet| {
+            let (passes, copies) = Self::fate(packet.bytes());
+            if copies {
+                cx.emit(cx.outputs() - 1, packet.clone());
+            }
+            passes
+        });
+    }
+}
+
 /// Keeps what comes, with the input it came by.
 #[derive(Default)]
 struct Keeps(Vec<(usize, Vec<u8>)>);
@@ -127,6 +160,7 @@ static CLASSES: &[Class] = &[
     Class::new::<Copies>("Copies", "1/-", "h", ""),
     Class::new::<Chooses>("Chooses", "-/-", "h", ""),
     Class::new::<Tallies>("Tallies", "-/-", "h", ""),
+    Class::new::<Filters>("Filters", "1/-", "h", ""),
     Class::new::<Keeps>("Keeps", "-/0", "h", ""),
 ];
 
@@ -173,19 +207,17 @@ fn kept(graph: &Graph, is_batched: bool) -> Vec<String> {
 /// A graph whose inner elements lead to later ones, and which all end in one sink or another.
 fn acyclic() -> impl Strategy<Value = Graph> {
     let inner = prop::collection::vec(
-        (any::<bool>(), any::<u64>(), prop::collection::vec(any::<prop::sample::Index>(), 1..4)),
+        (0..3usize, any::<u64>(), prop::collection::vec(any::<prop::sample::Index>(), 1..4)),
         1..10,
     );
     (inner, 1..40u16, 1..5usize, 1..3usize).prop_map(|(inner, count, burst, sinks)| {
         let mut elements = vec![("Source", format!("{count}, {burst}"))];
         let n = inner.len();
-        elements.extend(
-            inner.iter().map(
-                |(copies, salt, _)| {
-                    if *copies { ("Copies", String::new()) } else { ("Chooses", salt.to_string()) }
-                },
-            ),
-        );
+        elements.extend(inner.iter().map(|(class, salt, _)| match class {
+            0 => ("Copies", String::new()),
+            1 => ("Filters", String::new()),
+            _ => ("Chooses", salt.to_string()),
+        }));
         elements.extend((0..sinks).map(|_| ("Keeps", String::new())));
         let mut connections = vec![(0, 0, 1, 0)];
         let mut used = vec![0; elements.len()];
@@ -193,8 +225,9 @@ fn acyclic() -> impl Strategy<Value = Graph> {
         for (number, (_, _, outputs)) in inner.iter().enumerate() {
             for (port, to) in outputs.iter().enumerate() {
                 let to = number + 2 + to.index(n - number - 1 + sinks);
-                // `Copies` has one input; others get one for each connection, or share the first.
-                let is_single = elements[to].0 == "Copies" || (salt_of(&inner, to).is_multiple_of(3) && used[to] > 0);
+                // Some have one input; others get one for each connection, or share the first.
+                let is_single = matches!(elements[to].0, "Copies" | "Filters")
+                    || (salt_of(&inner, to).is_multiple_of(3) && used[to] > 0);
                 let input = if is_single { 0 } else { used[to] };
                 used[to] = used[to].max(input + 1);
                 connections.push((number + 1, port as u32, to, input));
@@ -202,7 +235,7 @@ fn acyclic() -> impl Strategy<Value = Graph> {
         }
         // What nobody leads to has no input.
         for (number, (class, _)) in elements.iter().enumerate().skip(1) {
-            if used[number] == 0 && *class == "Copies" {
+            if used[number] == 0 && matches!(*class, "Copies" | "Filters") {
                 connections.push((0, 0, number, 0));
             }
         }
@@ -211,7 +244,7 @@ fn acyclic() -> impl Strategy<Value = Graph> {
     })
 }
 
-fn salt_of(inner: &[(bool, u64, Vec<prop::sample::Index>)], element: usize) -> u64 {
+fn salt_of(inner: &[(usize, u64, Vec<prop::sample::Index>)], element: usize) -> u64 {
     inner.get(element - 1).map_or(1, |(_, salt, _)| *salt)
 }
 
@@ -262,6 +295,11 @@ impl Walk<'_> {
                 (0..outputs).for_each(|port| self.go(element, port, &[bytes, &[port as u8]].concat()));
             }
             "Copies" => (0..outputs).for_each(|port| self.go(element, port, bytes)),
+            "Filters" => {
+                let (passes, copies) = Filters::fate(bytes);
+                let ways = [(copies, outputs - 1), (passes, 0)];
+                ways.iter().filter(|(goes, _)| *goes).for_each(|(_, port)| self.go(element, *port, bytes));
+            }
             _ => {
                 self.seen[first] = self.seen[first].wrapping_add(1);
                 let number = self.seen[first];
@@ -275,7 +313,7 @@ impl Walk<'_> {
 
 /// At most as many copies in a row as have places of their own.
 fn has_few_copies(graph: &Graph) -> bool {
-    graph.elements.iter().filter(|element| element.class == "Copies").count() < 6
+    graph.elements.iter().filter(|element| matches!(element.class.as_str(), "Copies" | "Filters")).count() < 6
 }
 
 proptest! {

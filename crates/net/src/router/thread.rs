@@ -91,7 +91,11 @@ pub(super) struct Thread {
     pub(super) first: (Target, usize),
     /// The element whose packets for output 0 are kept until it is left, so that they go together; or nobody.
     pub(super) collects: usize,
+    /// Whose packets are kept, also after it has sent a whole batch behind which nothing is kept.
+    pub(super) keeper: usize,
     pub(super) kept: Batch,
+    /// How many packets a task may emit, all in all, until they go their way.
+    pub(super) room: usize,
     /// Whether packets come of a task or a timer, not of a packet.
     pub(super) is_root: bool,
     /// Whether they go their way one by one.
@@ -127,7 +131,9 @@ impl Thread {
             is_first_kept: false,
             first: (nowhere, 0),
             collects: NOBODY,
+            keeper: NOBODY,
             kept: Batch::new(),
+            room: usize::MAX,
             is_root: true,
             is_single: false,
             staged: VecDeque::new(),
@@ -160,7 +166,7 @@ impl Thread {
     #[inline]
     pub(super) fn send_kept(&mut self, wiring: &Wiring) {
         if !self.kept.is_empty() {
-            let target = wiring.target(self.collects, 0);
+            let target = wiring.target(self.keeper, 0);
             let index = self.wave.add_all(target, &mut self.kept);
             if self.is_first_kept {
                 (self.first, self.is_first_kept) = ((target, index), false);
@@ -171,7 +177,7 @@ impl Thread {
     /// The same, where something is about to go to the same input behind it.
     #[inline]
     pub(super) fn send_before(&mut self, wiring: &Wiring, target: Target) {
-        if !self.kept.is_empty() && wiring.target(self.collects, 0).input == target.input {
+        if !self.kept.is_empty() && wiring.target(self.keeper, 0).input == target.input {
             self.send_kept(wiring);
         }
     }

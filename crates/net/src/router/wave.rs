@@ -26,20 +26,29 @@ struct Waiting {
 /// Packets that wait at all inputs, and which elements have some.
 pub(super) struct Wave {
     inputs: Vec<Waiting>,
-    /// A bit for each rank.
+    /// A bit for each rank, and how many are set.
     ready: Vec<u64>,
+    marks: usize,
     spare: Vec<Batch>,
 }
 
 impl Wave {
     pub(super) fn new(inputs: usize, elements: usize) -> Self {
         let inputs = (0..inputs).map(|_| Waiting::default()).collect();
-        Self { inputs, ready: vec![0; elements.div_ceil(64)], spare: Vec::new() }
+        Self { inputs, ready: vec![0; elements.div_ceil(64)], marks: 0, spare: Vec::new() }
     }
 
     #[inline]
     pub(super) fn mark(&mut self, rank: u32) {
-        self.ready[rank as usize / 64] |= 1 << (rank % 64);
+        let (word, bit) = (&mut self.ready[rank as usize / 64], 1 << (rank % 64));
+        self.marks += usize::from(*word & bit == 0);
+        *word |= bit;
+    }
+
+    /// Whether no packet waits.
+    #[inline]
+    pub(super) fn is_idle(&self) -> bool {
+        self.marks == 0
     }
 
     /// A packet comes to an input; says where it waits there.
@@ -69,9 +78,9 @@ impl Wave {
                 waiting.batch.append(batch);
             }
             waiting.last = last;
-            self.ready[target.rank as usize / 64] |= 1 << (target.rank % 64);
+            self.mark(target.rank);
         }
-        waiting.batch.len().wrapping_sub(1)
+        self.inputs[target.input as usize].batch.len().wrapping_sub(1)
     }
 
     /// The place of a packet that still waits where `add` put it.
@@ -89,6 +98,9 @@ impl Wave {
     /// The same, if its rank is below this one.
     #[inline]
     pub(super) fn first_below(&mut self, end: usize) -> Option<usize> {
+        if self.marks == 0 {
+            return None;
+        }
         let word = self.ready.iter().position(|word| *word != 0)?;
         let bit = self.ready[word].trailing_zeros();
         let rank = word * 64 + bit as usize;
@@ -96,6 +108,7 @@ impl Wave {
             return None;
         }
         self.ready[word] &= !(1 << bit);
+        self.marks -= 1;
         Some(rank)
     }
 

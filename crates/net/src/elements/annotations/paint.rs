@@ -97,15 +97,11 @@ impl Element for PaintTee {
         Some(packet)
     }
 
-    fn push_batch(&mut self, cx: &mut Cx<'_>, _: usize, batch: &mut Batch) {
+    fn push_batch(&mut self, cx: &mut Cx<'_>, port: usize, batch: &mut Batch) {
         if !batch.iter().any(|packet| self.0.is_of(packet)) {
-            cx.emit_batch(0, batch);
-            return;
+            return cx.emit_batch(0, batch);
         }
-        for packet in batch.drain(..) {
-            cx.begin(&packet);
-            self.push(cx, 0, packet);
-        }
+        cx.push_each(self, port, batch);
     }
 
     fn reconfigures(&self) -> bool {

@@ -310,17 +310,20 @@ impl Element for ArpQuerier {
 
     fn push_batch(&mut self, cx: &mut Cx<'_>, port: usize, batch: &mut Batch) {
         if port != 0 || self.settings.ip.is_unspecified() {
-            for packet in batch.drain(..) {
-                cx.begin(&packet);
-                self.push(cx, port, packet);
-            }
-            return;
+            return cx.push_each(self, port, batch);
         }
         // The next hop of the packet before, as long as nothing changes the table.
         let mut last: Option<(Ipv4Addr, [u8; LEN])> = None;
         cx.filter_batch(batch, |cx, packet| {
             let ip = packet.dst_ip();
-            packet.push(LEN);
+            let bytes = packet.push(LEN);
+            if let Some((known, header)) = &last
+                && *known == ip
+            {
+                bytes[..LEN].copy_from_slice(header);
+                packet.set_mac_header(0);
+                return true;
+            }
             packet.set_mac_header(0);
             if last.is_none_or(|(known, _)| known != ip) {
                 last = match self.way(ip, cx.now()) {

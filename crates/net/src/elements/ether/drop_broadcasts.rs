@@ -5,7 +5,7 @@
 //!
 //! Handlers: `drops`.
 
-use crate::element::Element;
+use crate::element::{Batch, Element};
 use crate::handler::Handlers;
 use crate::router::Cx;
 use crate::{Packet, PacketType};
@@ -16,9 +16,20 @@ pub(super) struct DropBroadcasts {
     drops: u64,
 }
 
+fn passes(packet: &Packet) -> bool {
+    !matches!(packet.kind(), PacketType::Broadcast | PacketType::Multicast)
+}
+
 impl Element for DropBroadcasts {
+    fn push_batch(&mut self, cx: &mut Cx<'_>, port: usize, batch: &mut Batch) {
+        if batch.iter().all(passes) {
+            return cx.emit_batch(0, batch);
+        }
+        cx.push_each(self, port, batch);
+    }
+
     fn action(&mut self, cx: &mut Cx<'_>, packet: Packet) -> Option<Packet> {
-        if !matches!(packet.kind(), PacketType::Broadcast | PacketType::Multicast) {
+        if passes(&packet) {
             return Some(packet);
         }
         if self.drops == 0 {

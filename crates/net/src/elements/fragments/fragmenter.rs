@@ -13,7 +13,7 @@
 //! ever be, with its offset, is dropped and counted.
 
 use crate::args::{Args, Failed};
-use crate::element::Element;
+use crate::element::{Batch, Element};
 use crate::handler::Handlers;
 use crate::headers::fragment::{Cut, Uncut};
 use crate::headers::{Ip, ip};
@@ -90,6 +90,14 @@ impl Element for IpFragmenter {
             return Err(args.error_of("HEADROOM", format_args!("out of range, bound {}", 1 << 20)));
         }
         Ok(())
+    }
+
+    fn push_batch(&mut self, cx: &mut Cx<'_>, port: usize, batch: &mut Batch) {
+        let mtu = self.mtu as usize;
+        if batch.iter().all(|packet| packet.network_header().is_some_and(|bytes| bytes.len() <= mtu)) {
+            return cx.emit_batch(0, batch);
+        }
+        cx.push_each(self, port, batch);
     }
 
     fn push(&mut self, cx: &mut Cx<'_>, _: usize, packet: Packet) {

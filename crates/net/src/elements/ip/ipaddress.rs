@@ -15,7 +15,7 @@
 
 use crate::Packet;
 use crate::args::{AnnoArg, Arg, Args, Failed, Word};
-use crate::element::Element;
+use crate::element::{Batch, Element};
 use crate::handler::Handlers;
 use crate::headers::ip::{LEN, PROTOCOL_TCP, PROTOCOL_UDP};
 use crate::headers::{Ip, IpMut, Tcp, TcpMut, Udp, UdpMut, checksum};
@@ -49,6 +49,21 @@ pub(super) struct GetIpAddress {
     anno: usize,
 }
 
+impl GetIpAddress {
+    #[inline]
+    fn annotate(&self, packet: &mut Packet) {
+        let ip = || packet.network_header().and_then(Ip::new);
+        let octets = match self.place {
+            Place::Offset(at) => packet.bytes().get(at..).and_then(|bytes| bytes.first_chunk()).copied(),
+            Place::Source => ip().map(|ip| ip.source().octets()),
+            Place::Destination => ip().map(|ip| ip.destination().octets()),
+        };
+        if let Some(octets) = octets {
+            set_anno(packet, self.anno, octets);
+        }
+    }
+}
+
 impl Element for GetIpAddress {
     fn configure(&mut self, args: &mut Args<'_>) -> Result<(), Failed> {
         let (mut offset, mut word) = (None::<usize>, String::new());
@@ -66,16 +81,15 @@ impl Element for GetIpAddress {
     }
 
     fn action(&mut self, _: &mut Cx<'_>, mut packet: Packet) -> Option<Packet> {
-        let ip = || packet.network_header().and_then(Ip::new);
-        let octets = match self.place {
-            Place::Offset(at) => packet.bytes().get(at..).and_then(|bytes| bytes.first_chunk()).copied(),
-            Place::Source => ip().map(|ip| ip.source().octets()),
-            Place::Destination => ip().map(|ip| ip.destination().octets()),
-        };
-        if let Some(octets) = octets {
-            set_anno(&mut packet, self.anno, octets);
-        }
+        self.annotate(&mut packet);
         Some(packet)
+    }
+
+    fn push_batch(&mut self, cx: &mut Cx<'_>, _: usize, batch: &mut Batch) {
+        for packet in batch.iter_mut() {
+            self.annotate(packet);
+        }
+        cx.emit_batch(0, batch);
     }
 }
 

@@ -15,7 +15,7 @@
 
 use super::addresses::{Addresses, positional};
 use crate::args::{Arg, Args, Failed};
-use crate::element::Element;
+use crate::element::{Batch, Element};
 use crate::handler::Handlers;
 use crate::headers::ip::{LEN, LEN_MAX, OPT_RR, OPT_TS, set_checksum};
 use crate::headers::{Ip, IpMut};
@@ -140,6 +140,13 @@ impl Router<'_> {
     }
 }
 
+/// Whether there is nothing to do for a packet: its IP header is not known, or is there without options.
+#[inline]
+fn has_no_options(packet: &Packet) -> bool {
+    let first = packet.network_header().and_then(|header| header.first());
+    first.is_none_or(|first| usize::from(first & 15) * 4 <= LEN)
+}
+
 /// Processes options.
 pub(super) struct IpGwOptions {
     address: Ipv4Addr,
@@ -162,6 +169,13 @@ impl Element for IpGwOptions {
         args.finish()
     }
 
+    fn push_batch(&mut self, cx: &mut Cx<'_>, port: usize, batch: &mut Batch) {
+        if batch.iter().all(has_no_options) {
+            return cx.emit_batch(0, batch);
+        }
+        cx.push_each(self, port, batch);
+    }
+
     fn action(&mut self, cx: &mut Cx<'_>, mut packet: Packet) -> Option<Packet> {
         let router = Router { address: self.address, others: &self.others.0, now: cx.now() };
         let Err(wrong) = router.process(&mut packet) else { return Some(packet) };
@@ -177,10 +191,14 @@ impl Element for IpGwOptions {
 }
 
 /// Sets the source of a packet that asks for it; the checksum stands for later.
+#[inline]
 pub(super) fn fix_source(packet: &mut Packet, address: Ipv4Addr) -> bool {
-    let is_asked = packet.anno_u8(anno::FIX_IP_SRC) != 0;
+    packet.anno_u8(anno::FIX_IP_SRC) != 0 && set_source(packet, address)
+}
+
+fn set_source(packet: &mut Packet, address: Ipv4Addr) -> bool {
     let is_there = packet.network_header().is_some_and(|header| header.len() >= LEN);
-    if !is_asked || !is_there {
+    if !is_there {
         return false;
     }
     packet.set_anno_u8(anno::FIX_IP_SRC, 0);
@@ -210,6 +228,13 @@ impl Element for FixIpSrc {
     fn action(&mut self, _: &mut Cx<'_>, mut packet: Packet) -> Option<Packet> {
         fix_source(&mut packet, self.0);
         Some(packet)
+    }
+
+    fn push_batch(&mut self, cx: &mut Cx<'_>, _: usize, batch: &mut Batch) {
+        for packet in batch.iter_mut() {
+            fix_source(packet, self.0);
+        }
+        cx.emit_batch(0, batch);
     }
 }
 

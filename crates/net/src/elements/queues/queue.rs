@@ -153,10 +153,7 @@ impl<K: Kind> Element for Queue<K> {
             self.highwater = self.highwater.max(self.packets.len());
             return self.tell(cx);
         }
-        for packet in batch.drain(..) {
-            cx.begin(&packet);
-            self.push(cx, port, packet);
-        }
+        cx.push_each(self, port, batch);
     }
 
     fn pull(&mut self, cx: &mut Cx<'_>, _: usize) -> Option<Packet> {
@@ -167,6 +164,17 @@ impl<K: Kind> Element for Queue<K> {
             self.tell(cx);
         }
         packet
+    }
+
+    fn pull_batch(&mut self, cx: &mut Cx<'_>, _: usize, most: usize, into: &mut Batch) {
+        let count = most.min(self.packets.len());
+        into.extend(self.packets.drain(..count));
+        if count > 0 && K::TELLS_FULL {
+            self.tell(cx);
+        }
+        if count < most {
+            cx.note(false);
+        }
     }
 
     fn room(&self) -> Option<usize> {

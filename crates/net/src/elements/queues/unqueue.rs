@@ -11,7 +11,7 @@
 //! Unlike Click's, a BURST of -1 ends after 1,024 packets, so that others have their turn.
 
 use crate::args::{Amount, Args, Failed};
-use crate::element::{Element, Run};
+use crate::element::{Batch, Element, Run};
 use crate::handler::Handlers;
 use crate::router::Cx;
 
@@ -21,11 +21,12 @@ pub(super) struct Unqueue {
     limit: Amount,
     is_active: bool,
     count: u64,
+    pulled: Batch,
 }
 
 impl Default for Unqueue {
     fn default() -> Self {
-        Self { burst: Amount(Some(1)), limit: Amount(None), is_active: true, count: 0 }
+        Self { burst: Amount(Some(1)), limit: Amount(None), is_active: true, count: 0, pulled: Batch::new() }
     }
 }
 
@@ -45,18 +46,20 @@ impl Element for Unqueue {
         Ok(())
     }
 
-    fn run_task(&mut self, cx: &mut Cx<'_>) -> Run {
+    fn run_tasks(&mut self, cx: &mut Cx<'_>, times: usize) -> Run {
         let left = self.limit.0.unwrap_or(u64::MAX).saturating_sub(self.count);
         if !self.is_active || left == 0 {
             return Run::Stop;
         }
-        let mut moved = 0;
-        while moved < left.min(self.burst.0.unwrap_or(1024)) {
-            let Some(packet) = cx.pull(0) else { break };
+        let burst = self.burst.0.unwrap_or(1024);
+        // Whole bursts, of which the last one may be more than there is room for.
+        let bursts = (times as u64).min((cx.room() as u64).div_ceil(burst.max(1)));
+        let most = left.min(burst.saturating_mul(bursts)) as usize;
+        let moved = cx.pull_batch(0, most, &mut self.pulled);
+        for packet in self.pulled.drain(..) {
             cx.emit(0, packet);
-            moved += 1;
         }
-        self.count += moved;
+        self.count += moved as u64;
         if moved > 0 { Run::Worked } else { Run::Idle }
     }
 

@@ -10,22 +10,26 @@
 //! Unlike Click's, it has `active` where it is pushed, too, where nothing depends on it, and a BURST of 0 ends after 65,536
 //! packets, so that others have their turn.
 
-use crate::Packet;
 use crate::args::{Args, Failed};
 use crate::element::{Batch, Element, Run};
 use crate::handler::Handlers;
+use crate::packet::{self, Packet};
 use crate::router::Cx;
+
+/// How many packets are pulled together.
+const TOGETHER: usize = 256;
 
 /// The element.
 pub(super) struct Discard {
     is_active: bool,
     burst: u32,
     count: u64,
+    pulled: Batch,
 }
 
 impl Default for Discard {
     fn default() -> Self {
-        Self { is_active: true, burst: 1, count: 0 }
+        Self { is_active: true, burst: 1, count: 0, pulled: Batch::new() }
     }
 }
 
@@ -53,16 +57,22 @@ impl Element for Discard {
 
     fn push_batch(&mut self, _: &mut Cx<'_>, _: usize, batch: &mut Batch) {
         self.count += batch.len() as u64;
-        batch.clear();
+        packet::release(batch);
     }
 
-    fn run_task(&mut self, cx: &mut Cx<'_>) -> Run {
+    fn run_tasks(&mut self, cx: &mut Cx<'_>, times: usize) -> Run {
         if !self.is_active {
             return Run::Stop;
         }
-        let pulled = (0..self.burst).take_while(|_| cx.pull(0).is_some()).count();
-        self.count += pulled as u64;
-        if pulled > 0 { Run::Worked } else { Run::Idle }
+        let (before, mut left) = (self.count, times.saturating_mul(self.burst as usize));
+        while left > 0 {
+            let asked = left.min(TOGETHER);
+            let pulled = cx.pull_batch(0, asked, &mut self.pulled);
+            packet::release(&mut self.pulled);
+            self.count += pulled as u64;
+            left = if pulled < asked { 0 } else { left - pulled };
+        }
+        if self.count > before { Run::Worked } else { Run::Idle }
     }
 
     fn handlers(&self, handlers: &mut Handlers) {
