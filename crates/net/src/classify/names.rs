@@ -1,5 +1,7 @@
 //! Names that filter expressions know: protocols, ports, ICMP types, TCP flags, and what a configuration adds.
 
+use crate::headers;
+
 /// `tcpudp`: either of the two. Like the next ones beyond a byte, so never a protocol's number.
 pub(super) const TCP_OR_UDP: u32 = 256;
 /// `transp`: whatever protocol there is.
@@ -11,19 +13,8 @@ pub(super) const TCP: u32 = 6;
 pub(super) const UDP: u32 = 17;
 pub(super) const DCCP: u32 = 33;
 
-const PROTOCOLS: [(&str, u32); 11] = [
-    ("dccp", DCCP),
-    ("gre", 47),
-    ("icmp", ICMP),
-    ("igmp", 2),
-    ("ipip", 4),
-    ("payload", PAYLOAD),
-    ("sctp", 132),
-    ("tcp", TCP),
-    ("tcpudp", TCP_OR_UDP),
-    ("transp", TRANSP),
-    ("udp", UDP),
-];
+/// What is no protocol, but stands where one does.
+const SPECIAL: [(&str, u32); 3] = [("payload", PAYLOAD), ("tcpudp", TCP_OR_UDP), ("transp", TRANSP)];
 
 const PORTS: [(&str, u32); 34] = [
     ("auth", 113),
@@ -60,24 +51,6 @@ const PORTS: [(&str, u32); 34] = [
     ("telnet", 23),
     ("tftp", 69),
     ("www", 80),
-];
-
-const ICMP_TYPES: [(&str, u32); 15] = [
-    ("echo", 8),
-    ("echo-reply", 0),
-    ("inforeq", 15),
-    ("inforeq-reply", 16),
-    ("maskreq", 17),
-    ("maskreq-reply", 18),
-    ("parameterproblem", 12),
-    ("redirect", 5),
-    ("routeradvert", 9),
-    ("routersolicit", 10),
-    ("sourcequench", 4),
-    ("timeexceeded", 11),
-    ("timestamp", 13),
-    ("timestamp-reply", 14),
-    ("unreachable", 3),
 ];
 
 const TCP_FLAGS: [(&str, u32); 6] = [("ack", 16), ("fin", 1), ("psh", 8), ("rst", 4), ("syn", 2), ("urg", 32)];
@@ -121,7 +94,8 @@ fn find(table: &[(&str, u32)], word: &str) -> Option<u32> {
 }
 
 pub(super) fn protocol(names: &dyn Names, word: &str) -> Option<u32> {
-    find(&PROTOCOLS, word).or_else(|| names.protocol(word).map(u32::from))
+    let known = || protocol_number(word).or_else(|| names.protocol(word)).map(u32::from);
+    find(&SPECIAL, word).or_else(known)
 }
 
 pub(super) fn port(names: &dyn Names, protocol: u8, word: &str) -> Option<u32> {
@@ -130,7 +104,7 @@ pub(super) fn port(names: &dyn Names, protocol: u8, word: &str) -> Option<u32> {
 
 /// The number of a protocol that everybody knows.
 pub(crate) fn protocol_number(word: &str) -> Option<u8> {
-    find(&PROTOCOLS, word).and_then(|number| u8::try_from(number).ok())
+    headers::names::protocol(word)
 }
 
 /// The number of a port that everybody knows.
@@ -139,7 +113,7 @@ pub(crate) fn port_number(protocol: u8, word: &str) -> Option<u16> {
 }
 
 pub(super) fn icmp_type(word: &str) -> Option<u32> {
-    find(&ICMP_TYPES, word)
+    headers::names::icmp_type(word).map(u32::from)
 }
 
 pub(super) fn tcp_flag(word: &str) -> Option<u32> {
@@ -241,7 +215,7 @@ mod tests {
 
     #[test]
     fn tables_are_sorted_for_binary_search() {
-        for table in [&PROTOCOLS[..], &PORTS, &ICMP_TYPES, &TCP_FLAGS] {
+        for table in [&SPECIAL[..], &PORTS, &TCP_FLAGS] {
             assert!(table.is_sorted_by(|one, other| one.0 < other.0));
         }
     }

@@ -14,6 +14,7 @@
 //!   options    options of IPv4 and TCP headers
 //!   checksum   the Internet checksum, whole and adjusted
 //!   flow       addresses and ports of a flow
+//!   names      names of protocols, ICMP types and codes
 //!   fragment  reassemble
 //! ```
 
@@ -24,6 +25,7 @@ pub mod flow;
 pub mod fragment;
 pub mod icmp;
 pub mod ip;
+pub mod names;
 pub mod options;
 pub mod reassemble;
 pub mod tcp;

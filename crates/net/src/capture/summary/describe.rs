@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use md5::{Digest, Md5};
 
-use crate::headers::EtherAddress;
+use crate::headers::{EtherAddress, names};
 use crate::lang::config::quote_bytes;
 use crate::packet::anno;
 use crate::{Packet, Timestamp};
@@ -13,7 +13,7 @@ use crate::{Packet, Timestamp};
 use super::field::{Field, Form, What};
 use super::tcp_options::Which;
 use super::value::{DF, MF, OFFSET};
-use super::{ICMP, TCP, TCP_FLAGS, UDP, UDP_LITE, has_ports, has_sequence, ip_options, names, tcp_options};
+use super::{ICMP, TCP, TCP_FLAGS, UDP, UDP_LITE, has_ports, has_sequence, ip_options, tcp_options};
 
 /// A packet, with the headers that can be trusted.
 pub(super) struct Seen<'a> {

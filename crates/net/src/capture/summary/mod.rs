@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   field      the fields that a dump may have: names, sizes, the order in which they make a packet
-//!   names      names of ICMP types, codes and IP protocols
+//!   names      names and digits for numbers of IP and ICMP, names of ports
 //!   ip_options  tcp_options    options as text, and back
 //!   describe   fields of a packet, as text or bytes
 //!   write      whole dumps from packets
@@ -20,7 +20,7 @@ pub(super) mod cursor;
 mod describe;
 mod field;
 mod ip_options;
-pub(crate) mod names;
+pub(super) mod names;
 mod read;
 mod tcp_options;
 #[cfg(test)]

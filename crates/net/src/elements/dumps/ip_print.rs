@@ -17,9 +17,9 @@
 use super::lines::{Contents, Lines};
 use crate::Packet;
 use crate::args::{Args, Failed, Word};
-use crate::capture::summary::names;
 use crate::element::Element;
 use crate::handler::Handlers;
+use crate::headers::names;
 use crate::packet::anno;
 use crate::router::Cx;
 use std::fmt::Write as _;
