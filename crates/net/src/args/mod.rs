@@ -18,6 +18,7 @@ mod names;
 mod tests;
 
 pub use kinds::{Amount, AnnoArg, Bandwidth, ElementRef, HandlerCall, Interval, Port, Prefix, Protocol, Raw, Word};
+pub(crate) use names::TICKETS;
 pub use names::{NameDb, NameKind};
 
 use crate::Log;

@@ -14,7 +14,7 @@ mod dumps;
 mod ether;
 mod fragments;
 mod icmp;
-pub(crate) mod info;
+mod info;
 mod ip;
 mod queues;
 mod rewriting;

@@ -134,7 +134,7 @@ impl Build {
         let number = |bytes: Option<&[u8]>| bytes.and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
         let names = &self.router.names;
         let tasks = self.router.elements.iter().map(|info| {
-            let tickets = crate::elements::info::schedule::tickets(names, &info.name);
+            let tickets = names.tickets(&info.name);
             let home = number(names.get(NameKind::HomeThread, &info.name, ""));
             TaskState::new(tickets, home.filter(|home| (*home as usize) < self.threads).unwrap_or(0))
         });

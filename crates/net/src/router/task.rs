@@ -1,10 +1,8 @@
 //! Whether a task is scheduled, as all threads see it.
 
+use crate::args::TICKETS;
 use crate::schedule::Run;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-
-/// Tickets of a task that nobody gave others.
-const DEFAULT_TICKETS: u32 = 1024;
 
 /// Nobody wants it to run.
 const STOPPED: u8 = 0;
@@ -28,7 +26,7 @@ pub(super) struct TaskState {
 
 impl TaskState {
     pub(super) fn new(tickets: Option<u32>, home: u32) -> Self {
-        let tickets = AtomicU32::new(tickets.unwrap_or(DEFAULT_TICKETS));
+        let tickets = AtomicU32::new(tickets.unwrap_or(TICKETS));
         Self { state: AtomicU8::new(STOPPED), tickets, home: AtomicU32::new(home) }
     }
 

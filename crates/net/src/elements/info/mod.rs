@@ -6,7 +6,7 @@ mod address;
 mod alignment;
 mod error;
 mod port;
-pub(crate) mod schedule;
+mod schedule;
 
 /// All of this group.
 #[rustfmt::skip] // a line for each element
