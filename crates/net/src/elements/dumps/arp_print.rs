@@ -20,18 +20,10 @@ use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 
 /// The element.
+#[derive(Default)]
 pub(super) struct ArpPrint {
-    label: String,
-    has_timestamp: bool,
     has_ether: bool,
-    is_active: bool,
     lines: Lines,
-}
-
-impl Default for ArpPrint {
-    fn default() -> Self {
-        Self { label: String::new(), has_timestamp: true, has_ether: false, is_active: true, lines: Lines::default() }
-    }
 }
 
 /// The fixed part of the header.
@@ -75,13 +67,7 @@ fn describe(arp: &[u8]) -> String {
 
 impl ArpPrint {
     fn line(&self, packet: &Packet, arp: &[u8]) -> String {
-        let mut line = String::new();
-        if !self.label.is_empty() {
-            let _ = write!(line, "{}: ", self.label);
-        }
-        if self.has_timestamp {
-            let _ = write!(line, "{}: ", packet.timestamp());
-        }
+        let mut line = self.lines.head(packet);
         let at = packet.mac_offset().unwrap_or(0);
         let ether = packet.mac_header().unwrap_or_else(|| packet.bytes());
         let fits = packet.network_offset().is_some_and(|network| at + 14 <= network);
@@ -95,8 +81,8 @@ impl ArpPrint {
 
 impl Element for ArpPrint {
     fn configure(&mut self, args: &mut Args<'_>) -> Result<(), Failed> {
-        args.may("LABEL", &mut self.label).key("TIMESTAMP", &mut self.has_timestamp).key("ETHER", &mut self.has_ether);
-        args.key("ACTIVE", &mut self.is_active).key("OUTFILE", &mut self.lines.filename).finish()
+        self.lines.args(args);
+        args.key("ETHER", &mut self.has_ether).finish()
     }
 
     fn initialize(&mut self, _: &mut Cx<'_>) -> Result<(), String> {
@@ -104,7 +90,7 @@ impl Element for ArpPrint {
     }
 
     fn action(&mut self, cx: &mut Cx<'_>, packet: Packet) -> Option<Packet> {
-        if let (true, Some(arp)) = (self.is_active, packet.network_header()) {
+        if let (true, Some(arp)) = (self.lines.is_active, packet.network_header()) {
             let line = self.line(&packet, arp);
             self.lines.say(cx, &line);
         }
@@ -112,7 +98,7 @@ impl Element for ArpPrint {
     }
 
     fn handlers(&self, handlers: &mut Handlers) {
-        handlers.data("active", |print: &mut Self| &mut print.is_active);
+        handlers.data("active", |print: &mut Self| &mut print.lines.is_active);
     }
 
     /// Its lines stand among those of others, unless they have a file of their own.

@@ -28,7 +28,6 @@ use std::net::Ipv4Addr;
 /// The element.
 #[expect(clippy::struct_excessive_bools, reason = "each is an argument")]
 pub(super) struct IpPrint {
-    label: String,
     contents: Contents,
     is_payload: bool,
     max_len: i64,
@@ -36,18 +35,15 @@ pub(super) struct IpPrint {
     has_ttl: bool,
     has_tos: bool,
     has_len: bool,
-    has_timestamp: bool,
     has_aggregate: bool,
     has_paint: bool,
     swaps: bool,
-    is_active: bool,
     lines: Lines,
 }
 
 impl Default for IpPrint {
     fn default() -> Self {
         Self {
-            label: String::new(),
             contents: Contents::None,
             is_payload: false,
             max_len: 1500,
@@ -55,11 +51,9 @@ impl Default for IpPrint {
             has_ttl: false,
             has_tos: false,
             has_len: false,
-            has_timestamp: true,
             has_aggregate: false,
             has_paint: false,
             swaps: true,
-            is_active: true,
             lines: Lines::default(),
         }
     }
@@ -203,13 +197,7 @@ fn unreachable(header: &[u8], code: u8) -> String {
 
 impl IpPrint {
     fn line(&self, packet: &Packet) -> String {
-        let mut line = String::new();
-        if !self.label.is_empty() {
-            let _ = write!(line, "{}: ", self.label);
-        }
-        if self.has_timestamp {
-            let _ = write!(line, "{}: ", packet.timestamp());
-        }
+        let mut line = self.lines.head(packet);
         if self.has_aggregate {
             let _ = write!(line, "#{}", packet.anno_u32(anno::AGGREGATE));
         }
@@ -272,12 +260,12 @@ impl IpPrint {
 impl Element for IpPrint {
     fn configure(&mut self, args: &mut Args<'_>) -> Result<(), Failed> {
         let (mut payload, mut channel) = (Word("no".into()), Word::default());
-        args.may("LABEL", &mut self.label).key("CONTENTS", &mut self.contents).key("PAYLOAD", &mut payload);
+        self.lines.args(args);
+        args.key("CONTENTS", &mut self.contents).key("PAYLOAD", &mut payload);
         args.key("MAXLENGTH", &mut self.max_len).key("NBYTES", &mut self.max_len).key("ID", &mut self.has_id);
-        args.key("TIMESTAMP", &mut self.has_timestamp).key("PAINT", &mut self.has_paint).key("TOS", &mut self.has_tos);
+        args.key("PAINT", &mut self.has_paint).key("TOS", &mut self.has_tos);
         args.key("TTL", &mut self.has_ttl).key("SWAP", &mut self.swaps).key("LENGTH", &mut self.has_len);
-        args.key("AGGREGATE", &mut self.has_aggregate).key("ACTIVE", &mut self.is_active);
-        args.key("OUTFILE", &mut self.lines.filename).key("CHANNEL", &mut channel);
+        args.key("AGGREGATE", &mut self.has_aggregate).key("CHANNEL", &mut channel);
         let payload = match payload.0.to_ascii_uppercase().as_str() {
             "NO" | "FALSE" => Contents::None,
             "YES" | "TRUE" | "HEX" => Contents::Hex,
@@ -302,7 +290,7 @@ impl Element for IpPrint {
     }
 
     fn action(&mut self, cx: &mut Cx<'_>, packet: Packet) -> Option<Packet> {
-        if self.is_active && packet.network_offset().is_some() {
+        if self.lines.is_active && packet.network_offset().is_some() {
             let line = self.line(&packet);
             self.lines.say(cx, &line);
         }
@@ -310,7 +298,7 @@ impl Element for IpPrint {
     }
 
     fn handlers(&self, handlers: &mut Handlers) {
-        handlers.data("active", |print: &mut Self| &mut print.is_active);
+        handlers.data("active", |print: &mut Self| &mut print.lines.is_active);
     }
 
     /// Its lines stand among those of others, unless they have a file of their own.

@@ -1,20 +1,48 @@
 //! Where elements that print packets print, and how they print bytes.
 
-use crate::args::{Arg, ArgCx, Word};
+use crate::Packet;
+use crate::args::{Arg, ArgCx, Args, Word};
 use crate::capture::Output;
 use crate::router::Cx;
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-/// Standard error, or a file.
-#[derive(Default)]
+/// LABEL, TIMESTAMP, OUTFILE and ACTIVE of elements that print a line for each packet, on standard error or to a file.
 pub(super) struct Lines {
+    label: String,
+    has_timestamp: bool,
     /// OUTFILE; empty: there is none.
-    pub(super) filename: String,
+    filename: String,
     file: Option<Output>,
+    /// Whether lines are printed.
+    pub(super) is_active: bool,
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self { label: String::new(), has_timestamp: true, filename: String::new(), file: None, is_active: true }
+    }
 }
 
 impl Lines {
+    /// Reads the arguments.
+    pub(super) fn args(&mut self, args: &mut Args<'_>) {
+        args.may("LABEL", &mut self.label).key("TIMESTAMP", &mut self.has_timestamp);
+        args.key("ACTIVE", &mut self.is_active).key("OUTFILE", &mut self.filename);
+    }
+
+    /// What a packet's line begins with.
+    pub(super) fn head(&self, packet: &Packet) -> String {
+        let mut line = String::new();
+        if !self.label.is_empty() {
+            let _ = write!(line, "{}: ", self.label);
+        }
+        if self.has_timestamp {
+            let _ = write!(line, "{}: ", packet.timestamp());
+        }
+        line
+    }
+
     /// Opens the file, if there is one.
     pub(super) fn open(&mut self) -> Result<(), String> {
         if !self.filename.is_empty() {
