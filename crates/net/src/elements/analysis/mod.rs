@@ -1,14 +1,12 @@
-//! Times and aggregates of packets, and sources that go by time or chance.
+//! Times and aggregates of packets.
 
-use crate::element::{Class, Notes};
+use crate::element::Class;
 
 mod aggregate_counter;
 mod aggregate_ip_flows;
 mod flows;
-mod random_source;
 mod time_filter;
 mod time_sorted_sched;
-mod timed;
 mod timestamps;
 
 /// All of this group.
@@ -26,8 +24,6 @@ pub(super) static CLASSES: &[Class] = &[
         "a/ah",
         "numbers packets by their TCP or UDP flow",
     ),
-    Class::new::<random_source::RandomSource>("RandomSource", "0/1", "a", "sends packets of random bytes")
-        .notes_empty(Notes::Own),
     Class::new::<timestamps::SetTimestamp>("SetTimestamp", "1/1", "a", "sets packets' timestamps"),
     Class::new::<timestamps::SetTimestampDelta>(
         "SetTimestampDelta",
@@ -42,6 +38,4 @@ pub(super) static CLASSES: &[Class] = &[
         "l",
         "merges streams of packets by their timestamps",
     ),
-    Class::new::<timed::TimedSink>("TimedSink", "1/0", "l", "drops a packet now and then"),
-    Class::new::<timed::TimedSource>("TimedSource", "0/1", "h", "sends a packet now and then"),
 ];

@@ -18,138 +18,83 @@
 //! mebibyte.
 
 use super::payload::Payload;
+use super::quota::Quota;
 use crate::Packet;
-use crate::args::{Amount, Args, Failed, HandlerCall};
+use crate::args::{Args, Failed};
 use crate::element::{Element, Run};
 use crate::handler::Handlers;
 use crate::router::Cx;
 
-#[derive(Clone)]
-struct Settings {
-    payload: Payload,
-    limit: Amount,
-    burst: i32,
-    is_active: bool,
-    has_timestamp: bool,
-    end: Option<HandlerCall>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        let payload = Payload::default();
-        Self { payload, limit: Amount(None), burst: 1, is_active: true, has_timestamp: true, end: None }
-    }
-}
-
 /// The element.
-#[derive(Default)]
+#[derive(Clone)]
 pub(super) struct InfiniteSource {
-    settings: Settings,
-    count: u64,
-    has_ended: bool,
+    payload: Payload,
+    quota: Quota,
+    burst: i32,
+    has_timestamp: bool,
+}
+
+impl Default for InfiniteSource {
+    fn default() -> Self {
+        Self { payload: Payload::default(), quota: Quota::default(), burst: 1, has_timestamp: true }
+    }
 }
 
 impl InfiniteSource {
-    fn left(&self) -> u64 {
-        self.settings.limit.0.map_or(u64::MAX, |limit| limit.saturating_sub(self.count))
-    }
-
     fn next(&mut self, cx: &Cx<'_>) -> Packet {
-        self.count += 1;
-        let mut packet = self.settings.payload.packet();
-        if self.settings.has_timestamp {
+        self.quota.count += 1;
+        let mut packet = self.payload.packet();
+        if self.has_timestamp {
             packet.set_timestamp(cx.now());
         }
         packet
     }
-
-    fn end(&mut self, cx: &mut Cx<'_>) {
-        if !std::mem::replace(&mut self.has_ended, true)
-            && let Some(end) = &self.settings.end
-            && let Err(error) = cx.call(end)
-        {
-            cx.say(error);
-        }
-    }
-
-    /// Goes on after a change, if there is something to do.
-    fn go_on(&mut self, cx: &mut Cx<'_>) {
-        let has_packets = self.settings.is_active && self.left() > 0;
-        if self.left() > 0 {
-            self.has_ended = false;
-        }
-        if cx.output_is_push(0) {
-            if has_packets {
-                cx.schedule();
-            }
-        } else if has_packets {
-            cx.note(true);
-        }
-    }
-}
-
-/// Whether a handler can be written.
-pub(super) fn check(cx: &Cx<'_>, call: &HandlerCall) -> Result<(), String> {
-    let Some(element) = call.element else { return Ok(()) };
-    let handler = cx.router().handlers(element).and_then(|handlers| handlers.get(&call.handler));
-    if handler.is_some_and(|handler| handler.write.is_some()) {
-        return Ok(());
-    }
-    Err(format!("no '{}.{}' write handler", cx.router().name(element), call.handler))
 }
 
 impl Element for InfiniteSource {
     fn configure(&mut self, args: &mut Args<'_>) -> Result<(), Failed> {
-        let mut new = Settings::default();
-        let mut stops = false;
+        let mut new = Self::default();
         new.payload.data_arg(args);
-        args.may("LIMIT", &mut new.limit).may("BURST", &mut new.burst).may("ACTIVE", &mut new.is_active);
-        args.key("TIMESTAMP", &mut new.has_timestamp).key("STOP", &mut stops).key("END_CALL", &mut new.end);
+        args.may("LIMIT", &mut new.quota.limit).may("BURST", &mut new.burst).may("ACTIVE", &mut new.quota.is_active);
+        args.key("TIMESTAMP", &mut new.has_timestamp);
+        new.quota.end_args(args);
         new.payload.length_args(args);
-        args.finish()?;
         if new.burst < 1 {
-            return Err(args.error("burst size must be >= 1"));
+            args.error("burst size must be >= 1");
         }
-        if stops && new.end.is_some() {
-            return Err(args.error("END_CALL and STOP are mutually exclusive"));
-        }
-        if stops {
-            new.end = Some(HandlerCall { element: None, handler: "stop".to_owned(), value: String::new() });
-        }
-        *self = Self { settings: new, count: 0, has_ended: false };
+        args.finish()?;
+        *self = new;
         Ok(())
     }
 
     fn initialize(&mut self, cx: &mut Cx<'_>) -> Result<(), String> {
-        if let Some(end) = &self.settings.end {
-            check(cx, end)?;
-        }
+        self.quota.check(cx)?;
         // With a limit of 0, it ends at once.
         if cx.output_is_push(0) {
             cx.schedule();
         } else {
-            cx.note(self.settings.is_active);
+            cx.note(self.quota.is_active);
         }
         Ok(())
     }
 
     fn run_task(&mut self, cx: &mut Cx<'_>) -> Run {
-        if !self.settings.is_active {
+        if !self.quota.is_active {
             return Run::Stop;
         }
         if !cx.may_push(0) {
             return Run::Idle;
         }
-        let burst = self.left().min(self.settings.burst as u64);
+        let burst = self.quota.left().min(self.burst as u64);
         if burst == 0 {
-            self.end(cx);
+            self.quota.end(cx);
             return Run::Stop;
         }
         for _ in 0..burst {
             let packet = self.next(cx);
             cx.emit(0, packet);
         }
-        if self.left() == 0 {
+        if self.quota.left() == 0 {
             // The end comes when the last packets have gone their way.
             cx.schedule();
             return Run::Stop;
@@ -158,12 +103,12 @@ impl Element for InfiniteSource {
     }
 
     fn pull(&mut self, cx: &mut Cx<'_>, _: usize) -> Option<Packet> {
-        if self.settings.is_active && self.left() > 0 {
+        if self.quota.has_more() {
             return Some(self.next(cx));
         }
         cx.note(false);
-        if self.settings.is_active {
-            self.end(cx);
+        if self.quota.is_active {
+            self.quota.end(cx);
         }
         None
     }
@@ -173,49 +118,38 @@ impl Element for InfiniteSource {
     }
 
     fn reconfigured(&mut self, cx: &mut Cx<'_>) {
-        self.go_on(cx);
+        self.quota.go_on(cx);
     }
 
     fn handlers(&self, handlers: &mut Handlers) {
-        handlers.read("count", |source: &mut Self, _| source.count);
+        let errors = ["limit parameter must be integer", "active parameter must be boolean"];
+        Quota::handlers(handlers, |source: &mut Self| &mut source.quota, Some(errors));
         handlers.button("reset", |source: &mut Self, cx| {
-            source.count = 0;
-            source.go_on(cx);
+            source.quota.count = 0;
+            source.quota.go_on(cx);
         });
-        handlers.read("data", |source: &mut Self, _| source.settings.payload.data());
+        handlers.read("data", |source: &mut Self, _| source.payload.data());
         handlers.write("data", |source: &mut Self, cx, text| {
-            source.settings.payload.set_data(text);
-            source.go_on(cx);
+            source.payload.set_data(text);
+            source.quota.go_on(cx);
             Ok(())
         });
         handlers.raw("data");
-        handlers.read("limit", |source: &mut Self, _| source.settings.limit);
-        handlers.write("limit", |source: &mut Self, cx, text| {
-            source.settings.limit = cx.parse(text).map_err(|_| "limit parameter must be integer".to_owned())?;
-            source.go_on(cx);
-            Ok(())
-        });
         for name in ["burst", "burstsize"] {
-            handlers.read(name, |source: &mut Self, _| source.settings.burst);
+            handlers.read(name, |source: &mut Self, _| source.burst);
             handlers.write(name, |source: &mut Self, cx, text| {
                 let burst = cx.parse::<i32>(text).ok().filter(|burst| *burst >= 1);
-                source.settings.burst = burst.ok_or("burstsize parameter must be integer >= 1")?;
-                source.go_on(cx);
+                source.burst = burst.ok_or("burstsize parameter must be integer >= 1")?;
+                source.quota.go_on(cx);
                 Ok(())
             });
         }
-        handlers.read("active", |source: &mut Self, _| source.settings.is_active);
-        handlers.write("active", |source: &mut Self, cx, text| {
-            source.settings.is_active = cx.parse(text).map_err(|_| "active parameter must be boolean".to_owned())?;
-            source.go_on(cx);
-            Ok(())
-        });
         for name in ["length", "datasize"] {
-            handlers.read(name, |source: &mut Self, _| source.settings.payload.length());
+            handlers.read(name, |source: &mut Self, _| source.payload.length());
             handlers.write(name, |source: &mut Self, cx, text| {
                 let len = cx.parse(text).map_err(|_| "length must be integer".to_owned())?;
-                source.settings.payload.set_length(len)?;
-                source.go_on(cx);
+                source.payload.set_length(len)?;
+                source.quota.go_on(cx);
                 Ok(())
             });
         }

@@ -19,37 +19,26 @@
 //! most a mebibyte.
 
 use super::payload::Payload;
+use super::quota::Quota;
 use crate::Packet;
-use crate::args::{Amount, Args, Bandwidth, Failed};
+use crate::args::{Args, Bandwidth, Failed};
 use crate::element::{Element, Run};
 use crate::elements::queues::bucket::Bucket;
 use crate::handler::Handlers;
 use crate::router::Cx;
 
-#[derive(Clone)]
-struct Settings {
-    payload: Payload,
-    rate: u32,
-    burst: u32,
-    limit: Amount,
-    is_active: bool,
-    stops: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        let payload = Payload::default();
-        Self { payload, rate: 10, burst: 2, limit: Amount(None), is_active: true, stops: false }
-    }
-}
-
 /// The element.
-#[derive(Default)]
 pub(super) struct RatedSource {
-    settings: Settings,
+    payload: Payload,
+    quota: Quota,
+    rate: u32,
     bucket: Bucket,
-    count: u64,
-    has_ended: bool,
+}
+
+impl Default for RatedSource {
+    fn default() -> Self {
+        Self { payload: Payload::default(), quota: Quota::default(), rate: 10, bucket: Bucket::default() }
+    }
 }
 
 fn burst(rate: u32) -> u32 {
@@ -65,60 +54,38 @@ impl RatedSource {
             return None;
         }
         self.bucket.take(1);
-        self.count += 1;
-        let mut packet = self.settings.payload.packet();
+        self.quota.count += 1;
+        let mut packet = self.payload.packet();
         packet.set_timestamp(cx.now());
         Some(packet)
     }
 
-    fn is_over(&self) -> bool {
-        self.settings.limit.0.is_some_and(|limit| self.count >= limit)
-    }
-
-    fn end(&mut self, cx: &mut Cx<'_>) {
-        if !std::mem::replace(&mut self.has_ended, true) && self.settings.stops {
-            cx.stop_driver();
-        }
-    }
-
-    fn go_on(&mut self, cx: &mut Cx<'_>) {
-        if !self.is_over() {
-            self.has_ended = false;
-        }
-        if !self.settings.is_active || self.is_over() {
-            return;
-        }
-        if cx.output_is_push(0) {
-            cx.schedule();
-        } else {
-            cx.note(true);
-        }
-    }
-
     fn begin(&mut self, cx: &mut Cx<'_>) {
         self.bucket.set(1, cx.now());
-        self.go_on(cx);
+        self.quota.go_on(cx);
     }
 }
 
 impl Element for RatedSource {
     fn configure(&mut self, args: &mut Args<'_>) -> Result<(), Failed> {
-        let mut new = Settings::default();
+        let mut new = Self::default();
         let mut bandwidth = Bandwidth(0);
         new.payload.data_arg(args);
-        args.may("RATE", &mut new.rate).may("LIMIT", &mut new.limit).may("ACTIVE", &mut new.is_active);
-        args.key("STOP", &mut new.stops).key("BANDWIDTH", &mut bandwidth);
+        args.may("RATE", &mut new.rate).may("LIMIT", &mut new.quota.limit).may("ACTIVE", &mut new.quota.is_active);
+        args.key("BANDWIDTH", &mut bandwidth);
+        new.quota.stop_arg(args);
         new.payload.length_args(args);
         args.finish()?;
-        new.burst = burst(new.rate);
+        let mut burst = burst(new.rate);
         if bandwidth.0 > 0 {
             let rate = bandwidth.0 / new.payload.len().max(1) as u64;
             // Zero would be without a bound.
             new.rate = rate.clamp(1, u64::from(u32::MAX)) as u32;
-            new.burst = burst(new.rate).max(new.payload.length().0.map_or(0, |len| 2 * len as u32));
+            burst = self::burst(new.rate).max(new.payload.length().0.map_or(0, |len| 2 * len as u32));
         }
-        self.bucket.change(new.rate, new.burst);
-        (self.settings, self.count, self.has_ended) = (new, 0, false);
+        new.bucket = std::mem::take(&mut self.bucket);
+        new.bucket.change(new.rate, burst);
+        *self = new;
         Ok(())
     }
 
@@ -131,16 +98,16 @@ impl Element for RatedSource {
     }
 
     fn run_task(&mut self, cx: &mut Cx<'_>) -> Run {
-        if !self.settings.is_active {
+        if !self.quota.is_active {
             return Run::Stop;
         }
-        if self.is_over() {
-            self.end(cx);
+        if self.quota.left() == 0 {
+            self.quota.end(cx);
             return Run::Stop;
         }
         let Some(packet) = self.next(cx) else { return Run::Stop };
         cx.emit(0, packet);
-        if self.is_over() {
+        if self.quota.left() == 0 {
             // The end comes when the last packet has gone its way.
             cx.schedule();
             return Run::Stop;
@@ -149,11 +116,11 @@ impl Element for RatedSource {
     }
 
     fn run_timer(&mut self, cx: &mut Cx<'_>, _: usize) {
-        self.go_on(cx);
+        self.quota.go_on(cx);
     }
 
     fn pull(&mut self, cx: &mut Cx<'_>, _: usize) -> Option<Packet> {
-        if self.settings.is_active && !self.is_over() {
+        if self.quota.has_more() {
             let packet = self.next(cx);
             if packet.is_none() {
                 cx.note(false);
@@ -161,8 +128,8 @@ impl Element for RatedSource {
             return packet;
         }
         cx.note(false);
-        if self.settings.is_active {
-            self.end(cx);
+        if self.quota.is_active {
+            self.quota.end(cx);
         }
         None
     }
@@ -172,47 +139,41 @@ impl Element for RatedSource {
     }
 
     fn reconfigured(&mut self, cx: &mut Cx<'_>) {
-        self.go_on(cx);
+        self.quota.go_on(cx);
     }
 
     fn handlers(&self, handlers: &mut Handlers) {
-        handlers.read("count", |source: &mut Self, _| source.count);
+        Quota::handlers(handlers, |source: &mut Self| &mut source.quota, None);
         handlers.button("reset", |source: &mut Self, cx| {
-            source.count = 0;
+            source.quota.count = 0;
             source.begin(cx);
         });
-        handlers.read("data", |source: &mut Self, _| source.settings.payload.data());
+        handlers.read("data", |source: &mut Self, _| source.payload.data());
         handlers.write("data", |source: &mut Self, _, text| {
-            source.settings.payload.set_data(text);
+            source.payload.set_data(text);
             Ok(())
         });
         handlers.raw("data");
-        handlers.read("rate", |source: &mut Self, _| source.settings.rate);
+        handlers.read("rate", |source: &mut Self, _| source.rate);
         handlers.write("rate", |source: &mut Self, cx, text| {
             let rate = cx.parse::<u32>(text)?;
             source.bucket.refill(cx.now());
             source.bucket.change(rate, burst(rate));
-            source.settings.rate = rate;
-            source.go_on(cx);
+            source.rate = rate;
+            source.quota.go_on(cx);
             Ok(())
         });
-        handlers.read("limit", |source: &mut Self, _| source.settings.limit);
-        handlers.write("limit", |source: &mut Self, cx, text| {
-            source.settings.limit = cx.parse(text)?;
-            source.go_on(cx);
-            Ok(())
-        });
-        handlers.read("active", |source: &mut Self, _| source.settings.is_active);
+        // It begins anew, with a packet in its bucket.
         handlers.write("active", |source: &mut Self, cx, text| {
-            let was_active = std::mem::replace(&mut source.settings.is_active, cx.parse(text)?);
+            let was_active = std::mem::replace(&mut source.quota.is_active, cx.parse(text)?);
             if !was_active {
                 source.begin(cx);
             }
             Ok(())
         });
         for name in ["length", "datasize"] {
-            handlers.read(name, |source: &mut Self, _| source.settings.payload.length());
-            handlers.write(name, |source: &mut Self, cx, text| source.settings.payload.set_length(cx.parse(text)?));
+            handlers.read(name, |source: &mut Self, _| source.payload.length());
+            handlers.write(name, |source: &mut Self, cx, text| source.payload.set_length(cx.parse(text)?));
         }
         handlers.hide("datasize");
     }

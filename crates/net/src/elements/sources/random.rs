@@ -8,8 +8,9 @@
 //!
 //! Handlers: `count`, `reset`, `length`, `limit`, `burst`, `active` (r/w).
 
+use super::quota::Quota;
 use crate::Packet;
-use crate::args::{Amount, Args, Failed, HandlerCall};
+use crate::args::{Args, Failed};
 use crate::element::{Element, Run};
 use crate::handler::Handlers;
 use crate::packet::DEFAULT_HEADROOM;
@@ -18,27 +19,14 @@ use crate::router::Cx;
 /// The element.
 pub(super) struct RandomSource {
     len: usize,
-    limit: Amount,
+    quota: Quota,
     burst: u64,
-    is_active: bool,
     has_timestamp: bool,
-    stops: bool,
-    end_call: Option<HandlerCall>,
-    count: u64,
 }
 
 impl Default for RandomSource {
     fn default() -> Self {
-        Self {
-            len: 0,
-            limit: Amount(None),
-            burst: 1,
-            is_active: true,
-            has_timestamp: true,
-            stops: false,
-            end_call: None,
-            count: 0,
-        }
+        Self { len: 0, quota: Quota::default(), burst: 1, has_timestamp: true }
     }
 }
 
@@ -53,64 +41,42 @@ impl RandomSource {
         }
         packet
     }
-
-    fn left(&self) -> u64 {
-        self.limit.0.map_or(u64::MAX, |limit| limit.saturating_sub(self.count))
-    }
-
-    fn end(&self, cx: &mut Cx<'_>) {
-        if self.stops {
-            cx.stop_driver();
-        }
-        if let Some(call) = &self.end_call {
-            cx.call_later(call);
-        }
-    }
-
-    fn go_on(cx: &mut Cx<'_>) {
-        if cx.output_is_push(0) {
-            cx.schedule();
-        } else {
-            cx.note(true);
-        }
-    }
 }
 
 impl Element for RandomSource {
     fn configure(&mut self, args: &mut Args<'_>) -> Result<(), Failed> {
         let (mut len, mut burst) = (0i64, 1i64);
-        args.must("LENGTH", &mut len).may("LIMIT", &mut self.limit).may("BURST", &mut burst);
-        args.may("ACTIVE", &mut self.is_active).key("TIMESTAMP", &mut self.has_timestamp).key("STOP", &mut self.stops);
-        args.key("END_CALL", &mut self.end_call);
+        args.must("LENGTH", &mut len).may("LIMIT", &mut self.quota.limit).may("BURST", &mut burst);
+        args.may("ACTIVE", &mut self.quota.is_active).key("TIMESTAMP", &mut self.has_timestamp);
+        self.quota.end_args(args);
         if !(0..LEN_END).contains(&len) {
             args.error(format_args!("bad length {len}"));
         }
         if burst < 1 {
             args.error("burst size must be >= 1");
         }
-        if self.stops && self.end_call.is_some() {
-            args.error("END_CALL and STOP are mutually exclusive");
-        }
         (self.len, self.burst) = (len as usize, burst as u64);
         args.finish()
     }
 
     fn initialize(&mut self, cx: &mut Cx<'_>) -> Result<(), String> {
-        if self.is_active {
-            Self::go_on(cx);
-        } else if !cx.output_is_push(0) {
-            cx.note(false);
+        self.quota.check(cx)?;
+        // With a limit of 0, it ends at once.
+        if cx.output_is_push(0) {
+            cx.schedule();
+        } else {
+            cx.note(self.quota.is_active);
         }
         Ok(())
     }
 
     fn run_task(&mut self, cx: &mut Cx<'_>) -> Run {
-        if !self.is_active {
+        if !self.quota.is_active {
             return Run::Stop;
         }
-        let n = self.burst.min(self.left());
+        let n = self.burst.min(self.quota.left());
         if n == 0 {
-            self.end(cx);
+            self.quota.end(cx);
             return Run::Stop;
         }
         if !cx.may_push(0) {
@@ -120,27 +86,32 @@ impl Element for RandomSource {
             let packet = self.packet(cx);
             cx.emit(0, packet);
         }
-        self.count += n;
+        self.quota.count += n;
+        if self.quota.left() == 0 {
+            // The end comes when the last packets have gone their way.
+            cx.schedule();
+            return Run::Stop;
+        }
         Run::Worked
     }
 
     fn pull(&mut self, cx: &mut Cx<'_>, _: usize) -> Option<Packet> {
-        if self.is_active && self.left() > 0 {
-            self.count += 1;
+        if self.quota.has_more() {
+            self.quota.count += 1;
             return Some(self.packet(cx));
         }
-        if self.is_active {
-            self.end(cx);
+        if self.quota.is_active {
+            self.quota.end(cx);
         }
         cx.note(false);
         None
     }
 
     fn handlers(&self, handlers: &mut Handlers) {
-        handlers.read("count", |source: &mut Self, _| source.count);
+        Quota::handlers(handlers, |source: &mut Self| &mut source.quota, None);
         handlers.button("reset", |source: &mut Self, cx| {
-            source.count = 0;
-            Self::go_on(cx);
+            source.quota.count = 0;
+            source.quota.go_on(cx);
         });
         handlers.read("length", |source: &mut Self, _| source.len);
         handlers.write("length", |source: &mut Self, cx, text| {
@@ -148,23 +119,9 @@ impl Element for RandomSource {
             source.len = len.ok_or("bad length")? as usize;
             Ok(())
         });
-        handlers.read("limit", |source: &mut Self, _| source.limit);
-        handlers.write("limit", |source: &mut Self, cx, text| {
-            source.limit = cx.parse(text)?;
-            Self::go_on(cx);
-            Ok(())
-        });
         handlers.read("burst", |source: &mut Self, _| source.burst);
         handlers.write("burst", |source: &mut Self, cx, text| {
             source.burst = cx.parse::<u64>(text).ok().filter(|burst| *burst > 0).ok_or("burst size must be >= 1")?;
-            Ok(())
-        });
-        handlers.read("active", |source: &mut Self, _| source.is_active);
-        handlers.write("active", |source: &mut Self, cx, text| {
-            source.is_active = cx.parse(text)?;
-            if source.is_active {
-                Self::go_on(cx);
-            }
             Ok(())
         });
     }
