@@ -11,7 +11,7 @@
 //!   thread     what each one has: tasks, timers, file descriptors
 //!   wave       packets on their way
 //!   wiring     connections, checked and resolved, by `codes` of classes; in the order of `rank`
-//!   region     elements that share state: packets pass them one after the other
+//!   region     elements that share state: packets pass them by `passage`, one after the other
 //!   sharing    who shares state with whom
 //!   slot       one call at a time enters an element
 //!   task       whether a task is scheduled
@@ -30,6 +30,7 @@ mod defaults;
 mod detour;
 mod drive;
 mod outside;
+mod passage;
 mod rank;
 mod region;
 mod run;
