@@ -1,6 +1,8 @@
 //! Rewriters that share flows, and those who look at them, on random traffic: what leaves, and which flows there are, does not
 //! depend on whether packets go together.
 
+use std::net::Ipv4Addr;
+
 use fastrand::Rng;
 
 use super::tests::packet;
@@ -20,9 +22,7 @@ fn error(rng: &mut Rng, from: [u8; 4], about: &[u8]) -> Vec<u8> {
 }
 
 fn text(kind: &str, from: [u8; 4], from_port: u16, to: [u8; 4], to_port: u16) -> String {
-    let [a, b, c, d] = from;
-    let [e, f, g, h] = to;
-    format!("{kind} {a}.{b}.{c}.{d} {from_port} {e}.{f}.{g}.{h} {to_port}")
+    format!("{kind} {} {from_port} {} {to_port}", Ipv4Addr::from(from), Ipv4Addr::from(to))
 }
 
 fn set_ttl(bytes: &mut [u8], ttl: u8) {
