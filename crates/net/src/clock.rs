@@ -127,6 +127,13 @@ impl Clock {
         Self { begin, started: Instant::now(), simulated: true, limit: AtomicI64::new(i64::MAX) }
     }
 
+    /// Another clock that shows the same time.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        let copy = |value: &AtomicI64| AtomicI64::new(value.load(Ordering::Relaxed));
+        Self { begin: copy(&self.begin), started: self.started, simulated: self.simulated, limit: copy(&self.limit) }
+    }
+
     /// Whether it is simulated.
     pub fn is_simulated(&self) -> bool {
         self.simulated

@@ -9,9 +9,9 @@
 //! runs. One whose packets look at or change the state of others says whose by [`Element::shares`]; where that cannot be
 //! told, it says so by [`Element::observes`].
 
-use crate::Packet;
 use crate::args::{self, Args, Failed};
 use crate::router::Cx;
+use crate::{Log, Packet};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
@@ -130,6 +130,12 @@ pub trait Element: Any + Send {
         let _ = cx;
     }
 
+    /// Takes what an element of the same name has in the router whose place this one's takes: it has stopped, and this one is
+    /// about to run. What is not taken ends; what goes wrong is reported.
+    fn take_state(&mut self, cx: &mut Cx<'_>, old: &mut dyn Element, log: &mut Log) {
+        let _ = (cx, old, log);
+    }
+
     /// The router has stopped, and this element drives it ([`Cx::drive`]): by [`Router::set_runcount`] it lets it go on.
     ///
     /// [`Router::set_runcount`]: crate::router::Router::set_runcount
@@ -155,6 +161,12 @@ impl dyn Element {
         }
         self.push_batch(cx, port, batch);
     }
+}
+
+/// An element as what it is, where it is that.
+pub fn downcast<E: Element>(element: &mut dyn Element) -> Option<&mut E> {
+    let element: &mut dyn Any = element;
+    element.downcast_mut()
 }
 
 /// Whether somebody is told when an element's packets end, and when there are some again.
@@ -308,8 +320,7 @@ pub struct Handlers {
 }
 
 fn of<E: Element>(element: &mut dyn Element) -> &mut E {
-    let element: &mut dyn Any = element;
-    element.downcast_mut().expect("handlers are called with the element that has them")
+    downcast(element).expect("handlers are called with the element that has them")
 }
 
 impl Handlers {

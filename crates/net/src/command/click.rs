@@ -5,16 +5,16 @@ use std::time::Instant;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::buildtool::PACKAGES;
+use super::making::Making;
 use super::options::{self, Given, Known, Value};
-use super::source::{ClickPath, Source, WithLibraries};
+use super::source::{ClickPath, Source};
 use super::tool::{print, report, version, write_output};
 use super::watching::Wanted;
-use crate::lang::{self, ElementDecl, Graph, config};
-use crate::router::{self, Current, Options, Router, Running};
+use crate::lang::config;
+use crate::router::{Current, Router, Running};
 use crate::watch::screen::Screen;
 use crate::watch::server::Listener;
-use crate::{Clock, Landmark, Log, Registry, Timestamp};
+use crate::{Clock, Landmark, Log, Timestamp};
 
 const HELP: &str = "Runs a router configuration until it is stopped: by a DriverManager, or by an interrupt.
 
@@ -24,8 +24,10 @@ Options:
   -f, --file FILE               Read router configuration from FILE.
   -e, --expression EXPR         Use EXPR as router configuration.
   -j, --threads N               Run N threads (default 1).
+  -a, --affinity[=N]            Pin threads to processors, from #N on (default 0).
   -p, --port PORT               Listen for control connections on TCP port.
   -u, --unix-socket FILE        Listen for control connections on Unix socket.
+      --socket FD               Take file descriptor FD as a control connection.
   -R, --allow-reconfigure       Provide a writable 'hotconfig' handler.
   -h, --handler ELEMENT.H       Call ELEMENT's read handler H after running
                                 driver and print result to standard output.
@@ -51,6 +53,7 @@ const USAGE: &str = "Usage: click [OPTION]... [ROUTERFILE]\nTry 'click --help' f
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Choice {
+    Affinity,
     Reconfigure,
     Clickpath,
     Expression,
@@ -65,6 +68,7 @@ enum Choice {
     Port,
     Quit,
     SimTime,
+    Socket,
     Stats,
     Threads,
     Time,
@@ -78,6 +82,7 @@ const fn known(long: &'static str, short: Option<char>, meaning: Choice, value: 
 }
 
 const KNOWN: &[Known<Choice>] = &[
+    known("affinity", Some('a'), Choice::Affinity, Value::Allowed),
     known("allow-reconfigure", Some('R'), Choice::Reconfigure, Value::Negatable),
     known("clickpath", Some('C'), Choice::Clickpath, Value::Needed),
     known("expression", Some('e'), Choice::Expression, Value::Needed),
@@ -93,6 +98,7 @@ const KNOWN: &[Known<Choice>] = &[
     known("quit", Some('q'), Choice::Quit, Value::No),
     known("simtime", None, Choice::SimTime, Value::Allowed),
     known("simulation-time", None, Choice::SimTime, Value::Allowed),
+    known("socket", None, Choice::Socket, Value::Needed),
     known("stats", None, Choice::Stats, Value::Allowed),
     known("threads", Some('j'), Choice::Threads, Value::Needed),
     known("time", Some('t'), Choice::Time, Value::No),
@@ -106,6 +112,8 @@ const KNOWN: &[Known<Choice>] = &[
 struct Plan {
     source: Source,
     threads: usize,
+    /// The processor of the first thread, where each has one of its own.
+    affinity: Option<usize>,
     /// Configurations of ControlSockets.
     sockets: Vec<String>,
     /// Options without values.
@@ -139,7 +147,7 @@ pub(super) fn main(args: &[String]) -> i32 {
     let running = start(&plan, &mut log);
     report(&mut log, !plan.has(Choice::NoWarnings));
     match running {
-        Some(mut started) => run(&plan, &mut started, listener),
+        Some(mut running) => run(&plan, &mut running, listener),
         None => 1,
     }
 }
@@ -177,9 +185,17 @@ impl Plan {
             Choice::Handler => self.handlers.push(value),
             Choice::Port => {
                 let port: u16 = value.parse().map_err(|_| format!("'{value}' is no TCP port"))?;
-                self.sockets.push(format!("tcp, {port}"));
+                self.sockets.push(Making::tcp(port));
             }
-            Choice::UnixSocket => self.sockets.push(format!("unix, {}", config::quote(&value))),
+            Choice::UnixSocket => self.sockets.push(Making::unix(&value)),
+            Choice::Socket => {
+                let fd = value.parse().ok().filter(|fd| *fd >= 0);
+                self.sockets.push(Making::socket(fd.ok_or_else(|| format!("'{value}' is no file descriptor"))?));
+            }
+            Choice::Affinity => {
+                let first = if value.is_empty() { Some(0) } else { value.parse().ok().filter(|cpu| *cpu < 1024) };
+                self.affinity = Some(first.ok_or_else(|| format!("'{value}' is no number of a processor"))?);
+            }
             Choice::Threads => {
                 let threads = value.parse().ok().filter(|threads| (1..=1024).contains(threads));
                 self.threads = threads.ok_or_else(|| format!("'{value}' is no number of threads"))?;
@@ -219,71 +235,41 @@ fn once(place: &mut Option<String>, value: String, error: &str) -> Result<(), St
     }
 }
 
-/// A router that has been built, and the text that it is from.
-struct Started {
-    running: Running,
-    text: String,
-    is_compact: bool,
-}
-
-fn start(plan: &Plan, log: &mut Log) -> Option<Started> {
+fn start(plan: &Plan, log: &mut Log) -> Option<Running> {
     let text = plan.source.read(log)?;
-    let registry = Registry::standard();
-    let classes = WithLibraries { classes: &registry, path: &plan.source.path };
-    let graph = lang::parse(&text, plan.source.name(), &plan.source.globals, &classes, log);
-    let mut graph = graph.filter(|graph| has_packages(graph, &registry, log))?;
-    if plan.has(Choice::Reconfigure) {
-        log.warning(&Landmark::default(), "this program has no 'hotconfig' handler");
-    }
-    add_sockets(&mut graph, &plan.sockets);
-    let options = Options { clock: plan.clock(), threads: plan.threads, ..Options::default() };
-    let running = router::build(&graph, &registry, options, log)?;
-    let is_compact = graph.requirements.iter().any(|requirement| requirement.kind == "compact_config");
-    Some(Started { running, text, is_compact })
+    let making = Making {
+        globals: plan.source.globals.clone(),
+        path: plan.source.path.clone(),
+        sockets: plan.sockets.clone(),
+        threads: plan.threads,
+        affinity: plan.affinity,
+        may_change: plan.has(Choice::Reconfigure),
+    };
+    making.first(text, plan.source.name(), plan.clock(), log)
 }
 
-fn has_packages(graph: &Graph, registry: &Registry, log: &mut Log) -> bool {
-    let before = log.errors();
-    for requirement in graph.requirements.iter().filter(|requirement| requirement.kind == "package") {
-        let name = &requirement.value;
-        let known =
-            PACKAGES.contains(&name.as_str()) || registry.get(name).is_some() || graph.provisions.contains(name);
-        if !known {
-            log.error(&Landmark::default(), format_args!("can't find required package '{name}'"));
-        }
-    }
-    log.errors() == before
-}
-
-fn add_sockets(graph: &mut Graph, sockets: &[String]) {
-    for (i, config) in sockets.iter().enumerate() {
-        let (name, class) = (format!("click_driver@@ControlSocket@{i}"), "ControlSocket".to_string());
-        graph.elements.push(ElementDecl { name, class, config: config.clone(), landmark: Landmark::new("click", 0) });
-    }
-}
-
-fn run(plan: &Plan, started: &mut Started, listener: Option<Listener>) -> i32 {
+fn run(plan: &Plan, running: &mut Running, listener: Option<Listener>) -> i32 {
     let mut log = Log::new();
     if plan.output.is_some() {
-        let text = started.running.read("flatconfig").unwrap_or_default();
+        let text = running.read("flatconfig").unwrap_or_default();
         write_output(plan.output.as_deref(), &text, &mut log);
     }
     let (cpu, since) = (cpu_times(), Instant::now());
     if !plan.has(Choice::Quit) {
-        if started.running.router().is_empty() {
+        if running.router().is_empty() {
             let text = format!("{}: configuration has no elements, exiting", plan.source.name());
             log.warning(&Landmark::default(), text);
         } else {
-            drive(plan, &mut started.running, listener, &mut log);
+            drive(plan, running, listener, &mut log);
         }
     }
     if plan.has(Choice::Time) {
         print(&times_text(cpu, cpu_times(), since.elapsed().as_secs_f64()));
     }
-    call_handlers(&plan.handlers, started, &mut log);
+    call_handlers(&plan.handlers, running, &mut log);
     let mut code = i32::from(log.errors() > 0);
     if let Some(handler) = &plan.exit_handler {
-        code = exit_code(&started.running.read(handler), &mut log);
+        code = exit_code(&running.read(handler), &mut log);
     }
     report(&mut log, !plan.has(Choice::NoWarnings));
     code
@@ -308,7 +294,7 @@ fn watch_signals(current: Current, has_screen: bool) -> Option<signal_hook::iter
     std::thread::spawn(move || {
         for (count, signal) in signals.forever().enumerate() {
             if count == 0 {
-                current.router().set_runcount(i32::MIN);
+                current.router().end();
                 continue;
             }
             if has_screen {
@@ -337,9 +323,9 @@ fn times_text(before: (f64, f64), after: (f64, f64), elapsed: f64) -> String {
 }
 
 /// Prints the values of handlers, each with its name where there are several.
-fn call_handlers(handlers: &[String], started: &mut Started, log: &mut Log) {
+fn call_handlers(handlers: &[String], running: &mut Running, log: &mut Log) {
     for handler in handlers {
-        let (names, is_list) = match expand_handler(handler, started.running.router()) {
+        let (names, is_list) = match expand_handler(handler, running.router()) {
             Ok(found) => found,
             Err(error) => {
                 log.error(&Landmark::default(), error);
@@ -348,7 +334,7 @@ fn call_handlers(handlers: &[String], started: &mut Started, log: &mut Log) {
         };
         for name in names {
             let with_name = is_list || handlers.len() > 1;
-            match read_handler(&name, started) {
+            match read_handler(&name, running) {
                 Ok(text) if with_name => print(&format!("{name}:\n{text}\n")),
                 Ok(text) => print(&text),
                 Err(error) => log.error(&Landmark::default(), error),
@@ -357,13 +343,10 @@ fn call_handlers(handlers: &[String], started: &mut Started, log: &mut Log) {
     }
 }
 
-/// The value of a handler, with a line's end.
-fn read_handler(name: &str, started: &mut Started) -> Result<String, String> {
-    if name == "config" && !started.is_compact {
-        return Ok(started.text.clone());
-    }
-    let mut text = started.running.read(name)?;
-    if !text.is_empty() && !text.ends_with('\n') {
+/// The value of a handler, with a line's end where the text is not to be taken as it is.
+fn read_handler(name: &str, running: &mut Running) -> Result<String, String> {
+    let mut text = running.read(name)?;
+    if name != "config" && !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
     }
     Ok(text)
@@ -493,7 +476,7 @@ mod tests {
         let plan = plan.unwrap().unwrap();
         assert_eq!((plan.flags, plan.threads), (vec![Choice::Quit, Choice::Time, Choice::NoWarnings], 4));
         assert_eq!(plan.handlers, ["a.b", "c.d"]);
-        assert_eq!(plan.sockets, ["tcp, 1234", "unix, \"/s o\""]);
+        assert_eq!(plan.sockets, ["TCP, 1234", "UNIX, \"/s o\""]);
         assert_eq!((plan.simulated, plan.source.name()), (Some(5.0), "<expr>"));
         assert_eq!(plan.source.globals.values(), [("x".to_string(), "1".to_string())]);
     }
@@ -509,12 +492,14 @@ mod tests {
             (&["-p", "70000"], "'70000' is no TCP port"),
             (&["-j0"], "'0' is no number of threads"),
             (&["--simtime=soon"], "'soon' is no time in seconds"),
+            (&["--socket", "-1"], "'-1' is no file descriptor"),
+            (&["--affinity=first"], "'first' is no number of a processor"),
         ] {
             assert_eq!(plan(&words(args)).unwrap_err(), error);
         }
     }
 
-    fn started(text: &str) -> (Option<Started>, String) {
+    fn started(text: &str) -> (Option<Running>, String) {
         let mut log = Log::new();
         let mut plan = Plan { threads: 1, simulated: Some(0.0), ..Plan::default() };
         plan.source.set(text, true).unwrap();
@@ -526,8 +511,8 @@ mod tests {
         let (found, log) = started("a, b1, b2 :: Queue(3)");
         assert!(found.is_none() && log.ends_with("Router could not be initialized!\n"), "{log}");
         let (found, log) = started("a :: Unqueue -> b :: Queue(3) -> a");
-        let started = found.unwrap_or_else(|| panic!("{log}"));
-        let router = started.running.router();
+        let running = found.unwrap_or_else(|| panic!("{log}"));
+        let router = running.router();
         let expand = |text: &str| expand_handler(text, router);
         assert_eq!(expand("b.capacity"), Ok((vec!["b.capacity".into()], false)));
         assert_eq!(expand("list"), Ok((vec!["list".into()], false)));

@@ -3,9 +3,11 @@
 //! One program is all of them. It takes its name for the one to be; under another name the first word says which.
 
 mod align;
+mod archive;
 mod buildtool;
 mod click;
 mod flatten;
+mod making;
 mod options;
 mod pretty;
 mod source;

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use super::archive;
 use crate::lang::{self, ClassInfo, FileVariables, Globals, Graph, Library, Program};
 use crate::{Landmark, Log};
 
@@ -65,7 +66,13 @@ impl Source {
             }
         };
         match bytes {
-            Ok(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+            Ok(bytes) => match archive::config(&bytes) {
+                Ok(text) => Some(String::from_utf8_lossy(text).into_owned()),
+                Err(error) => {
+                    log.error(&Landmark::default(), format_args!("{}: {error}", self.name()));
+                    None
+                }
+            },
             Err(error) => {
                 log.error(&Landmark::default(), format_args!("{}: {}", self.name(), io_text(&error)));
                 None

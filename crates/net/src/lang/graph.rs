@@ -96,7 +96,7 @@ pub fn unparse_with_lines(graph: &Graph) -> String {
 
 fn write_graph(graph: &Graph, lines: bool) -> String {
     let mut out = String::new();
-    let requirements: Vec<_> = graph.requirements.iter().map(requirement).collect();
+    let requirements: Vec<_> = graph.requirements.iter().map(unparse_requirement).collect();
     write_list(&mut out, "require", &requirements);
     write_list(&mut out, "provide", &graph.provisions);
     let defines: Vec<_> = graph.defines.iter().map(|(name, value)| format!("${name} {value}")).collect();
@@ -118,7 +118,8 @@ fn write_graph(graph: &Graph, lines: bool) -> String {
     out
 }
 
-fn requirement(requirement: &Requirement) -> String {
+/// A requirement as it stands in `require(...)`.
+pub(crate) fn unparse_requirement(requirement: &Requirement) -> String {
     if requirement.value.is_empty() {
         return requirement.kind.clone();
     }

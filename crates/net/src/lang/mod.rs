@@ -22,6 +22,7 @@ pub mod syntax;
 mod tests;
 
 pub use flatten::{FileVariables, flatten};
+pub(crate) use graph::unparse_requirement;
 pub use graph::{Connection, ElementDecl, Graph, Requirement, unparse, unparse_with_lines};
 pub use parser::parse as parse_syntax;
 pub use program::Program;

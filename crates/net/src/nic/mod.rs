@@ -34,6 +34,7 @@ use std::time::Duration;
 pub use block::Block;
 pub use error::{Error, Kind, Result};
 pub use link::Link;
+pub use sys::inherited;
 
 /// Where a packet of a device was meant to go, as the kernel sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -45,6 +45,13 @@ pub(super) fn owned(fd: RawFd) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
+/// A descriptor that the program was started with, by its number: a new one of the same file.
+pub fn inherited(number: i32) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes numbers only.
+    let fd = check(unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) })?;
+    Ok(owned(fd))
+}
+
 /// Sets an option of a socket.
 pub(super) fn set_option<T: Plain>(fd: BorrowedFd<'_>, level: i32, name: i32, value: &T) -> io::Result<()> {
     let len = size_of::<T>() as libc::socklen_t;

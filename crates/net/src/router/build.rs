@@ -7,6 +7,7 @@ use super::detour::Detour;
 use super::run::Running;
 use super::sharing;
 use super::slot::Slot;
+use super::swap::Rebuild;
 use super::task::TaskState;
 use super::thread::{Mailbox, Thread};
 use super::wiring::Wiring;
@@ -32,11 +33,26 @@ pub struct Options {
     pub is_batched: bool,
     /// Where random numbers begin.
     pub seed: u64,
+    /// The text that the graph is from, for the handler `config`; where there is none, it gives the graph's.
+    pub text: Option<String>,
+    /// Makes routers that take this one's place, by the handler `hotconfig`.
+    pub rebuild: Option<Rebuild>,
+    /// The processor of the first thread, where each has one of its own: the next ones have those that follow.
+    pub affinity: Option<usize>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { clock: Clock::system(), threads: 1, quantum: 32, is_batched: true, seed: fastrand::u64(..) }
+        Self {
+            clock: Clock::system(),
+            threads: 1,
+            quantum: 32,
+            is_batched: true,
+            seed: fastrand::u64(..),
+            text: None,
+            rebuild: None,
+            affinity: None,
+        }
     }
 }
 
@@ -98,11 +114,13 @@ impl Build {
             numbers,
             slots,
             handlers: OnceLock::new(),
-            root: defaults::root(),
+            root: defaults::root(options.text, options.rebuild),
             wiring,
             tasks: Vec::new(),
             mailboxes: (0..options.threads.max(1)).map(|_| Mailbox::new()).collect(),
             asked: Mutex::default(),
+            next: Mutex::default(),
+            affinity: options.affinity,
             notes,
             input_signals: vec![None; inputs],
             output_signals: vec![None; outputs],

@@ -9,6 +9,7 @@ use crate::args::{Elements, NameDb};
 use crate::element::{Class, Element, Handlers, Interest, Notes};
 use crate::lang::Requirement;
 use crate::{Clock, Landmark, Timestamp};
+use std::any::Any;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
@@ -35,6 +36,9 @@ pub(super) type Signal = Option<Vec<(usize, bool)>>;
 /// Where a line for people goes.
 pub(super) type Say = Box<dyn FnMut(&str) + Send>;
 
+/// How often a router that has ended has yet to be stopped.
+const ENDED: i32 = i32::MIN;
+
 /// What somebody outside wants a thread to do between batches.
 pub(super) type Work = Box<dyn FnOnce(&Router, &mut Thread) + Send>;
 
@@ -51,6 +55,10 @@ pub struct Router {
     pub(super) mailboxes: Vec<Mailbox>,
     /// What the first thread is asked to do.
     pub(super) asked: Mutex<Vec<Work>>,
+    /// What takes its place as soon as its threads have stopped: a `Running`.
+    pub(super) next: Mutex<Option<Box<dyn Any + Send>>>,
+    /// The processor of the first thread, where each has one of its own.
+    pub(super) affinity: Option<usize>,
     /// For each element, its note of packets; then, for each, its note of room.
     pub(super) notes: Vec<Note>,
     /// For each input, and for each output.
@@ -180,6 +188,30 @@ impl Router {
         if runcount <= 0 {
             self.mailboxes.iter().for_each(Mailbox::wake);
         }
+    }
+
+    /// Ends all of it: nobody is asked whether it is to go on, and nothing takes its place.
+    pub fn end(&self) {
+        self.set_runcount(ENDED);
+    }
+
+    /// Its threads stop, for another one to take its place, unless all of it has ended.
+    pub(super) fn replace(&self, next: Box<dyn Any + Send>) {
+        *self.next.lock().expect("no panic in it") = Some(next);
+        let stop = |runcount| (runcount != ENDED).then_some(ENDED + 1);
+        if self.runcount.fetch_update(Ordering::AcqRel, Ordering::Acquire, stop).is_ok() {
+            self.mailboxes.iter().for_each(Mailbox::wake);
+        }
+    }
+
+    /// What takes its place.
+    pub(super) fn take_next(&self) -> Option<Box<dyn Any + Send>> {
+        let next = self.next.lock().expect("no panic in it").take();
+        next.filter(|_| !self.has_ended())
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.runcount() == ENDED
     }
 
     /// How often it has yet to be stopped.

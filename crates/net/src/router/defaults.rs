@@ -1,6 +1,7 @@
 //! Handlers that every element has, and those of the router itself.
 
 use super::cx::Cx;
+use super::swap::Rebuild;
 use crate::element::Handlers;
 use crate::lang;
 use std::fmt::Write as _;
@@ -67,7 +68,7 @@ fn list(handlers: Option<&Handlers>) -> String {
 }
 
 /// The handlers of the router itself.
-pub(super) fn root() -> Handlers {
+pub(super) fn root(text: Option<String>, rebuild: Option<Rebuild>) -> Handlers {
     let mut handlers = Handlers::default();
     handlers.free_read("version", |_, _| Ok(env!("CARGO_PKG_VERSION").to_owned()));
     handlers.free_read("list", |cx, _| {
@@ -79,15 +80,21 @@ pub(super) fn root() -> Handlers {
         Ok(classes.into_iter().fold(String::new(), |text, name| text + name + "\n"))
     });
     handlers.free_read("flatconfig", |cx, _| Ok(lang::unparse(&cx.router.graph())));
-    handlers.free_read("config", |cx, _| Ok(lang::unparse(&cx.router.graph())));
+    handlers.free_read("config", move |cx, _| {
+        let is_compact = cx.router.requirements.iter().any(|requirement| requirement.kind == "compact_config");
+        let text = text.as_ref().filter(|_| !is_compact);
+        Ok(text.map_or_else(|| lang::unparse(&cx.router.graph()), Clone::clone))
+    });
+    handlers.raw("config");
     handlers.free_read("requirements", |cx, _| {
-        Ok(cx.router.requirements.iter().fold(String::new(), |text, one| text + &one.value + "\n"))
+        Ok(cx.router.requirements.iter().fold(String::new(), |text, one| text + &lang::unparse_requirement(one) + "\n"))
     });
     handlers.free_read("packages", |_, _| Ok(String::new()));
-    handlers.free_read("driver", |cx, _| {
-        let driver = *cx.router.driver.lock().expect("no panic in it");
-        Ok(driver.map_or(String::new(), |element| cx.router.name(element).to_owned()))
-    });
+    handlers.free_read("driver", |_, _| Ok("userlevel".to_owned()));
+    if let Some(rebuild) = rebuild {
+        handlers.free_write("hotconfig", move |cx, text| rebuild.write(cx, text));
+        handlers.raw("hotconfig");
+    }
     handlers.free_read("runcount", |cx, _| Ok(cx.router.runcount().to_string()));
     handlers.free_read("handlers", |cx, _| Ok(list(Some(&cx.router.root))));
     handlers.free_write("stop", |cx, text| {

@@ -3,6 +3,7 @@
 //! ```text
 //!   build      from a graph to a router
 //!   run        a router that runs
+//!   swap       another one in its place
 //!   drive      what a thread does
 //!   defaults   handlers that every element has
 //!   outside    what other threads ask of a router that runs
@@ -36,6 +37,7 @@ mod region;
 mod run;
 mod sharing;
 mod slot;
+mod swap;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -47,3 +49,4 @@ pub use build::{Options, build};
 pub use core::Router;
 pub use cx::Cx;
 pub use run::{Current, Running};
+pub use swap::Rebuild;

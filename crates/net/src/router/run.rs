@@ -3,6 +3,7 @@
 use super::core::Router;
 use super::cx::{self, Cx};
 use super::thread::Thread;
+use crate::Log;
 use crate::args::{ArgCx, HandlerCall};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -51,7 +52,7 @@ impl Running {
     pub fn run(&mut self) {
         loop {
             self.run_threads();
-            if !self.ask_driver() {
+            if !self.swap() && !self.ask_driver() {
                 return;
             }
         }
@@ -62,10 +63,48 @@ impl Running {
         let router = &*self.router;
         std::thread::scope(|scope| {
             for thread in others {
-                scope.spawn(|| thread.run(router));
+                scope.spawn(|| {
+                    pin(router, thread);
+                    thread.run(router);
+                });
             }
+            pin(router, first);
             first.run(router);
         });
+    }
+
+    /// Another router takes this one's place, if there is one. What is this one now ends.
+    fn swap(&mut self) -> bool {
+        let Some(next) = self.router.take_next() else { return false };
+        let mut next = *next.downcast::<Self>().expect("only routers take the place of others");
+        next.take_state(&self.router);
+        for (old, new) in [(&self.router.say, &next.router.say), (&self.router.print, &next.router.print)] {
+            std::mem::swap(&mut *old.lock().expect("no panic in it"), &mut *new.lock().expect("no panic in it"));
+        }
+        std::mem::swap(&mut self.router, &mut next.router);
+        std::mem::swap(&mut self.threads, &mut next.threads);
+        *self.current.0.lock().expect("no panic in it") = Arc::clone(&self.router);
+        if next.router.has_ended() {
+            self.router.end();
+        }
+        true
+    }
+
+    /// Elements take what those of the same name have in a router that has stopped.
+    fn take_state(&mut self, old: &Router) {
+        let (router, mut log) = (Arc::clone(&self.router), Log::new());
+        for element in 0..router.len() {
+            let Some(from) = old.find(router.name(element)) else { continue };
+            let context = format!("While hot-swapping state into '{}':", router.declaration(element));
+            log.within(router.landmark(element), context, |log| {
+                self.enter(element, |cx| {
+                    let mut from = old.slots[from].enter(0).expect("nobody is in it");
+                    let mut into = router.slots[element].enter(0).expect("nobody is in it");
+                    into.take_state(cx, &mut *from, log);
+                });
+            });
+        }
+        log.to_string().lines().for_each(|line| old.say(line));
     }
 
     /// The router has stopped: whether the element that drives it lets it go on.
@@ -84,7 +123,7 @@ impl Running {
     pub fn run_for(&mut self, turns: usize) {
         for _ in 0..turns {
             let router = &*self.router;
-            if router.is_stopping() && !self.ask_driver() {
+            if router.is_stopping() && !self.swap() && !self.ask_driver() {
                 return;
             }
             let router = &*self.router;
@@ -118,6 +157,18 @@ impl Running {
     fn call(&self, name: &str) -> Result<HandlerCall, String> {
         let cx = ArgCx { elements: &*self.router, names: &self.router.names, element: "" };
         crate::args::Arg::parse(name, &cx)
+    }
+}
+
+/// Gives a thread its processor. It runs anywhere where it cannot have it.
+fn pin(router: &Router, thread: &Thread) {
+    let Some(first) = router.affinity else { return };
+    let (mut cpus, cpu) = (rustix::thread::CpuSet::new(), first + thread.number as usize);
+    if cpu < rustix::thread::CpuSet::MAX_CPU {
+        cpus.set(cpu);
+    }
+    if let Err(error) = rustix::thread::sched_setaffinity(None, &cpus) {
+        router.say(format_args!("thread {}: processor {cpu}: {error}", thread.number));
     }
 }
 

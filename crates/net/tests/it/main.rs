@@ -11,6 +11,7 @@ mod namespaces;
 mod nic;
 mod nic_changes;
 mod pipes;
+mod swapping;
 mod traffic;
 mod watching;
 mod world;

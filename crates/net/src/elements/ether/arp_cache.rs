@@ -262,6 +262,17 @@ impl Table {
         }
     }
 
+    /// Takes all that another table has, unless there is something in this one; says whether it did.
+    pub(super) fn take_over(&mut self, old: &mut Self) -> bool {
+        let is_new = self.entries.is_empty();
+        if is_new {
+            let limits = self.limits;
+            *self = std::mem::take(old);
+            self.limits = limits;
+        }
+        is_new
+    }
+
     pub(super) fn clear(&mut self) {
         self.drops += self.entries.values().map(|entry| entry.packets.len() as u64).sum::<u64>();
         self.entries.clear();

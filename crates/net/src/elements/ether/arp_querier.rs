@@ -14,19 +14,20 @@
 //! Handlers: `table`, `stats`, `count`, `length`, `queries`, `responses`, `drops`, `ipaddr` (r/w), `broadcast` (r/w), `insert`
 //! (`IP ETH`), `delete` (`IP`), `clear`.
 //!
-//! Differs from Click: a table is not handed on to a new configuration of the router. Where answers come back within the
-//! router itself, without a queue on their way, packets come one by one.
+//! In the place of another router, it takes the table and the counts of a querier of its name with the same addresses.
+//!
+//! Differs from Click: where answers come back within the router itself, without a queue on their way, packets come one by one.
 
 use super::arp_cache::{Kept, Limits, Table};
 use super::arp_table::{ArpTable, Shared, pause};
 use super::frame::header;
 use crate::args::{Arg, Args, ElementRef, Failed, Interval, Prefix};
-use crate::element::{Batch, Element};
+use crate::element::{Batch, Element, downcast};
 use crate::handler::Handlers;
 use crate::headers::ether::{LEN, TYPE_ARP, TYPE_IP};
 use crate::headers::{Arp, ArpMut, Ether, EtherAddress, arp};
 use crate::router::Cx;
-use crate::{Packet, Timestamp};
+use crate::{Log, Packet, Timestamp};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
@@ -292,6 +293,16 @@ impl Element for ArpQuerier {
         let id = cx.id();
         self.loops = cx.downstream(None, |element| element == id).contains(&id);
         Ok(())
+    }
+
+    fn take_state(&mut self, _: &mut Cx<'_>, old: &mut dyn Element, log: &mut Log) {
+        let who = |querier: &Self| (querier.settings.ip, querier.settings.ether, querier.settings.broadcast);
+        let Some(old) = downcast::<Self>(old).filter(|old| who(old) == who(self)) else { return };
+        let have_own = self.shares.is_none() && old.shares.is_none();
+        if have_own && !self.known.with(|table| old.known.with(|old| table.take_over(old))) {
+            log.error_here("late take_state");
+        }
+        (self.queries, self.responses, self.drops) = (old.queries, old.responses, old.drops);
     }
 
     fn push(&mut self, cx: &mut Cx<'_>, port: usize, mut packet: Packet) {

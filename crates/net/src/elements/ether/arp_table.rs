@@ -12,11 +12,11 @@
 //! Differs from Click: times are exact, not counted in ticks.
 
 use super::arp_cache::{Limits, Table};
-use crate::Timestamp;
 use crate::args::{Args, Failed, Interval};
-use crate::element::Element;
+use crate::element::{Element, downcast};
 use crate::handler::Handlers;
 use crate::router::Cx;
+use crate::{Log, Timestamp};
 use std::sync::{Arc, Mutex};
 
 /// A table that several elements have.
@@ -78,6 +78,13 @@ impl Element for ArpTable {
             table.with(|table| table.delete_text(cx.arg_cx(), text, cx.now()))
         });
         handlers.button("clear", |table: &mut Self, _| table.with(Table::clear));
+    }
+
+    fn take_state(&mut self, _: &mut Cx<'_>, old: &mut dyn Element, log: &mut Log) {
+        let Some(old) = downcast::<Self>(old) else { return };
+        if !self.with(|table| old.with(|old| table.take_over(old))) {
+            log.error_here("late take_state");
+        }
     }
 
     fn reconfigures(&self) -> bool {

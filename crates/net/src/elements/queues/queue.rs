@@ -17,6 +17,8 @@
 //!   QuickNoteQueue  with its last packet     yes
 //! ```
 //!
+//! In the place of another router, it takes the packets of any queue of its name, as many as it has room for.
+//!
 //! Handlers: `length`, `highwater_length` (the longest that it was), `capacity` (r/w: a new configuration; packets that have
 //! no room any more are dropped, the youngest first, or for `FrontDropQueue` the oldest), `drops`, `reset_counts`, `reset`
 //! (drops all packets, which go to output 1).
@@ -24,11 +26,11 @@
 //! Unlike Click's, a queue tells that it is empty at the first pull that finds nothing, not at the ninth: a task that sleeps
 //! costs nothing here. Packets that go because of a new capacity are not counted, as in Click.
 
-use crate::Packet;
 use crate::args::{Args, Failed};
-use crate::element::{Batch, Element};
+use crate::element::{Batch, Element, downcast};
 use crate::handler::Handlers;
 use crate::router::Cx;
+use crate::{Log, Packet};
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 
@@ -121,6 +123,15 @@ impl<K: Kind> Queue<K> {
         self.highwater = self.highwater.max(self.packets.len());
     }
 
+    /// Drops what has no room.
+    fn cut(&mut self) {
+        if K::DROPS_FRONT {
+            let over = self.packets.len().saturating_sub(self.capacity);
+            self.packets.drain(..over);
+        }
+        self.packets.truncate(self.capacity);
+    }
+
     fn reset(&mut self, cx: &mut Cx<'_>) {
         while let Some(packet) = self.packets.pop_front() {
             cx.emit_checked(1, packet);
@@ -128,6 +139,16 @@ impl<K: Kind> Queue<K> {
         cx.note(false);
         self.tell(cx);
     }
+}
+
+/// The packets of any of the family.
+fn packets_of(element: &mut dyn Element) -> Option<&mut VecDeque<Packet>> {
+    fn of<K: Kind>(element: &mut dyn Element) -> Option<&mut VecDeque<Packet>> {
+        downcast::<Queue<K>>(element).map(|queue| &mut queue.packets)
+    }
+    let all = [of::<Plain>, of::<TellsFull>, of::<Quick>, of::<DropsFront>];
+    let which = all.iter().position(|of| of(element).is_some())?;
+    all[which](element)
 }
 
 impl<K: Kind> Element for Queue<K> {
@@ -185,16 +206,28 @@ impl<K: Kind> Element for Queue<K> {
         Some(self.packets.len())
     }
 
+    fn take_state(&mut self, cx: &mut Cx<'_>, old: &mut dyn Element, log: &mut Log) {
+        let Some(packets) = packets_of(old) else { return };
+        if !self.packets.is_empty() {
+            log.error_here("already have packets enqueued, can't take state");
+            return;
+        }
+        self.packets = std::mem::take(packets);
+        let (length, capacity) = (self.packets.len(), self.capacity);
+        if length > capacity {
+            log.warning_here(format_args!("some packets lost (old length {length}, new capacity {capacity})"));
+        }
+        self.cut();
+        self.highwater = self.packets.len();
+        self.tell(cx);
+    }
+
     fn reconfigures(&self) -> bool {
         true
     }
 
     fn reconfigured(&mut self, cx: &mut Cx<'_>) {
-        if K::DROPS_FRONT {
-            let over = self.packets.len().saturating_sub(self.capacity);
-            self.packets.drain(..over);
-        }
-        self.packets.truncate(self.capacity);
+        self.cut();
         self.tell(cx);
     }
 

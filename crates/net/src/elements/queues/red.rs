@@ -21,12 +21,12 @@
 //! itself for the probability, too, and it draws from numbers of its own, which begin with the router's.
 
 use super::fraction::Fraction;
-use crate::Packet;
 use crate::args::{Args, ElementRef, Failed, Raw};
-use crate::element::Element;
+use crate::element::{Element, downcast};
 use crate::handler::Handlers;
 use crate::lang::config::split_words;
 use crate::router::Cx;
+use crate::{Log, Packet};
 
 /// Bits behind the point of the average.
 const SCALE: u32 = 10;
@@ -230,6 +230,12 @@ impl Element for Red {
 
     fn observes(&self) -> bool {
         true
+    }
+
+    fn take_state(&mut self, _: &mut Cx<'_>, old: &mut dyn Element, _: &mut Log) {
+        if let Some(old) = downcast::<Self>(old) {
+            (self.average.scaled, self.empty_at) = (old.average.scaled, old.empty_at);
+        }
     }
 
     fn reconfigures(&self) -> bool {

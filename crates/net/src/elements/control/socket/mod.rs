@@ -1,29 +1,31 @@
 //! ControlSocket: lets programs call handlers through a socket, by Click's protocol 1.3.
 //!
-//! `ControlSocket(TYPE, PORT | FILENAME, [READONLY, VERBOSE, LOCALHOST, RETRIES, RETRY_WARNINGS])`: no ports. TYPE is `TCP` or
-//! `UNIX`. With READONLY nothing is written. A TCP socket accepts connections of this host alone; LOCALHOST false: of
+//! `ControlSocket(TYPE, PORT | FILENAME | FD, [READONLY, VERBOSE, LOCALHOST, RETRIES, RETRY_WARNINGS])`: no ports. TYPE is `TCP`,
+//! `UNIX`, or `SOCKET`: a connection with which the program was started. With READONLY nothing is written. A TCP socket accepts connections of this host alone; LOCALHOST false: of
 //! others, too (in Click that is the default). A Unix socket is its user's alone. Where the address is in use, it is tried
 //! again each second, RETRIES times (0).
 //!
 //! A client that floods costs its own connection: commands are executed one at a time, in turns with packets; no more is read
 //! while answers wait; lines, data, waiting answers and connections are bounded. One that is half open waits for itself.
-//! PROXY, LLRPC and hot-swapping are not there.
+//! In the place of another router, it takes the socket and the connections of one of its name with the same address.
+//! PROXY and LLRPC are not there.
 
 mod protocol;
 #[cfg(test)]
 mod tests;
 
-use crate::Timestamp;
 use crate::args::{Args, Failed, HandlerCall};
-use crate::element::{Element, Interest};
+use crate::element::{Element, Interest, downcast};
+use crate::nic::inherited;
 use crate::router::Cx;
+use crate::{Log, Timestamp};
 use protocol::{Command, GREETING, Parsed, answer, answer_with};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, Shutdown, TcpListener};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 
 /// Connections at once.
 const MOST_CONNECTIONS: usize = 64;
@@ -32,12 +34,18 @@ const MOST_WAITING: usize = 1 << 20;
 /// Bytes read at once.
 const PIECE: usize = 16 << 10;
 
+/// Timers: the address is tried again; the connection that was there before is taken.
+const RETRY: usize = 0;
+const ADOPT: usize = 1;
+
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 enum Address {
     #[default]
     None,
     Tcp(u16),
     Unix(String),
+    /// A descriptor.
+    Socket(i32),
 }
 
 enum Listener {
@@ -107,6 +115,11 @@ impl Element for ControlSocket {
                 }
                 self.address = Address::Unix(name);
             }
+            "SOCKET" => {
+                let mut fd = 0;
+                args.must("FD", &mut fd);
+                self.address = Address::Socket(fd);
+            }
             "" => {}
             other => return Err(args.error(format_args!("unknown socket type '{other}'"))),
         }
@@ -114,18 +127,27 @@ impl Element for ControlSocket {
     }
 
     fn initialize(&mut self, cx: &mut Cx<'_>) -> Result<(), String> {
+        if let Address::Socket(fd) = self.address {
+            inherited(fd).map_err(|error| format!("file descriptor {fd}: {error}"))?;
+            // Another router may still have this connection.
+            cx.timer_after(ADOPT, Timestamp::ZERO);
+            return Ok(());
+        }
         match self.open(cx) {
             Ok(()) => Ok(()),
             Err(error) if self.retries == 0 => Err(error),
             Err(error) => {
                 self.warn(cx, &error);
-                cx.timer_after(0, Timestamp::new(1, 0));
+                cx.timer_after(RETRY, Timestamp::new(1, 0));
                 Ok(())
             }
         }
     }
 
-    fn run_timer(&mut self, cx: &mut Cx<'_>, _: usize) {
+    fn run_timer(&mut self, cx: &mut Cx<'_>, timer: usize) {
+        if timer == ADOPT {
+            return self.adopt(cx);
+        }
         self.retries -= 1;
         match self.open(cx) {
             Ok(()) => {}
@@ -135,7 +157,7 @@ impl Element for ControlSocket {
             }
             Err(error) => {
                 self.warn(cx, &error);
-                cx.timer_after(0, Timestamp::new(1, 0));
+                cx.timer_after(RETRY, Timestamp::new(1, 0));
             }
         }
     }
@@ -161,12 +183,61 @@ impl Element for ControlSocket {
         cx.select(fd, connection.interest());
     }
 
+    fn take_state(&mut self, cx: &mut Cx<'_>, old: &mut dyn Element, _: &mut Log) {
+        let Some(old) = downcast::<Self>(old).filter(|old| old.address == self.address) else { return };
+        if self.listener.is_some() {
+            return;
+        }
+        self.listener = old.listener.take();
+        self.connections = std::mem::take(&mut old.connections);
+        if let Some(listener) = &self.listener {
+            cx.timer_cancel(RETRY);
+            cx.select(listener.fd(), Interest { read: true, write: false });
+        }
+        if !self.connections.is_empty() {
+            cx.timer_cancel(ADOPT);
+        }
+        for (fd, connection) in &self.connections {
+            cx.select(*fd, connection.interest());
+        }
+    }
+
     fn cleanup(&mut self, _: &mut Cx<'_>) {
         self.connections.values_mut().for_each(|connection| _ = connection.flush());
         self.connections.clear();
         if let (Some(Listener::Unix(_)), Address::Unix(name)) = (self.listener.take(), &self.address) {
             let _ = std::fs::remove_file(name);
         }
+    }
+}
+
+/// A connection of whoever started the program, who may have it open elsewhere: it ends with this.
+struct Inherited(UnixStream);
+
+impl Read for Inherited {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        self.0.read(bytes)
+    }
+}
+
+impl Write for Inherited {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.write(bytes)
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl AsRawFd for Inherited {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl Drop for Inherited {
+    fn drop(&mut self) {
+        let _ = self.0.shutdown(Shutdown::Both);
     }
 }
 
@@ -219,7 +290,7 @@ impl ControlSocket {
                 done.map_err(|error| format!("{name}: {error}"))?;
                 Listener::Unix(listener)
             }
-            Address::None => return Err("no address".to_owned()),
+            Address::None | Address::Socket(_) => return Err("no address".to_owned()),
         };
         cx.select(listener.fd(), Interest { read: true, write: false });
         self.listener = Some(listener);
@@ -237,6 +308,21 @@ impl ControlSocket {
         if self.connections.len() >= MOST_CONNECTIONS {
             return;
         }
+        self.greet(cx, stream, &from);
+    }
+
+    /// Takes the connection with which the program was started.
+    fn adopt(&mut self, cx: &mut Cx<'_>) {
+        let Address::Socket(number) = self.address else { return };
+        let stream = inherited(number).map(UnixStream::from);
+        let ready = stream.and_then(|stream| stream.set_nonblocking(true).map(|()| stream));
+        match ready {
+            Ok(stream) => self.greet(cx, Box::new(Inherited(stream)), ""),
+            Err(error) => cx.say(format_args!("{}: file descriptor {number}: {error}", cx.declaration())),
+        }
+    }
+
+    fn greet(&mut self, cx: &mut Cx<'_>, stream: Box<dyn Stream>, from: &str) {
         let fd = stream.as_raw_fd();
         if self.is_verbose {
             cx.say(format_args!("{}: opened connection {fd}{from}", cx.declaration()));
