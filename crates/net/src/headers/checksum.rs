@@ -85,7 +85,7 @@ pub(super) fn is_valid20(data: &[u8; 20]) -> bool {
 #[must_use]
 pub(super) fn after_decrement(checksum: u16) -> u16 {
     let sum = u32::from(checksum) + 0x100;
-    (sum + (sum + 1 >> 16)) as u16
+    (sum + ((sum + 1) >> 16)) as u16
 }
 
 /// A sum of 64 bits that is the same modulo 2^16 - 1; 2^64 - 1 is a multiple of it. Of a sum of fewer than 2^63 words.

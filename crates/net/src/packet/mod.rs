@@ -142,6 +142,7 @@ pub struct Packet(ManuallyDrop<Box<Meta>>);
 
 impl Packet {
     #[inline]
+    #[expect(clippy::unnecessary_box_returns, reason = "the memory is what counts")]
     fn into_meta(self) -> Box<Meta> {
         // SAFETY: taken once: `self` is forgotten.
         unsafe { ManuallyDrop::take(&mut ManuallyDrop::new(self).0) }

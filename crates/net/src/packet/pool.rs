@@ -8,8 +8,7 @@ const KEPT: usize = 4096;
 /// Packets to be used again.
 pub(super) struct Pool<T> {
     whole: Vec<Box<T>>,
-    // Boxed: what is kept is the memory, at its address.
-    #[expect(clippy::vec_box)]
+    /// Boxed: what is kept is the memory, at its address.
     bare: Vec<Box<MaybeUninit<T>>>,
 }
 
@@ -45,6 +44,7 @@ impl<T> Pool<T> {
     }
 }
 
+#[expect(clippy::unnecessary_box_returns, reason = "the memory is what counts")]
 fn emptied<T>(whole: Box<T>) -> Box<MaybeUninit<T>> {
     let raw = Box::into_raw(whole);
     // SAFETY: what was in the box is dropped in place, once; the memory is that of a `MaybeUninit` then.
