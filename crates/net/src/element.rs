@@ -311,13 +311,19 @@ pub struct Handler {
     pub is_hidden: bool,
     /// Whether the text is taken and given as it is, quotes included.
     pub is_raw: bool,
+    /// Whether only configurations may call it, and no socket.
+    pub is_private: bool,
 }
 
 /// The handlers of an element, by their names.
 #[derive(Clone, Default)]
 pub struct Handlers {
     map: BTreeMap<String, Handler>,
+    rest: Option<Arc<RestFn>>,
 }
+
+/// Makes the handler of a name.
+type RestFn = dyn Fn(&str) -> Handler + Send + Sync;
 
 fn of<E: Element>(element: &mut dyn Element) -> &mut E {
     downcast(element).expect("handlers are called with the element that has them")
@@ -427,9 +433,25 @@ impl Handlers {
         self.entry(name).is_raw = true;
     }
 
-    /// The handler of a name.
+    /// Leaves a handler to configurations: it is in no list, and no socket calls it.
+    pub fn private(&mut self, name: &str) {
+        let entry = self.entry(name);
+        (entry.is_hidden, entry.is_private) = (true, true);
+    }
+
+    /// Handlers of all names that have none: `make` is given the name.
+    pub fn rest(&mut self, make: impl Fn(&str) -> Handler + Send + Sync + 'static) {
+        self.rest = Some(Arc::new(make));
+    }
+
+    /// The handler of a name, if it was given one.
     pub fn get(&self, name: &str) -> Option<&Handler> {
         self.map.get(name)
+    }
+
+    /// The handler of a name, whether it was given one or is one of the rest.
+    pub fn find(&self, name: &str) -> Option<Handler> {
+        self.map.get(name).cloned().or_else(|| Some(self.rest.as_ref()?(name)))
     }
 
     /// All, by their names.

@@ -5,12 +5,18 @@
 //!
 //! ```text
 //! router.click:3: While configuring 'c :: Counter':
-//! router.click:3:   COUNT_CALL: syntax error
+//!   COUNT_CALL: syntax error
 //! router.click:7: 'Discard@4' has no output 0
 //! ```
 
 use std::fmt;
 use std::sync::Arc;
+
+/// The system's words for an error, without the number that Rust appends.
+pub(crate) fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split_once(" (os error").map_or(text.as_str(), |(text, _)| text).to_owned()
+}
 
 /// A place in a configuration, such as `router.click:3`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -170,7 +176,8 @@ impl fmt::Display for Log {
                 writeln!(f, "{place}{line}")?;
             }
             context = entry.context.as_ref();
-            let indent = if context.is_some() { "  " } else { "" };
+            // The place stands in the context's line alone.
+            let (place, indent) = if context.is_some() { ("", "  ") } else { (place.as_str(), "") };
             let warning = if entry.level == Level::Warning { "warning: " } else { "" };
             for line in entry.text.lines() {
                 writeln!(f, "{place}{indent}{warning}{line}")?;
@@ -195,7 +202,7 @@ mod tests {
         log.error(&Landmark::new("a.click", 7), "'Discard@4' has no output 0");
         log.error(&Landmark::default(), "three");
         assert_eq!(log.errors(), 3);
-        let expected = "a.click:3: While configuring 'c :: Counter':\na.click:3:   one\na.click:3:   warning: two\n\
+        let expected = "a.click:3: While configuring 'c :: Counter':\n  one\n  warning: two\n\
                         a.click:7: 'Discard@4' has no output 0\nthree\n";
         assert_eq!(log.to_string(), expected);
     }

@@ -31,6 +31,7 @@ pub use reader::{Reader, Record};
 pub use source::Source;
 pub use tcpdump::TcpdumpReader;
 
+use crate::error::reason;
 use std::fmt;
 use std::io;
 
@@ -76,15 +77,6 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.source.as_ref().map(|error| error as _)
-    }
-}
-
-/// The system's words for an error, without the number that Rust appends.
-fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    match text.find(" (os error ") {
-        Some(end) => text[..end].to_owned(),
-        None => text,
     }
 }
 

@@ -8,7 +8,8 @@ use std::io::{self, Cursor, Read, Seek, SeekFrom};
 
 use flate2::read::MultiGzDecoder;
 
-use super::{Error, reason};
+use super::Error;
+use crate::error::reason;
 
 /// Bytes asked for at once, and the size of a window.
 const WINDOW: usize = 256 * 1024;

@@ -477,7 +477,7 @@ mod tests {
         assert_eq!((plan.flags, plan.threads), (vec![Choice::Quit, Choice::Time, Choice::NoWarnings], 4));
         assert_eq!(plan.handlers, ["a.b", "c.d"]);
         assert_eq!(plan.sockets, ["TCP, 1234", "UNIX, \"/s o\""]);
-        assert_eq!((plan.simulated, plan.source.name()), (Some(5.0), "<expr>"));
+        assert_eq!((plan.simulated, plan.source.name()), (Some(5.0), "config"));
         assert_eq!(plan.source.globals.values(), [("x".to_string(), "1".to_string())]);
     }
 

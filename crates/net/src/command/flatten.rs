@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn variables_stay_unless_told_otherwise() {
         let text = flat(&[]);
-        assert!(text.starts_with("define($n 3);\n\n# 1 \"<expr>\"\nIdle@1 :: Idle;\n"), "{text}");
+        assert!(text.starts_with("define($n 3);\n\n# 1 \"config\"\nIdle@1 :: Idle;\n"), "{text}");
         assert!(text.contains("Paint($n);"));
         let text = flat(&["--expand-vars"]);
         assert!(text.contains("Paint(3);") && !text.contains("define"), "{text}");
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn errors_are_told() {
         let error = test_run(&TOOL, &["-e", "a ->"], run).unwrap_err();
-        assert_eq!(error, "<expr>:1: syntax error near ''\n");
+        assert_eq!(error, "config:1: syntax error near ''\n");
         let error = test_run(&TOOL, &["/no/such/file"], run).unwrap_err();
         assert_eq!(error, "/no/such/file: No such file or directory\n");
     }

@@ -44,7 +44,7 @@ impl Making {
     /// Makes one that takes the place of another.
     fn next(self: &Arc<Self>, old: &Router, text: &str, log: &mut Log) -> Option<Running> {
         // The other one has the sockets until then.
-        self.make(text.to_owned(), "<expr>", old.clock().fork(), ", RETRIES 1, RETRY_WARNINGS false", log)
+        self.make(text.to_owned(), "config", old.clock().fork(), ", RETRIES 1, RETRY_WARNINGS false", log)
     }
 
     fn make(

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::archive;
+use crate::error::reason;
 use crate::lang::{self, ClassInfo, FileVariables, Globals, Graph, Library, Program};
 use crate::{Landmark, Log};
 
@@ -49,7 +50,7 @@ impl Source {
     /// What it is called in messages.
     pub(super) fn name(&self) -> &str {
         match &self.text {
-            Some((_, true)) => "<expr>",
+            Some((_, true)) => "config",
             Some((name, false)) if name != "-" => name,
             _ => "<stdin>",
         }
@@ -74,7 +75,7 @@ impl Source {
                 }
             },
             Err(error) => {
-                log.error(&Landmark::default(), format_args!("{}: {}", self.name(), io_text(&error)));
+                log.error(&Landmark::default(), format_args!("{}: {}", self.name(), reason(&error)));
                 None
             }
         }
@@ -112,12 +113,6 @@ impl Source {
 pub(super) fn definition(word: &str) -> Option<(&str, &str)> {
     let is_name = |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
     word.split_once('=').filter(|(name, _)| is_name(name))
-}
-
-/// What the system says of an error, without its number.
-pub(super) fn io_text(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split_once(" (os error").map_or(text.as_str(), |(text, _)| text).to_string()
 }
 
 /// Directories in which Click's files are looked for.

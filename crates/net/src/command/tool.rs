@@ -3,7 +3,8 @@
 use std::io::Write;
 
 use super::options::{self, Given, Known, Value};
-use super::source::{ClickPath, Source, definition, io_text};
+use super::source::{ClickPath, Source, definition};
+use crate::error::reason;
 use crate::{Landmark, Level, Log};
 
 /// Options of every tool, and those of one.
@@ -175,7 +176,7 @@ pub(super) fn write_output(name: Option<&str>, text: &str, log: &mut Log) {
         None | Some("-") => print(text),
         Some(name) => {
             if let Err(error) = std::fs::write(name, text) {
-                log.error(&Landmark::default(), format_args!("{name}: {}", io_text(&error)));
+                log.error(&Landmark::default(), format_args!("{name}: {}", reason(&error)));
             }
         }
     }

@@ -1,9 +1,9 @@
 //! What `click` shows of a router while it runs: `--stats`, `--metrics`, `--graph`.
 
-use super::source::io_text;
 use super::tool::write_output;
 use crate::Log;
 use crate::draw::graph_svg;
+use crate::error::reason;
 use crate::router::Running;
 use crate::watch::screen::Screen;
 use crate::watch::server::{Listener, Server};
@@ -65,17 +65,17 @@ impl Wanted {
         if let Some(file) = self.graph.as_deref().filter(|file| *file != "-") {
             // Whether it can be written is told now, and not after a day.
             let svg = graph_svg(&begin.router.graph(), None);
-            std::fs::write(file, svg).map_err(|error| format!("{file}: {}", io_text(&error)))?;
+            std::fs::write(file, svg).map_err(|error| format!("{file}: {}", reason(&error)))?;
         }
         let place = listener.as_ref().map_or(String::new(), |listener| listener.place().to_owned());
         let another = || Watch::new(running.current().clone());
         let server = listener.map(|listener| Server::start(listener, another())).transpose();
-        let server = server.map_err(|error| format!("--metrics: {}", io_text(&error)))?;
+        let server = server.map_err(|error| format!("--metrics: {}", reason(&error)))?;
         if server.is_some() {
             eprintln!("metrics: {place}");
         }
         let screen = self.stats.map(|interval| Screen::start(another(), interval, place)).transpose();
-        let screen = screen.map_err(|error| format!("--stats: {}", io_text(&error)))?;
+        let screen = screen.map_err(|error| format!("--stats: {}", reason(&error)))?;
         Ok(Watching { screen, _server: server, graph: self.graph.clone(), watch, begin })
     }
 }

@@ -174,7 +174,8 @@ impl Flattener<'_> {
         };
         let name = candidates.first().map_or("", |compound| compound.printable_name());
         self.log.error(landmark, format_args!("no match for '{name}[{args}{}]'", ports_text(*inputs, *outputs)));
-        self.log.message(landmark, "candidates are:");
+        let first = candidates.first().map_or_else(|| landmark.clone(), |compound| compound.landmark.clone());
+        self.log.message(&first, "candidates are:");
         for compound in candidates.iter().take(20) {
             self.log.message(&compound.landmark, format_args!("  {}", compound.signature()));
         }

@@ -209,6 +209,8 @@ impl Build {
     fn initialize(&self, thread: &mut Thread, log: &mut Log) -> bool {
         for (done, element) in self.order.iter().enumerate() {
             let router = &self.router;
+            // Timers of elements that are set for the same time from now expire in the order of the elements.
+            thread.now = router.clock.now();
             let result = thread
                 .root(router, *element, |cx| router.slots[*element].enter(0).expect("nobody is in it").initialize(cx));
             let Err(error) = result else { continue };

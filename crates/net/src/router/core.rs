@@ -151,13 +151,15 @@ impl Router {
         self.handlers.get()?.get(element)
     }
 
-    /// Whether a handler of an element, or of the router, can be read and written; nothing where there is none.
+    /// Whether a handler of an element, or of the router, can be read and written; nothing where there is none, or none that
+    /// is for others than configurations.
     pub fn access(&self, element: Option<usize>, handler: &str) -> Option<(bool, bool)> {
         let handlers = match element {
             Some(element) => self.handlers(element)?,
             None => &self.root,
         };
-        handlers.get(handler).map(|handler| (handler.read.is_some(), handler.write.is_some()))
+        let found = handlers.find(handler).filter(|handler| !handler.is_private)?;
+        Some((found.read.is_some(), found.write.is_some()))
     }
 
     /// The time.

@@ -393,6 +393,11 @@ impl Cx<'_> {
         write(self, element, handler, value)
     }
 
+    /// What handlers warned of that were written meanwhile, a line each.
+    pub fn take_warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.thread.warnings)
+    }
+
     /// Whoever waits for the router's stop gets it, once for each wait.
     pub fn stop_driver(&mut self) {
         self.router.adjust_runcount(-1);
@@ -426,7 +431,7 @@ pub(super) fn any(cx: &mut Cx<'_>, call: &HandlerCall) -> Result<String, String>
 
 fn find(cx: &Cx<'_>, element: Option<usize>, name: &str) -> Result<Handler, String> {
     let found = match element {
-        Some(element) => cx.router.handlers(element).and_then(|handlers| handlers.get(name).cloned()),
+        Some(element) => cx.router.handlers(element).and_then(|handlers| handlers.find(name)),
         None => cx.router.root.get(name).cloned(),
     };
     found.ok_or_else(|| match element {
@@ -481,6 +486,7 @@ pub(super) fn reconfigure(cx: &mut Cx<'_>, text: &str) -> Result<(), String> {
     if result.is_err() {
         return Err(log.to_string().trim_end().to_owned());
     }
+    cx.thread.warnings.extend(log.to_string().lines().map(str::to_owned));
     text.clone_into(&mut router.elements[cx.id].config.lock().expect("no panic in it"));
     slot.reconfigured(cx);
     Ok(())

@@ -157,14 +157,16 @@ impl Thread {
         }
     }
 
-    /// Runs a task: several times in a row, as long as it works and there is room for what it sends.
-    fn run_task(&mut self, router: &Router, element: usize) {
+    /// Runs a task: several times in a row, but at most `most` times, as long as it works and there is room for what it
+    /// sends. Says about how often it ran: once for each packet, and once without one.
+    fn run_task(&mut self, router: &Router, element: usize, most: usize) -> usize {
         self.room = router.room(self, element);
-        let mut did = Run::Stop;
+        let (mut did, mut runs) = (Run::Stop, 0);
         self.root(router, element, |cx| {
             let Some(mut slot) = cx.router.slots[element].enter(cx.thread.number) else { return };
             // Whoever is watched may be changed by what its packets lead to, as in Click.
-            did = slot.run_tasks(cx, if cx.router.is_watched[element] { 1 } else { cx.router.quantum });
+            did = slot.run_tasks(cx, if cx.router.is_watched[element] { 1 } else { most });
+            runs = most.min(cx.thread.emitted as usize + 1);
         });
         let tickets = u64::from(router.tasks[element].tickets.load(Ordering::Relaxed).max(1));
         self.passes[element] += STRIDE / tickets.min(STRIDE);
@@ -174,6 +176,21 @@ impl Thread {
         } else if did == Run::Idle && !router.is_asleep(element) {
             // There was something to do between the look and the sleep.
             router.wake(self, element);
+        }
+        runs
+    }
+
+    /// A task stopped the router in the last one of `runs` runs in a row: tasks that wait since before get as many, as if all
+    /// had had their runs by turns.
+    fn catch_up(&mut self, router: &Router, pass: u64, runs: usize) {
+        let mut behind = Vec::new();
+        while self.tasks.peek().is_some_and(|Reverse((other, ..))| *other <= pass)
+            && let Some(element) = self.next_task(router)
+        {
+            behind.push(element);
+        }
+        for element in behind {
+            self.run_task(router, element, runs);
         }
     }
 
@@ -277,7 +294,11 @@ impl Thread {
                 return;
             }
             let Some(element) = self.next_task(router) else { break };
-            self.run_task(router, element);
+            let pass = self.passes[element];
+            let runs = self.run_task(router, element, router.quantum);
+            if router.is_stopping() {
+                self.catch_up(router, pass, runs);
+            }
         }
         self.run_timers(router);
         if router.is_stopping() {

@@ -5,6 +5,9 @@ use std::ops::Range;
 
 /// The rank of each node of a graph, given whom each one leads to: ranks are all different, an edge between two circles
 /// (strongly connected components) goes up, and the nodes of one circle have ranks in a row. And those ranks, for each node.
+///
+/// Where edges leave a choice, whatever comes of a node's first edge is before what comes of its second, and earlier nodes are
+/// before later ones: so that single packets go through a tree as deep as they can, as in Click.
 pub(super) fn ranks(next: &[Vec<usize>]) -> (Vec<usize>, Vec<Range<usize>>) {
     let mut search = Search {
         next,
@@ -16,7 +19,11 @@ pub(super) fn ranks(next: &[Vec<usize>]) -> (Vec<usize>, Vec<Range<usize>>) {
         finished: Vec::new(),
         circles: vec![0..0; next.len()],
     };
-    for node in 0..next.len() {
+    let mut is_led_to = vec![false; next.len()];
+    next.iter().flatten().for_each(|node| is_led_to[*node] = true);
+    // Those to whom nobody leads, then circles to which nobody leads.
+    let (inner, first): (Vec<usize>, Vec<usize>) = (0..next.len()).rev().partition(|node| is_led_to[*node]);
+    for node in first.into_iter().chain(inner) {
         if search.number[node] == usize::MAX {
             search.visit(node);
         }
@@ -51,14 +58,16 @@ impl Search<'_> {
     /// Without recursion: a configuration may be a chain of any length.
     fn visit(&mut self, root: usize) {
         self.enter(root);
-        let mut path = vec![(root, 0)];
+        // Last edges first: what is finished last has the lowest rank.
+        let mut path = vec![(root, self.next[root].len())];
         while let Some((node, edge)) = path.last_mut() {
             let node = *node;
-            if let Some(next) = self.next[node].get(*edge).copied() {
-                *edge += 1;
+            if *edge > 0 {
+                *edge -= 1;
+                let next = self.next[node][*edge];
                 if self.number[next] == usize::MAX {
                     self.enter(next);
-                    path.push((next, 0));
+                    path.push((next, self.next[next].len()));
                 } else if self.on_stack[next] {
                     self.low[node] = self.low[node].min(self.number[next]);
                 }
@@ -106,6 +115,13 @@ mod tests {
             }
         }
         seen[to]
+    }
+
+    #[test]
+    fn what_comes_of_the_first_edge_is_before_what_comes_of_the_second() {
+        // 0 -> (1 -> 2, 3 -> 4), 5, and 6 behind both branches.
+        let next = vec![vec![3, 1], vec![2], vec![6], vec![4], vec![6], vec![], vec![]];
+        assert_eq!(ranks(&next).0, [0, 3, 4, 1, 2, 6, 5]);
     }
 
     proptest! {

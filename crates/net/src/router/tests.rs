@@ -393,8 +393,8 @@ fn errors_of_configurations_stand_below_their_element() {
     let graph = graph(&elements, &[(0, 0, 1, 0), (1, 0, 2, 0), (2, 0, 3, 0)]);
     let mut log = Log::new();
     assert!(build(&graph, &registry(), Options::default(), &mut log).is_none());
-    let expected = "test:2: While configuring 'e1 :: Queue':\ntest:2:   CAPACITY: invalid number\ntest:2:   too many arguments\n\
-                    test:3: While configuring 'e2 :: Unqueue':\ntest:3:   BURST: invalid number\n\
+    let expected = "test:2: While configuring 'e1 :: Queue':\n  CAPACITY: invalid number\n  too many arguments\n\
+                    test:3: While configuring 'e2 :: Unqueue':\n  BURST: invalid number\n\
                     Router could not be initialized!\n";
     assert_eq!(log.to_string(), expected);
 }

@@ -103,6 +103,8 @@ pub(super) struct Thread {
     pub(super) staged: VecDeque<(Target, Packet)>,
     /// Handlers to be called when nobody is in an element any more.
     pub(super) calls: VecDeque<(usize, HandlerCall)>,
+    /// What handlers warned of since somebody asked.
+    pub(super) warnings: Vec<String>,
     pub(super) now: Timestamp,
     /// Random numbers for each element, so that nobody's depend on when another one draws.
     pub(super) rngs: Vec<fastrand::Rng>,
@@ -138,6 +140,7 @@ impl Thread {
             is_single: false,
             staged: VecDeque::new(),
             calls: VecDeque::new(),
+            warnings: Vec::new(),
             now,
             rngs: Vec::new(),
             tasks: BinaryHeap::new(),

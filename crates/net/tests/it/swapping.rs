@@ -66,7 +66,7 @@ fn queues_keep_their_packets() {
         // Whoever pulls is told that there are packets.
         router.change("Idle -> q :: Queue(5) -> c :: Counter -> Discard").unwrap();
         assert_eq!((router.read("q.length"), router.read("c.count")), ("0".into(), "5".into()));
-        let lost = "config:1:   warning: some packets lost (old length 7, new capacity 5)";
+        let lost = "  warning: some packets lost (old length 7, new capacity 5)";
         assert_eq!(router.said(), ["config:1: While hot-swapping state into 'q :: Queue':", lost]);
     }
 }
@@ -94,7 +94,7 @@ fn what_is_wrong_changes_nothing() {
     router.running.run_for(100);
     for (wrong, told) in [
         ("q :: Queue ->", "config:1: "),
-        ("Idle -> q :: Queue(x) -> Discard", "config:1:   CAPACITY: "),
+        ("Idle -> q :: Queue(x) -> Discard", "  CAPACITY: "),
         ("Idle -> q :: Qeueu -> Discard", "unknown element class 'Qeueu'"),
         ("Idle -> q :: Queue", "'q :: Queue' output 0 unused"),
         ("ControlSocket(unix, /nowhere/at/all)", "bind: /nowhere/at/all: "),

@@ -37,6 +37,9 @@ pub(super) struct Builder {
     is_ip: bool,
     icmp_type: Option<u8>,
     icmp_code: Option<u8>,
+    /// Whether fields say how long the IP header is, and the TCP header.
+    has_ip_len: bool,
+    has_tcp_len: bool,
     /// The length that the packet should have, link header included; 0: nobody said.
     want_len: u32,
 }
@@ -44,7 +47,16 @@ pub(super) struct Builder {
 impl Builder {
     pub(super) fn new(defaults: Defaults) -> Self {
         let packet = Packet::with_room(HEADROOM, 0, TAILROOM);
-        Self { packet, defaults, is_ip: true, icmp_type: None, icmp_code: None, want_len: 0 }
+        Self {
+            packet,
+            defaults,
+            is_ip: true,
+            icmp_type: None,
+            icmp_code: None,
+            has_ip_len: false,
+            has_tcp_len: false,
+            want_len: 0,
+        }
     }
 
     pub(super) fn icmp_type(&self) -> Option<u8> {
@@ -140,6 +152,8 @@ impl Builder {
 
     /// Puts a field into the packet.
     pub(super) fn inject(&mut self, field: &Field, value: &Value) {
+        self.has_ip_len |= matches!(field.what, What::IpOpt | What::IpHl);
+        self.has_tcp_len |= matches!(field.what, What::TcpOff | What::TcpOpt | What::TcpNtOpt | What::TcpSack);
         match field.what {
             what if (what as u8) < What::EthSrc as u8 => self.annotate(what, value),
             what if (what as u8) < What::IpSrc as u8 => self.link(what, value),
@@ -365,17 +379,18 @@ impl Builder {
         self.network_offset() + self.header_len() + len
     }
 
-    /// Makes TCP's header, then IP's, longer by options, so that `excess` bytes less are payload.
+    /// Makes TCP's header, then IP's, longer by options, so that `excess` bytes less are payload; those whose length was given
+    /// stay as they are.
     fn fill_headers(&mut self, excess: usize) {
         let excess = excess - excess % 4;
         let mut left = excess;
-        if self.is_first_fragment() && self.protocol() == TCP && self.transport().get(12).is_some_and(|at| at >> 4 == 5)
-        {
+        let is_tcp = self.is_first_fragment() && self.protocol() == TCP;
+        if is_tcp && !self.has_tcp_len && self.transport().get(12).is_some_and(|at| at >> 4 == 5) {
             let more = left.min(HEADER_LEN_MAX - TCP_LEN);
             self.set_tcp_len(TCP_LEN + more);
             left -= more;
         }
-        if self.header_len() == IP_LEN && left > 0 {
+        if !self.has_ip_len && self.header_len() == IP_LEN && left > 0 {
             let more = left.min(HEADER_LEN_MAX - IP_LEN);
             let at = self.network_offset();
             self.grow(more);

@@ -302,6 +302,16 @@ fn lengths_make_headers_and_extra_bytes() {
     assert_eq!(length("100 0"), "100 40 60 0 100\n");
     assert_eq!(length("- 1000"), "1040 20 20 1000 40\n");
     assert_eq!(length("1500 -"), "1500 20 20 1460 40\n");
+    // Headers whose length is given stay as they are.
+    for (fields, values, expected) in [
+        ("ip_opt tcp_opt", ". .", "100 20 20 60 45\n"),
+        ("ip_opt", ".", "100 20 60 20 85\n"),
+        ("tcp_off", "20", "100 60 20 20 85\n"),
+    ] {
+        let made = packets(format!("!data {fields} ip_len payload\n{values} 100 \"hello\"\n"));
+        let line = lines(&made, "ip_len ip_hl tcp_off payload_len ip_capture_len", PLAIN);
+        assert_eq!(line, expected, "{fields}");
+    }
     assert_eq!(
         lines(&packets("!data ip_len\n28\n"), "ip_len ip_capture_len sport tcp_seq tcp_ack", PLAIN),
         "28 28 0 0 -\n"

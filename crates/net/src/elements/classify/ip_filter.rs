@@ -235,10 +235,10 @@ mod tests {
         let told = Harness::errors("Give -> IPFilter(allow tcp port, 5 udp, drop (tcp) -> Take");
         assert!(told.contains("config:1:"), "{told}");
         let told = Harness::errors("Give -> IPFilter(allow tcp port, 5 udp) -> Take");
-        assert!(told.contains("config:1:   pattern 0: 'port': value missing\n"), "{told}");
-        assert!(told.contains("config:1:   pattern 1: slot '5' out of range\n"), "{told}");
+        assert!(told.contains("  pattern 0: 'port': value missing\n"), "{told}");
+        assert!(told.contains("  pattern 1: slot '5' out of range\n"), "{told}");
         let told = Harness::errors("Give -> IPClassifier(tcp, udp) -> Take");
-        assert!(told.contains("config:1:   need 1 arguments, one per output port\n"), "{told}");
+        assert!(told.contains("  need 1 arguments, one per output port\n"), "{told}");
     }
 
     #[test]

@@ -72,19 +72,19 @@ fn choose(text: &str) -> Result<String, String> {
 }
 
 fn one_number(text: &str, exact: fn(i64) -> Option<i64>, float_op: fn(f64) -> f64) -> Result<String, String> {
-    let words = numbers(text)?;
-    let [word] = &words[..] else { return Err("expected number".to_owned()) };
+    let words = numbers(text).map_err(|_| "expected one number")?;
+    let [word] = &words[..] else { return Err("expected one number".to_owned()) };
     Ok(parse(word).and_then(exact).map_or_else(|| plain(float_op(float(word))), |value| value.to_string()))
 }
 
 /// What is left of a division of two numbers, which `mod` wants whole.
 fn remainder(text: &str, is_whole: bool) -> Result<String, String> {
-    let words = numbers(text)?;
+    let words = numbers(text).map_err(|_| "expected two numbers")?;
     let [a, b] = &words[..] else { return Err("expected two numbers".to_owned()) };
     match (parse::<i64>(a), parse::<i64>(b)) {
         (Some(_), Some(0)) => Err("division by zero".to_owned()),
         (Some(a), Some(b)) => Ok(a.wrapping_rem(b).to_string()),
-        _ if is_whole => Err("expected two integers".to_owned()),
+        _ if is_whole => Err("expected two numbers".to_owned()),
         _ => Ok(plain(float(a) % float(b))),
     }
 }

@@ -5,6 +5,7 @@ use crate::element::{Class, PHASE_LAST};
 mod functions;
 mod script;
 mod socket;
+mod system;
 
 /// All of this group.
 pub(super) static CLASSES: &[Class] = &[

@@ -208,6 +208,7 @@ impl ArpQuerier {
         }
         let mut packet = Packet::from_slice(&bytes);
         packet.set_mac_header(0);
+        packet.set_network_header(LEN as isize, 0);
         packet.set_timestamp(about.timestamp());
         super::frame::set_vlan_tci(&mut packet, super::frame::vlan_tci(about));
         self.queries += 1;

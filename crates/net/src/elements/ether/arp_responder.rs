@@ -120,6 +120,7 @@ impl ArpResponder {
         answer.set_target(asked.sender(), asked.sender_ip());
         let mut packet = Packet::from_slice(&bytes);
         packet.set_mac_header(0);
+        packet.set_network_header(LEN as isize, 0);
         packet.set_anno_u32(anno::DEVICE, question.anno_u32(anno::DEVICE));
         super::frame::set_vlan_tci(&mut packet, super::frame::vlan_tci(question));
         Some(packet)

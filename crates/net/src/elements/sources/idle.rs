@@ -40,7 +40,7 @@ mod tests {
         assert!(harness.take("take").is_empty());
         assert_eq!((harness.read("d.count"), harness.read("q.length")), ("0".to_owned(), "0".to_owned()));
         let told = Harness::errors("Idle(5) -> Idle");
-        assert!(told.contains("config:1:   too many arguments"), "{told}");
+        assert!(told.contains("  too many arguments"), "{told}");
     }
 
     #[test]

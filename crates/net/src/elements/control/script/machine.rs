@@ -2,7 +2,8 @@
 
 use super::program::{Instruction, Label, Program};
 use crate::Timestamp;
-use crate::args::Arg;
+use crate::args::{Arg, Interval};
+use crate::error::reason;
 use crate::lang::config::{first_word, split_words, unquote};
 use crate::lang::expand::{Form, Variables, expand, expand_quoting};
 use crate::router::Cx;
@@ -42,8 +43,26 @@ struct State {
     /// How often `at` was changed by somebody else while it ran.
     jumps: u32,
     variables: Vec<(String, String)>,
+    /// The handler that started it, its arguments, and whether it was written.
+    called: String,
     args: String,
+    is_write: bool,
     status: i32,
+    /// Whether it was said since it went on that what follows is about this script.
+    has_complained: bool,
+}
+
+/// The handler by which a script is started.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Call<'a> {
+    pub(super) name: &'a str,
+    pub(super) args: &'a str,
+    pub(super) is_write: bool,
+}
+
+impl Call<'_> {
+    /// Not by a handler.
+    pub(super) const NONE: Self = Self { name: "", args: "", is_write: false };
 }
 
 /// A program and where it is. Nobody holds its state while an instruction calls a handler: that may come back here.
@@ -57,7 +76,7 @@ pub(super) struct Machine {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Beginning {
     Runs,
-    Waits(Timestamp),
+    Waits,
     Pauses,
 }
 
@@ -98,10 +117,22 @@ impl Machine {
     /// How it begins.
     pub(super) fn beginning(&self) -> Beginning {
         match self.program.instructions.first() {
-            Some(Instruction::Wait { time }) => Beginning::Waits(*time),
+            Some(Instruction::Wait { .. }) => Beginning::Waits,
             Some(Instruction::Pause { .. }) => Beginning::Pauses,
             _ => Beginning::Runs,
         }
+    }
+
+    /// How long it waits where it is; nothing: it does not.
+    pub(super) fn wait(&self, cx: &mut Cx<'_>) -> Result<Timestamp, String> {
+        let Some(Instruction::Wait { text }) = self.current() else { return Ok(Timestamp::ZERO) };
+        self.interval(cx, &text)
+    }
+
+    fn interval(&self, cx: &mut Cx<'_>, text: &str) -> Result<Timestamp, String> {
+        let text = self.text(cx, text, false);
+        let time = cx.parse::<Interval>(text.trim());
+        time.map(|time| time.0).map_err(|_| "syntax error at 'wait'".to_owned())
     }
 
     /// Whether it waits for something.
@@ -124,10 +155,12 @@ impl Machine {
     }
 
     /// Starts from the beginning; the value that it returns.
-    pub(super) fn run(&self, cx: &mut Cx<'_>, args: &str) -> Result<String, String> {
+    pub(super) fn run(&self, cx: &mut Cx<'_>, call: Call<'_>) -> Result<String, String> {
         {
             let mut state = self.state();
-            args.clone_into(&mut state.args);
+            call.name.clone_into(&mut state.called);
+            call.args.clone_into(&mut state.args);
+            state.is_write = call.is_write;
             (state.at, state.paused, state.has_begun) = (0, 0, true);
             state.jumps += 1;
         }
@@ -141,15 +174,13 @@ impl Machine {
     /// Runs for a packet that came to an input; the output that it goes to, or nothing: it is dropped.
     pub(super) fn run_packet(&self, cx: &mut Cx<'_>, input: usize) -> Option<usize> {
         self.set("input", input.to_string());
-        if let Err(error) = self.run(cx, "") {
-            complain(cx, &error);
-        }
-        if self.ends_for_good() {
-            return None;
+        if let Err(error) = self.run(cx, Call::NONE) {
+            self.complain(cx, &error);
         }
         match self.current() {
             Some(Instruction::Return { .. }) => self.variable("_")?.trim().parse().ok(),
-            _ => Some(0),
+            Some(Instruction::End | Instruction::Goto { label: Label::End, .. }) => Some(0),
+            _ => None,
         }
     }
 
@@ -166,12 +197,36 @@ impl Machine {
         self.state().variables.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone())
     }
 
-    /// Takes the first word off a variable.
-    pub(super) fn shift(&self, name: &str) -> String {
-        let value = self.variable(name).unwrap_or_default();
+    /// The value of the variable that a handler names, or of the arguments.
+    pub(super) fn get(&self, text: &str) -> Result<String, String> {
+        let (name, rest) = first_word(text.trim());
+        if name.is_empty() {
+            return Err("no variable".to_owned());
+        }
+        if !rest.is_empty() {
+            return Err("too many arguments".to_owned());
+        }
+        let value = if name == "args" { Some(self.state().args.clone()) } else { self.variable(name) };
+        value.ok_or_else(|| format!("undefined variable '{name}'"))
+    }
+
+    /// Gives the variable a value that a handler names, or the arguments.
+    pub(super) fn put(&self, text: &str) -> Result<(), String> {
+        match first_word(text.trim()) {
+            ("", _) => return Err("no variable".to_owned()),
+            ("args", value) => value.clone_into(&mut self.state().args),
+            (name, value) => self.set(name, value.to_owned()),
+        }
+        Ok(())
+    }
+
+    /// Takes the first word off a variable, or off the arguments.
+    pub(super) fn shift(&self, text: &str) -> Result<String, String> {
+        let name = if text.trim().is_empty() { "args" } else { text.trim() };
+        let value = self.get(name)?;
         let (word, rest) = first_word(&value);
-        self.set(name, rest.to_owned());
-        word.to_owned()
+        self.put(&format!("{name} {rest}"))?;
+        Ok(word.to_owned())
     }
 
     /// Goes on at a label.
@@ -181,6 +236,7 @@ impl Machine {
             let mut state = self.state();
             (state.at, state.paused, state.has_begun) = (at, 0, true);
             state.jumps += 1;
+            state.args.clear();
         }
         self.step(cx, Step::Jump)
     }
@@ -198,7 +254,7 @@ impl Machine {
                 state.more += budget;
                 return Ok(());
             }
-            state.is_running = true;
+            (state.is_running, state.has_complained) = (true, false);
             if !std::mem::replace(&mut state.has_begun, true) {
                 budget = budget.saturating_sub(1);
             }
@@ -248,9 +304,12 @@ impl Machine {
                 }
                 state.paused = 0;
             }
-            Instruction::Wait { time } => {
+            Instruction::Wait { text } => {
                 if *budget == 0 {
-                    cx.timer_after(0, *time);
+                    match self.interval(cx, text) {
+                        Ok(time) => cx.timer_after(0, time),
+                        Err(error) => self.complain(cx, &error),
+                    }
                     return Done::Rests;
                 }
                 *budget -= 1;
@@ -259,7 +318,7 @@ impl Machine {
             Instruction::Goto { label, condition } => match self.goes(cx, condition) {
                 Ok(false) => {}
                 Ok(true) => return self.jump(cx, *label, step, result),
-                Err(error) => complain(cx, &error),
+                Err(error) => self.complain(cx, &error),
             },
             Instruction::End | Instruction::Exit => return ends(step),
             Instruction::Error { text, unquoted } => {
@@ -292,20 +351,32 @@ impl Machine {
                 self.set(name, value);
                 Ok(())
             }
-            Instruction::Print { text, newline } => self.print(cx, text, *newline),
+            Instruction::Print { text, newline, unquoted } => self.print(cx, text, *newline, *unquoted),
             Instruction::Read { text, unquoted } => self.read(cx, text, *unquoted),
             Instruction::Write { text, unquoted } => {
-                let text = if *unquoted { unquote(text) } else { text.clone() };
-                let text = self.text(cx, &text, false);
+                let text = self.text(cx, text, false);
                 let (name, value) = first_word(&text);
-                let done = cx.write_handler(name, value);
+                cx.take_warnings();
+                let done =
+                    if *unquoted { cx.write_handler(name, &unquote(value)) } else { cx.write_handler(name, value) };
+                cx.take_warnings().iter().for_each(|warning| self.complain(cx, warning));
                 self.state().status = if done.is_ok() { 0 } else { FAILED };
                 done
             }
             _ => Ok(()),
         };
         if let Err(error) = done {
-            complain(cx, &error);
+            self.complain(cx, &error);
+        }
+    }
+
+    /// Says what is wrong; the first time since the script went on, whose fault it is.
+    fn complain(&self, cx: &Cx<'_>, error: &str) {
+        let error = error.replace('\n', "\n  ");
+        if std::mem::replace(&mut self.state().has_complained, true) {
+            cx.say(format_args!("  {error}"));
+        } else {
+            cx.say(format_args!("While executing '{}':\n  {error}", cx.declaration()));
         }
     }
 
@@ -338,7 +409,7 @@ impl Machine {
         }
     }
 
-    fn print(&self, cx: &mut Cx<'_>, text: &str, newline: bool) -> Result<(), String> {
+    fn print(&self, cx: &mut Cx<'_>, text: &str, newline: bool, unquoted: bool) -> Result<(), String> {
         let (file, text) = match text.strip_prefix('>') {
             None => (None, text),
             Some(rest) => {
@@ -351,7 +422,7 @@ impl Machine {
         let mut value = if is_handler {
             let text = self.text(cx, text, false);
             let (name, argument) = first_word(&text);
-            cx.read_handler(name, argument)?
+            if unquoted { cx.read_handler(name, &unquote(argument))? } else { cx.read_handler(name, argument)? }
         } else {
             unquote(&expand_quoting(text, &Values { machine: self, cx: RefCell::new(cx) }))
         };
@@ -364,7 +435,7 @@ impl Machine {
                 let open =
                     std::fs::File::options().write(true).create(true).append(append).truncate(!append).open(&name);
                 open.and_then(|mut file| file.write_all(value.as_bytes()))
-                    .map_err(|error| format!("{name}: {error}"))?;
+                    .map_err(|error| format!("{name}: {}", reason(&error)))?;
             }
         }
         Ok(())
@@ -396,10 +467,6 @@ fn ends(step: Step) -> Done {
     if step == Step::Router { Done::Stops } else { Done::Rests }
 }
 
-fn complain(cx: &Cx<'_>, error: &str) {
-    cx.say(format_args!("While executing '{}':\n  {}", cx.declaration(), error.replace('\n', "\n  ")));
-}
-
 /// What stands for variables in a script's texts.
 struct Values<'a, 'b, 'c> {
     machine: &'a Machine,
@@ -416,6 +483,9 @@ impl Variables for Values<'_, '_, '_> {
         let value = match text {
             "?" => Some(state.status.to_string()),
             "args" => Some(state.args.clone()),
+            "$" => Some(std::process::id().to_string()),
+            "0" => Some(state.called.clone()),
+            "write" => Some(state.is_write.to_string()),
             "#" => Some(words().len().to_string()),
             number => {
                 number.parse::<usize>().ok().filter(|n| *n > 0).map(|n| words().get(n - 1).cloned().unwrap_or_default())
@@ -430,7 +500,7 @@ impl Variables for Values<'_, '_, '_> {
         match cx.read_handler(name, argument) {
             Ok(value) => Some(value),
             Err(error) => {
-                complain(cx, &error);
+                self.machine.complain(cx, &error);
                 None
             }
         }

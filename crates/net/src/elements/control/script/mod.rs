@@ -1,15 +1,16 @@
 //! Script and DriverManager: instructions that read and write handlers.
 //!
-//! `Script(INSTRUCTION, …, [TYPE ACTIVE | PASSIVE | DRIVER | PACKET | SIGNAL SIGNO…])`, `DriverManager(INSTRUCTION, …)`: no
-//! ports. An active script runs when the router starts, a passive one when its `run` handler is called, a driver when the
-//! router stops, and a signal script when this process gets a signal. DriverManager is a driver. A packet script has inputs and
-//! outputs, push or pull, and runs for each packet; `$input` is where it came in, what the script returns is where it leaves (0
-//! without a `return`), and `exit` drops it. A script with inputs is one.
+//! `Script(INSTRUCTION, …, [TYPE ACTIVE | PASSIVE | PROXY | DRIVER | PACKET | SIGNAL SIGNO…])`, `DriverManager(INSTRUCTION, …)`:
+//! no ports. An active script runs when the router starts, a passive one when its `run` handler is called, a proxy when any
+//! handler is called that it has not (`$0` is its name, `$write` whether it is written), a driver when the router stops, and a
+//! signal script when this process gets a signal. DriverManager is a driver. A packet script has inputs and outputs, push or
+//! pull, and runs for each packet; `$input` is where it came in, what the script returns is where it leaves (0 at its end),
+//! and `exit`, `stop`, `error` and a pause drop it. A script with inputs is one.
 //!
 //! ```text
 //!   set VAR TEXT, init VAR TEXT             a variable, each time, or once at the start; export VAR TEXT: a handler, too
 //!   print [>FILE | >>FILE] TEXT | HANDLER   to standard output, or a file; printn without a newline
-//!   save HANDLER FILE, append HANDLER FILE  the same
+//!   save HANDLER [FILE], append …           the same
 //!   read HANDLER [ARG]                      prints name and value on standard error
 //!   write HANDLER [ARG]                     $? is 0 if that went well
 //!   wait TIME, pause [N]                    until then; until N steps were made
@@ -17,13 +18,14 @@
 //!   return [VALUE], error [TEXT], end, exit, stop
 //! ```
 //!
-//! Texts have `$x`, `${x}` and `$(HANDLER ARG…)` replaced; forms with `q` at the end (`setq`) take quotes off afterwards.
-//! Handlers: `run` (r/w), `step`, `goto`; `get VAR`, `shift VAR` (r), `set VAR TEXT` (w); and functions: `add`, `sub`, `mul`,
+//! Texts have `$x`, `${x}` and `$(HANDLER ARG…)` replaced; forms with `q` at the end (`setq`, `printq`) take quotes off
+//! afterwards. `$args`, `$1`, `$#` are the arguments of a handler, `$?` is the status of the last `write`, `$$` this process.
+//! Handlers: `run` (r/w), `step`, `goto`; `get VAR`, `shift [VAR]` (r), `set VAR TEXT` (w); and functions: `add`, `sub`, `mul`,
 //! `div`, `idiv`, `mod`, `rem`, `neg`, `abs`, `min`, `max`, `lt`, `le`, `eq`, `ne`, `ge`, `gt`, `not`, `and`, `or`, `nand`, `nor`,
 //! `if`, `in`, `first`, `length`, `unquote`, `sprintf`, `htons`, `htonl`, `ntohs`, `ntohl`, `random`, `now`, `readable`,
-//! `writable`.
+//! `writable`; and, which no socket may call, `cat FILE`, `catq FILE`, `kill SIGNO PID…`.
 //!
-//! Click's PROXY scripts, and its functions `cat` and `kill`, are not there.
+//! A call of a handler that fails is told in the words of the handler, without Click's line of which handler it was.
 //!
 //! The state of a script is not the element's: handlers that a script calls may call it, and so nobody holds it while an
 //! instruction does its work.
@@ -34,13 +36,14 @@ mod program;
 mod tests;
 
 use super::functions::FUNCTIONS;
+use super::system;
 use crate::Packet;
 use crate::args::{Arg, ArgCx, Args, Failed, HandlerCall};
 use crate::element::{Element, Interest};
-use crate::handler::{Handler, Handlers};
-use crate::lang::config::{first_word, split_words};
+use crate::handler::{Handler, Handlers, Read, Write};
+use crate::lang::config::split_words;
 use crate::router::Cx;
-use machine::{Beginning, Machine, Step};
+use machine::{Beginning, Call, Machine, Step};
 use program::Program;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -51,6 +54,7 @@ enum Kind {
     #[default]
     Active,
     Passive,
+    Proxy,
     Driver,
     Packet,
     Signal(Vec<i32>),
@@ -60,16 +64,16 @@ impl Arg for Kind {
     fn parse(text: &str, _: &ArgCx<'_>) -> Result<Self, String> {
         let words = split_words(text);
         match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-            ["ACTIVE"] => Ok(Self::Active),
+            [] | ["ACTIVE"] => Ok(Self::Active),
             ["PASSIVE"] => Ok(Self::Passive),
+            ["PROXY"] => Ok(Self::Proxy),
             ["DRIVER"] => Ok(Self::Driver),
-            ["PACKET"] => Ok(Self::Packet),
-            ["SIGNAL", first, ref rest @ ..] => {
-                let numbers: Option<Vec<_>> = std::iter::once(first).chain(rest.iter().copied()).map(signal).collect();
-                numbers.map(Self::Signal).ok_or_else(|| "bad signal number".to_owned())
+            ["PACKET" | "PUSH"] => Ok(Self::Packet),
+            ["SIGNAL", ref signals @ ..] => {
+                let numbers: Option<Vec<_>> = signals.iter().copied().map(system::signal).collect();
+                numbers.filter(|all| !all.is_empty()).map(Self::Signal).ok_or_else(|| "bad signal number".to_owned())
             }
-            ["SIGNAL"] => Err("bad signal number".to_owned()),
-            _ => Err("bad TYPE; expected 'ACTIVE', 'PACKET', 'PASSIVE', 'DRIVER', or 'SIGNAL'".to_owned()),
+            _ => Err("bad TYPE".to_owned()),
         }
     }
 }
@@ -83,22 +87,6 @@ fn said<T>(cx: &Cx<'_>, done: Result<T, String>) {
     }
 }
 
-fn signal(name: &str) -> Option<i32> {
-    let known = [
-        ("ABRT", libc::SIGABRT),
-        ("HUP", libc::SIGHUP),
-        ("INT", libc::SIGINT),
-        ("PIPE", libc::SIGPIPE),
-        ("QUIT", libc::SIGQUIT),
-        ("TERM", libc::SIGTERM),
-        ("TSTP", libc::SIGTSTP),
-        ("USR1", libc::SIGUSR1),
-        ("USR2", libc::SIGUSR2),
-    ];
-    let number = name.parse().ok().filter(|number| (1..32).contains(number));
-    known.iter().find(|(other, _)| *other == name).map(|(_, number)| *number).or(number)
-}
-
 /// The element.
 #[derive(Default)]
 pub(crate) struct Script {
@@ -110,13 +98,22 @@ pub(crate) struct Script {
 
 impl Element for Script {
     fn configure(&mut self, args: &mut Args<'_>) -> Result<(), Failed> {
-        let elements = args.cx().elements;
-        let has_inputs = elements.number(args.cx().element).is_some_and(|number| elements.ports(number).0 > 0);
-        if !args.has_key("TYPE", &mut self.kind) && has_inputs {
+        let mut kind = String::new();
+        if args.has_key("TYPE", &mut kind) {
+            match Kind::parse(&kind, args.cx()) {
+                Ok(kind) => self.kind = kind,
+                Err(error) => _ = args.error(error),
+            }
+        }
+        let (inputs, outputs) = args.ports();
+        if kind.is_empty() && inputs > 0 && self.kind == Kind::Active {
             self.kind = Kind::Packet;
         }
-        if has_inputs && self.kind != Kind::Packet {
-            args.error("only a script of TYPE PACKET has inputs");
+        match self.kind {
+            Kind::Packet if inputs == 0 => return Err(args.error("PACKET script must have inputs")),
+            Kind::Packet => {}
+            _ if inputs + outputs > 0 => return Err(args.error("ports allowed only on PACKET scripts")),
+            _ => {}
         }
         let is_driver = self.kind == Kind::Driver;
         match Program::compile(&args.rest(), is_driver) {
@@ -129,22 +126,17 @@ impl Element for Script {
     fn initialize(&mut self, cx: &mut Cx<'_>) -> Result<(), String> {
         self.machine.begin(cx);
         match &self.kind {
-            Kind::Passive | Kind::Packet => {}
+            Kind::Passive | Kind::Proxy | Kind::Packet => {}
             Kind::Signal(_) => self.listen(cx)?,
-            Kind::Driver => {
-                if !cx.drive() {
-                    return Err("router has more than one Script element of TYPE DRIVER".to_owned());
+            Kind::Driver if !cx.drive() => return Err("router has more than one driver script".to_owned()),
+            kind => match self.machine.beginning() {
+                Beginning::Waits => {
+                    let time = self.machine.wait(cx)?;
+                    cx.timer_after(0, time);
                 }
-                match self.machine.beginning() {
-                    Beginning::Waits(time) => cx.timer_after(0, time),
-                    Beginning::Pauses => {}
-                    // Asked at once what comes first.
-                    Beginning::Runs => cx.stop_driver(),
-                }
-            }
-            Kind::Active => match self.machine.beginning() {
-                Beginning::Waits(time) => cx.timer_after(0, time),
                 Beginning::Pauses => {}
+                // Asked at once what comes first.
+                Beginning::Runs if *kind == Kind::Driver => cx.stop_driver(),
                 Beginning::Runs => cx.timer_after(0, crate::Timestamp::ZERO),
             },
         }
@@ -188,7 +180,7 @@ impl Element for Script {
         // SAFETY: as many bytes as said, which are alive.
         while unsafe { libc::read(fd, info.as_mut_ptr().cast(), info.len()) } == info.len() as isize {
             if !self.machine.is_waiting() {
-                let done = self.machine.run(cx, "");
+                let done = self.machine.run(cx, Call::NONE);
                 said(cx, done);
                 if !self.machine.ends_for_good() {
                     continue;
@@ -203,8 +195,12 @@ impl Element for Script {
     fn handlers(&self, handlers: &mut Handlers) {
         let machine = || Arc::clone(&self.machine);
         let (run, read, step, goto) = (machine(), machine(), machine(), machine());
-        handlers.free_write("run", move |cx, text| run.run(cx, text).map(|_| ()));
-        handlers.free_read("run", move |cx, text| read.run(cx, text));
+        handlers.free_write("run", move |cx, args| run.run(cx, Call { name: "run", args, is_write: true }).map(|_| ()));
+        handlers.free_read("run", move |cx, args| read.run(cx, Call { name: "run", args, is_write: false }));
+        if self.kind == Kind::Proxy {
+            let machine = machine();
+            handlers.rest(move |name| proxied(&machine, name));
+        }
         handlers.free_write("step", move |cx, text| match text.trim() {
             "router" => step.step(cx, Step::Router),
             "" => step.step(cx, Step::Times(1)),
@@ -218,14 +214,14 @@ impl Element for Script {
             handlers.free_read(name, move |_, text| function(text));
         }
         functions(handlers);
+        for (name, function) in system::FUNCTIONS {
+            handlers.free_read(name, move |_, text| function(text));
+            handlers.private(name);
+        }
         let (get, set, shift) = (machine(), machine(), machine());
-        handlers.free_read("get", move |_, name| Ok(get.variable(name.trim()).unwrap_or_default()));
-        handlers.free_read("shift", move |_, name| Ok(shift.shift(name.trim())));
-        handlers.free_write("set", move |_, text| {
-            let (name, value) = first_word(text.trim());
-            set.set(name, value.to_owned());
-            Ok(())
-        });
+        handlers.free_read("get", move |_, text| get.get(text));
+        handlers.free_read("shift", move |_, text| shift.shift(text));
+        handlers.free_write("set", move |_, text| set.put(text));
         for name in self.machine.exported() {
             let (machine, variable) = (machine(), name.to_owned());
             handlers.free_read(name, move |_, _| Ok(machine.variable(&variable).unwrap_or_default()));
@@ -237,6 +233,19 @@ impl Element for Script {
     }
 }
 
+/// A handler of a proxy, by its name.
+fn proxied(machine: &Arc<Machine>, name: &str) -> Handler {
+    let (read, write) = (Arc::clone(machine), Arc::clone(machine));
+    let (of_read, of_write) = (name.to_owned(), name.to_owned());
+    Handler {
+        read: Some(Read::Free(Arc::new(move |cx, args| read.run(cx, Call { name: &of_read, args, is_write: false })))),
+        write: Some(Write::Free(Arc::new(move |cx, args| {
+            write.run(cx, Call { name: &of_write, args, is_write: true }).map(|_| ())
+        }))),
+        ..Handler::default()
+    }
+}
+
 /// Functions that look at the router.
 fn functions(handlers: &mut Handlers) {
     handlers.free_read("now", |cx, _| Ok(cx.now().to_string()));
@@ -244,11 +253,13 @@ fn functions(handlers: &mut Handlers) {
         let numbers = split_words(text).iter().map(|word| cx.parse::<i64>(word)).collect::<Result<Vec<_>, _>>();
         let (low, high) = match numbers.as_deref() {
             Ok([]) => (0, i64::from(i32::MAX)),
-            Ok([count]) => (0, count.saturating_sub(1)),
-            Ok([one, other]) => (*one.min(other), *one.max(other)),
-            _ => return Err("syntax error".to_owned()),
+            Ok([count]) if *count > 0 => (0, count - 1),
+            Ok([low, high]) if low <= high => (*low, *high),
+            Ok([_] | [_, _]) => return Err("bad N".to_owned()),
+            Ok(_) => return Err("too many arguments".to_owned()),
+            Err(_) => return Err("N: invalid number".to_owned()),
         };
-        Ok(cx.rng().i64(low..=high.max(low)).to_string())
+        Ok(cx.rng().i64(low..=high).to_string())
     });
     for (name, can) in [
         ("readable", (|handler: &Handler| handler.read.is_some()) as fn(&Handler) -> bool),
@@ -259,7 +270,7 @@ fn functions(handlers: &mut Handlers) {
                 let call = HandlerCall::parse(name, &cx.arg_cx()).ok();
                 let of = |call: HandlerCall| {
                     let handlers = cx.router().handlers(call.element.unwrap_or(cx.id()))?;
-                    handlers.get(&call.handler).map(can)
+                    handlers.find(&call.handler).as_ref().map(can)
                 };
                 call.and_then(of) == Some(true)
             });

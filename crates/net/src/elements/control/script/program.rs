@@ -1,6 +1,5 @@
 //! What a script says, compiled.
 
-use crate::Timestamp;
 use crate::args::{Arg, ArgCx, Interval, NameDb, NoElements};
 use crate::lang::config::first_word;
 
@@ -33,6 +32,7 @@ pub(super) enum Instruction {
     Print {
         text: String,
         newline: bool,
+        unquoted: bool,
     },
     Read {
         text: String,
@@ -46,8 +46,9 @@ pub(super) enum Instruction {
     Pause {
         steps: u32,
     },
+    /// Until then, or a step.
     Wait {
-        time: Timestamp,
+        text: String,
     },
     Label,
     Goto {
@@ -95,7 +96,7 @@ impl Program {
                 "label" if !rest.is_empty() && first_word(rest).1.is_empty() => {
                     program.labels.push((rest.to_owned(), program.instructions.len()));
                 }
-                "goto" => jumps.push((first_word(rest).0.to_owned(), program.instructions.len())),
+                "goto" if !rest.is_empty() => jumps.push((first_word(rest).0.to_owned(), program.instructions.len())),
                 _ => {}
             }
             match instruction(word, rest) {
@@ -127,7 +128,7 @@ impl Program {
             "stop" => Some(Label::Stop),
             "exit" => Some(Label::Exit),
             "end" => Some(Label::End),
-            "error" => Some(Label::Error),
+            "error" | "errorq" => Some(Label::Error),
             _ => None,
         }
     }
@@ -150,22 +151,25 @@ fn instruction(word: &str, rest: &str) -> Option<Instruction> {
             exported: word.starts_with("export"),
         }),
         // What `print` was called for files.
-        "save" | "append" => variable(true).map(|(handler, file)| {
-            let arrow = if word == "save" { ">" } else { ">>" };
-            Instruction::Print { text: format!("{arrow}{file} {handler}"), newline: true }
+        "save" | "append" => variable(false).map(|(handler, file)| {
+            let (arrow, file) = (if word == "save" { ">" } else { ">>" }, if file.is_empty() { "-" } else { &file });
+            Instruction::Print { text: format!("{arrow}{file} {handler}"), newline: true, unquoted: false }
         }),
-        "print" | "printn" => Some(Instruction::Print { text, newline: word == "print" }),
+        "print" | "printn" | "printq" | "printnq" => {
+            let newline = !word.starts_with("printn");
+            Some(Instruction::Print { text, newline, unquoted: word.ends_with('q') })
+        }
         "read" | "readq" => Some(Instruction::Read { text, unquoted: word == "readq" }),
         "write" | "writeq" => Some(Instruction::Write { text, unquoted: word == "writeq" }),
         "wait" | "pause" | "wait_step" | "wait_stop" if rest.is_empty() => Some(Instruction::Pause { steps: 1 }),
-        "wait" | "wait_for" | "wait_time" => number::<Interval>(rest).map(|time| Instruction::Wait { time: time.0 }),
+        "wait" | "wait_for" | "wait_time" => {
+            let is_time = rest.contains('$') || number::<Interval>(rest).is_some();
+            is_time.then_some(Instruction::Wait { text })
+        }
         "pause" | "wait_step" | "wait_stop" => number(rest).map(|steps| Instruction::Pause { steps }),
         "label" => (!rest.is_empty() && first_word(rest).1.is_empty()).then_some(Instruction::Label),
-        "goto" => {
-            let (label, condition) = first_word(rest);
-            let to = Instruction::Goto { label: Label::End, condition: condition.to_owned() };
-            (!label.is_empty()).then_some(to)
-        }
+        // Without a label, to the beginning.
+        "goto" => Some(Instruction::Goto { label: Label::At(0), condition: first_word(rest).1.to_owned() }),
         "loop" => bare(Instruction::Goto { label: Label::At(0), condition: String::new() }),
         "return" | "returnq" => Some(Instruction::Return { text, unquoted: word == "returnq" }),
         "error" | "errorq" => Some(Instruction::Error { text, unquoted: word == "errorq" }),

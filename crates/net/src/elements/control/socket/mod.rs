@@ -1,21 +1,25 @@
 //! ControlSocket: lets programs call handlers through a socket, by Click's protocol 1.3.
 //!
 //! `ControlSocket(TYPE, PORT | FILENAME | FD, [READONLY, VERBOSE, LOCALHOST, RETRIES, RETRY_WARNINGS])`: no ports. TYPE is `TCP`,
-//! `UNIX`, or `SOCKET`: a connection with which the program was started. With READONLY nothing is written. A TCP socket accepts connections of this host alone; LOCALHOST false: of
+//! `UNIX`, or `SOCKET`: a connection with which the program was started. A PORT with a `+` behind it is the first of several
+//! that are tried. With READONLY nothing is written. A TCP socket accepts connections of this host alone; LOCALHOST false: of
 //! others, too (in Click that is the default). A Unix socket is its user's alone. Where the address is in use, it is tried
-//! again each second, RETRIES times (0).
+//! again each second, RETRIES times (0). Handlers: `port`, or `filename` (r).
 //!
 //! A client that floods costs its own connection: commands are executed one at a time, in turns with packets; no more is read
 //! while answers wait; lines, data, waiting answers and connections are bounded. One that is half open waits for itself.
 //! In the place of another router, it takes the socket and the connections of one of its name with the same address.
-//! PROXY and LLRPC are not there.
+//! PROXY is not there; of LLRPCs those of counters and switches are.
 
+mod llrpc;
 mod protocol;
 #[cfg(test)]
 mod tests;
 
-use crate::args::{Args, Failed, HandlerCall};
+use crate::args::{ArgCx, Args, Failed, HandlerCall, NameKind};
 use crate::element::{Element, Interest, downcast};
+use crate::error::reason;
+use crate::handler::Handlers;
 use crate::nic::inherited;
 use crate::router::Cx;
 use crate::{Log, Timestamp};
@@ -42,11 +46,15 @@ const ADOPT: usize = 1;
 enum Address {
     #[default]
     None,
-    Tcp(u16),
+    /// The first port that is tried, and whether others are.
+    Tcp(u16, bool),
     Unix(String),
     /// A descriptor.
     Socket(i32),
 }
+
+/// How many ports are tried behind the first.
+const MORE_PORTS: u16 = 10;
 
 enum Listener {
     Tcp(TcpListener),
@@ -103,9 +111,9 @@ impl Element for ControlSocket {
             .key("RETRY_WARNINGS", &mut self.warns);
         match kind.to_ascii_uppercase().as_str() {
             "TCP" => {
-                let mut port = 0;
+                let mut port = String::new();
                 args.must("PORT", &mut port);
-                self.address = Address::Tcp(port);
+                self.address = tcp_address(&port, args.cx()).ok_or_else(|| args.error("PORT requires TCP port"))?;
             }
             "UNIX" => {
                 let mut name = String::new();
@@ -202,6 +210,17 @@ impl Element for ControlSocket {
         }
     }
 
+    fn handlers(&self, handlers: &mut Handlers) {
+        match &self.address {
+            Address::Tcp(..) => handlers.read("port", |socket: &mut Self, _| socket.port()),
+            Address::Unix(_) => handlers.read("filename", |socket: &mut Self, _| match &socket.address {
+                Address::Unix(name) => name.clone(),
+                _ => String::new(),
+            }),
+            Address::None | Address::Socket(_) => {}
+        }
+    }
+
     fn cleanup(&mut self, _: &mut Cx<'_>) {
         self.connections.values_mut().for_each(|connection| _ = connection.flush());
         self.connections.clear();
@@ -266,7 +285,26 @@ impl Listener {
     }
 }
 
+/// A port: a number, a name, or a number with a `+` behind it.
+fn tcp_address(text: &str, cx: &ArgCx<'_>) -> Option<Address> {
+    if let Some(first) = text.strip_suffix('+') {
+        return first.parse().ok().filter(|port| *port > 0).map(|port| Address::Tcp(port, true));
+    }
+    let named = || cx.names.get(NameKind::TcpPort, text, cx.element).and_then(|port| port.try_into().ok());
+    let port = text.parse().ok().or_else(|| named().map(u16::from_be_bytes))?;
+    Some(Address::Tcp(port, false))
+}
+
 impl ControlSocket {
+    /// The port that it has, or is to have.
+    fn port(&self) -> u16 {
+        match (&self.listener, &self.address) {
+            (Some(Listener::Tcp(listener)), _) => listener.local_addr().map_or(0, |address| address.port()),
+            (_, Address::Tcp(port, _)) => *port,
+            _ => 0,
+        }
+    }
+
     fn warn(&self, cx: &Cx<'_>, error: &str) {
         if self.warns {
             let tries = if self.retries == 1 { "try" } else { "tries" };
@@ -276,18 +314,20 @@ impl ControlSocket {
 
     fn open(&mut self, cx: &mut Cx<'_>) -> Result<(), String> {
         let listener = match &self.address {
-            Address::Tcp(port) => {
+            Address::Tcp(first, others) => {
                 let host = if self.is_local { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
-                let listener =
-                    TcpListener::bind((host, *port)).map_err(|error| format!("bind: {host}:{port}: {error}"))?;
-                listener.set_nonblocking(true).map_err(|error| error.to_string())?;
+                let last = if *others && self.retries == 0 { first.saturating_add(MORE_PORTS) } else { *first };
+                let mut tried = (*first..=last).map(|port| TcpListener::bind((host, port)));
+                let found = tried.by_ref().find(Result::is_ok).unwrap_or_else(|| TcpListener::bind((host, *first)));
+                let listener = found.map_err(|error| format!("bind: {}", reason(&error)))?;
+                listener.set_nonblocking(true).map_err(|error| reason(&error))?;
                 Listener::Tcp(listener)
             }
             Address::Unix(name) => {
-                let listener = UnixListener::bind(name).map_err(|error| format!("bind: {name}: {error}"))?;
+                let listener = UnixListener::bind(name).map_err(|error| format!("bind: {name}: {}", reason(&error)))?;
                 let own = std::fs::Permissions::from_mode(0o600);
                 let done = std::fs::set_permissions(name, own).and_then(|()| listener.set_nonblocking(true));
-                done.map_err(|error| format!("{name}: {error}"))?;
+                done.map_err(|error| format!("{name}: {}", reason(&error)))?;
                 Listener::Unix(listener)
             }
             Address::None | Address::Socket(_) => return Err("no address".to_owned()),
@@ -389,9 +429,11 @@ impl Connection {
                 self.is_over = true;
                 (answer(code, &text), self.input.len())
             }
-            Parsed::Command(Command::Quit, _) => {
+            Parsed::Command(Command::Quit { is_bare }, _) => {
                 self.is_over = true;
-                (answer(200, "Goodbye!"), self.input.len())
+                let mut said = if is_bare { Vec::new() } else { answer(500, "Bad command syntax") };
+                said.extend(answer(200, "Goodbye!"));
+                (said, self.input.len())
             }
             Parsed::Command(command, used) => (execute(cx, &command, is_read_only), used),
         };
@@ -406,11 +448,17 @@ impl Connection {
 
 fn execute(cx: &mut Cx<'_>, command: &Command, is_read_only: bool) -> Vec<u8> {
     match command {
-        Command::Nothing | Command::Quit => Vec::new(),
+        Command::Nothing | Command::Quit { .. } => Vec::new(),
         Command::Help => answer_with(200, "Commands supported:", HELP),
         Command::Read { handler, data } => read(cx, handler, data),
         Command::Write { handler, data } => write(cx, handler, data, is_read_only),
         Command::Check { handler, is_write } => check(cx, handler, *is_write, is_read_only),
+        Command::Llrpc { name, data } => {
+            let found = llrpc::parse(name).and_then(|(element, number)| {
+                Ok((find(cx, &format!("{element}.name"))?.0.element.unwrap_or(cx.id()), number))
+            });
+            found.map_or_else(|refusal| refusal, |called| llrpc::call(cx, name, called, data, is_read_only))
+        }
     }
 }
 
@@ -423,13 +471,14 @@ const HELP: &[&str] = &[
     "WRITEUNTIL handler term call write handler, take data until term",
     "CHECKREAD handler       check if read handler is valid",
     "CHECKWRITE handler      check if write handler is valid",
+    "LLRPC elt#number [len]  call LLRPC, pass len data bytes, return DATA",
     "QUIT                    close connection",
 ];
 
 /// Finds a handler: of an element by its name or number from 1, or of the router.
 fn find(cx: &Cx<'_>, name: &str) -> Result<(HandlerCall, bool, bool), Vec<u8>> {
     let plain = name.strip_prefix("0.").or_else(|| name.strip_prefix('.')).unwrap_or(name);
-    let (element, handler) = match plain.rsplit_once('.') {
+    let (element, handler) = match plain.split_once('.') {
         None => (None, plain),
         Some((element, handler)) => {
             let numbered =
@@ -468,10 +517,16 @@ fn write(cx: &mut Cx<'_>, name: &str, data: &str, is_read_only: bool) -> Vec<u8>
         Err(refusal) => refusal,
         Ok((_, _, false)) => answer(530, &format!("Handler '{name}' read-only")),
         Ok(_) if is_read_only => answer(530, &format!("Permission denied for '{name}'")),
-        Ok((call, ..)) => match cx.write_of(call.element, &call.handler, data) {
-            Ok(()) => answer(200, &format!("Write handler '{name}' OK")),
-            Err(error) => failed(520, &format!("Write handler '{name}' error"), &error),
-        },
+        Ok((call, ..)) => {
+            cx.take_warnings();
+            match cx.write_of(call.element, &call.handler, data) {
+                Ok(()) => match cx.take_warnings().join("\n") {
+                    warnings if warnings.is_empty() => answer(200, &format!("Write handler '{name}' OK")),
+                    warnings => failed(220, &format!("Write handler '{name}' OK with warnings"), &warnings),
+                },
+                Err(error) => failed(520, &format!("Write handler '{name}' error"), &error),
+            }
+        }
     }
 }
 

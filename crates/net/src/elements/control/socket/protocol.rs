@@ -22,6 +22,7 @@ const NEED_WORDS: &[&str] = &[
     "WRITEUNTIL",
     "CHECKREAD",
     "CHECKWRITE",
+    "LLRPC",
 ];
 
 /// What a client wants.
@@ -39,8 +40,16 @@ pub(super) enum Command {
         handler: String,
         is_write: bool,
     },
+    /// A procedure of an element, by its number, with the bytes that it takes.
+    Llrpc {
+        name: String,
+        data: Vec<u8>,
+    },
     Help,
-    Quit,
+    /// `is_bare`: nothing stands behind it.
+    Quit {
+        is_bare: bool,
+    },
     /// A line without words.
     Nothing,
 }
@@ -99,23 +108,46 @@ pub(super) fn parse(bytes: &[u8], is_over: bool) -> Parsed {
     let is_read = command.starts_with(['R', 'G']);
     match (&command[..], words.len()) {
         ("READ" | "GET" | "WRITE" | "SET", 2..) => Parsed::Command(make(is_read, rest.to_owned()), len),
-        ("READDATA" | "WRITEDATA" | "SETDATA", 3) => match words[2].parse::<usize>() {
-            Ok(n) if n > MOST_DATA => Parsed::Broken((521, format!("Data too large for handler '{}'", words[1]))),
-            Ok(n) => match bytes.get(len..len + n) {
-                Some(data) => Parsed::Command(make(is_read, String::from_utf8_lossy(data).into_owned()), len + n),
-                None if is_over => Parsed::Broken((500, "Not enough data".to_owned())),
-                None => Parsed::More,
-            },
-            Err(_) => Parsed::Refused((500, format!("Syntax error in '{command}'")), len),
-        },
+        ("READDATA" | "WRITEDATA" | "SETDATA", 3) => {
+            with_data(bytes, len, words[2], is_over, (words[1], &command), |data| {
+                make(is_read, String::from_utf8_lossy(data).into_owned())
+            })
+        }
         ("READUNTIL" | "WRITEUNTIL", 2..) => until(bytes, len, rest, is_over, |data| make(is_read, data)),
         ("CHECKREAD" | "CHECKWRITE", 2) => {
             Parsed::Command(Command::Check { handler: words[1].to_owned(), is_write: command == "CHECKWRITE" }, len)
         }
-        ("CLOSE" | "QUIT", _) => Parsed::Command(Command::Quit, len),
+        ("LLRPC", 2 | 3) => {
+            let size = words.get(2).copied().unwrap_or("0");
+            with_data(bytes, len, size, is_over, (words[1], "llrpc"), |data| Command::Llrpc {
+                name: words[1].to_owned(),
+                data: data.to_vec(),
+            })
+        }
+        ("CLOSE" | "QUIT", n) => Parsed::Command(Command::Quit { is_bare: n == 1 }, len),
         ("HELP", _) => Parsed::Command(Command::Help, len),
         (known, _) if NEED_WORDS.contains(&known) => count(),
         _ => Parsed::Refused((501, format!("Command '{command}' unimplemented")), len),
+    }
+}
+
+/// A command with as many bytes of data behind its line as `size` says. `named`: the handler, and the command.
+fn with_data(
+    bytes: &[u8],
+    start: usize,
+    size: &str,
+    is_over: bool,
+    (handler, command): (&str, &str),
+    make: impl Fn(&[u8]) -> Command,
+) -> Parsed {
+    match size.parse::<usize>() {
+        Ok(n) if n > MOST_DATA => Parsed::Broken((521, format!("Data too large for handler '{handler}'"))),
+        Ok(n) => match bytes.get(start..start + n) {
+            Some(data) => Parsed::Command(make(data), start + n),
+            None if is_over => Parsed::Broken((500, "Not enough data".to_owned())),
+            None => Parsed::More,
+        },
+        Err(_) => Parsed::Refused((500, format!("Syntax error in '{command}'")), start),
     }
 }
 
@@ -130,7 +162,7 @@ fn until(bytes: &[u8], start: usize, terminator: &str, is_over: bool, make: impl
         at += len;
     }
     match () {
-        () if is_over => Parsed::Broken((500, "Connection closed".to_owned())),
+        () if is_over => Parsed::Broken((500, "Not enough data".to_owned())),
         () if bytes.len() - start > MOST_DATA => Parsed::Broken((521, "Data too large".to_owned())),
         () => Parsed::More,
     }
@@ -141,12 +173,20 @@ pub(super) fn answer(code: u16, text: &str) -> Vec<u8> {
     answer_with(code, text, &[])
 }
 
+/// A line whose control characters are written as numbers in octal.
+fn printable(line: &str) -> String {
+    line.chars().fold(String::new(), |mut text, c| {
+        let _ = if c.is_control() { write!(text, "\\{:03o}", u32::from(c)) } else { write!(text, "{c}") };
+        text
+    })
+}
+
 /// An answer of several lines: all but the last have a hyphen behind the code.
 pub(super) fn answer_with(code: u16, text: &str, more: &[&str]) -> Vec<u8> {
     let mut out = String::new();
     for (number, line) in std::iter::once(text).chain(more.iter().copied()).enumerate() {
         let mark = if number == more.len() { ' ' } else { '-' };
-        let line: String = line.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        let line = printable(line);
         let _ = write!(out, "{code}{mark}{line}\r\n");
     }
     out.into_bytes()
@@ -174,8 +214,14 @@ mod tests {
         assert_eq!(parse(b"READUNTIL a END\nx\r\ny\nEND  \nREAD", false), Parsed::Command(read("a", "x\r\ny\n"), 27));
         assert_eq!(parse(b"READUNTIL a\nx\n\nREAD", false), Parsed::Command(read("a", "x\n"), 15));
         assert_eq!(parse(b"  \r\n", false), Parsed::Command(Command::Nothing, 4));
-        assert_eq!(parse(b"quit", true), Parsed::Command(Command::Quit, 4));
+        assert_eq!(parse(b"quit", true), Parsed::Command(Command::Quit { is_bare: true }, 4));
         assert_eq!(parse(b"quit", false), Parsed::More);
+        let call = Command::Llrpc { name: "c#80".into(), data: b"xy".to_vec() };
+        assert_eq!(parse(b"LLRPC c#80 2\nxyREAD", false), Parsed::Command(call, 15));
+        assert!(
+            matches!(parse(b"LLRPC c#80 x\n", false), Parsed::Refused((500, text), 13) if text.ends_with("'llrpc'"))
+        );
+        assert!(matches!(parse(b"LLRPC\n", false), Parsed::Refused((500, _), 6)));
         assert!(matches!(parse(b"READ\n", false), Parsed::Refused((500, _), 5)));
         assert!(matches!(parse(b"JUMP x\n", false), Parsed::Refused((501, _), 7)));
         assert!(matches!(parse(b"WRITEDATA a 99999999999\n", false), Parsed::Broken((521, _))));
@@ -184,7 +230,7 @@ mod tests {
 
     #[test]
     fn all_lines_of_an_answer_but_the_last_have_a_hyphen() {
-        assert_eq!(answer_with(520, "no", &["a\r\nb", "c"]), b"520-no\r\n520-a??b\r\n520 c\r\n");
+        assert_eq!(answer_with(520, "no", &["a\r\nb", "c"]), b"520-no\r\n520-a\\015\\012b\r\n520 c\r\n");
     }
 
     proptest! {

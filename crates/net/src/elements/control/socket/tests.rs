@@ -18,7 +18,8 @@ impl Server {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let config = format!(
-            "ControlSocket(unix, {}{keywords}); s :: Script(TYPE PASSIVE, set x $args, return $x); t :: Script(TYPE PASSIVE, errorq 'no way')",
+            "ControlSocket(unix, {}{keywords}); s :: Script(TYPE PASSIVE, set x $args, return $x); t :: Script(TYPE PASSIVE, errorq 'no way'); \
+             Idle -> c :: Counter -> w :: Switch(0) -> Idle; w[1] -> Idle; Idle -> r :: ARPResponder -> Idle",
             path.display()
         );
         let (mut log, registry) = (Log::new(), Registry::standard());
@@ -68,12 +69,19 @@ fn handlers_are_read_written_and_checked() {
         ("CHECKREAD s.run\n", "200 Read handler 's.run' OK\r\n"),
         ("CHECKWRITE s.name\n", "511 Handler 's.name' not writable\r\n"),
         ("CHECKREAD\n", "500 Wrong number of arguments\r\n"),
-        ("LLRPC s#5\n", "501 Command 'LLRPC' unimplemented\r\n"),
+        ("READ s.cat /etc/hostname\n", "511 No handler named 's.cat'\r\n"),
+        ("CHECKREAD s.kill\n", "511 No handler named 's.kill'\r\n"),
+        ("JUMP s\n", "501 Command 'JUMP' unimplemented\r\n"),
+        (
+            "WRITE r.config 1.0.0.1 1:1:1:1:1:1, 1.0.0.1 1:1:1:1:1:2\n",
+            "220-Write handler 'r.config' OK with warnings:\r\n220 warning: multiple entries for 1.0.0.1/32\r\n",
+        ),
+        ("WRITE r.config 1.0.0.1 1:1:1:1:1:1\n", "200 Write handler 'r.config' OK\r\n"),
     ] {
         assert_eq!(server.ask(&mut stream, question), expected, "{question}");
     }
-    assert!(server.ask(&mut stream, "READ list\n").ends_with("ControlSocket@1\ns\nt\n"));
-    assert_eq!(server.ask(&mut stream, "QUIT\nREAD list\n"), "200 Goodbye!\r\n");
+    assert!(server.ask(&mut stream, "READ list\n").contains("ControlSocket@1\ns\nt\n"));
+    assert_eq!(server.ask(&mut stream, "QUIT now\nREAD list\n"), "500 Bad command syntax\r\n200 Goodbye!\r\n");
     assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
 }
 
@@ -128,10 +136,54 @@ fn an_address_in_use_is_an_error() {
     let config =
         format!("ControlSocket(unix, {}); ControlSocket(carrier, 5); ControlSocket(tcp, 99999)", server.path.display());
     let told = crate::elements::testing::Harness::errors(&config);
-    assert!(told.contains("unknown socket type 'CARRIER'") && told.contains("PORT: out of range"), "{told}");
+    assert!(told.contains("unknown socket type 'CARRIER'") && told.contains("PORT requires TCP port"), "{told}");
     let told = crate::elements::testing::Harness::errors(config.split_once(';').unwrap().0);
     assert!(told.contains("Address already in use"), "{told}");
     assert_eq!(std::fs::metadata(&server.path).unwrap().permissions().mode() & 0o777, 0o600);
     drop(server.running);
     assert!(!server.path.exists());
+}
+
+#[test]
+fn procedures_of_counters_and_switches_are_called() {
+    let mut server = Server::new("");
+    let mut stream = server.connect();
+    server.ask(&mut stream, "");
+    for (question, expected) in [
+        ("LLRPC c#c004c003 4\n\0\0\0\0", "200 LLRPC 'c#c004c003' OK\r\nDATA 4\r\n\0\0\0\0"),
+        ("LLRPC c#0xC004C001 4\n\0\0\0\0", "200 LLRPC 'c#0xC004C001' OK\r\nDATA 4\r\n\0\0\0\0"),
+        ("LLRPC c#c004c003 4\nabcd", "522 LLRPC 'c#c004c003' error: Invalid argument\r\n"),
+        ("LLRPC c#c004c003\n", "522 LLRPC 'c#c004c003' requires 4 bytes input data\r\n"),
+        ("LLRPC w#80044006 4\n\u{1}\0\0\0", "200 LLRPC 'w#80044006' OK\r\nDATA 0\r\n"),
+        ("LLRPC w#4004c005\n", "200 LLRPC 'w#4004c005' OK\r\nDATA 4\r\n\u{1}\0\0\0"),
+        ("LLRPC s#4004c005\n", "522 LLRPC 's#4004c005' error: Invalid argument\r\n"),
+        ("LLRPC s#5\n", "501 Cannot call LLRPC 's#5' remotely\r\n"),
+        ("LLRPC q#5\n", "510 No element named 'q'\r\n"),
+        ("LLRPC s\n", "500 Syntax error in LLRPC name 's'\r\n"),
+        ("LLRPC s#x\n", "500 Syntax error in LLRPC name 's#x'\r\n"),
+        ("LLRPC\n", "500 Wrong number of arguments\r\n"),
+    ] {
+        assert_eq!(server.ask(&mut stream, question), expected, "{question}");
+    }
+    let mut server = Server::new(", READONLY true");
+    let mut stream = server.connect();
+    server.ask(&mut stream, "");
+    assert_eq!(server.ask(&mut stream, "LLRPC w#4004c005\n"), "530 Permission denied for 'w#4004c005'\r\n");
+}
+
+#[test]
+fn a_port_with_a_plus_is_the_first_of_several() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let told = crate::elements::testing::Harness::errors(&format!("ControlSocket(TCP, {port})"));
+    assert!(told.contains("bind: Address already in use"), "{told}");
+    let config = format!("c :: ControlSocket(TCP, {port}+)");
+    let (mut log, registry) = (Log::new(), Registry::standard());
+    let graph = parse(&config, "config", &Globals::new(), &registry, &mut log).unwrap();
+    let options = Options { clock: Clock::simulated(), ..Options::default() };
+    // Others may have all of the ports behind it.
+    if let Some(mut running) = build(&graph, &registry, options, &mut log) {
+        let found: u16 = running.read("c.port").unwrap().parse().unwrap();
+        assert!((1..=10).contains(&(found - port)), "{found} behind {port}");
+    }
 }
