@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use super::tool::{Line, Tool};
 use crate::lang::{Connection, ElementDecl, FileVariables, Graph, config, unparse_with_lines};
-use crate::{Landmark, Log};
+use crate::{Landmark, Log, Registry};
 
 const TOOL: Tool<()> = Tool {
     name: "click-align",
@@ -21,7 +21,7 @@ const TOOL: Tool<()> = Tool {
 const MAX_ROUNDS: usize = 10_000;
 
 /// Runs it.
-pub(super) fn main(args: &[String]) -> i32 {
+pub(super) fn main(args: &[String], _: &Registry) -> i32 {
     TOOL.run(args, false, run)
 }
 

@@ -17,14 +17,13 @@ are classes of elements or packages, else 1.
 pub(super) const PACKAGES: &[&str] = &["click", "userlevel", "linux", "ip", "tcpudp", "icmp", "ethernet", "app"];
 
 /// Runs it.
-pub(super) fn main(args: &[String]) -> i32 {
-    let registry = Registry::standard();
+pub(super) fn main(args: &[String], registry: &Registry) -> i32 {
     match args.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         Some(("provides", [])) => {
             print(&registry.classes().flat_map(|class| [class.name, "\n"]).collect::<String>());
             0
         }
-        Some(("provides", names)) => i32::from(!names.iter().all(|name| provides(&registry, name))),
+        Some(("provides", names)) => i32::from(!names.iter().all(|name| provides(registry, name))),
         Some(("--help", _)) => {
             print(HELP);
             0
@@ -50,7 +49,8 @@ mod tests {
 
     #[test]
     fn classes_and_packages_are_provided() {
-        let run = |args: &[&str]| main(&args.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let run =
+            |args: &[&str]| main(&args.iter().map(ToString::to_string).collect::<Vec<_>>(), &Registry::standard());
         assert_eq!(run(&["provides", "Queue", "userlevel"]), 0);
         assert_eq!(run(&["provides", "Queue", "NoSuchElement"]), 1);
         assert_eq!(run(&["makepackage"]), 1);

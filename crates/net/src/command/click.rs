@@ -14,7 +14,7 @@ use crate::lang::config;
 use crate::router::{Current, Router, Running};
 use crate::watch::screen::Screen;
 use crate::watch::server::Listener;
-use crate::{Clock, Landmark, Log, Timestamp};
+use crate::{Clock, Landmark, Log, Registry, Timestamp};
 
 const HELP: &str = "Runs a router configuration until it is stopped: by a DriverManager, or by an interrupt.
 
@@ -127,7 +127,7 @@ struct Plan {
 }
 
 /// Runs it.
-pub(super) fn main(args: &[String]) -> i32 {
+pub(super) fn main(args: &[String], registry: &Registry) -> i32 {
     let plan = match plan(args) {
         Ok(Some(plan)) => plan,
         Ok(None) => return 0,
@@ -144,7 +144,7 @@ pub(super) fn main(args: &[String]) -> i32 {
         }
     };
     let mut log = Log::new();
-    let running = start(&plan, &mut log);
+    let running = start(&plan, registry, &mut log);
     report(&mut log, !plan.has(Choice::NoWarnings));
     match running {
         Some(mut running) => run(&plan, &mut running, listener),
@@ -235,9 +235,10 @@ fn once(place: &mut Option<String>, value: String, error: &str) -> Result<(), St
     }
 }
 
-fn start(plan: &Plan, log: &mut Log) -> Option<Running> {
+fn start(plan: &Plan, registry: &Registry, log: &mut Log) -> Option<Running> {
     let text = plan.source.read(log)?;
     let making = Making {
+        registry: registry.clone(),
         globals: plan.source.globals.clone(),
         path: plan.source.path.clone(),
         sockets: plan.sockets.clone(),
@@ -503,7 +504,7 @@ mod tests {
         let mut log = Log::new();
         let mut plan = Plan { threads: 1, simulated: Some(0.0), ..Plan::default() };
         plan.source.set(text, true).unwrap();
-        (start(&plan, &mut log), log.to_string())
+        (start(&plan, &Registry::standard(), &mut log), log.to_string())
     }
 
     #[test]

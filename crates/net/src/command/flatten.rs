@@ -2,8 +2,8 @@
 
 use super::options::{Known, Value};
 use super::tool::{Line, Tool};
-use crate::Log;
 use crate::lang::{FileVariables, Graph, unparse_with_lines};
+use crate::{Log, Registry};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Choice {
@@ -34,7 +34,7 @@ const TOOL: Tool<Choice> = Tool {
 };
 
 /// Runs it.
-pub(super) fn main(args: &[String]) -> i32 {
+pub(super) fn main(args: &[String], _: &Registry) -> i32 {
     TOOL.run(args, false, run)
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 /// What all routers of a command line have.
 #[derive(Debug, Clone)]
 pub(super) struct Making {
+    pub(super) registry: Registry,
     pub(super) globals: Globals,
     pub(super) path: ClickPath,
     /// Types and addresses of ControlSockets, as arguments.
@@ -55,10 +56,9 @@ impl Making {
         keywords: &str,
         log: &mut Log,
     ) -> Option<Running> {
-        let registry = Registry::standard();
-        let classes = WithLibraries { classes: &registry, path: &self.path };
+        let classes = WithLibraries { classes: &self.registry, path: &self.path };
         let graph = lang::parse(&text, name, &self.globals, &classes, log);
-        let mut graph = graph.filter(|graph| has_packages(graph, &registry, log))?;
+        let mut graph = graph.filter(|graph| has_packages(graph, &self.registry, log))?;
         self.add_sockets(&mut graph, keywords);
         let own = Arc::clone(self);
         let rebuild = Rebuild::new(move |old, text, log| own.next(old, text, log));
@@ -70,7 +70,7 @@ impl Making {
             rebuild: self.may_change.then_some(rebuild),
             ..Options::default()
         };
-        router::build(&graph, &registry, options, log)
+        router::build(&graph, &self.registry, options, log)
     }
 
     fn add_sockets(&self, graph: &mut Graph, keywords: &str) {

@@ -15,8 +15,10 @@ mod tool;
 mod watching;
 mod xform;
 
+use crate::Registry;
+
 /// A program: what it does with its arguments, and its exit code.
-type Program = fn(&[String]) -> i32;
+type Program = fn(&[String], &Registry) -> i32;
 
 const PROGRAMS: &[(&str, Program)] = &[
     ("click", click::main),
@@ -27,11 +29,16 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("click-xform", xform::main),
 ];
 
-/// Runs the program that `args` names: by its first one, the program's own name, if that is one of the tools, else by the
-/// word that follows. Where that is none either, it is `click`. Returns the exit code.
+/// Runs the program that `args` names, with the elements that come with the engine. Returns the exit code.
 pub fn main(args: &[String]) -> i32 {
+    main_with(args, &Registry::standard())
+}
+
+/// Runs the program that `args` names: by its first one, the program's own name, if that is one of the tools, else by the
+/// word that follows. Where that is none either, it is `click`. Elements are those of `registry`. Returns the exit code.
+pub fn main_with(args: &[String], registry: &Registry) -> i32 {
     let (program, rest) = choose(args);
-    program(rest)
+    program(rest, registry)
 }
 
 fn choose(args: &[String]) -> (Program, &[String]) {

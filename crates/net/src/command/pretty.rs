@@ -40,23 +40,22 @@ monospace;overflow-wrap:anywhere}a{color:#2b6cb0;text-decoration:none}a:hover{te
 .k{color:#805ad5}.x{color:#718096;font-style:italic}.e{font-weight:600}:target{background:#fefcbf}.s{color:#4a5568;margin:0}";
 
 /// Runs it.
-pub(super) fn main(args: &[String]) -> i32 {
-    TOOL.run(args, false, run)
+pub(super) fn main(args: &[String], registry: &Registry) -> i32 {
+    TOOL.run(args, false, |line, log| run(line, registry, log))
 }
 
-fn run(line: &Line<Choice>, log: &mut Log) -> Option<String> {
+fn run(line: &Line<Choice>, registry: &Registry, log: &mut Log) -> Option<String> {
     let text = line.source.read(log)?;
     let graph = line.source.graph_of(&text, FileVariables::Expanded, log)?;
     if line.has(&Choice::Svg) {
         return Some(graph_svg(&graph, None));
     }
     let title = line.values(&Choice::Title).last().unwrap_or(line.source.name());
-    Some(page(title, &text, &graph))
+    Some(page(title, &text, &graph, registry))
 }
 
 /// The page for a configuration that is written as `text` and means `graph`.
-fn page(title: &str, text: &str, graph: &Graph) -> String {
-    let registry = Registry::standard();
+fn page(title: &str, text: &str, graph: &Graph, registry: &Registry) -> String {
     let title = escape(title);
     let counts = format!("{} elements, {} connections", graph.elements.len(), graph.connections.len());
     let mut out = format!(
@@ -67,7 +66,7 @@ fn page(title: &str, text: &str, graph: &Graph) -> String {
         marked_text(text, graph)
     );
     write_elements(&mut out, graph);
-    write_classes(&mut out, graph, &registry);
+    write_classes(&mut out, graph, registry);
     out.push_str("</body></html>\n");
     out
 }
@@ -255,11 +254,15 @@ mod tests {
     use crate::command::tool::test_run;
     use proptest::prelude::*;
 
+    fn run_standard(line: &Line<Choice>, log: &mut Log) -> Option<String> {
+        run(line, &Registry::standard(), log)
+    }
+
     #[test]
     fn a_page_has_drawing_text_and_lists() {
         let text =
             "// <why>\nelementclass P { $x | -> y :: Paint($x) -> }\na :: Idle(\"<&>\") -> P(1) -> Discard; // end";
-        let page = test_run(&TOOL, &["-e", text, "--title", "a <b>"], run).unwrap();
+        let page = test_run(&TOOL, &["-e", text, "--title", "a <b>"], run_standard).unwrap();
         for part in [
             "<title>a &lt;b&gt;</title>",
             "<svg ",
@@ -271,7 +274,7 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part}\n{page}");
         }
-        assert!(test_run(&TOOL, &["-e", text, "--svg"], run).unwrap().starts_with("<svg "));
+        assert!(test_run(&TOOL, &["-e", text, "--svg"], run_standard).unwrap().starts_with("<svg "));
     }
 
     proptest! {

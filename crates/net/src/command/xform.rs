@@ -11,7 +11,7 @@ use super::source::Source;
 use super::tool::{Line, Tool};
 use crate::lang::program::{ClassDef, ClassId};
 use crate::lang::{Connection, ElementDecl, FileVariables, Graph, Program, config, flatten, unparse_with_lines};
-use crate::{Landmark, Log};
+use crate::{Landmark, Log, Registry};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Choice {
@@ -37,7 +37,7 @@ const MAX_STEPS: usize = 20_000_000;
 const MAX_REPLACEMENTS: usize = 100_000;
 
 /// Runs it.
-pub(super) fn main(args: &[String]) -> i32 {
+pub(super) fn main(args: &[String], _: &Registry) -> i32 {
     TOOL.run(args, true, run)
 }
 
