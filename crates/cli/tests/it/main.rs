@@ -1,6 +1,7 @@
 //! The command, run as a program on the embedded device: what it does, prints and leaves behind, never how quick it is.
 
 mod bench_compute;
+mod bench_net;
 mod bench_plan;
 mod bench_read;
 mod bench_volume;
@@ -8,6 +9,7 @@ mod cache;
 mod crypt;
 mod faults;
 mod interrupted;
+mod net;
 mod raid;
 mod read;
 mod read_volume;

@@ -19,7 +19,9 @@ fn text(bytes: &[u8]) -> String {
 fn write(path: &Path, packets: &[Vec<u8>]) {
     let options = PcapOptions { link: LinkType::ETHERNET, snaplen: 65_535, nano: false };
     let mut writer = PcapWriter::new(std::fs::File::create(path).unwrap(), options).unwrap();
-    packets.iter().for_each(|bytes| writer.write(0, bytes, bytes.len() as u32).unwrap());
+    for bytes in packets {
+        writer.write(0, bytes, bytes.len() as u32).unwrap();
+    }
 }
 
 fn read(path: &Path) -> Vec<Vec<u8>> {
