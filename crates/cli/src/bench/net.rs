@@ -20,10 +20,10 @@ pub struct NetArgs {
     /// Bytes of a frame.
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u16).range(60..=9000))]
     pub frame: u16,
-    /// Packets over a veth pair instead, by AF_PACKET and AF_XDP (root).
+    /// Packets over a veth pair instead, by packet sockets and XDP sockets (root).
     #[arg(long, id = "over_devices", conflicts_with_all = ["cases", "rules_file", "rules", "routes_file", "routes", "cores", "burst", "seed"])]
     pub devices: bool,
-    /// Rules of the filter, in ClassBench's form; without them they are drawn.
+    /// Rules of the filter, in the form of the classification benchmarks' generator; without them they are drawn.
     #[arg(long, value_name = "FILE")]
     pub rules_file: Option<PathBuf>,
     /// How many rules are drawn.

@@ -174,12 +174,10 @@ impl Range {
         let end = first as usize * WORDS;
         meanings.iter().enumerate().for_each(|(at, &code)| self.lines.set(0, end - 1 - at, code));
         self.write_level(first + LEVELS[depth], ranges.words(), |last| last);
-        for level in 0..depth {
+        for (level, &line) in LEVELS[..depth].iter().enumerate() {
             let step = 1 << (4 * (depth - level));
             // No address is as high as what stands for lines that there are not.
-            self.write_level(first + LEVELS[level], ranges.words().step_by(step).map(|word| word & !HALF), |_| {
-                u32::MAX
-            });
+            self.write_level(first + line, ranges.words().step_by(step).map(|word| word & !HALF), |_| u32::MAX);
         }
         let wide = if meanings.is_empty() { 0 } else { WIDE };
         (LIST | wide | (depth as u32) << DEPTH | first, (piece, lines))

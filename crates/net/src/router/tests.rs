@@ -117,7 +117,7 @@ impl Filters {
     /// Whether a packet passes, and whether it is copied before.
     fn fate(bytes: &[u8]) -> (bool, bool) {
         let sum: u32 = bytes.iter().map(|byte| u32::from(*byte)).sum();
-        (sum % 5 != 0, sum % 3 == 0)
+        (!sum.is_multiple_of(5), sum.is_multiple_of(3))
     }
 }
 
@@ -328,7 +328,7 @@ proptest! {
         if let Some(first) = graph.elements.iter().position(shares) {
             for element in graph.elements.iter_mut().filter(|element| shares(element)) {
                 element.class = "Tallies".to_owned();
-                element.config += &format!(", {first}");
+                element.config = format!("{}, {first}", element.config);
             }
         }
         let expected = Walk::kept(&graph);

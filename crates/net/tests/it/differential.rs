@@ -1,10 +1,10 @@
 //! Every example with random traffic, batched and packet by packet: what it writes is the same.
 //!
-//! Examples run on captures, in simulated time: sources become FromDump, sinks ToDump. Hosts at the links answer what an
+//! Examples run on captures, in simulated time: sources become `FromDump`, sinks `ToDump`. Hosts at the links answer what an
 //! example sends; for that it runs several times, each time with the answers to what it sent the time before.
 
 use crate::live::{example, start_changed};
-use crate::traffic::{BEGIN, SECOND, Timed, World, read, write};
+use crate::traffic::{BEGIN, SECOND, Timed, World, answers, read, write};
 use bifolio_net::lang::{Connection, ElementDecl, Graph, config};
 use bifolio_net::router::Options;
 use bifolio_net::{Clock, Landmark};
@@ -138,8 +138,7 @@ fn difference(one: &Path, other: &Path) -> Option<String> {
         return None;
     }
     let (one, other) = (read(one), read(other));
-    let at = (0..).find(|&at| one.get(at) != other.get(at) || at >= one.len());
-    let at = at.expect("an index");
+    let at = (0..one.len()).find(|&at| one.get(at) != other.get(at)).unwrap_or(one.len());
     Some(format!("packet {at} of {} and {}:\n  {:x?}\n  {:x?}", one.len(), other.len(), one.get(at), other.get(at)))
 }
 
@@ -156,7 +155,7 @@ fn traffic(text: &str, links: &Links, random: &mut fastrand::Rng) -> Vec<Vec<Tim
         run(text, links, &inputs, false);
         for (link, input) in inputs.iter_mut().enumerate() {
             let sent = read(&links.outputs(link)[1]);
-            input.extend(world.answers(&sent, PACKETS, random));
+            input.extend(answers(&sent, PACKETS, random));
             input.sort_by_key(|(time, _)| *time);
         }
     }

@@ -248,20 +248,20 @@ impl World {
         };
         ip(&header, src, dst, &payload)
     }
+}
 
-    /// What hosts send after they have got these packets.
-    pub(crate) fn answers(&self, packets: &[Timed], count: usize, random: &mut fastrand::Rng) -> Vec<Timed> {
-        let share = count as f64 / packets.len().max(1) as f64;
-        let mut answers = Vec::new();
-        for (time, bytes) in packets {
-            if random.f64() < share
-                && let Some(answer) = answer(bytes, random)
-            {
-                answers.push((time + random.i64(0..4) * SECOND / 500, answer));
-            }
+/// What hosts send after they have got these packets.
+pub(crate) fn answers(packets: &[Timed], count: usize, random: &mut fastrand::Rng) -> Vec<Timed> {
+    let share = count as f64 / packets.len().max(1) as f64;
+    let mut answers = Vec::new();
+    for (time, bytes) in packets {
+        if random.f64() < share
+            && let Some(answer) = answer(bytes, random)
+        {
+            answers.push((time + random.i64(0..4) * SECOND / 500, answer));
         }
-        answers
     }
+    answers
 }
 
 /// Options of an IP header, good ones and bad ones.
