@@ -4,7 +4,7 @@ use bifolio_net::args::{Args, Failed};
 use bifolio_net::element::{Class, Element, Run};
 use bifolio_net::handler::Handlers;
 use bifolio_net::router::{self, Cx, Options, Running};
-use bifolio_net::{Log, Packet, PacketType, Registry, lang};
+use bifolio_net::{Log, Packet, PacketType, Registry, Timestamp, lang};
 use bifolio_testing::until;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -110,6 +110,11 @@ pub(crate) fn try_start(config: &str) -> Result<Live, String> {
     make(config, "config", &lang::Globals::new(), Options::default(), |_| ())
 }
 
+/// Makes a router that runs as the options say, or says what is wrong.
+pub(crate) fn try_start_with(config: &str, options: Options) -> Result<Live, String> {
+    make(config, "config", &lang::Globals::new(), options, |_| ())
+}
+
 /// Makes the router of an example, with values for its parameters.
 pub(crate) fn start_example(name: &str, values: &[(&str, &str)], options: Options) -> Live {
     let text = std::fs::read_to_string(example(name)).unwrap();
@@ -170,6 +175,15 @@ impl Live {
     /// Runs for a moment.
     pub(crate) fn turn(&mut self) {
         self.running.run_for(100);
+    }
+
+    /// Runs for so many seconds of simulated time, and until there is nothing left to do in them.
+    pub(crate) fn settle(&mut self, seconds: i64) {
+        let clock = self.running.router().clock();
+        clock.hold_at(clock.now() + Timestamp::new(seconds, 0));
+        self.running.run_for(usize::MAX);
+        let clock = self.running.router().clock();
+        clock.advance(clock.now() + Timestamp::new(seconds, 0));
     }
 
     /// Runs until `condition` holds, and fails with `what` after a minute.

@@ -2,11 +2,13 @@
 
 mod captures;
 mod clicktests;
+mod corpus;
 mod devices;
 mod differential;
 mod elements;
 mod hosts;
 mod live;
+mod malformed;
 mod namespaces;
 mod nic;
 mod nic_changes;
@@ -14,4 +16,5 @@ mod pipes;
 mod swapping;
 mod traffic;
 mod watching;
+mod wire;
 mod world;

@@ -3,8 +3,8 @@
 //! Addresses come from the configuration's own text, so that a new one gets traffic that concerns it. Answers are made of
 //! what a router has sent: who is asked by ARP answers, flows get their other half, pings are answered, errors are told.
 
+use crate::wire::{Ether, Header, Ip, arp, frame, icmp, ip, sum_header, tcp, udp};
 use bifolio_net::capture::{LinkType, PcapOptions, PcapWriter, Reader};
-use bifolio_net::headers::checksum;
 use bifolio_net::lang::Graph;
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -16,9 +16,6 @@ pub(crate) const SECOND: i64 = 1_000_000_000;
 
 /// When traffic begins: when simulated time does.
 pub(crate) const BEGIN: i64 = 1_000_000_000 * SECOND;
-
-type Ip = [u8; 4];
-type Ether = [u8; 6];
 
 const BROADCAST: Ether = [0xff; 6];
 
@@ -44,79 +41,6 @@ pub(crate) fn read(path: &Path) -> Vec<Timed> {
 /// The Ethernet address of a host, by its IP address.
 pub(crate) fn ether(ip: Ip) -> Ether {
     [4, 0, ip[0], ip[1], ip[2], ip[3]]
-}
-
-/// An Ethernet frame.
-pub(crate) fn frame(dst: Ether, src: Ether, kind: u16, payload: &[u8]) -> Vec<u8> {
-    [&dst[..], &src, &kind.to_be_bytes(), payload].concat()
-}
-
-/// What an IP header says beside the addresses.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Header {
-    pub(crate) tos: u8,
-    pub(crate) id: u16,
-    /// Flags and the fragment's offset, as they stand there.
-    pub(crate) fragment: u16,
-    pub(crate) ttl: u8,
-    pub(crate) protocol: u8,
-    /// Padded with zeros to a multiple of four.
-    pub(crate) options: Vec<u8>,
-}
-
-/// An IP packet whose header is right.
-pub(crate) fn ip(header: &Header, src: Ip, dst: Ip, payload: &[u8]) -> Vec<u8> {
-    let mut options = header.options.clone();
-    options.resize(options.len().next_multiple_of(4), 0);
-    let header_len = 20 + options.len();
-    let mut packet = vec![0x40 | (header_len / 4) as u8, header.tos, 0, 0];
-    packet.extend(header.id.to_be_bytes());
-    packet.extend(header.fragment.to_be_bytes());
-    packet.extend([header.ttl, header.protocol, 0, 0]);
-    packet.extend([src, dst].concat());
-    packet.extend(options);
-    packet.extend(payload);
-    let len = packet.len() as u16;
-    packet[2..4].copy_from_slice(&len.to_be_bytes());
-    sum_header(&mut packet);
-    packet
-}
-
-/// Makes the checksum of a packet's IP header right.
-pub(crate) fn sum_header(packet: &mut [u8]) {
-    let len = usize::from(packet[0] & 15) * 4;
-    packet[10..12].fill(0);
-    let sum = checksum::internet(&packet[..len]);
-    packet[10..12].copy_from_slice(&sum.to_be_bytes());
-}
-
-pub(crate) fn udp(src: Ip, dst: Ip, ports: [u16; 2], data: &[u8]) -> Vec<u8> {
-    let len = (8 + data.len()) as u16;
-    let mut datagram =
-        [&ports[0].to_be_bytes()[..], &ports[1].to_be_bytes(), &len.to_be_bytes(), &[0, 0], data].concat();
-    let sum = checksum::udp(Ipv4Addr::from(src), Ipv4Addr::from(dst), &datagram);
-    datagram[6..8].copy_from_slice(&sum.to_be_bytes());
-    datagram
-}
-
-pub(crate) fn tcp(src: Ip, dst: Ip, ports: [u16; 2], flags: u8, data: &[u8]) -> Vec<u8> {
-    let mut segment = [&ports[0].to_be_bytes()[..], &ports[1].to_be_bytes(), &[0, 0, 1, 0, 0, 0, 2, 0]].concat();
-    segment.extend([0x50, flags, 0x10, 0, 0, 0, 0, 0]);
-    segment.extend(data);
-    let sum = checksum::transport(Ipv4Addr::from(src), Ipv4Addr::from(dst), 6, &segment);
-    segment[16..18].copy_from_slice(&sum.to_be_bytes());
-    segment
-}
-
-pub(crate) fn icmp(kind: u8, code: u8, rest: [u8; 4], data: &[u8]) -> Vec<u8> {
-    let mut message = [&[kind, code, 0, 0][..], &rest, data].concat();
-    let sum = checksum::internet(&message);
-    message[2..4].copy_from_slice(&sum.to_be_bytes());
-    message
-}
-
-pub(crate) fn arp(op: u16, from: (Ether, Ip), to: (Ether, Ip)) -> Vec<u8> {
-    [&[0, 1, 8, 0, 6, 4][..], &op.to_be_bytes(), &from.0, &from.1, &to.0, &to.1].concat()
 }
 
 /// Who is there.
