@@ -67,11 +67,11 @@ fn all_that_is_wrong_is_told_and_nothing_starts() {
     );
     let (code, out, error) = told(&place.run(&["net", "-e", &config]));
     assert_eq!((code, out), (Some(1), String::new()), "{error}");
-    assert!(error.contains("<expr>:4: ") && error.contains("<expr>:3: unknown element class 'Nothing'"), "{error}");
+    assert!(error.contains("config:4: ") && error.contains("config:3: unknown element class 'Nothing'"), "{error}");
 
     let config = config.replace("n :: Nothing(1)", "Strip(x)").replace("x :: Idle(1", "");
     let (code, _, error) = told(&place.run(&["net", "-e", &config]));
-    assert!(code == Some(1) && error.contains("<expr>:3: While configuring 'Strip@3 :: Strip':\n"), "{error}");
+    assert!(code == Some(1) && error.contains("config:3: While configuring 'Strip@3 :: Strip':\n"), "{error}");
     assert!(error.ends_with("Router could not be initialized!\n"), "{error}");
     assert!(!left.exists(), "a router that was refused has written");
 }
