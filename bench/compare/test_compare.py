@@ -116,10 +116,14 @@ class CacheStates(unittest.TestCase):
                 print(f"skipped: cache states cannot be set here: {reason}")
                 self.skipTest(str(reason))
             for state in ("warm", "half", "warm", "cold", "half", "cold", "warm"):
-                file.set(state)
-                stripes = [file.cached(at, 1 << 20) for at in range(0, 8 << 20, 1 << 20)]
-                wanted = {"warm": [1] * 8, "cold": [0] * 8, "half": [1, 0] * 4}[state]
-                self.assertEqual(stripes, [share << 20 for share in wanted], state)
+                wanted = [share << 20 for share in {"warm": [1] * 8, "cold": [0] * 8, "half": [1, 0] * 4}[state]]
+                # The kernel may take pages at any moment, which nobody has touched for a while.
+                for _ in range(3):
+                    file.set(state)
+                    stripes = [file.cached(at, 1 << 20) for at in range(0, 8 << 20, 1 << 20)]
+                    if stripes == wanted:
+                        break
+                self.assertEqual(stripes, wanted, state)
 
     def test_mincore_says_what_cachestat_says(self):
         with disk_folder() as folder:
