@@ -1,6 +1,6 @@
 //! The cache against an oracle: two devices, CPU processes that write by several ways, and what may go wrong.
 
-use crate::support::{Draw, PAGE, World, random, sets};
+use crate::support::{Draw, PAGE, World, drop_cached, random, sets};
 use bifolio_cache::{Advice, Cache, CacheOptions, ErrorKind, Mapping, Mode};
 use bifolio_device::{Device, DeviceSlice};
 use bifolio_io::{Router, RouterOptions};
@@ -381,11 +381,7 @@ fn cpus_read_what_only_a_device_has() {
         file.sync().unwrap();
         let uncached = File::open(&world.path).unwrap();
         for _ in 0..8 {
-            // SAFETY: advice on an open descriptor.
-            unsafe {
-                use std::os::fd::AsRawFd;
-                libc::posix_fadvise(uncached.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED);
-            }
+            drop_cached(&uncached, 0..len);
             let at = random.below(len);
             let mut seen = vec![0x5a; (len - at) as usize];
             assert_eq!(file.read(at, &mut seen).unwrap() as u64, len - at);

@@ -1,11 +1,11 @@
 //! Everybody at once: threads with mappings of their own on two devices, CPUs that write through the cache, by
-//! `write`, by stores into a mapping, and from another process, and another file, in memory that is too small. Each byte has one
-//! writer, whose values count up, so that what a reader sees has a lower and an upper bound at any moment.
+//! `write`, by stores into a mapping, and from another process, and another file, in memory that is too small, of which the kernel
+//! takes pages of the file back. Each byte has one writer, whose values count up, so that what a reader sees has a lower and an upper bound at any moment.
 //!
 //! `BIFOLIO_STRESS_SECONDS` runs it longer.
 
-use crate::support::{Draw, FRAME, HostMapping, PAGE, Program, World, options, random, sets};
-use bifolio_cache::{Advice, CachedFile, ErrorKind, Mode};
+use crate::support::{Draw, FRAME, HostMapping, PAGE, Program, World, drop_cached, options, random, sets};
+use bifolio_cache::{Advice, CachedFile, ErrorKind, Mode, fault};
 use bifolio_device::Device;
 use fastrand::Rng;
 use std::fs::File;
@@ -127,6 +127,8 @@ struct Turmoil<'a> {
     truth: Truth,
     mode: Mode,
     threads_per_device: u64,
+    /// One in so many points that operations come to takes a while; none if 0.
+    slow: u64,
     until: Instant,
     operations: AtomicU64,
     refused: AtomicU64,
@@ -138,9 +140,22 @@ impl Turmoil<'_> {
         Instant::now() < self.until
     }
 
+    /// Operations of this thread are interrupted for a while, now and then: others see what is half done, as far as anybody
+    /// may.
+    fn is_interrupted(&self, mut random: Rng) {
+        let slow = self.slow;
+        fault::inject(move |_| {
+            if slow > 0 && random.below(slow) == 0 {
+                std::thread::sleep(Duration::from_micros(random.below(1000)));
+            }
+            Ok(())
+        });
+    }
+
     /// A thread with a mapping of its own on a device, whose kernels run while another thread of the same device acquires
     /// and releases.
     fn use_device(&self, thread: u64, mut random: Rng) {
+        self.is_interrupted(random.fork());
         let device = (thread / 2) as usize;
         let is_alone = self.threads_per_device == 1;
         let mut program = Program::on(self.world, &self.file, device);
@@ -205,6 +220,7 @@ impl Turmoil<'_> {
 
     /// A CPU that reads and writes through the cache.
     fn use_cache(&self, mut random: Rng) {
+        self.is_interrupted(random.fork());
         while self.goes_on() {
             let group = random.below(self.truth.groups.len() as u64) as usize;
             self.truth.write(group, CACHE, |at, value| self.file.write(at, &[value]).unwrap());
@@ -229,6 +245,7 @@ impl Turmoil<'_> {
 
     /// A CPU that reads much at a time, while others work on other parts of it and on the same.
     fn read_all(&self, mut random: Rng) {
+        self.is_interrupted(random.fork());
         let mut seen = vec![0x5a; LEN as usize];
         while self.goes_on() {
             let start = random.below(LEN - GROUP);
@@ -246,6 +263,7 @@ impl Turmoil<'_> {
 
     /// A thread with another file, which needs the same memory.
     fn use_another_file(&self, mut random: Rng) {
+        self.is_interrupted(random.fork());
         let content = random.bytes(3 * FRAME);
         let path = self.world.folder().join("another");
         std::fs::write(&path, &content).unwrap();
@@ -278,8 +296,13 @@ impl Turmoil<'_> {
     }
 
     fn store_past_it(&self, mut random: Rng) {
-        let mapped = HostMapping::new(&self.world.path, LEN as usize);
+        let map = || HostMapping::new(&self.world.path, LEN as usize);
+        let mut mapped = map();
         while self.goes_on() {
+            if random.below(20) == 0 {
+                // Pages that are mapped stay.
+                mapped = map();
+            }
             let group = random.below(self.truth.groups.len() as u64) as usize;
             self.truth.write(group, MAPPED, |at, value| mapped.store(at, value));
             let group = random.below(self.truth.groups.len() as u64) as usize;
@@ -287,6 +310,18 @@ impl Turmoil<'_> {
             let seen: Vec<u8> = (0..GROUP).map(|byte| mapped.load(self.truth.groups[group] + byte)).collect();
             self.truth.check(group, &seen, &before, "a mapping");
             std::thread::sleep(Duration::from_micros(300));
+        }
+    }
+
+    /// The kernel, which needs memory for something else: it takes pages of the file back, which come from the disk, or from a
+    /// device, when they are needed again.
+    fn take_pages_back(&self, mut random: Rng) {
+        let file = File::options().read(true).write(true).open(&self.world.path).unwrap();
+        while self.goes_on() {
+            let start = random.below(LEN);
+            file.sync_data().unwrap();
+            drop_cached(&file, start..(start + random.below(2 * FRAME)).min(LEN));
+            std::thread::sleep(Duration::from_micros(random.below(3000)));
         }
     }
 
@@ -366,6 +401,7 @@ fn stress(devices: &[Device], threads_per_device: u64, past: Past, seconds: f64)
     let mode = [Mode::Lazy, Mode::Eager][random.below(2) as usize];
     let page_bytes = PAGE << (4 * random.below(3) / 2);
     let budget_frames = 5 + random.below(5);
+    let slow = [0, 3, 10, 50][random.below(4) as usize];
     let world = World::new(devices, options(page_bytes, budget_frames, mode), &vec![0; LEN as usize]);
     let seed = random.u64(..);
     let run = Turmoil {
@@ -374,6 +410,7 @@ fn stress(devices: &[Device], threads_per_device: u64, past: Past, seconds: f64)
         truth: Truth::new(seed, &world.folder().join("truth")),
         mode,
         threads_per_device,
+        slow,
         until: Instant::now() + Duration::from_secs_f64(seconds),
         operations: AtomicU64::new(0),
         refused: AtomicU64::new(0),
@@ -386,11 +423,12 @@ fn stress(devices: &[Device], threads_per_device: u64, past: Past, seconds: f64)
             let run = &run;
             scope.spawn(move || run.use_device(thread, random));
         }
-        let random = [fork(), fork(), fork()];
-        let [one, two, three] = random;
+        let random = [fork(), fork(), fork(), fork()];
+        let [one, two, three, four] = random;
         scope.spawn(|| run.use_cache(one));
         scope.spawn(|| run.read_all(two));
         scope.spawn(|| run.use_another_file(three));
+        scope.spawn(|| run.take_pages_back(four));
         if past == Past::Threads {
             let random = [fork(), fork()];
             let [one, other] = random;
@@ -405,7 +443,7 @@ fn stress(devices: &[Device], threads_per_device: u64, past: Past, seconds: f64)
     run.check_end();
     let [operations, refused] = [&run.operations, &run.refused].map(|count| count.load(Ordering::Relaxed));
     println!(
-        "{operations} operations, {refused} refused for memory; {mode:?}, pages of {page_bytes}, {budget_frames} frames, {past:?}"
+        "{operations} operations, {refused} refused for memory; {mode:?}, pages of {page_bytes}, {budget_frames} frames, {past:?}, interrupted at one point of {slow}"
     );
     // Where there is room for few, who is refused tries again and again; and others may have the processor.
     assert!(operations > refused, "nothing was done");

@@ -178,6 +178,13 @@ impl Program {
     }
 }
 
+/// Has the kernel take clean pages of a file back, as far as nobody uses them and the file system does not keep them.
+pub(crate) fn drop_cached(file: &File, part: Range<u64>) {
+    let len = part.end - part.start;
+    // SAFETY: advice on an open descriptor.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), part.start as i64, len as i64, libc::POSIX_FADV_DONTNEED) };
+}
+
 /// A mapping of a process that knows nothing of caches. It ends no earlier than its last use, and the file stays
 /// as long as it is.
 #[derive(Debug)]
