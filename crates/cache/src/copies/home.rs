@@ -2,7 +2,9 @@
 //!
 //! Who writes to it takes turns with others who do, as he would anyway: the kernel has a lock of the inode for that. Who
 //! looks at the file in the midst of a write does not wait. He asks the same watch as the writer will in the end: if nobody
-//! else has come, only this cache has changed it. If somebody has, or that cannot be known, he is in doubt.
+//! else has come, only this cache has changed it. If somebody has, or that cannot be known, he is in doubt. Somebody else is
+//! another thread of this process, too, where the kernel tells threads apart; where it does not, whoever looks in the midst
+//! of a write is in doubt.
 
 use super::fragments::{Fragments, count_runs, runs_of};
 use crate::fault::{Point, at};
@@ -64,13 +66,19 @@ struct Known {
     is_certain: bool,
     /// Somebody came, or it cannot be known.
     others_came: bool,
+    /// Who writes, as the watch names him.
+    writer: i32,
 }
 
-/// Tells whether another process has opened a file, or cut it by its name, for which it need not open it (fanotify on
+/// Tells whether somebody else has opened a file, or cut it by its name, for which it need not open it (fanotify on
 /// one inode, which any process may have since Linux 5.13). Events of several processes are kept apart, so that ours
-/// hides nobody's; those of several caches of this process are not (`siblings`).
+/// hides nobody's, and those of threads where this process may administer the system (`CAP_SYS_ADMIN`, for
+/// `FAN_REPORT_TID`); where not, those of several caches of this process are one (`siblings`).
 #[derive(Debug)]
-struct Watch(OwnedFd);
+struct Watch {
+    events: OwnedFd,
+    knows_threads: bool,
+}
 
 impl Home {
     pub(crate) fn new(file: std::sync::Arc<OpenFile>) -> Self {
@@ -101,7 +109,9 @@ impl Home {
     pub(crate) fn is_unchanged(&mut self) -> bool {
         if let Some(known) = &mut self.under_way {
             // Whoever opens the file is reported before he can change it.
-            known.others_came |= self.watch.as_ref().and_then(Watch::others_came) != Some(false);
+            let watch = self.watch.as_ref().filter(|watch| watch.knows_threads);
+            let Some(watch) = watch else { return false };
+            known.others_came |= watch.others_came(known.writer) != Some(false);
             return known.is_certain && !known.others_came && known.is_alone(self.listed.as_ref());
         }
         self.seen.as_ref().is_some_and(|seen| self.file.is_unchanged_since(seen).unwrap_or(false))
@@ -118,9 +128,10 @@ impl Home {
         bifolio_io::Error::new(bifolio_io::ErrorKind::Read, self.path(), detail)
     }
 
-    /// Somebody whose turn it is begins to write. If no other process opens or cuts the file until he ends, and no other
-    /// cache of this process has it open, its new state is as well known as the old one was. (A thread of this process
-    /// that writes to the file at that moment, and not through a cache, is not noticed.)
+    /// Somebody whose turn it is begins to write, by this thread. If nobody else opens or cuts the file until he ends, and
+    /// no other cache of this process has it open, its new state is as well known as the old one was. (Where the watch
+    /// does not know threads, one that opens the file, writes past the cache, and closes it, all within that time, is not
+    /// noticed.)
     pub(crate) fn begin_write(&mut self) -> io::Result<()> {
         if self.under_way.take().is_some() {
             // The one before has panicked.
@@ -135,9 +146,10 @@ impl Home {
         }
         // From here on. Who had it open before and has it still, or has changed it, shows in the look.
         let alone = self.listed.as_ref().and_then(Listed::alone);
-        let is_watched = self.watch.as_ref().is_some_and(|watch| watch.others_came().is_some());
+        let writer = self.watch.as_ref().map_or(0, Watch::own_number);
+        let is_watched = self.watch.as_ref().is_some_and(|watch| watch.others_came(writer).is_some());
         let is_certain = is_watched && self.is_unchanged();
-        self.under_way = Some(Known { alone, is_certain, others_came: false });
+        self.under_way = Some(Known { alone, is_certain, others_came: false, writer });
         Ok(())
     }
 
@@ -150,7 +162,7 @@ impl Home {
         if let Some(known) = known.filter(|known| known.is_certain && !known.others_came && has_succeeded) {
             let seen = self.file.observe().ok();
             let looked = at(Point::HomeLooked);
-            let others_came = self.watch.as_ref().and_then(Watch::others_came);
+            let others_came = self.watch.as_ref().and_then(|watch| watch.others_came(known.writer));
             if looked.is_ok() && known.is_alone(self.listed.as_ref()) && others_came == Some(false) {
                 self.seen = seen;
             }
@@ -191,25 +203,36 @@ pub(crate) fn write_by_itself(file: &OpenFile, work: impl FnOnce(&File) -> io::R
 impl Watch {
     fn of(file: &File) -> Option<Self> {
         let flags = libc::FAN_CLASS_NOTIF | libc::FAN_REPORT_FID | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
-        // SAFETY: makes a descriptor that is ours alone.
-        let fd = unsafe {
-            let raw = libc::fanotify_init(flags, libc::O_RDONLY as u32);
-            (raw >= 0).then(|| OwnedFd::from_raw_fd(raw))?
+        let open = |flags| {
+            // SAFETY: makes a descriptor that is ours alone.
+            unsafe {
+                let raw = libc::fanotify_init(flags, libc::O_RDONLY as u32);
+                (raw >= 0).then(|| OwnedFd::from_raw_fd(raw))
+            }
         };
+        let threads = open(flags | libc::FAN_REPORT_TID);
+        let knows_threads = threads.is_some();
+        let events = threads.or_else(|| open(flags))?;
         let link = std::ffi::CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
-        let (flags, events) = (libc::FAN_MARK_ADD, libc::FAN_OPEN | libc::FAN_MODIFY);
+        let (flags, what) = (libc::FAN_MARK_ADD, libc::FAN_OPEN | libc::FAN_MODIFY);
         // SAFETY: the name is a C string.
-        let marked = unsafe { libc::fanotify_mark(fd.as_raw_fd(), flags, events, libc::AT_FDCWD, link.as_ptr()) };
-        (marked == 0).then_some(Self(fd))
+        let marked = unsafe { libc::fanotify_mark(events.as_raw_fd(), flags, what, libc::AT_FDCWD, link.as_ptr()) };
+        (marked == 0).then_some(Self { events, knows_threads })
     }
 
-    /// Whether another process has opened or changed the file since the last question; none if that cannot be known.
-    fn others_came(&self) -> Option<bool> {
-        let (own, mut others) = (std::process::id().cast_signed(), false);
+    /// As whom it names this thread.
+    fn own_number(&self) -> i32 {
+        // SAFETY: asks for a number.
+        if self.knows_threads { unsafe { libc::gettid() } } else { std::process::id().cast_signed() }
+    }
+
+    /// Whether somebody else has opened or changed the file since the last question; none if that cannot be known.
+    fn others_came(&self, own: i32) -> Option<bool> {
+        let mut others = false;
         loop {
             let mut buffer = [0_u64; 512];
             // SAFETY: the buffer is writable, and the descriptor does not block.
-            let got = unsafe { libc::read(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), size_of_val(&buffer)) };
+            let got = unsafe { libc::read(self.events.as_raw_fd(), buffer.as_mut_ptr().cast(), size_of_val(&buffer)) };
             if got < 0 {
                 let blocks = io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock;
                 return blocks.then_some(others);
@@ -305,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_other_processes_do_is_told_from_our_own() {
+    fn what_others_do_is_told_from_our_own() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("data");
         std::fs::write(&path, b"x").unwrap();
@@ -314,15 +337,20 @@ mod tests {
             bifolio_testing::skip("this kernel or sandbox does not let a process watch a file (fanotify)");
             return;
         };
-        assert_eq!(watch.others_came(), Some(false));
+        assert_eq!(watch.others_came(watch.own_number()), Some(false));
         drop(File::open(&path).unwrap());
-        assert_eq!(watch.others_came(), Some(false));
+        assert_eq!(watch.others_came(watch.own_number()), Some(false));
         // Ours before and after theirs, so that nothing lies between.
         drop(File::open(&path).unwrap());
         let status = std::process::Command::new("cat").arg(&path).stdout(std::process::Stdio::null()).status();
         drop(File::open(&path).unwrap());
         assert!(status.unwrap().success());
-        assert_eq!(watch.others_came(), Some(true));
-        assert_eq!(watch.others_came(), Some(false));
+        assert_eq!(watch.others_came(watch.own_number()), Some(true));
+        // A thread.
+        drop(File::open(&path).unwrap());
+        std::thread::scope(|scope| scope.spawn(|| drop(File::open(&path).unwrap())).join().unwrap());
+        drop(File::open(&path).unwrap());
+        assert_eq!(watch.others_came(watch.own_number()), Some(watch.knows_threads));
+        assert_eq!(watch.others_came(watch.own_number()), Some(false));
     }
 }

@@ -2,9 +2,10 @@
 //! comparing it where not. Others are other processes, and other caches of this one.
 
 use crate::mounts::{KINDS, Mounted};
-use crate::support::{HostMapping, PAGE, Program, World, host, options, until_sure};
+use crate::support::{FRAME, HostMapping, PAGE, Program, World, host, options, until_sure};
 use bifolio_cache::Mode;
 use bifolio_cache::fault::{self, Point};
+use bifolio_testing::skip;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
@@ -250,4 +251,61 @@ fn a_stranger_in_the_middle_of_a_write_is_seen() {
         assert_eq!((content[10], content[20]), (1, if orders.len() == 1 { 2 } else { 0 }));
         check(&mut program, 20, content[20], &format!("{orders:?}"));
     }
+}
+
+/// Symptom: what a thread of the process had written past the cache, a device and CPUs did not see for as long as the
+/// cache wrote to the file. Cause: it was told of those who opened the file by the number of their process alone.
+#[test]
+fn a_thread_that_comes_in_the_middle_of_a_write_is_seen_at_once() {
+    let world = World::new(&[host(0)], options(PAGE, 8, Mode::Lazy), &vec![7; (FRAME + 5000) as usize]);
+    let (file, _program) = about_to_write(&world);
+    let mut other = Program::on(&world, &file, 0);
+    let part = FRAME..FRAME + 5000;
+    other.mapping.acquire(part.clone()).unwrap();
+    other.mapping.release(part.clone()).unwrap();
+    until_sure(&mut other.mapping, part.clone());
+    let (path, (said, seen)) = (world.path.clone(), std::sync::mpsc::channel());
+    once_at(Point::HomeRun, move || {
+        let comes = move || {
+            let file = File::options().write(true).open(path).unwrap();
+            file.write_all_at(&[2], FRAME + 20).unwrap();
+            other.mapping.acquire(part).unwrap();
+            said.send((other.load(FRAME + 20, 1), file)).unwrap();
+        };
+        std::thread::spawn(comes).join().unwrap();
+    });
+    file.sync().unwrap();
+    fault::cease();
+    assert_eq!(seen.recv().unwrap().0, [2]);
+}
+
+/// Whether the kernel tells this process which of its threads has opened a file.
+fn is_told_of_threads() -> bool {
+    let flags = libc::FAN_CLASS_NOTIF | libc::FAN_REPORT_FID | libc::FAN_REPORT_TID | libc::FAN_CLOEXEC;
+    // SAFETY: makes a descriptor, which is closed at once.
+    unsafe {
+        let fd = libc::fanotify_init(flags, libc::O_RDONLY as u32);
+        fd >= 0 && libc::close(fd) == 0
+    }
+}
+
+/// The same of one that has come and gone when the write ends.
+#[test]
+fn a_thread_that_came_and_went_in_the_middle_of_a_write_is_seen() {
+    let world = World::new(&[host(0)], options(PAGE, 8, Mode::Lazy), &[7; 5000]);
+    let (file, mut program) = about_to_write(&world);
+    let path = world.path.clone();
+    once_at(Point::HomeRun, move || {
+        let comes = move || File::options().write(true).open(path).unwrap().write_all_at(&[2], 20).unwrap();
+        std::thread::spawn(comes).join().unwrap();
+    });
+    file.sync().unwrap();
+    fault::cease();
+    if is_told_of_threads() {
+        check(&mut program, 20, 2, "who came and went");
+    } else {
+        skip("who opens a file is told thread by thread only to who may administer the system (CAP_SYS_ADMIN)");
+    }
+    // It has gone, and the cache is as sure as ever.
+    until_sure(&mut program.mapping, 0..5000);
 }

@@ -218,6 +218,31 @@ impl Turmoil<'_> {
         }
     }
 
+    /// A thread that only reads, on a device on which others write: what they have not released it may see, too. What nobody
+    /// writes gets memory without twins so.
+    fn read_on_device(&self, device: usize, mut random: Rng) {
+        self.is_interrupted(random.fork());
+        let mapping = self.file.map_on(device, 0..u64::MAX, false).unwrap();
+        let mut program = Program::new(&self.world.devices[device], mapping);
+        let who = format!("a reader on device {device}");
+        while self.goes_on() {
+            let group = random.below(self.truth.groups.len() as u64) as usize;
+            let start = self.truth.groups[group];
+            let before = self.truth.promised(Bound::Done, group);
+            if let Err(error) = program.mapping.acquire(start..start + GROUP) {
+                assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            let seen = program.load(start, GROUP);
+            self.truth.check(group, &seen, &before, &who);
+            program.mapping.release(start..start + GROUP).unwrap();
+            if random.below(20) == 0 {
+                program.mapping.advise(random.below(LEN)..LEN, Advice::DontNeed).unwrap();
+            }
+        }
+    }
+
     /// A CPU that reads and writes through the cache.
     fn use_cache(&self, mut random: Rng) {
         self.is_interrupted(random.fork());
@@ -422,6 +447,11 @@ fn stress(devices: &[Device], threads_per_device: u64, past: Past, seconds: f64)
             let random = fork();
             let run = &run;
             scope.spawn(move || run.use_device(thread, random));
+        }
+        // Alone on a device, a thread is sure that nobody sees what it has not released.
+        for device in (0..2).filter(|_| threads_per_device > 1) {
+            let (random, run) = (fork(), &run);
+            scope.spawn(move || run.read_on_device(device, random));
         }
         let random = [fork(), fork(), fork(), fork()];
         let [one, two, three, four] = random;
