@@ -3,6 +3,8 @@
 #
 #   scripts/fuzz.sh [SECONDS [TARGET...]]     10 seconds each, all targets of fuzz/Cargo.toml
 #
+# With AddressSanitizer, where the toolchain has it, unless FUZZ_SANITIZER is empty.
+#
 # FUZZ_SEED sets the seed (a random one is printed); inputs that reached new code are kept in
 # fuzz/corpus. On a failure it prints where the input is: `scripts/fuzz.sh FILE TARGET` runs that alone.
 set -euo pipefail
@@ -15,13 +17,19 @@ if [ $# -eq 0 ]; then
     set -- $(sed -n '/^\[\[bin\]\]/,/^$/s/^name = "\(.*\)"/\1/p' fuzz/Cargo.toml)
 fi
 
-# What cargo-fuzz passes for coverage, less the sanitisers, which need nightly. Naming the target
-# keeps the flags away from build scripts.
+# What cargo-fuzz passes. Naming the target keeps the flags away from build scripts.
 host=$(rustc -vV | sed -n 's/^host: //p')
 export RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1 -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares"
 target_dir=${CARGO_TARGET_DIR:-fuzz/target}/fuzz
+# The sanitizer's option is one of nightly's. Stable toolchains have its runtime, too, and take the option when they are told to.
+if [ -n "${FUZZ_SANITIZER-address}" ] && compgen -G "$(rustc --print target-libdir --target "$host")/librustc*_rt.asan.a" >/dev/null; then
+    export RUSTC_BOOTSTRAP=1 RUSTFLAGS="$RUSTFLAGS -Zsanitizer=address"
+    target_dir=$target_dir-address
+else
+    echo "fuzz: without AddressSanitizer"
+fi
 ${CARGO:-cargo} build --quiet --locked --release --manifest-path fuzz/Cargo.toml --target "$host" --target-dir "$target_dir" --bins
 
 seed=${FUZZ_SEED:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}

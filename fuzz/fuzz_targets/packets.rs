@@ -1,12 +1,23 @@
 //! Any bytes as packets through elements that look at headers: nothing panics, whatever headers say of themselves.
+//!
+//! An input is a row of packets, each behind its length, two bytes in network order. The malformed packets that the tests have
+//! go through first, and inputs grow from them.
 
 #![no_main]
+
+#[allow(dead_code)] // Tests need more of them.
+#[path = "../../crates/net/tests/it/malformed.rs"]
+mod malformed;
+#[allow(dead_code)]
+#[path = "../../crates/net/tests/it/wire.rs"]
+mod wire;
 
 use bifolio_net::element::{Class, Element, Run};
 use bifolio_net::router::{Cx, Options, Running, build};
 use bifolio_net::{Clock, Log, Packet, Registry, Timestamp, lang};
-use libfuzzer_sys::fuzz_target;
+use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
 use std::cell::RefCell;
+use std::sync::LazyLock;
 
 /// Sends what it is given.
 #[derive(Default)]
@@ -57,12 +68,14 @@ thread_local! {
     static RUNNING: RefCell<Running> = RefCell::new(start());
 }
 
-fuzz_target!(|packets: Vec<&[u8]>| {
+static MALFORMED: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| [malformed::packets(), malformed::frames()].concat());
+
+fn pass(packets: impl Iterator<Item = Packet>) {
     RUNNING.with_borrow_mut(|running| {
         let give = running.router().find("give").expect("it is in the configuration");
         running.enter(give, |cx| {
             cx.with(give, |element: &mut Give, cx| {
-                element.0.extend(packets.iter().map(|bytes| Packet::from_slice(bytes)));
+                element.0.extend(packets);
                 cx.schedule();
             })
         });
@@ -70,4 +83,32 @@ fuzz_target!(|packets: Vec<&[u8]>| {
         clock.hold_at(clock.now() + Timestamp::new(1, 0));
         running.run_for(1000);
     });
+}
+
+/// The packets of an input; the last one ends where the input does.
+fn split(mut input: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (len, rest) = input.split_first_chunk()?;
+        let (packet, rest) = rest.split_at(usize::from(u16::from_be_bytes(*len)).min(rest.len()));
+        input = rest;
+        Some(packet)
+    })
+}
+
+fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    let known = &MALFORMED[seed as usize / 8 % MALFORMED.len()];
+    let len = 2 + known.len();
+    if seed % 8 > 0 || len > max_size || known.len() > usize::from(u16::MAX) {
+        return fuzzer_mutate(data, size, max_size);
+    }
+    // In place of the input, or before it.
+    let kept = if seed % 16 == 0 { size.min(max_size - len) } else { 0 };
+    data.copy_within(..kept, len);
+    data[..2].copy_from_slice(&(known.len() as u16).to_be_bytes());
+    data[2..len].copy_from_slice(known);
+    len + kept
+});
+
+fuzz_target!(init: pass(MALFORMED.iter().map(|bytes| Packet::from_slice(bytes))), |input: &[u8]| {
+    pass(split(input).map(Packet::from_slice));
 });

@@ -2,7 +2,7 @@
 //! comparing it where not. Others are other processes, and other caches of this one.
 
 use crate::mounts::{KINDS, Mounted};
-use crate::support::{FRAME, HostMapping, PAGE, Program, World, host, options, until_sure};
+use crate::support::{FRAME, HostMapping, PAGE, Program, World, host, is_told_of_threads, options, until_sure};
 use bifolio_cache::Mode;
 use bifolio_cache::fault::{self, Point};
 use bifolio_testing::skip;
@@ -277,16 +277,6 @@ fn a_thread_that_comes_in_the_middle_of_a_write_is_seen_at_once() {
     file.sync().unwrap();
     fault::cease();
     assert_eq!(seen.recv().unwrap().0, [2]);
-}
-
-/// Whether the kernel tells this process which of its threads has opened a file.
-fn is_told_of_threads() -> bool {
-    let flags = libc::FAN_CLASS_NOTIF | libc::FAN_REPORT_FID | libc::FAN_REPORT_TID | libc::FAN_CLOEXEC;
-    // SAFETY: makes a descriptor, which is closed at once.
-    unsafe {
-        let fd = libc::fanotify_init(flags, libc::O_RDONLY as u32);
-        fd >= 0 && libc::close(fd) == 0
-    }
 }
 
 /// The same of one that has come and gone when the write ends.

@@ -4,7 +4,9 @@
 //!
 //! `BIFOLIO_STRESS_SECONDS` runs it longer.
 
-use crate::support::{Draw, FRAME, HostMapping, PAGE, Program, World, drop_cached, options, random, sets};
+use crate::support::{
+    Draw, FRAME, HostMapping, PAGE, Program, World, drop_cached, is_told_of_threads, options, random, sets,
+};
 use bifolio_cache::{Advice, CachedFile, ErrorKind, Mode, fault};
 use bifolio_device::Device;
 use fastrand::Rng;
@@ -311,29 +313,33 @@ impl Turmoil<'_> {
         }
     }
 
-    /// Threads of this process that know nothing of caches.
+    /// Threads of this process that know nothing of caches. They come and go at any moment, where that is noticed.
     fn write_past_it(&self, mut random: Rng) {
-        let file = File::options().read(true).write(true).open(&self.world.path).unwrap();
+        let open = || File::options().read(true).write(true).open(&self.world.path).unwrap();
+        let mut file = Some(open());
         while self.goes_on() {
-            write_and_read(&self.truth, &file, &mut random);
+            write_and_read(&self.truth, file.get_or_insert_with(open), &mut random);
+            if random.below(2) == 0 && is_told_of_threads() {
+                file = None;
+            }
             std::thread::sleep(Duration::from_micros(300));
         }
     }
 
     fn store_past_it(&self, mut random: Rng) {
         let map = || HostMapping::new(&self.world.path, LEN as usize);
-        let mut mapped = map();
+        let mut kept = Some(map());
         while self.goes_on() {
-            if random.below(20) == 0 {
-                // Pages that are mapped stay.
-                mapped = map();
-            }
+            let mapped = kept.get_or_insert_with(map);
             let group = random.below(self.truth.groups.len() as u64) as usize;
             self.truth.write(group, MAPPED, |at, value| mapped.store(at, value));
             let group = random.below(self.truth.groups.len() as u64) as usize;
             let before = self.truth.promised(Bound::Synced, group);
             let seen: Vec<u8> = (0..GROUP).map(|byte| mapped.load(self.truth.groups[group] + byte)).collect();
             self.truth.check(group, &seen, &before, "a mapping");
+            if random.below(4) == 0 && is_told_of_threads() {
+                kept = None;
+            }
             std::thread::sleep(Duration::from_micros(300));
         }
     }
@@ -341,7 +347,8 @@ impl Turmoil<'_> {
     /// The kernel, which needs memory for something else: it takes pages of the file back, which come from the disk, or from a
     /// device, when they are needed again.
     fn take_pages_back(&self, mut random: Rng) {
-        let file = File::options().read(true).write(true).open(&self.world.path).unwrap();
+        // Who has it open for writing is watched.
+        let file = File::open(&self.world.path).unwrap();
         while self.goes_on() {
             let start = random.below(LEN);
             file.sync_data().unwrap();

@@ -178,6 +178,16 @@ impl Program {
     }
 }
 
+/// Whether the kernel tells this process which of its threads has opened a file.
+pub(crate) fn is_told_of_threads() -> bool {
+    let flags = libc::FAN_CLASS_NOTIF | libc::FAN_REPORT_FID | libc::FAN_REPORT_TID | libc::FAN_CLOEXEC;
+    // SAFETY: makes a descriptor, which is closed at once.
+    unsafe {
+        let fd = libc::fanotify_init(flags, libc::O_RDONLY as u32);
+        fd >= 0 && libc::close(fd) == 0
+    }
+}
+
 /// Has the kernel take clean pages of a file back, as far as nobody uses them and the file system does not keep them.
 pub(crate) fn drop_cached(file: &File, part: Range<u64>) {
     let len = part.end - part.start;
