@@ -8,7 +8,7 @@
 //!
 //! A redirect names the destination annotation as gateway; `parameterproblem`, `erroratptr` takes its pointer from the
 //! annotation of IPGWOptions; `unreachable`, `needfrag` tells PMTU (0). A source route is reversed into the answer, unless
-//! the problem is in it. The destination annotation is set, and unless SET_FIX_ANNO is false, the one by which FixIPSrc sets
+//! the problem is in it. The destination annotation is set, and unless SET_FIX_ANNO (or USE_FIX_ANNO) is false, the one by which FixIPSrc sets
 //! the source.
 //!
 //! Handlers: `src`, `mtu`, `pmtu` (r/w).
@@ -179,7 +179,7 @@ impl Element for IcmpError {
         let (mut kind, mut code) = (IcmpType::default(), Word("0".into()));
         args.must("SRC", &mut self.source).must("TYPE", &mut kind).may("CODE", &mut code);
         args.may("BADADDRS", &mut self.bad).key("MTU", &mut self.mtu).key("PMTU", &mut self.path_mtu);
-        args.key("SET_FIX_ANNO", &mut self.set_fix_anno).finish()?;
+        args.key("SET_FIX_ANNO", &mut self.set_fix_anno).key("USE_FIX_ANNO", &mut self.set_fix_anno).finish()?;
         let IcmpType(number) = kind;
         let Ok(kind) = u8::try_from(number) else {
             return Err(args.error("ICMP type must be between 0 and 255"));
@@ -256,8 +256,10 @@ mod tests {
         assert_eq!(parameter("9.9.9.9, 12, erroratptr, MTU 100"), (100, 21 << 24));
         assert_eq!(parameter("9.9.9.9, parameterproblem, missingopt, MTU 3"), (28, 0));
         assert_eq!(parameter("9.9.9.9, 3, needfrag, PMTU 1400"), (576, 1400));
-        let out = answers("9.9.9.9, 3, SET_FIX_ANNO false", vec![packet.clone()]);
-        assert_eq!(out[0].anno_u8(anno::FIX_IP_SRC), 0);
+        for keyword in ["SET_FIX_ANNO", "USE_FIX_ANNO"] {
+            let out = answers(&format!("9.9.9.9, 3, {keyword} false"), vec![packet.clone()]);
+            assert_eq!(out[0].anno_u8(anno::FIX_IP_SRC), 0);
+        }
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! ICMPPingSource: sends ICMP echo requests, and counts the answers.
 //!
-//! `ICMPPingSource(SRC, DST [, INTERVAL, IDENTIFIER, DATA, LIMIT, ACTIVE, VERBOSE, STOP])`: the output is push or pull, the
+//! `ICMPPingSource(SRC, DST [, INTERVAL, IDENTIFIER, DATA, LIMIT, ACTIVE, VERBOSE, STOP, MIRROR])`: the output is push or pull, the
 //! optional input push. Every INTERVAL (1 s; pull: whenever it is asked) leaves a request from SRC to DST with IDENTIFIER (0),
 //! the next sequence number from 1 on, and DATA (none): LIMIT (-1: no end) of them, and then the router stops if STOP (false)
 //! says so. It begins if ACTIVE (true). Answers that come to the input are counted by their sequence numbers and, with VERBOSE
-//! (true), told as ping tells them, and at the end the summary.
+//! (true), told as ping tells them, and at the end the summary. With MIRROR (false), to a push output leaves for each of them
+//! the next request at once, with the answer's data, whatever the limit is.
 //!
 //! Handlers: `active` (r/w), `src`, `dst` (r/w), `count`, `limit`, `interval`, `reset_counts` (w); with an input `summary`,
 //! `rtt_min`, `rtt_avg`, `rtt_max` (seconds).
@@ -116,6 +117,7 @@ pub(super) struct IcmpPingSource {
     is_active: bool,
     is_verbose: bool,
     stops: bool,
+    mirrors: bool,
     count: u64,
     /// When the timer expires, if it is set.
     set_for: Option<Timestamp>,
@@ -134,6 +136,7 @@ impl Default for IcmpPingSource {
             is_active: true,
             is_verbose: true,
             stops: false,
+            mirrors: false,
             count: 0,
             set_for: None,
             answers: None,
@@ -146,9 +149,16 @@ impl IcmpPingSource {
         self.limit.0.is_some_and(|limit| self.count >= limit)
     }
 
-    fn request(&mut self, cx: &Cx<'_>) -> Option<Packet> {
+    fn next_request(&mut self, cx: &Cx<'_>) -> Option<Packet> {
+        let data = std::mem::take(&mut self.data);
+        let packet = self.request(cx, &data);
+        self.data = data;
+        packet
+    }
+
+    fn request(&mut self, cx: &Cx<'_>, data: &[u8]) -> Option<Packet> {
         let sequence = (self.count % 0xffff) as u16 + 1;
-        let mut packet = Packet::with_room(DEFAULT_HEADROOM, ip::LEN + icmp::LEN + self.data.len(), 0);
+        let mut packet = Packet::with_room(DEFAULT_HEADROOM, ip::LEN + icmp::LEN + data.len(), 0);
         let bytes = packet.bytes_mut();
         let len = bytes.len() as u16;
         let mut header = IpMut::new(bytes)?;
@@ -161,7 +171,7 @@ impl IcmpPingSource {
         header.set_destination(self.destination);
         ip::set_checksum(bytes);
         let message = &mut bytes[ip::LEN..];
-        message[icmp::LEN..].copy_from_slice(&self.data);
+        message[icmp::LEN..].copy_from_slice(data);
         let mut header = IcmpMut::new(message)?;
         header.set_kind(icmp::ECHO, 0);
         header.set_id(self.identifier);
@@ -186,7 +196,8 @@ impl IcmpPingSource {
         }
     }
 
-    fn receive(&mut self, cx: &Cx<'_>, packet: &Packet) -> Option<()> {
+    /// Counts an answer. Returns its data; nothing for what is no answer.
+    fn receive<'a>(&mut self, cx: &Cx<'_>, packet: &'a Packet) -> Option<&'a [u8]> {
         let ip = packet.network_header().and_then(Ip::new).filter(|ip| ip.protocol() == ip::PROTOCOL_ICMP)?;
         let icmp = Icmp::new(ip.payload()).filter(|_| ip.is_first_fragment())?;
         if icmp.kind() != icmp::ECHO_REPLY || icmp.id() != self.identifier {
@@ -200,7 +211,7 @@ impl IcmpPingSource {
             let time = millis(us);
             cx.say(format_args!("{name}: {len} bytes from {from}: icmp_seq={sequence} ttl={ttl} time={time} ms"));
         }
-        Some(())
+        Some(icmp.payload())
     }
 
     fn summary(&self) -> String {
@@ -213,7 +224,7 @@ impl Element for IcmpPingSource {
         args.must("SRC", &mut self.source).must("DST", &mut self.destination);
         args.key("INTERVAL", &mut self.interval).key("IDENTIFIER", &mut self.identifier).key("DATA", &mut self.data);
         args.key("LIMIT", &mut self.limit).key("ACTIVE", &mut self.is_active).key("VERBOSE", &mut self.is_verbose);
-        args.key("STOP", &mut self.stops).finish()?;
+        args.key("STOP", &mut self.stops).key("MIRROR", &mut self.mirrors).finish()?;
         if self.data.len() > DATA_MAX {
             return Err(args.error_of("DATA", format_args!("{} bytes, and {DATA_MAX} fit", self.data.len())));
         }
@@ -233,7 +244,7 @@ impl Element for IcmpPingSource {
 
     fn run_timer(&mut self, cx: &mut Cx<'_>, _: usize) {
         self.set_for = None;
-        let Some(packet) = self.request(cx) else { return };
+        let Some(packet) = self.next_request(cx) else { return };
         cx.emit(0, packet);
         if self.is_done() && self.stops {
             cx.stop_driver();
@@ -248,7 +259,7 @@ impl Element for IcmpPingSource {
 
     fn pull(&mut self, cx: &mut Cx<'_>, _: usize) -> Option<Packet> {
         if !self.is_done() {
-            return self.request(cx);
+            return self.next_request(cx);
         }
         if self.stops {
             cx.stop_driver();
@@ -257,7 +268,11 @@ impl Element for IcmpPingSource {
     }
 
     fn push(&mut self, cx: &mut Cx<'_>, _: usize, packet: Packet) {
-        self.receive(cx, &packet);
+        let Some(data) = self.receive(cx, &packet) else { return };
+        let next = if self.mirrors && cx.output_is_push(0) { self.request(cx, data) } else { None };
+        if let Some(next) = next {
+            cx.emit(0, next);
+        }
     }
 
     fn cleanup(&mut self, cx: &mut Cx<'_>) {
@@ -394,6 +409,25 @@ mod tests {
         let said = harness.said();
         assert_eq!(said.len(), 3);
         assert_eq!(said[0], "s :: ICMPPingSource: 0 bytes from 1.0.0.1: icmp_seq=1 ttl=200 time=2.000 ms");
+    }
+
+    #[test]
+    fn answers_are_mirrored() {
+        let config = "s :: ICMPPingSource(1.0.0.1, 2.0.0.2, LIMIT 1, DATA abc, VERBOSE false, MIRROR true)";
+        let mut harness = Harness::new(&format!("{config} -> take :: Take; give :: Give -> s"));
+        harness.pass(3.0);
+        let mut answer = harness.take("take").remove(0);
+        answer.bytes_mut()[20] = icmp::ECHO_REPLY;
+        answer.bytes_mut()[28..].copy_from_slice(b"xyz");
+        let mut other = answer.clone();
+        other.bytes_mut()[20] = icmp::ECHO;
+        harness.give("give", [answer, other]);
+        let out = harness.take("take");
+        assert_eq!(sequences(&out), [2]);
+        let ip = Ip::checked(out[0].bytes()).unwrap();
+        assert!(ip.is_checksum_valid() && checksum::is_valid(ip.payload()));
+        assert_eq!(Icmp::new(ip.payload()).unwrap().payload(), b"xyz");
+        assert_eq!(harness.read("s.count"), "2");
     }
 
     #[test]
