@@ -9,7 +9,7 @@
 //! - TAP: whether packets have Ethernet headers, in both directions. Default false.
 //! - HEADROOM: room before the packet, 0 to 8,192 bytes. Default 64, or 66 with TAP.
 //! - BURST: packets in a row, at least 1. Default 32.
-//! - ETHER: the host's Ethernet address at a TAP device. Default: one at random.
+//! - ETHER: the host's Ethernet address at a TAP device; a TUN device has none, which is told. Default: one at random.
 //! - IGNORE_QUEUE_OVERFLOWS: whether only the first packet is told that the host does not take. Default false.
 //! - MTU: the longest packet that the host sends, in bytes, more than 20. Default 1,500.
 //! - DEVNAME: name of the device. Default: `tun0`, `tap0` and so on, whichever is free.
@@ -130,6 +130,8 @@ impl Element for KernelTun {
         options.gateway = (!gateway.is_unspecified()).then_some(gateway);
         if options.ethernet {
             self.shape.link = LinkType::ETHERNET;
+        } else if options.address.take().is_some() {
+            args.warning("could not set interface Ethernet address: Operation not supported");
         }
         if options.gateway.is_some_and(|gateway| !near.contains(gateway)) {
             args.error("bad GATEWAY");

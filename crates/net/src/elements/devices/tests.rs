@@ -48,6 +48,8 @@ fn wrong_arguments_of_host_devices_are_told() {
     wrong("KernelTun(10.0.0.1/24, BURST 0) -> Take", "BURST must be >= 1");
     wrong("KernelTun(10.0.0.1/24, MTU 20) -> Take", "MTU must be greater than 20");
     wrong("KernelTun(10.0.0.1/24, HEADROOM 8193) -> Take", "HEADROOM too big");
+    let no_address = "warning: could not set interface Ethernet address: Operation not supported";
+    wrong("KernelTun(10.0.0.1/24, ETHER 2:1:2:3:4:5, BURST 0) -> Take", no_address);
     wrong("FromHost(\"\") -> Take", "must specify device name");
     wrong("FromHost(x, 10.0.0.1/24, GATEWAY 11.0.0.1) -> Take", "bad GATEWAY");
     wrong("FromHost(x, GATEWAY 11.0.0.1) -> Take", "bad GATEWAY");
