@@ -158,8 +158,9 @@ impl Build {
         });
         self.router.tasks = tasks.collect();
         let handlers = self.router.slots.iter().map(|slot| {
-            let mut handlers = defaults::defaults();
-            slot.enter(0).expect("nobody is in it").handlers(&mut handlers);
+            let element = slot.enter(0).expect("nobody is in it");
+            let mut handlers = defaults::defaults(element.reconfigures());
+            element.handlers(&mut handlers);
             handlers
         });
         let _ = self.router.handlers.set(handlers.collect());

@@ -6,8 +6,8 @@ use crate::element::Handlers;
 use crate::lang;
 use std::fmt::Write as _;
 
-/// Handlers that every element has.
-pub(super) fn defaults() -> Handlers {
+/// Handlers that every element has; its configuration is written only where it takes another one while it runs.
+pub(super) fn defaults(reconfigures: bool) -> Handlers {
     let mut handlers = Handlers::default();
     handlers.free_read("name", |cx, _| Ok(cx.name().to_owned()));
     handlers.free_read("class", |cx, _| Ok(cx.router.class_of(cx.id).name.to_owned()));
@@ -26,7 +26,9 @@ pub(super) fn defaults() -> Handlers {
     handlers.free_read("home_thread", |cx, _| {
         Ok(cx.router.tasks[cx.id].home.load(std::sync::atomic::Ordering::Relaxed).to_string())
     });
-    handlers.free_write("config", reconfigure);
+    if reconfigures {
+        handlers.free_write("config", reconfigure);
+    }
     handlers.raw("config");
     handlers
 }
