@@ -54,7 +54,7 @@ fn what_is_not_there_is_said_in_one_line() {
     let (code, _, error) = net(&["-q", "-e", THREE, "-h", "d.count"]);
     assert_eq!((code, error.as_str()), (Some(1), "no element 'd'\n"));
     let (code, _, error) = net(&["--no-such-option"]);
-    assert!(code == Some(1) && error.starts_with("unrecognized option '--no-such-option'\n"), "{error}");
+    assert!(code == Some(1) && error.starts_with("click: unrecognized option '--no-such-option'\n"), "{error}");
 }
 
 #[test]

@@ -25,7 +25,8 @@ Options:
   -e, --expression EXPR         Use EXPR as router configuration.
   -j, --threads N               Run N threads (default 1).
   -a, --affinity[=N]            Pin threads to processors, from #N on (default 0).
-  -p, --port PORT               Listen for control connections on TCP port.
+  -p, --port PORT               Listen for control connections on TCP port; PORT+:
+                                on the first one from there that is free.
   -u, --unix-socket FILE        Listen for control connections on Unix socket.
       --socket FD               Take file descriptor FD as a control connection.
   -R, --allow-reconfigure       Provide a writable 'hotconfig' handler.
@@ -154,7 +155,7 @@ pub(super) fn main(args: &[String], registry: &Registry) -> i32 {
 
 fn plan(args: &[String]) -> Result<Option<Plan>, String> {
     let mut plan = Plan { threads: 1, ..Plan::default() };
-    for given in options::parse(args, KNOWN)? {
+    for given in options::parse(args, KNOWN).map_err(|error| format!("click: {error}"))? {
         match given {
             Given::Word(word) => plan.source.set_word(&word)?,
             Given::Option(Choice::Help, _) => {
@@ -183,10 +184,7 @@ impl Plan {
             Choice::Expression => return self.source.set(&value, true),
             Choice::File => return self.source.set(&value, false),
             Choice::Handler => self.handlers.push(value),
-            Choice::Port => {
-                let port: u16 = value.parse().map_err(|_| format!("'{value}' is no TCP port"))?;
-                self.sockets.push(Making::tcp(port));
-            }
+            Choice::Port => self.sockets.push(Making::tcp(&value)),
             Choice::UnixSocket => self.sockets.push(Making::unix(&value)),
             Choice::Socket => {
                 let fd = value.parse().ok().filter(|fd| *fd >= 0);
@@ -347,27 +345,32 @@ fn call_handlers(handlers: &[String], running: &mut Running, log: &mut Log) {
 /// The value of a handler, with a line's end where the text is not to be taken as it is.
 fn read_handler(name: &str, running: &mut Running) -> Result<String, String> {
     let mut text = running.read(name)?;
-    if name != "config" && !text.is_empty() && !text.ends_with('\n') {
+    if !is_raw(name, running.router()) && !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
     }
     Ok(text)
+}
+
+/// Whether a handler's text is to be taken as it is: packets' data, or the whole configuration. That of one element gets a
+/// line's end.
+fn is_raw(name: &str, router: &Router) -> bool {
+    let path = name.split(' ').next().unwrap_or(name);
+    let Some((element, handler)) = path.rsplit_once('.') else { return path == "config" };
+    let found = router.find(element).and_then(|element| router.handlers(element)).and_then(|all| all.get(handler));
+    handler != "config" && found.is_some_and(|handler| handler.is_raw)
 }
 
 /// The handlers that `ELEMENT.HANDLER` means, where the first may be a name, a pattern or a class; and whether it is one of
 /// the latter two.
 fn expand_handler(text: &str, router: &Router) -> Result<(Vec<String>, bool), String> {
     let (path, argument) = text.split_once(' ').map_or((text, ""), |(path, argument)| (path, argument));
-    let Some((element, handler)) = path.rsplit_once('.') else { return Ok((vec![text.to_string()], false)) };
+    let Some((element, handler)) = path.rsplit_once('.') else {
+        return readable(router.access(None, path), path).map(|()| (vec![text.to_string()], false));
+    };
     let named =
         |e: usize| format!("{}.{handler}", router.name(e)) + if argument.is_empty() { "" } else { " " } + argument;
     if let Some(found) = router.find(element) {
-        let Some(known) = router.handlers(found).and_then(|handlers| handlers.get(handler)) else {
-            return Err(format!("no '{element}.{handler}' handler"));
-        };
-        if known.read.is_none() {
-            return Err(format!("'{element}.{handler}' is a write handler"));
-        }
-        return Ok((vec![named(found)], false));
+        return readable(router.access(Some(found), handler), path).map(|()| (vec![named(found)], false));
     }
     let is_pattern = element.contains(['?', '*', '[']);
     let fits = |e: &usize| {
@@ -380,6 +383,15 @@ fn expand_handler(text: &str, router: &Router) -> Result<(Vec<String>, bool), St
     let reads =
         |e: &usize| router.handlers(*e).and_then(|all| all.get(handler)).is_some_and(|handler| handler.read.is_some());
     Ok((fitting.into_iter().filter(reads).map(named).collect(), true))
+}
+
+/// Whether a handler is there, and can be read; `path` names it in errors.
+fn readable(access: Option<(bool, bool)>, path: &str) -> Result<(), String> {
+    match access {
+        None => Err(format!("no '{path}' handler")),
+        Some((false, _)) => Err(format!("'{path}' is a write handler")),
+        Some(_) => Ok(()),
+    }
 }
 
 /// Whether a text fits a pattern with `*`, `?` and `[...]`, as a shell's.
@@ -466,7 +478,7 @@ mod tests {
             "x=1",
             "-j4",
             "-p",
-            "1234",
+            "1234+",
             "-u",
             "/s o",
             "--simtime=5",
@@ -477,7 +489,7 @@ mod tests {
         let plan = plan.unwrap().unwrap();
         assert_eq!((plan.flags, plan.threads), (vec![Choice::Quit, Choice::Time, Choice::NoWarnings], 4));
         assert_eq!(plan.handlers, ["a.b", "c.d"]);
-        assert_eq!(plan.sockets, ["TCP, 1234", "UNIX, \"/s o\""]);
+        assert_eq!(plan.sockets, ["TCP, 1234+", "UNIX, \"/s o\""]);
         assert_eq!((plan.simulated, plan.source.name()), (Some(5.0), "config"));
         assert_eq!(plan.source.globals.values(), [("x".to_string(), "1".to_string())]);
     }
@@ -490,7 +502,7 @@ mod tests {
             (&["-o", "a", "-o", "b"], "output file specified twice"),
             (&["-x", "a", "-x", "b"], "--exit-handler specified twice"),
             (&["x=1", "x=2"], "parameter 'x' multiply defined"),
-            (&["-p", "70000"], "'70000' is no TCP port"),
+            (&["--nope"], "click: unrecognized option '--nope'"),
             (&["-j0"], "'0' is no number of threads"),
             (&["--simtime=soon"], "'soon' is no time in seconds"),
             (&["--socket", "-1"], "'-1' is no file descriptor"),
@@ -521,6 +533,8 @@ mod tests {
         assert_eq!(expand("Queue.length"), Ok((vec!["b.length".into()], true)));
         assert_eq!(expand("c.x"), Err("no element 'c'".into()));
         assert_eq!(expand("c*.x"), Err("no element matching 'c*'".into()));
+        assert_eq!(expand("nothing"), Err("no 'nothing' handler".into()));
+        assert_eq!(expand("stop"), Err("'stop' is a write handler".into()));
         assert_eq!(expand("b.x"), Err("no 'b.x' handler".into()));
         assert_eq!(expand("b.reset"), Err("'b.reset' is a write handler".into()));
     }
@@ -531,8 +545,16 @@ mod tests {
         let mut found = started(text).0.unwrap();
         assert_eq!(read_handler("config", &mut found).unwrap(), text);
         assert_eq!(read_handler("b.capacity", &mut found).unwrap(), "3\n");
+        assert_eq!(read_handler("b.config", &mut found).unwrap(), "3\n");
         let mut found = started(&format!("require(compact_config) {text}")).0.unwrap();
         assert!(read_handler("config", &mut found).unwrap().starts_with("require(compact_config);\n"));
+    }
+
+    #[test]
+    fn packets_data_is_printed_as_it_is() {
+        let mut found = started("s :: InfiniteSource(DATA abc, LIMIT 1) -> Discard").0.unwrap();
+        assert_eq!(read_handler("s.data", &mut found).unwrap(), "abc");
+        assert_eq!(read_handler("s.limit", &mut found).unwrap(), "1\n");
     }
 
     #[test]

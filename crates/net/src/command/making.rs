@@ -22,8 +22,8 @@ pub(super) struct Making {
 }
 
 impl Making {
-    /// The arguments of a control socket at a TCP port.
-    pub(super) fn tcp(port: u16) -> String {
+    /// The arguments of a control socket at a TCP port, as ControlSocket takes them.
+    pub(super) fn tcp(port: &str) -> String {
         format!("TCP, {port}")
     }
 

@@ -68,7 +68,11 @@ fn long<'a, T: Copy + PartialEq>(
     }
     let Some(option) = find(name, known) else {
         let is_ambiguous = known.iter().any(|option| option.long.starts_with(name));
-        return Err(format!("{} option '--{name}'", if is_ambiguous { "ambiguous" } else { "unrecognized" }));
+        return Err(if is_ambiguous {
+            format!("option '--{name}' is ambiguous")
+        } else {
+            format!("unrecognized option '--{name}'")
+        });
     };
     let value = match (option.value, value) {
         (Value::No | Value::Negatable, Some(_)) => return Err(format!("'--{}' can't take an argument", option.long)),
@@ -160,7 +164,7 @@ mod tests {
         for (args, error) in [
             (&["-x"][..], "unrecognized option '-x'"),
             (&["--nope"], "unrecognized option '--nope'"),
-            (&["--si"], "ambiguous option '--si'"),
+            (&["--si"], "option '--si' is ambiguous"),
             (&["--quit=1"], "'--quit' can't take an argument"),
             (&["-e"], "'-e' requires an argument"),
             (&["--expression"], "'--expression' requires an argument"),
