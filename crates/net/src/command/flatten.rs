@@ -1,8 +1,8 @@
 //! click-flatten: writes a configuration without compound elements, or what is in it.
 
-use super::options::{Known, Value};
+use super::options::{Given, Known, Value};
 use super::tool::{Line, Tool};
-use crate::lang::{FileVariables, Graph, unparse_with_lines};
+use crate::lang::{FileVariables, unparse_with_lines};
 use crate::{Log, Registry};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,19 +42,19 @@ fn run(line: &Line<Choice>, log: &mut Log) -> Option<String> {
     let expanded = line.has(&Choice::ExpandVars);
     let graph = line.source.graph(if expanded { FileVariables::Expanded } else { FileVariables::Kept }, log)?;
     let elements = graph.elements.iter();
-    Some(if line.has(&Choice::Classes) {
-        sorted_lines(elements.map(|element| element.class.clone()), true)
-    } else if line.has(&Choice::Declarations) {
-        sorted_lines(elements.map(|element| format!("{} :: {}", element.name, element.class)), false)
-    } else if line.has(&Choice::Names) {
-        sorted_lines(elements.map(|element| element.name.clone()), false)
-    } else {
-        config(&graph)
+    // Of several that say what to write, the last one counts.
+    let asked = line.own.iter().rev().find_map(|given| match given {
+        Given::Option(choice, _) if *choice != Choice::ExpandVars => Some(*choice),
+        _ => None,
+    });
+    Some(match asked {
+        Some(Choice::Classes) => sorted_lines(elements.map(|element| element.class.clone()), true),
+        Some(Choice::Declarations) => {
+            sorted_lines(elements.map(|element| format!("{} :: {}", element.name, element.class)), false)
+        }
+        Some(Choice::Names) => sorted_lines(elements.map(|element| element.name.clone()), false),
+        _ => unparse_with_lines(&graph),
     })
-}
-
-fn config(graph: &Graph) -> String {
-    unparse_with_lines(graph)
 }
 
 fn sorted_lines(lines: impl Iterator<Item = String>, once: bool) -> String {
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn lists_are_sorted() {
         assert_eq!(flat(&["--classes"]), "Discard\nIdle\nPaint\n");
-        assert_eq!(flat(&["-n"]), "Discard@4\nIdle@1\nP@2/Paint@1\np\n");
+        assert_eq!(flat(&["-cn"]), "Discard@4\nIdle@1\nP@2/Paint@1\np\n");
         assert_eq!(flat(&["-d"]), "Discard@4 :: Discard\nIdle@1 :: Idle\nP@2/Paint@1 :: Paint\np :: Paint\n");
     }
 
