@@ -6,6 +6,7 @@ mod align;
 mod archive;
 mod buildtool;
 mod click;
+mod exchange;
 mod flatten;
 mod making;
 mod options;

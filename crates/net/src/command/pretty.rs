@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 use std::ops::Range;
 
+use super::exchange;
 use super::options::{Known, Value};
 use super::tool::{Line, Tool};
 use crate::draw::{escape, graph_svg};
@@ -15,17 +16,26 @@ use crate::{Log, Registry};
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Choice {
     Title,
+    ClassDocs,
     Svg,
+    Dot,
+    GraphMl,
 }
 
 const TOOL: Tool<Choice> = Tool {
     name: "click-pretty",
     about: "Reads a router configuration and writes an HTML page that shows it, complete in itself.",
-    help: "  -t, --title TITLE             The page's title.
-      --svg                     Write the drawing only, as SVG.\n",
+    help: "      --title TITLE             The page's title.
+  -u, --class-docs URL          Link classes to URL, with the class for '%s'.
+      --svg                     Write the drawing only, as SVG.
+      --dot                     Write the graph for Graphviz.
+      --graphml                 Write the graph as GraphML.\n",
     options: &[
-        Known { long: "title", short: Some('t'), meaning: Choice::Title, value: Value::Needed },
+        Known { long: "title", short: None, meaning: Choice::Title, value: Value::Needed },
+        Known { long: "class-docs", short: Some('u'), meaning: Choice::ClassDocs, value: Value::Needed },
         Known { long: "svg", short: None, meaning: Choice::Svg, value: Value::No },
+        Known { long: "dot", short: None, meaning: Choice::Dot, value: Value::No },
+        Known { long: "graphml", short: None, meaning: Choice::GraphMl, value: Value::No },
     ],
 };
 
@@ -50,12 +60,18 @@ fn run(line: &Line<Choice>, registry: &Registry, log: &mut Log) -> Option<String
     if line.has(&Choice::Svg) {
         return Some(graph_svg(&graph, None));
     }
+    if line.has(&Choice::Dot) {
+        return Some(exchange::dot(&graph));
+    }
+    if line.has(&Choice::GraphMl) {
+        return Some(exchange::graphml(&graph));
+    }
     let title = line.values(&Choice::Title).last().unwrap_or(line.source.name());
-    Some(page(title, &text, &graph, registry))
+    Some(page(title, &text, &graph, line.values(&Choice::ClassDocs).last(), registry))
 }
 
-/// The page for a configuration that is written as `text` and means `graph`.
-fn page(title: &str, text: &str, graph: &Graph, registry: &Registry) -> String {
+/// The page for a configuration that is written as `text` and means `graph`. `docs` is where classes are described.
+fn page(title: &str, text: &str, graph: &Graph, docs: Option<&str>, registry: &Registry) -> String {
     let title = escape(title);
     let counts = format!("{} elements, {} connections", graph.elements.len(), graph.connections.len());
     let mut out = format!(
@@ -66,7 +82,7 @@ fn page(title: &str, text: &str, graph: &Graph, registry: &Registry) -> String {
         marked_text(text, graph)
     );
     write_elements(&mut out, graph);
-    write_classes(&mut out, graph, registry);
+    write_classes(&mut out, graph, docs, registry);
     out.push_str("</body></html>\n");
     out
 }
@@ -97,7 +113,7 @@ fn write_elements(out: &mut String, graph: &Graph) {
     out.push_str("</table>\n");
 }
 
-fn write_classes(out: &mut String, graph: &Graph, registry: &Registry) {
+fn write_classes(out: &mut String, graph: &Graph, docs: Option<&str>, registry: &Registry) {
     let mut classes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for element in &graph.elements {
         classes.entry(&element.class).or_default().push(&element.name);
@@ -107,8 +123,12 @@ fn write_classes(out: &mut String, graph: &Graph, registry: &Registry) {
         let summary = registry.get(class).map_or("", |class| class.summary);
         let links: Vec<_> = names.iter().map(|name| element_link(name)).collect();
         let (class, summary) = (escape(class), escape(summary));
-        let _ =
-            writeln!(out, "<tr id=\"class-{class}\"><td class=\"e\">{class}<td>{summary}<td>{}</tr>", links.join(", "));
+        let shown = docs.map_or_else(
+            || class.clone(),
+            |url| format!("<a href=\"{}\">{class}</a>", escape(url).replacen("%s", &class, 1)),
+        );
+        let links = links.join(", ");
+        let _ = writeln!(out, "<tr id=\"class-{class}\"><td class=\"e\">{shown}<td>{summary}<td>{links}</tr>");
     }
     out.push_str("</table>\n");
 }
@@ -274,6 +294,9 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part}\n{page}");
         }
+        assert!(page.contains("<tr id=\"class-Idle\"><td class=\"e\">Idle<td>"), "{page}");
+        let page = test_run(&TOOL, &["-e", text, "-u", "http://x/?a&%s.html"], run_standard).unwrap();
+        assert!(page.contains("<td class=\"e\"><a href=\"http://x/?a&amp;Idle.html\">Idle</a><td>"), "{page}");
         assert!(test_run(&TOOL, &["-e", text, "--svg"], run_standard).unwrap().starts_with("<svg "));
     }
 
