@@ -100,8 +100,9 @@ pub(super) fn root(text: Option<String>, rebuild: Option<Rebuild>) -> Handlers {
     handlers.free_read("runcount", |cx, _| Ok(cx.router.runcount().to_string()));
     handlers.free_read("handlers", |cx, _| Ok(list(Some(&cx.router.root))));
     handlers.free_write("stop", |cx, text| {
-        let times = if text.trim().is_empty() { 1 } else { cx.parse::<i32>(text)? };
-        cx.router.adjust_runcount(-times);
+        // What is no number, such as `true`, stops it once.
+        let times = cx.parse::<i32>(text).unwrap_or(1);
+        cx.router.adjust_runcount(times.saturating_neg());
         Ok(())
     });
     handlers

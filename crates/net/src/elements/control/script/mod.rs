@@ -3,7 +3,7 @@
 //! `Script(INSTRUCTION, …, [TYPE ACTIVE | PASSIVE | PROXY | DRIVER | PACKET | SIGNAL SIGNO…])`, `DriverManager(INSTRUCTION, …)`:
 //! no ports. An active script runs when the router starts, a passive one when its `run` handler is called, a proxy when any
 //! handler is called that it has not (`$0` is its name, `$write` whether it is written), a driver when the router stops, and a
-//! signal script when this process gets a signal. DriverManager is a driver. A packet script has inputs and outputs, push or
+//! signal script when this process gets a signal, one after the other where several want it. DriverManager is a driver. A packet script has inputs and outputs, push or
 //! pull, and runs for each packet; `$input` is where it came in, what the script returns is where it leaves (0 at its end),
 //! and `exit`, `stop`, `error` and a pause drop it. A script with inputs is one.
 //!
@@ -45,8 +45,9 @@ use crate::lang::config::split_words;
 use crate::router::Cx;
 use machine::{Beginning, Call, Machine, Step};
 use program::Program;
+use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// When a script runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -78,6 +79,29 @@ impl Arg for Kind {
     }
 }
 
+/// The handler that runs a signal script.
+const SIGNALLED: &str = "signalled";
+
+/// How many scripts of this process read each signal; a signal that nobody reads any more does what it did.
+static READERS: Mutex<BTreeMap<i32, usize>> = Mutex::new(BTreeMap::new());
+
+fn readers() -> MutexGuard<'static, BTreeMap<i32, usize>> {
+    READERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A set of signals.
+fn set_of(numbers: &[i32]) -> libc::sigset_t {
+    // SAFETY: filled by `sigemptyset`, and with numbers of signals, in memory of this function's.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for number in numbers {
+            libc::sigaddset(&raw mut set, *number);
+        }
+        set
+    }
+}
+
 /// What a script that nobody called says of its end.
 fn said<T>(cx: &Cx<'_>, done: Result<T, String>) {
     if let Err(error) = done
@@ -94,6 +118,8 @@ pub(crate) struct Script {
     machine: Arc<Machine>,
     /// Where signals are read.
     signals: Option<OwnedFd>,
+    /// The router's signal scripts, this one among them, with the signals that they run for. One of them reads a signal.
+    listeners: Vec<(usize, Vec<i32>)>,
 }
 
 impl Element for Script {
@@ -179,15 +205,11 @@ impl Element for Script {
         let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
         // SAFETY: as many bytes as said, which are alive.
         while unsafe { libc::read(fd, info.as_mut_ptr().cast(), info.len()) } == info.len() as isize {
-            if !self.machine.is_waiting() {
-                let done = self.machine.run(cx, Call::NONE);
-                said(cx, done);
-                if !self.machine.ends_for_good() {
-                    continue;
-                }
-                cx.select(fd, Interest::default());
-                self.ignore();
-                return;
+            // The signal's number comes first.
+            let number = i32::from_ne_bytes([info[0], info[1], info[2], info[3]]);
+            for (script, _) in self.listeners.iter().filter(|(_, signals)| signals.contains(&number)) {
+                let call = HandlerCall { element: Some(*script), handler: SIGNALLED.into(), value: String::new() };
+                cx.call_later(&call);
             }
         }
     }
@@ -197,6 +219,16 @@ impl Element for Script {
         let (run, read, step, goto) = (machine(), machine(), machine(), machine());
         handlers.free_write("run", move |cx, args| run.run(cx, Call { name: "run", args, is_write: true }).map(|_| ()));
         handlers.free_read("run", move |cx, args| read.run(cx, Call { name: "run", args, is_write: false }));
+        if let Kind::Signal(_) = self.kind {
+            handlers.free_write(SIGNALLED, |cx, _| {
+                let id = cx.id();
+                if cx.with(id, Self::signalled).is_none() {
+                    cx.with(id, |driver: &mut DriverManager, cx| driver.0.signalled(cx));
+                }
+                Ok(())
+            });
+            handlers.private(SIGNALLED);
+        }
         if self.kind == Kind::Proxy {
             let machine = machine();
             handlers.rest(move |name| proxied(&machine, name));
@@ -280,23 +312,15 @@ fn functions(handlers: &mut Handlers) {
 }
 
 impl Script {
-    fn set(&self) -> libc::sigset_t {
-        // SAFETY: filled by `sigemptyset`, and with numbers of signals, in memory of this function's.
-        unsafe {
-            let mut set = std::mem::zeroed();
-            libc::sigemptyset(&raw mut set);
-            if let Kind::Signal(numbers) = &self.kind {
-                for number in numbers {
-                    libc::sigaddset(&raw mut set, *number);
-                }
-            }
-            set
-        }
+    fn numbers(&self) -> &[i32] {
+        if let Kind::Signal(numbers) = &self.kind { numbers } else { &[] }
     }
 
     /// Signals are read from a descriptor, and do not interrupt this thread or those that it starts.
     fn listen(&mut self, cx: &mut Cx<'_>) -> Result<(), String> {
-        let set = self.set();
+        self.listeners =
+            (0..cx.router().len()).filter_map(|script| Some((script, self.signals_of(cx, script)?))).collect();
+        let set = set_of(self.numbers());
         // SAFETY: a set that is alive; no memory is kept.
         let fd = unsafe {
             libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
@@ -307,18 +331,51 @@ impl Script {
         }
         // SAFETY: fresh, and nobody else's.
         self.signals = Some(unsafe { OwnedFd::from_raw_fd(fd) });
+        let mut readers = readers();
+        self.numbers().iter().for_each(|number| *readers.entry(*number).or_default() += 1);
         cx.select(fd, Interest { read: true, write: false });
         Ok(())
     }
 
-    /// Signals do again what they did.
-    fn ignore(&mut self) {
-        if let Some(fd) = self.signals.take() {
-            let set = self.set();
-            // SAFETY: a set that is alive.
-            unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) };
-            debug_assert!(fd.as_raw_fd() >= 0);
+    /// The signals for which a script runs; nothing for other elements.
+    fn signals_of(&self, cx: &mut Cx<'_>, script: usize) -> Option<Vec<i32>> {
+        if script == cx.id() {
+            return Some(self.numbers().to_vec());
         }
+        let numbers = cx.with(script, |script: &mut Self, _| script.numbers().to_vec());
+        let numbers = numbers.or_else(|| cx.with(script, |driver: &mut DriverManager, _| driver.0.numbers().to_vec()));
+        numbers.filter(|numbers| !numbers.is_empty())
+    }
+
+    /// A signal came: it runs, unless it waits for something.
+    fn signalled(&mut self, cx: &mut Cx<'_>) {
+        let Some(fd) = self.signals.as_ref().map(AsRawFd::as_raw_fd) else { return };
+        if self.machine.is_waiting() {
+            return;
+        }
+        let done = self.machine.run(cx, Call::NONE);
+        said(cx, done);
+        if self.machine.ends_for_good() {
+            cx.select(fd, Interest::default());
+            self.ignore();
+        }
+    }
+
+    /// Signals do again what they did, where no other script reads them.
+    fn ignore(&mut self) {
+        if self.signals.take().is_none() {
+            return;
+        }
+        let mut readers = readers();
+        let is_last = |number: &&i32| {
+            let count = readers.get_mut(*number).expect("this script has counted itself");
+            *count -= 1;
+            *count == 0
+        };
+        let free: Vec<_> = self.numbers().iter().filter(is_last).copied().collect();
+        let set = set_of(&free);
+        // SAFETY: a set that is alive.
+        unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) };
     }
 }
 
