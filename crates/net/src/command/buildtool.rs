@@ -42,7 +42,8 @@ const KNOWN: &[Known<Choice>] = &[
 ];
 
 /// Packages that Click's configurations ask for, and that are always there.
-pub(super) const PACKAGES: &[&str] = &["click", "userlevel", "linux", "ip", "tcpudp", "icmp", "ethernet", "app"];
+pub(super) const PACKAGES: &[&str] =
+    &["click", "userlevel", "umultithread", "multithread", "linux", "ip", "tcpudp", "icmp", "ethernet", "app"];
 
 /// Runs it.
 pub(super) fn main(args: &[String], registry: &Registry) -> i32 {

@@ -24,7 +24,8 @@ Options:
   -f, --file FILE               Read router configuration from FILE.
   -e, --expression EXPR         Use EXPR as router configuration.
   -j, --threads N               Run N threads (default 1).
-  -a, --affinity[=N]            Pin threads to processors, from #N on (default 0).
+  -a, --affinity[=N]            Pin threads to processors, from #N on (default 0);
+                                not with --no-affinity (the default).
   -p, --port PORT               Listen for control connections on TCP port; PORT+:
                                 on the first one from there that is free.
   -u, --unix-socket FILE        Listen for control connections on Unix socket.
@@ -64,6 +65,7 @@ enum Choice {
     Handler,
     Help,
     Metrics,
+    NoAffinity,
     NoWarnings,
     Output,
     Port,
@@ -93,6 +95,7 @@ const KNOWN: &[Known<Choice>] = &[
     known("handler", Some('h'), Choice::Handler, Value::Needed),
     known("help", None, Choice::Help, Value::No),
     known("metrics", None, Choice::Metrics, Value::Needed),
+    known("no-affinity", None, Choice::NoAffinity, Value::No),
     known("no-warnings", Some('w'), Choice::NoWarnings, Value::No),
     known("output", Some('o'), Choice::Output, Value::Needed),
     known("port", Some('p'), Choice::Port, Value::Needed),
@@ -194,6 +197,7 @@ impl Plan {
                 let first = if value.is_empty() { Some(0) } else { value.parse().ok().filter(|cpu| *cpu < 1024) };
                 self.affinity = Some(first.ok_or_else(|| format!("'{value}' is no number of a processor"))?);
             }
+            Choice::NoAffinity => self.affinity = None,
             Choice::Threads => {
                 let threads = value.parse().ok().filter(|threads| (1..=1024).contains(threads));
                 self.threads = threads.ok_or_else(|| format!("'{value}' is no number of threads"))?;
@@ -492,6 +496,11 @@ mod tests {
         assert_eq!(plan.sockets, ["TCP, 1234+", "UNIX, \"/s o\""]);
         assert_eq!((plan.simulated, plan.source.name()), (Some(5.0), "config"));
         assert_eq!(plan.source.globals.values(), [("x".to_string(), "1".to_string())]);
+        let affinity = |args: &[&str]| super::plan(&words(args)).unwrap().unwrap().affinity;
+        assert_eq!(
+            (affinity(&["-a"]), affinity(&["--affinity=2"]), affinity(&["-a", "--no-affinity"])),
+            (Some(0), Some(2), None)
+        );
     }
 
     #[test]
