@@ -2,7 +2,8 @@
 //!
 //! Buffers of the usual size come from a pool of their thread and go back to the pool of whichever thread lets go of them
 //! last, so that a packet in flight costs no allocation. All bytes of a buffer are initialised when it is made; what an
-//! earlier packet left stays in it until somebody writes there.
+//! earlier packet left stays in it until somebody writes there. Builds with debug assertions put nonsense there instead,
+//! another one each time: whoever shows it is found by tests that run twice.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
@@ -75,7 +76,18 @@ impl Buffer {
         let Some(header) = pooled else { return Self(make(STANDARD)) };
         // SAFETY: a header of the pool, which has no user.
         unsafe { header.as_ref() }.users.store(1, Ordering::Relaxed);
-        Self(header)
+        #[cfg_attr(not(debug_assertions), expect(unused_mut, reason = "written in builds for tests"))]
+        let mut buffer = Self(header);
+        #[cfg(debug_assertions)]
+        buffer.spoil();
+        buffer
+    }
+
+    /// Fills it with a byte that it did not have the last time.
+    #[cfg(debug_assertions)]
+    pub(super) fn spoil(&mut self) {
+        static NEXT: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(1);
+        self.bytes_mut().fill(NEXT.fetch_add(2, Ordering::Relaxed));
     }
 
     #[inline]

@@ -6,8 +6,11 @@
 //!
 //! ```text
 //!   buffer:  | headroom | data ............ | tailroom |
-//!                 ^mac    ^network   ^transport            offsets into the buffer, which pull and push leave alone
+//!             ^low ^mac    ^network   ^transport           offsets into the buffer, which pull and push leave alone
 //! ```
+//!
+//! Buffers are used again, with what an earlier packet left in them. From `low` on, bytes are the packet's own; whoever
+//! uncovers earlier ones without writing them finds zeroes.
 
 mod buffer;
 mod pool;
@@ -93,6 +96,8 @@ struct Meta {
     mac: u32,
     network: u32,
     transport: u32,
+    /// Where the packet's own bytes begin: what lies before is another's.
+    low: u32,
     kind: PacketType,
     anno: [u8; ANNO_BYTES],
     /// The packet's place among those of its burst, and how many places it has for packets that come of it.
@@ -173,7 +178,9 @@ impl Packet {
         if total <= buffer::STANDARD
             && let Some(mut meta) = POOL.try_with(|pool| pool.borrow_mut().whole()).ok().flatten()
         {
-            (meta.start, meta.len) = (headroom as u32, len as u32);
+            #[cfg(debug_assertions)]
+            meta.buffer.spoil();
+            (meta.start, meta.len, meta.low) = (headroom as u32, len as u32, headroom as u32);
             (meta.mac, meta.network, meta.transport) = (NOWHERE, NOWHERE, NOWHERE);
             (meta.kind, meta.anno) = (PacketType::default(), [0; ANNO_BYTES]);
             (meta.place, meta.timestamp) = (Place::default(), Timestamp::default());
@@ -186,6 +193,7 @@ impl Packet {
             mac: NOWHERE,
             network: NOWHERE,
             transport: NOWHERE,
+            low: headroom as u32,
             kind: PacketType::default(),
             place: Place::default(),
             timestamp: Timestamp::default(),
@@ -252,7 +260,7 @@ impl Packet {
         let (start, len) = (meta.start as usize, meta.len as usize);
         let mut buffer = Buffer::new(headroom + len + tailroom);
         // Headers that were pulled lie before the data, and stay readable there.
-        let before = headroom.min(start);
+        let before = headroom.min(start - meta.low as usize);
         let from = &meta.buffer.bytes()[start - before..start + len];
         buffer.bytes_mut()[headroom - before..headroom + len].copy_from_slice(from);
         let moved = |at: u32| match at {
@@ -261,7 +269,7 @@ impl Packet {
             at => at + headroom as u32 - start as u32,
         };
         (meta.mac, meta.network, meta.transport) = (moved(meta.mac), moved(meta.network), moved(meta.transport));
-        meta.start = headroom as u32;
+        (meta.start, meta.low) = (headroom as u32, (headroom - before) as u32);
         meta.buffer = buffer;
     }
 
@@ -275,18 +283,30 @@ impl Packet {
         let meta = &mut **self.0;
         meta.start -= n as u32;
         meta.len += n as u32;
+        meta.low = meta.low.min(meta.start);
         meta.buffer.part_mut(meta.start, meta.len)
     }
 
-    /// The same without a change of bytes: what was pulled is data again.
+    /// The same without a change of bytes: what was pulled is data again, and where nothing was pulled, new bytes are zero.
     pub fn push_back_pulled(&mut self, n: usize) {
         if self.headroom() < n {
-            self.push(n);
-            return;
+            self.resize(n + DEFAULT_HEADROOM, self.tailroom());
         }
+        let start = self.0.start - n as u32;
+        if start < self.0.low {
+            self.uncover(start);
+        }
+        self.0.start = start;
+        self.0.len += n as u32;
+    }
+
+    /// Makes the bytes from here on the packet's own: those that were not are zero.
+    #[cold]
+    fn uncover(&mut self, from: u32) {
+        self.own();
         let meta = &mut **self.0;
-        meta.start -= n as u32;
-        meta.len += n as u32;
+        meta.buffer.part_mut(from, meta.low - from).fill(0);
+        meta.low = from;
     }
 
     /// Takes `n` bytes off the beginning, at most all.
@@ -403,12 +423,12 @@ impl Packet {
 
     #[inline]
     fn absolute(&self, offset: isize) -> u32 {
-        // Before the buffer is beyond it, too.
+        // Before the buffer is beyond it, too; and what lies before the packet's own bytes is no header of it.
         let at = (self.0.start as isize + offset) as usize;
-        if at > self.0.buffer.capacity() { NOWHERE } else { at as u32 }
+        if at > self.0.buffer.capacity() || at < self.0.low as usize { NOWHERE } else { at as u32 }
     }
 
-    /// The link layer's header begins at this offset of the data.
+    /// The link layer's header begins at this offset of the data, or of what was pulled before it; elsewhere, there is none.
     pub fn set_mac_header(&mut self, offset: isize) {
         self.0.mac = self.absolute(offset);
     }

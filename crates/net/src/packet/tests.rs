@@ -7,6 +7,7 @@ enum Step {
     Put(Vec<u8>),
     Pull(usize),
     Take(usize),
+    PushBack(usize),
     Write(usize, u8),
     Shift(isize),
     Own,
@@ -18,35 +19,60 @@ fn step() -> impl Strategy<Value = Step> {
         prop::collection::vec(any::<u8>(), 0..2500).prop_map(Step::Put),
         (0..300usize).prop_map(Step::Pull),
         (0..300usize).prop_map(Step::Take),
+        (0..300usize).prop_map(Step::PushBack),
         (any::<usize>(), any::<u8>()).prop_map(|(at, value)| Step::Write(at, value)),
         (-3..4isize).prop_map(Step::Shift),
         Just(Step::Own),
     ]
 }
 
-fn apply(packet: &mut Packet, oracle: &mut Vec<u8>, step: &Step) {
-    match step {
-        Step::Push(bytes) => {
-            packet.push(bytes.len())[..bytes.len()].copy_from_slice(bytes);
-            oracle.splice(0..0, bytes.iter().copied());
+/// What a packet has to have: its data, and what was pulled before it.
+#[derive(Debug, Clone, Default)]
+struct Oracle {
+    pulled: Vec<u8>,
+    data: Vec<u8>,
+}
+
+impl Oracle {
+    /// `headroom`: what the packet has afterwards, which is all that is left of what was pulled.
+    fn apply(&mut self, step: &Step, headroom: usize) {
+        let data = &mut self.data;
+        match step {
+            Step::Push(bytes) => {
+                self.pulled.truncate(self.pulled.len().saturating_sub(bytes.len()));
+                data.splice(0..0, bytes.iter().copied());
+            }
+            Step::Put(bytes) => data.extend(bytes),
+            Step::Pull(n) => self.pulled.extend(data.drain(..(*n).min(data.len()))),
+            Step::Take(n) => data.truncate(data.len().saturating_sub(*n)),
+            Step::PushBack(n) => {
+                let back = self.pulled.split_off(self.pulled.len().saturating_sub(*n));
+                let never = vec![0; n - back.len()];
+                data.splice(0..0, never.into_iter().chain(back));
+            }
+            Step::Write(at, value) if !data.is_empty() => {
+                let at = at % data.len();
+                data[at] = *value;
+            }
+            Step::Write(..) | Step::Shift(_) | Step::Own => {}
         }
+        self.pulled.drain(..self.pulled.len().saturating_sub(headroom));
+    }
+}
+
+fn apply(packet: &mut Packet, step: &Step) {
+    match step {
+        Step::Push(bytes) => packet.push(bytes.len())[..bytes.len()].copy_from_slice(bytes),
         Step::Put(bytes) => {
             let len = packet.len();
             packet.put(bytes.len())[len..].copy_from_slice(bytes);
-            oracle.extend(bytes);
         }
-        Step::Pull(n) => {
-            packet.pull(*n);
-            oracle.drain(..(*n).min(oracle.len()));
-        }
-        Step::Take(n) => {
-            packet.take(*n);
-            oracle.truncate(oracle.len().saturating_sub(*n));
-        }
-        Step::Write(at, value) if !oracle.is_empty() => {
-            let at = at % oracle.len();
+        Step::Pull(n) => packet.pull(*n),
+        Step::Take(n) => packet.take(*n),
+        Step::PushBack(n) => packet.push_back_pulled(*n),
+        Step::Write(at, value) if !packet.is_empty() => {
+            let at = at % packet.len();
             packet.bytes_mut()[at] = *value;
-            oracle[at] = *value;
         }
         Step::Write(..) => {}
         Step::Shift(delta) => packet.shift(*delta),
@@ -85,13 +111,14 @@ fn a_new_packet_has_nothing_of_one_that_is_gone() {
 }
 
 proptest! {
-    /// Clones share bytes until one of them writes, and none sees what another writes.
+    /// Clones share bytes until one of them writes, and none sees what another writes. What is put back before the data is
+    /// what was pulled, and zero where nothing was: memory that was used before shows nothing of that.
     #[test]
     fn clones_are_packets_of_their_own(
         data in prop::collection::vec(any::<u8>(), 0..3000),
         steps in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>(), step()), 1..40),
     ) {
-        let mut packets = vec![(Packet::from_slice(&data), data)];
+        let mut packets = vec![(Packet::from_slice(&data), Oracle { pulled: Vec::new(), data })];
         for (which, cloned, step) in steps {
             let which = which.index(packets.len());
             if cloned {
@@ -99,9 +126,10 @@ proptest! {
                 packets.push((packet.clone(), oracle.clone()));
             }
             let (packet, oracle) = &mut packets[which];
-            apply(packet, oracle, &step);
+            apply(packet, &step);
+            oracle.apply(&step, packet.headroom());
             for (packet, oracle) in &packets {
-                prop_assert_eq!(packet.bytes(), &oracle[..]);
+                prop_assert_eq!(packet.bytes(), &oracle.data[..]);
             }
         }
     }
@@ -124,6 +152,17 @@ fn headers_stay_where_they_are_while_data_moves() {
         assert_eq!(packet.network_header_len(), 20);
         assert_eq!(packet.mac_header().unwrap(), data);
         assert_eq!((packet.mac_offset(), packet.network_offset()), (Some(-14), Some(0)));
+    }
+}
+
+/// A header may lie in what was pulled, and nowhere else before the data.
+#[test]
+fn what_was_never_in_a_packet_is_no_header() {
+    let mut packet = Packet::from_slice(b"0123456789");
+    packet.pull(4);
+    for (offset, expected) in [(-4, Some(&b"0123456789"[..])), (-5, None), (6, Some(b"")), (-100, None)] {
+        packet.set_mac_header(offset);
+        assert_eq!(packet.mac_header(), expected, "{offset}");
     }
 }
 

@@ -16,7 +16,6 @@
 //! Packets grow by at most 262,144 bytes here; in Click, there is no bound but memory.
 
 use super::ADDED_MAX;
-use super::strip::put_before;
 use crate::Packet;
 use crate::args::{Arg, ArgCx, Args, Failed};
 use crate::element::Element;
@@ -137,7 +136,7 @@ impl Element for Resize {
 
     fn action(&mut self, _: &mut Cx<'_>, mut packet: Packet) -> Option<Packet> {
         match self.head.0 {
-            n @ 1.. => put_before(&mut packet, n as usize),
+            n @ 1.. => packet.push_back_pulled(n as usize),
             n => packet.pull(n.unsigned_abs() as usize),
         }
         match self.tail.0 {

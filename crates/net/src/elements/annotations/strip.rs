@@ -3,14 +3,15 @@
 //! `Strip(LENGTH)`, one input, one output, push or pull: takes LENGTH bytes off the beginning, or all where there are fewer.
 //!
 //! `Unstrip(LENGTH)`: puts LENGTH bytes (at most 262,144) before the beginning. Bytes that were stripped are there again; where
-//! none were, the new ones have whatever lay in the packet's headroom, and zero where there was no headroom.
+//! none were, the new ones are zero.
 //!
 //! `StripToNetworkHeader()`: the packet begins at its network layer's header, which may lie before its data. A packet without
 //! such a header passes as it is.
 //!
 //! Headers keep their places. Handlers of Strip and Unstrip: `length` (r/w).
 //!
-//! In Click, Unstrip has no bound, and a packet that is stripped by more than it has is told on standard error.
+//! In Click, Unstrip has no bound and shows what lay in the packet's memory, and a packet that is stripped by more than it has is
+//! told on standard error.
 
 use super::ADDED_MAX;
 use crate::Packet;
@@ -18,16 +19,6 @@ use crate::args::{Args, Failed};
 use crate::element::{Batch, Element};
 use crate::handler::Handlers;
 use crate::router::Cx;
-
-/// Makes a packet longer at its beginning: by what lies there, and zeroes where nothing does.
-pub(super) fn put_before(packet: &mut Packet, n: usize) {
-    let had = packet.headroom();
-    if n <= had {
-        packet.push_back_pulled(n);
-    } else {
-        packet.push(n)[..n - had].fill(0);
-    }
-}
 
 /// Strip.
 #[derive(Default)]
@@ -80,13 +71,13 @@ impl Element for Unstrip {
     }
 
     fn action(&mut self, _: &mut Cx<'_>, mut packet: Packet) -> Option<Packet> {
-        put_before(&mut packet, self.length);
+        packet.push_back_pulled(self.length);
         Some(packet)
     }
 
     fn push_batch(&mut self, cx: &mut Cx<'_>, _: usize, batch: &mut Batch) {
         for packet in batch.iter_mut() {
-            put_before(packet, self.length);
+            packet.push_back_pulled(self.length);
         }
         cx.emit_batch(0, batch);
     }
@@ -114,7 +105,7 @@ pub(super) struct StripToNetworkHeader;
 fn strip_to_network_header(packet: &mut Packet) {
     match packet.network_offset() {
         Some(offset) if offset >= 0 => packet.pull(offset as usize),
-        Some(offset) => put_before(packet, offset.unsigned_abs()),
+        Some(offset) => packet.push_back_pulled(offset.unsigned_abs()),
         None => {}
     }
 }
@@ -170,6 +161,22 @@ mod tests {
             Harness::new("give :: Give -> Strip(14) -> Unstrip(14) -> Strip(20) -> Unstrip(20) -> take :: Take");
         harness.give("give", packets);
         assert_eq!(harness.take_bytes("take"), expected);
+    }
+
+    /// Symptom: bytes of another packet. Cause: memory of packets is used again, and shows what lay there.
+    #[test]
+    fn nothing_of_another_packet_is_put_before() {
+        let mut harness = Harness::new(
+            "give :: Give -> Strip(2) -> t :: Tee -> Unstrip(40) -> take :: Take; t[1] -> Strip(1) -> Unstrip(100) -> more :: Take",
+        );
+        let own = [7; 30];
+        for headroom in [0, 39, 120].repeat(4) {
+            harness.give("give", [Packet::new(headroom, &own, 7)]);
+        }
+        for (sink, new) in [("take", 38), ("more", 97)] {
+            let expected = [vec![0; new], own.to_vec()].concat();
+            assert_eq!(harness.take_bytes(sink), vec![expected; 12], "{sink}");
+        }
     }
 
     #[test]
