@@ -130,6 +130,22 @@ fn read_address<T: Arg>(args: &mut Args<'_>, keyword: &str, text: Option<String>
     }
 }
 
+/// The table of an ARPTable, or of a querier, which may have another one's.
+fn table_of(cx: &mut Cx<'_>, mut element: usize) -> Result<Shared, &'static str> {
+    for _ in 0..cx.router().len() {
+        if let Some(table) = cx.with(element, |table: &mut ArpTable, _| table.share()) {
+            return Ok(table);
+        }
+        let of_querier = |querier: &mut ArpQuerier, _: &mut Cx<'_>| (querier.shares, querier.share());
+        match cx.with(element, of_querier) {
+            Some((Some(ElementRef(next)), _)) => element = next,
+            Some((None, table)) => return Ok(table),
+            None => break,
+        }
+    }
+    Err("TABLE: type mismatch, expected ARPTable")
+}
+
 /// Where the packet goes, or what keeps it.
 #[derive(Clone, Copy)]
 enum Way {
@@ -282,9 +298,7 @@ impl Element for ArpQuerier {
 
     fn initialize(&mut self, cx: &mut Cx<'_>) -> Result<(), String> {
         if let Some(ElementRef(other)) = self.shares {
-            let table = cx.with(other, |table: &mut ArpTable, _| table.share());
-            let table = table.or_else(|| cx.with(other, |querier: &mut Self, _| querier.share()));
-            self.known = Known::Shared(table.ok_or("TABLE: type mismatch, expected ARPTable")?);
+            self.known = Known::Shared(table_of(cx, other)?);
         } else {
             let timeout = self.known.with(|table| table.limits().timeout);
             if !timeout.0.is_zero() {
@@ -388,6 +402,11 @@ impl Element for ArpQuerier {
 
     fn observes(&self) -> bool {
         self.loops
+    }
+
+    /// Who has the same table: answers that come to one change where packets of another go.
+    fn shares(&self) -> Vec<usize> {
+        self.shares.iter().map(|ElementRef(other)| *other).collect()
     }
 
     fn reconfigures(&self) -> bool {
