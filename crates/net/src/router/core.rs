@@ -181,29 +181,33 @@ impl Router {
 
     /// Adds to how often it has yet to be stopped; at 0 it stops.
     pub fn adjust_runcount(&self, delta: i32) {
-        self.set_runcount(self.runcount.load(Ordering::Relaxed).saturating_add(delta));
+        self.change_runcount(|runcount| runcount.saturating_add(delta));
     }
 
     /// Sets how often it has yet to be stopped.
     pub fn set_runcount(&self, runcount: i32) {
-        self.runcount.store(runcount, Ordering::Release);
-        if runcount <= 0 {
+        self.change_runcount(|_| runcount);
+    }
+
+    /// Changes how often it has yet to be stopped; whatever stops it, what takes its place goes on. What has ended has ended.
+    fn change_runcount(&self, change: impl Fn(i32) -> i32) {
+        let change = |runcount| (runcount != ENDED).then(|| change(runcount).max(ENDED + 1));
+        let before = self.runcount.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
+        if before.is_ok() && self.is_stopping() {
             self.mailboxes.iter().for_each(Mailbox::wake);
         }
     }
 
     /// Ends all of it: nobody is asked whether it is to go on, and nothing takes its place.
     pub fn end(&self) {
-        self.set_runcount(ENDED);
+        self.runcount.store(ENDED, Ordering::Release);
+        self.mailboxes.iter().for_each(Mailbox::wake);
     }
 
     /// Its threads stop, for another one to take its place, unless all of it has ended.
     pub(super) fn replace(&self, next: Box<dyn Any + Send>) {
         *self.next.lock().expect("no panic in it") = Some(next);
-        let stop = |runcount| (runcount != ENDED).then_some(ENDED + 1);
-        if self.runcount.fetch_update(Ordering::AcqRel, Ordering::Acquire, stop).is_ok() {
-            self.mailboxes.iter().for_each(Mailbox::wake);
-        }
+        self.set_runcount(ENDED);
     }
 
     /// What takes its place.

@@ -87,6 +87,26 @@ fn the_youngest_stay_where_the_oldest_are_dropped() {
     }
 }
 
+/// Symptom: a script that changed the configuration and ended ended everything. Cause: its stop was added to that of the old
+/// router, and the sum said that all of it had ended.
+#[test]
+fn a_stop_after_the_change_stops_nothing_else() {
+    let text = "Idle -> other :: Discard";
+    let mut router = Changing::new("Idle -> Discard");
+    router.running.write("hotconfig", text).unwrap();
+    for stops in ["1", "2147483647"] {
+        router.running.write("stop", stops).unwrap();
+    }
+    router.running.run_for(100);
+    assert_eq!((router.read("config"), router.read("runcount")), (text.into(), "1".into()));
+    // What has ended has ended.
+    router.running.router().end();
+    router.running.write("hotconfig", "Idle -> third :: Discard").unwrap();
+    router.running.router().set_runcount(5);
+    router.running.run_for(100);
+    assert_eq!(router.read("config"), text);
+}
+
 #[test]
 fn what_is_wrong_changes_nothing() {
     let text = "InfiniteSource(LIMIT 7) -> q :: Queue -> Discard(ACTIVE false)";
