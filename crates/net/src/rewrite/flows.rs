@@ -318,6 +318,25 @@ impl FlowSet {
         }
     }
 
+    /// Takes flows from another set: `place` says in which table, and for whom; where it says nothing, they stay there.
+    /// Those with packets that a flow here has, too, end.
+    pub fn take_over(&mut self, old: &mut Self, place: impl Fn(MapId, OwnerId) -> Option<(MapId, OwnerId)>) {
+        for slot in 0..old.flows.len() {
+            let Some((map, owner)) = old.flows[slot].as_ref().and_then(|flow| place(flow.map, flow.owner)) else {
+                continue;
+            };
+            let Some(flow) =
+                old.remove(slot as u32).filter(|flow| flow.keys.iter().all(|key| self.find(map, *key).is_none()))
+            else {
+                continue;
+            };
+            let guaranteed = flow.guaranteed;
+            let slot = self.place(Flow { map, owner, ..flow });
+            self.enqueue(slot, guaranteed);
+            self.owners[owner.0 as usize].flows += 1;
+        }
+    }
+
     /// Ends all flows of an owner.
     pub fn remove_owned(&mut self, owner: OwnerId) {
         for slot in 0..self.flows.len() {
@@ -366,8 +385,8 @@ impl FlowSet {
     }
 
     /// Ends a flow.
-    fn remove(&mut self, slot: u32) {
-        let Some(flow) = self.flows[slot as usize].take() else { return };
+    fn remove(&mut self, slot: u32) -> Option<Flow> {
+        let flow = self.flows[slot as usize].take()?;
         self.changes += 1;
         let map = &mut self.maps[flow.map.0 as usize];
         for (side, key) in flow.keys.into_iter().enumerate() {
@@ -381,6 +400,7 @@ impl FlowSet {
         let Self { flows, queues, .. } = self;
         queues[usize::from(flow.guaranteed)].remove(flow.place, |slot, place| set_place(flows, slot, place));
         self.free.push(slot);
+        Some(flow)
     }
 
     fn enqueue(&mut self, slot: u32, guaranteed: bool) {

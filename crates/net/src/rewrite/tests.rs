@@ -413,3 +413,44 @@ fn any_bytes_are_survived() {
         }
     }
 }
+
+/// Flows of some owners go to another set, and are found there from both sides; the others stay. Nothing is lost or counted
+/// twice, and what was chosen from a range stays taken.
+#[test]
+fn flows_go_to_another_set_with_those_who_made_them() {
+    let mut rng = fastrand::Rng::with_seed(seed());
+    for _ in 0..50 {
+        let (mut old, new) = set();
+        let (mut next, other) = set();
+        let (owners, range) = ([new.owner, old.add_owner()], pattern("1.0.0.1 1024-1200 - -").unwrap());
+        let mut flows = Vec::new();
+        for n in 0..rng.u32(..100) {
+            let owner = owners[rng.usize(..2)];
+            let made = make(&mut old, &NewFlow { owner, ..new }, &range, flow(n), false).unwrap();
+            flows.push((flow(n), made, owner));
+        }
+        let before = (old.count(owners[0]), old.count(owners[1]));
+        next.take_over(&mut old, |map, owner| {
+            (map == new.map && owner == owners[1]).then_some((other.map, other.owner))
+        });
+        assert_eq!((old.count(owners[0]), old.count(owners[1]), next.count(other.owner)), (before.0, 0, before.1));
+        assert_eq!((old.len(), next.len()), (before.0 as usize, before.1 as usize));
+        for (flow, made, owner) in &flows {
+            let sides = [(&old, new.map), (&next, other.map)].map(|(set, map)| {
+                let found = set.find(map, *flow).is_some_and(|entry| set.flow(entry).rewritten(false) == *made);
+                assert_eq!(found, set.find(map, made.reverse()).is_some_and(|entry| entry.reply));
+                found
+            });
+            assert_eq!(sides, [*owner == owners[0], *owner == owners[1]]);
+        }
+        let more: Vec<_> = (200..250).filter_map(|n| make(&mut next, &other, &range, flow(n), false)).collect();
+        let kept = flows.iter().filter(|(_, _, owner)| *owner == owners[1]).map(|(_, made, _)| *made);
+        let mut all: Vec<_> = more.into_iter().chain(kept).map(|made| made.source_port).collect();
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+        next.shrink(11, false);
+        assert_eq!((next.len(), next.count(other.owner)), (0, 0));
+    }
+}

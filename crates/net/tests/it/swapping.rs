@@ -3,6 +3,7 @@
 use bifolio_net::router::{self, Options, Rebuild, Router, Running};
 use bifolio_net::{Clock, Log, Registry, lang};
 use bifolio_testing::until;
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -105,6 +106,61 @@ fn a_stop_after_the_change_stops_nothing_else() {
     router.running.router().set_runcount(5);
     router.running.run_for(100);
     assert_eq!(router.read("config"), text);
+}
+
+/// A rewriter that two hosts, with UDP, have sent packets to.
+fn rewriting(class: &str, specs: &str) -> String {
+    format!(
+        "InfiniteSource(LIMIT 3) -> UDPIPEncap(10.0.0.1, 5, 2.0.0.2, 80) -> rw :: {class}({specs}, REAP_INTERVAL 0) -> Discard;
+         InfiniteSource(LIMIT 3) -> UDPIPEncap(10.0.0.2, 6, 2.0.0.2, 80) -> [1] rw; rw [1] -> Discard;"
+    )
+}
+
+#[test]
+fn rewriters_keep_flows_that_they_would_make() {
+    let [one, two] = ["pattern 1.0.0.1 1024-1027# - - 0 1", "pattern 1.0.0.2 - 3.0.0.3 - 0 1"];
+    let specs = format!("{one}, {two}");
+    let idle = |class: &str, specs: &str| rewriting(class, specs).replace("LIMIT 3", "LIMIT 0");
+    // What flows come as, and what they become.
+    let flows = |router: &mut Changing| {
+        let table = router.read("rw.table");
+        let forward = table.lines().filter(|line| line.contains("[*"));
+        forward.map(|line| line.split(" [").next().unwrap().to_owned()).collect::<BTreeSet<_>>()
+    };
+    let mut router = Changing::new(&rewriting("UDPRewriter", &specs));
+    router.running.run_for(100);
+    let both = flows(&mut router);
+    assert_eq!(both.len(), 2, "{both:?}");
+    let table = router.read("rw.table");
+    router.change(&idle("UDPRewriter", &specs)).unwrap();
+    assert_eq!((router.read("rw.table"), router.read("rw.size")), (table, "2".into()));
+    // The inputs have changed places, and what they say is said by a name.
+    let named = format!(
+        "IPRewriterPatterns(p 1.0.0.1 1024-1027 - -); {}",
+        idle("UDPRewriter", &format!("{two}, pattern p 0 1"))
+    );
+    router.change(&named).unwrap();
+    assert_eq!((flows(&mut router), router.read("rw.pattern0")), (both.clone(), "1.0.0.2 - 3.0.0.3 - [1]".into()));
+    // Replies are known, and the port that a flow has is not given to another.
+    let more = rewriting("UDPRewriter", &format!("{one}, {two}, CAPACITY 3")).replace("10.0.0.1, 5", "10.0.0.9, 9");
+    router.change(&more).unwrap();
+    router.running.run_for(100);
+    let three = flows(&mut router);
+    assert!(three.len() == 3 && both.is_subset(&three), "{three:?}");
+    let rewritten: BTreeSet<_> = three.iter().map(|flow| flow.split(" => ").nth(1).unwrap()).collect();
+    assert_eq!(rewritten.len(), 3, "{rewritten:?}");
+    // Less room, another pattern, another class.
+    router.change(&idle("UDPRewriter", &format!("{specs}, CAPACITY 2"))).unwrap();
+    assert_eq!(router.read("rw.size"), "2");
+    router.change(&idle("UDPRewriter", "drop, drop")).unwrap();
+    assert_eq!(router.read("rw.size"), "0");
+    let mut router = Changing::new(&rewriting("UDPRewriter", &specs));
+    router.running.run_for(100);
+    router.change(&idle("UDPRewriter", &specs.replace("1.0.0.1", "1.0.0.7"))).unwrap();
+    let second = both.into_iter().filter(|flow| flow.starts_with("(10.0.0.2"));
+    assert_eq!(flows(&mut router), second.collect());
+    router.change(&idle("IPRewriter", &specs)).unwrap();
+    assert_eq!((router.read("rw.size"), router.said()), ("0".into(), Vec::<String>::new()));
 }
 
 #[test]

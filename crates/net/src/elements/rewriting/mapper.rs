@@ -31,6 +31,13 @@ impl RoundRobinIpMapper {
         self.patterns.iter().position(|(_, ports)| ports.iter().any(|&port| usize::from(port) >= outputs))
     }
 
+    /// Its patterns in words.
+    pub(super) fn told(&self) -> String {
+        let words =
+            self.patterns.iter().map(|(which, [forward, reply])| format!("{} {forward} {reply}, ", which.told()));
+        words.collect()
+    }
+
     /// What becomes of a flow.
     pub(super) fn map(
         &mut self,

@@ -67,6 +67,11 @@ impl Which {
         }
     }
 
+    /// The pattern in words, once it was resolved.
+    pub(super) fn told(&self) -> String {
+        self.get().map(Pattern::to_string).unwrap_or_default()
+    }
+
     /// The pattern, once it was resolved.
     pub(super) fn get(&self) -> Option<&Pattern> {
         match self {

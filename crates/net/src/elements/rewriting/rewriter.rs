@@ -47,6 +47,9 @@
 //! `tcp_lookup`), `table_size`, `mapping_failures`, `patterns`, `patternN` (r/w; written, it ends the input's flows), `size`,
 //! `capacity` (r/w), `clear`. `mappings`, `tcp_mappings`, `udp_mappings` and `nmappings` are old names.
 //!
+//! In the place of another router, a rewriter takes the flows of one of its name and class, as far as it has inputs that make
+//! such flows: the same word or pattern, and the same outputs. Others end.
+//!
 //! Unlike Click: ranges are searched in logarithmic time; the identifiers of pings to one host differ; a table lists replies of
 //! IPAddrRewriter by their destination, and those of pings by their identifier; DCCP's checksum is adjusted, and a UDP
 //! checksum never becomes 0, which means none.
@@ -54,12 +57,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::args::{Args, Failed, Interval, Raw};
-use crate::element::{Batch, Element};
+use crate::element::{Batch, Element, downcast};
 use crate::handler::Handlers;
 use crate::headers::FlowId;
 use crate::rewrite::{Entry, FlowSet, MapId};
 use crate::router::Cx;
-use crate::{Packet, Timestamp};
+use crate::{Log, Packet, Timestamp};
 
 use super::core::{CLASS_NAMES, Core, Key, Kind, Times, millis};
 use super::mapper::RoundRobinIpMapper;
@@ -70,6 +73,8 @@ use super::spec::{Spec, Way};
 pub(super) struct Rewriter {
     core: Core,
     specs: Vec<Spec>,
+    /// What each input makes of flows, in words, since it was initialised or changed.
+    told: Vec<String>,
     flows: Arc<Mutex<FlowSet>>,
     /// Whose flows these are, too.
     shares: Option<usize>,
@@ -125,7 +130,8 @@ impl Rewriter {
     }
 
     /// Changes what an input does; its flows end.
-    pub(super) fn set_spec(&mut self, input: usize, mut spec: Spec) {
+    pub(super) fn set_spec(&mut self, cx: &mut Cx<'_>, input: usize, mut spec: Spec) {
+        self.told[input] = spec.told(cx);
         let owner = self.specs[input].owner;
         self.flows().remove_owned(owner);
         spec.owner = owner;
@@ -261,6 +267,7 @@ impl Element for Rewriter {
             self.specs[input].resolve(cx);
             self.check_mapper(cx, input)?;
         }
+        self.told = self.specs.iter().map(|spec| spec.told(cx)).collect();
         let mut set = lock(&self.flows);
         self.core.maps = [set.add_map(), set.add_map()];
         for spec in &mut self.specs {
@@ -271,6 +278,22 @@ impl Element for Rewriter {
             cx.timer_after(0, self.reap);
         }
         Ok(())
+    }
+
+    fn take_state(&mut self, cx: &mut Cx<'_>, old: &mut dyn Element, _: &mut Log) {
+        let Some(old) = downcast::<Self>(old).filter(|old| old.core.kind == self.core.kind) else {
+            return;
+        };
+        let map = |map| old.core.maps.iter().position(|own| *own == map).map(|at| self.core.maps[at]);
+        // The input with the same number before others that say the same.
+        let input = |owner| {
+            let from = old.specs.iter().position(|spec| spec.owner == owner)?;
+            let is_same = |to: &usize| self.told.get(*to) == Some(&old.told[from]);
+            std::iter::once(from).chain(0..self.specs.len()).find(is_same)
+        };
+        let mut set = lock(&self.flows);
+        set.take_over(&mut lock(&old.flows), |from, owner| Some((map(from)?, self.specs[input(owner)?].owner)));
+        set.shrink(millis(cx.now()), false);
     }
 
     /// A pattern may be written at any time, so whoever may have one shares with all who have some.

@@ -5,6 +5,7 @@ use crate::lang::config::split_words;
 use crate::rewrite::{OwnerId, ports_of};
 use crate::router::Cx;
 
+use super::mapper::RoundRobinIpMapper;
 use super::patterns::Which;
 
 /// The word for elements that have patterns for rewriters.
@@ -63,6 +64,20 @@ impl Spec {
             return Err("output port out of range".into());
         }
         Ok(Self { way, outputs: [ports.0 as u16, ports.1 as u16], owner: OwnerId::default() })
+    }
+
+    /// What it makes of flows, in words: inputs that say the same may have each other's flows.
+    pub(super) fn told(&self, cx: &mut Cx<'_>) -> String {
+        let way = match &self.way {
+            Way::Drop => "drop".to_owned(),
+            Way::Pass(output) => format!("pass {output}"),
+            Way::Keep => "keep".to_owned(),
+            Way::Pattern(which) => which.told(),
+            Way::Mapper(element) => {
+                cx.with(*element, |mapper: &mut RoundRobinIpMapper, _| mapper.told()).unwrap_or_default()
+            }
+        };
+        format!("{way} {} {}", self.outputs[0], self.outputs[1])
     }
 
     /// Gets its pattern, before packets come.

@@ -63,7 +63,7 @@ pub(super) fn handlers(rewriter: &Rewriter, handlers: &mut Handlers) {
             let spec = Spec::parse(text, cx.outputs(), &cx.arg_cx());
             let mut spec = spec.map_err(|error| format!("input spec {input}: {error}"))?;
             spec.resolve(cx);
-            rewriter.set_spec(input, spec);
+            rewriter.set_spec(cx, input, spec);
             rewriter.check_mapper(cx, input)
         });
     }
