@@ -39,20 +39,21 @@ impl Making {
 
     /// Makes the first router, of a text from a file of this name.
     pub(super) fn first(self, text: String, name: &str, clock: Clock, log: &mut Log) -> Option<Running> {
-        Arc::new(self).make(text, name, clock, "", log)
+        Arc::new(self).make(text, name, Options { clock, ..Options::default() }, "", log)
     }
 
     /// Makes one that takes the place of another.
     fn next(self: &Arc<Self>, old: &Router, text: &str, log: &mut Log) -> Option<Running> {
         // The other one has the sockets until then.
-        self.make(text.to_owned(), "config", old.clock().fork(), ", RETRIES 1, RETRY_WARNINGS false", log)
+        let options = Options { clock: old.clock().fork(), replaces: old.declarations(), ..Options::default() };
+        self.make(text.to_owned(), "config", options, ", RETRIES 1, RETRY_WARNINGS false", log)
     }
 
     fn make(
         self: &Arc<Self>,
         text: String,
         name: &str,
-        clock: Clock,
+        options: Options,
         keywords: &str,
         log: &mut Log,
     ) -> Option<Running> {
@@ -63,12 +64,11 @@ impl Making {
         let own = Arc::clone(self);
         let rebuild = Rebuild::new(move |old, text, log| own.next(old, text, log));
         let options = Options {
-            clock,
             threads: self.threads,
             affinity: self.affinity,
             text: Some(text),
             rebuild: self.may_change.then_some(rebuild),
-            ..Options::default()
+            ..options
         };
         router::build(&graph, &self.registry, options, log)
     }

@@ -16,6 +16,7 @@ use crate::element::{Class, Notes};
 use crate::lang::Graph;
 use crate::registry::Registry;
 use crate::{Clock, Landmark, Log};
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -37,6 +38,8 @@ pub struct Options {
     pub text: Option<String>,
     /// Makes routers that take this one's place, by the handler `hotconfig`.
     pub rebuild: Option<Rebuild>,
+    /// The elements of the router whose place this one takes ([`Router::declarations`]).
+    pub replaces: BTreeSet<String>,
     /// The processor of the first thread, where each has one of its own: the next ones have those that follow.
     pub affinity: Option<usize>,
 }
@@ -51,6 +54,7 @@ impl Default for Options {
             seed: fastrand::u64(..),
             text: None,
             rebuild: None,
+            replaces: BTreeSet::new(),
             affinity: None,
         }
     }
@@ -120,6 +124,7 @@ impl Build {
             mailboxes: (0..options.threads.max(1)).map(|_| Mailbox::new()).collect(),
             asked: Mutex::default(),
             next: Mutex::default(),
+            replaces: options.replaces,
             affinity: options.affinity,
             notes,
             input_signals: vec![None; inputs],

@@ -10,7 +10,7 @@ use crate::element::{Class, Element, Handlers, Interest, Notes};
 use crate::lang::Requirement;
 use crate::{Clock, Landmark, Timestamp};
 use std::any::Any;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -77,6 +77,8 @@ pub struct Router {
     pub(super) seed: AtomicU64,
     pub(super) quantum: usize,
     pub(super) is_batched: bool,
+    /// Elements of the router whose place it takes, or has taken.
+    pub(super) replaces: BTreeSet<String>,
     pub(super) runcount: AtomicI32,
     pub(super) driver: Mutex<Option<usize>>,
     pub(super) say: Mutex<Say>,
@@ -124,6 +126,16 @@ impl Router {
     /// `name :: Class`, as messages have it.
     pub fn declaration(&self, element: usize) -> String {
         format!("{} :: {}", self.elements[element].name, self.elements[element].class.name)
+    }
+
+    /// Each element with its class and its configuration, for [`Options::replaces`](super::Options::replaces).
+    pub fn declarations(&self) -> BTreeSet<String> {
+        (0..self.len()).map(|element| self.declared(element)).collect()
+    }
+
+    /// `name :: Class(CONFIG)`.
+    pub(super) fn declared(&self, element: usize) -> String {
+        format!("{}({})", self.declaration(element), self.config(element))
     }
 
     /// All connections: element and output, element and input.

@@ -403,6 +403,12 @@ impl Cx<'_> {
         self.router.adjust_runcount(-1);
     }
 
+    /// Whether the router takes the place of one that has the same element, with the same configuration: what this one does
+    /// not make anew, it may take when the other has stopped ([`Element::take_state`]).
+    pub fn replaces(&self) -> bool {
+        self.router.replaces.contains(&self.router.declared(self.id))
+    }
+
     /// The element is asked what to do whenever the router stops ([`Element::stopped`]). Says whether it is the only one.
     pub fn drive(&mut self) -> bool {
         *self.router.driver.lock().expect("no panic in it").get_or_insert(self.id) == self.id

@@ -16,11 +16,16 @@ struct Changing {
     said: Arc<Mutex<Vec<String>>>,
 }
 
-fn make(rebuild: &Arc<Mutex<Option<Rebuild>>>, clock: Clock, text: &str, log: &mut Log) -> Option<Running> {
+fn make(
+    rebuild: &Arc<Mutex<Option<Rebuild>>>,
+    (clock, replaces): (Clock, BTreeSet<String>),
+    text: &str,
+    log: &mut Log,
+) -> Option<Running> {
     let registry = Registry::standard();
     let graph = lang::parse(text, "config", &lang::Globals::new(), &registry, log)?;
     let rebuild = rebuild.lock().unwrap().clone();
-    let options = Options { clock, seed: 1, text: Some(text.to_owned()), rebuild, ..Options::default() };
+    let options = Options { clock, seed: 1, text: Some(text.to_owned()), rebuild, replaces, ..Options::default() };
     router::build(&graph, &registry, options, log)
 }
 
@@ -28,11 +33,13 @@ impl Changing {
     fn new(text: &str) -> Self {
         let rebuild = Arc::new(Mutex::new(None));
         let own = Arc::clone(&rebuild);
-        let again = move |old: &Router, text: &str, log: &mut Log| make(&own, old.clock().fork(), text, log);
+        let again = move |old: &Router, text: &str, log: &mut Log| {
+            make(&own, (old.clock().fork(), old.declarations()), text, log)
+        };
         *rebuild.lock().unwrap() = Some(Rebuild::new(again));
         let mut log = Log::new();
         let clock = Clock::simulated();
-        let running = make(&rebuild, clock, text, &mut log).unwrap_or_else(|| panic!("{log}"));
+        let running = make(&rebuild, (clock, BTreeSet::new()), text, &mut log).unwrap_or_else(|| panic!("{log}"));
         let said = Arc::new(Mutex::new(Vec::new()));
         let lines = Arc::clone(&said);
         running.listen(move |line| lines.lock().unwrap().push(line.to_owned()), |_| ());
@@ -161,6 +168,45 @@ fn rewriters_keep_flows_that_they_would_make() {
     assert_eq!(flows(&mut router), second.collect());
     router.change(&idle("IPRewriter", &specs)).unwrap();
     assert_eq!((router.read("rw.size"), router.said()), ("0".into(), Vec::<String>::new()));
+}
+
+#[test]
+fn captures_go_on_where_they_were() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("packets.pcap");
+    let name = path.to_str().unwrap();
+    let packets = || {
+        let mut reader = bifolio_net::capture::Reader::open(name).unwrap();
+        let mut lens = Vec::new();
+        while let Some(record) = reader.read().unwrap() {
+            lens.push(record.data.len());
+        }
+        lens
+    };
+    let writing =
+        |len: usize, more: &str| format!("InfiniteSource(LIMIT 2, LENGTH {len}) -> d :: ToDump({name}{more})");
+    let mut router = Changing::new(&writing(60, ""));
+    router.running.run_for(100);
+    router.change("Idle -> d :: ToDump(/nowhere/at/all)").unwrap_err();
+    for len in 61..64 {
+        router.change(&writing(len, "")).unwrap();
+    }
+    router.running.write("d.flush", "").unwrap();
+    assert_eq!((packets(), router.read("d.count")), (vec![60, 60, 61, 61, 62, 62, 63, 63], "2".into()));
+    let reading = |limit: u32, more: &str| {
+        format!("f :: FromDump({name}{more}) -> Unqueue(LIMIT {limit}) -> c :: Counter -> Discard")
+    };
+    router.change(&reading(3, "")).unwrap();
+    router.change(&reading(4, "")).unwrap();
+    assert_eq!((router.read("c.byte_count"), router.read("f.count")), ("248".into(), "4".into()));
+    router.change(&reading(9, "")).unwrap();
+    assert_eq!(router.read("c.byte_count"), "63");
+    // With another configuration, all begins anew.
+    router.change(&reading(2, ", STOP false")).unwrap();
+    assert_eq!(router.read("c.byte_count"), "120");
+    router.change(&writing(99, ", NANO true")).unwrap();
+    router.change("Idle -> Discard").unwrap();
+    assert_eq!((packets(), router.said()), (vec![99, 99], Vec::<String>::new()));
 }
 
 #[test]

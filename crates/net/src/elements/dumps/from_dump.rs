@@ -23,17 +23,19 @@
 //! Handlers: `count`, `reset_counts`, `sampling_prob`, `active` (r/w), `encap`, `filename`, `filesize` (`-` for streams and
 //! compressed files), `filepos` (r/w), `packet_filepos`, `extend_interval` (w), `reset_timing`, `stop`.
 //!
+//! In the place of another router, one with the same name and configuration reads on where the other was; else it begins anew.
+//!
 //! Different from Click: pcapng; END_CALL is called after the packets before it have gone their way; standard input may be
 //! compressed, and bzip2 is not known; packets may have up to 262,144 bytes.
 
 use super::sample::Sample;
 use crate::args::{Args, Failed, HandlerCall, Interval};
 use crate::capture::Reader;
-use crate::element::{Element, Run};
+use crate::element::{Element, Run, downcast};
 use crate::handler::Handlers;
 use crate::packet::{DEFAULT_HEADROOM, anno};
 use crate::router::Cx;
-use crate::{Packet, Timestamp};
+use crate::{Log, Packet, Timestamp};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -84,6 +86,12 @@ impl Shared {
 
     fn is_behind(&self, time: Timestamp) -> bool {
         self.has_last.load(Ordering::Relaxed) && time.nanos() >= self.last.load(Ordering::Relaxed)
+    }
+
+    /// Ends when the other one would.
+    fn take_end(&self, other: &Self) {
+        self.has_last.store(other.has_last.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.last.store(other.last.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     fn extend(&self, by: Timestamp) {
@@ -295,13 +303,23 @@ impl Element for FromDump {
     }
 
     fn initialize(&mut self, cx: &mut Cx<'_>) -> Result<(), String> {
-        self.open()?;
+        if !cx.replaces() {
+            self.open()?;
+        }
         if self.shared.is_active() {
             go_on(cx);
         } else if !cx.output_is_push(0) {
             cx.note(false);
         }
         Ok(())
+    }
+
+    fn take_state(&mut self, cx: &mut Cx<'_>, old: &mut dyn Element, _: &mut Log) {
+        let Some(old) = downcast::<Self>(old).filter(|_| cx.replaces()) else { return };
+        (self.reader, self.pending) = (old.reader.take(), old.pending.take());
+        (self.first, self.last, self.has_times, self.is_early) = (old.first, old.last, old.has_times, old.is_early);
+        (self.forces_ip, self.offset, self.packet_filepos) = (old.forces_ip, old.offset, old.packet_filepos);
+        self.shared.take_end(&old.shared);
     }
 
     fn run_task(&mut self, cx: &mut Cx<'_>) -> Run {

@@ -15,15 +15,17 @@
 //!
 //! Handlers: `filename`, `count`, `reset_counts`, `flush` (w).
 //!
+//! In the place of another router, one with the same name and configuration goes on with its file; else the file begins anew.
+//!
 //! Different from Click: NANO does not depend on how the program was built; PCAPNG and `flush` are new.
 
-use crate::Packet;
 use crate::args::{Args, Failed, Word};
 use crate::capture::{LinkType, Output, PcapNgWriter, PcapOptions, PcapWriter};
-use crate::element::{Element, Run};
+use crate::element::{Element, Run, downcast};
 use crate::handler::Handlers;
 use crate::packet::anno;
 use crate::router::Cx;
+use crate::{Log, Packet};
 use std::io::{self, Write};
 
 /// The element.
@@ -165,15 +167,28 @@ impl Element for ToDump {
         if !self.encap_from.is_empty() {
             self.link = self.shared_link(cx)?;
         }
+        if cx.input_is_pull(0) && cx.outputs() == 0 {
+            cx.schedule();
+        }
+        if cx.replaces() {
+            return Ok(());
+        }
         let output = Output::create(&self.filename, !self.is_unbuffered).map_err(|error| error.to_string())?;
         output.name().clone_into(&mut self.filename);
         let options = PcapOptions { link: self.link, snaplen: self.snaplen, nano: self.is_nano };
         let file = File::new(output, options, self.is_pcapng);
         self.file = Some(file.map_err(|_| format!("{}: unable to write file header", self.filename))?);
-        if cx.input_is_pull(0) && cx.outputs() == 0 {
-            cx.schedule();
-        }
         Ok(())
+    }
+
+    fn take_state(&mut self, cx: &mut Cx<'_>, old: &mut dyn Element, log: &mut Log) {
+        let Some(old) = downcast::<Self>(old).filter(|_| cx.replaces()) else { return };
+        if old.link != self.link {
+            log.error_here(format_args!("{}: packets have another encapsulation now", old.filename));
+            return;
+        }
+        self.file = old.file.take();
+        old.filename.clone_into(&mut self.filename);
     }
 
     fn action(&mut self, cx: &mut Cx<'_>, packet: Packet) -> Option<Packet> {
