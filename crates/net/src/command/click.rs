@@ -187,11 +187,12 @@ impl Plan {
             Choice::Expression => return self.source.set(&value, true),
             Choice::File => return self.source.set(&value, false),
             Choice::Handler => self.handlers.push(value),
-            Choice::Port => self.sockets.push(Making::tcp(&value)),
-            Choice::UnixSocket => self.sockets.push(Making::unix(&value)),
+            Choice::Port => return self.add_socket(Making::tcp(&value), value.ends_with('+'), &value),
+            Choice::UnixSocket => return self.add_socket(Making::unix(&value), false, &value),
             Choice::Socket => {
                 let fd = value.parse().ok().filter(|fd| *fd >= 0);
-                self.sockets.push(Making::socket(fd.ok_or_else(|| format!("'{value}' is no file descriptor"))?));
+                let fd = fd.ok_or_else(|| format!("'{value}' is no file descriptor"))?;
+                return self.add_socket(Making::socket(fd), false, &value);
             }
             Choice::Affinity => {
                 let first = if value.is_empty() { Some(0) } else { value.parse().ok().filter(|cpu| *cpu < 1024) };
@@ -215,6 +216,15 @@ impl Plan {
             Choice::Warnings => self.flags.retain(|flag| *flag != Choice::NoWarnings),
             flag => self.flags.push(flag),
         }
+        Ok(())
+    }
+
+    /// Adds a ControlSocket; there may be several with the same arguments where each looks for a port of its own.
+    fn add_socket(&mut self, socket: String, may_repeat: bool, value: &str) -> Result<(), String> {
+        if !may_repeat && self.sockets.contains(&socket) {
+            return Err(format!("control socket '{value}' specified twice"));
+        }
+        self.sockets.push(socket);
         Ok(())
     }
 
@@ -483,6 +493,7 @@ mod tests {
             "-j4",
             "-p",
             "1234+",
+            "-p1234+",
             "-u",
             "/s o",
             "--simtime=5",
@@ -493,7 +504,7 @@ mod tests {
         let plan = plan.unwrap().unwrap();
         assert_eq!((plan.flags, plan.threads), (vec![Choice::Quit, Choice::Time, Choice::NoWarnings], 4));
         assert_eq!(plan.handlers, ["a.b", "c.d"]);
-        assert_eq!(plan.sockets, ["TCP, 1234+", "UNIX, \"/s o\""]);
+        assert_eq!(plan.sockets, ["TCP, 1234+", "TCP, 1234+", "UNIX, \"/s o\""]);
         assert_eq!((plan.simulated, plan.source.name()), (Some(5.0), "config"));
         assert_eq!(plan.source.globals.values(), [("x".to_string(), "1".to_string())]);
         let affinity = |args: &[&str]| super::plan(&words(args)).unwrap().unwrap().affinity;
@@ -512,6 +523,9 @@ mod tests {
             (&["-x", "a", "-x", "b"], "--exit-handler specified twice"),
             (&["x=1", "x=2"], "parameter 'x' multiply defined"),
             (&["--nope"], "click: unrecognized option '--nope'"),
+            (&["-p", "80", "-u", "80", "-p80"], "control socket '80' specified twice"),
+            (&["-u", "/s", "--unix-socket=/s"], "control socket '/s' specified twice"),
+            (&["--socket", "3", "--socket=03"], "control socket '03' specified twice"),
             (&["-j0"], "'0' is no number of threads"),
             (&["--simtime=soon"], "'soon' is no time in seconds"),
             (&["--socket", "-1"], "'-1' is no file descriptor"),
