@@ -366,6 +366,16 @@ impl Cx<'_> {
         self.thread.calls.push_back((self.id, call.clone()));
     }
 
+    /// Whether there is a handler to be written by this name; an error in Click's words. Those of the router are not looked at.
+    pub fn check_write(&self, call: &HandlerCall) -> Result<(), String> {
+        let Some(element) = call.element else { return Ok(()) };
+        let handler = self.router.handlers(element).and_then(|handlers| handlers.get(&call.handler));
+        if handler.is_some_and(|handler| handler.write.is_some()) {
+            return Ok(());
+        }
+        Err(format!("no '{}.{}' write handler", self.router.name(element), call.handler))
+    }
+
     /// A handler named without an element is this one's, if it has such a one, and else the router's.
     fn own(&self, handler: &str) -> Option<usize> {
         self.router.handlers(self.id)?.get(handler).map(|_| self.id)

@@ -1,6 +1,6 @@
 //! Elements of devices and sockets, in network namespaces.
 
-use crate::live::{start, try_start};
+use crate::live::{Live, start, try_start};
 use crate::world::{Namespace, namespaces, pair};
 use bifolio_net::headers::checksum;
 use bifolio_net::nic::Nic;
@@ -229,15 +229,22 @@ fn a_device_that_disappears_is_told_once_and_used_again_when_it_is_back() {
 fn a_device_that_is_polled_may_come_later_and_go_quietly() {
     let Some([left, right]) = namespaces() else { return };
     left.run(|| {
-        let mut live = start("poll :: PollDevice(a, false, 8, ALLOW_NONEXISTENT true, QUIET true) -> came :: Keep");
-        for _ in 0..2 {
+        let mut live = start(
+            "poll :: PollDevice(a, false, 8, ALLOW_NONEXISTENT true, QUIET true, UP_CALL up.run, DOWN_CALL down.run) -> came :: Keep;
+             up, down :: Script(TYPE PASSIVE, init n 0, set n $(add $n 1))",
+        );
+        let calls = |live: &mut Live| ["up.get n", "down.get n"].map(|handler| live.read(handler));
+        for round in 1..3 {
             left.connect("a", &right, "b");
             let mut other = open(&right, "b");
             live.until("the device is read", |live| {
                 other.send(&[&frame(99, 4)]).unwrap();
                 !live.kept("came").is_empty()
             });
+            live.until_is("up.get n", &round.to_string());
+            assert_eq!(calls(&mut live), [round.to_string(), (round - 1).to_string()]);
             left.ip("link delete dev a");
+            live.until_is("down.get n", &round.to_string());
         }
         assert_eq!(live.said(), [""; 0]);
     });

@@ -1,7 +1,7 @@
 //! A device that an element uses, which may disappear and come back.
 
 use crate::Timestamp;
-use crate::args::Args;
+use crate::args::{Args, HandlerCall};
 use crate::element::Interest;
 use crate::nic::{self, Kind, Nic, Statistics};
 use crate::router::Cx;
@@ -44,6 +44,8 @@ impl Method {
 pub(super) struct Device {
     /// Whether nothing is said when it disappears and when it is back.
     pub(super) is_quiet: bool,
+    /// Handlers that are called when it is back, and when it disappears.
+    pub(super) calls: [Option<HandlerCall>; 2],
     nic: Option<Box<dyn Nic>>,
     /// Counts of the times when it was open before.
     before: Statistics,
@@ -107,6 +109,7 @@ impl Device {
         }
         if error.kind() == Kind::Gone {
             self.close(cx);
+            self.calls[1].iter().for_each(|down| cx.call_later(down));
         }
     }
 
@@ -120,6 +123,7 @@ impl Device {
         if !self.is_quiet {
             cx.say(format_args!("{}: the device is back", cx.declaration()));
         }
+        self.calls[0].iter().for_each(|up| cx.call_later(up));
         true
     }
 

@@ -30,6 +30,8 @@
 //!
 //! - QUIET: whether nothing is told when the device disappears and when it is back. Default false.
 //! - ALLOW_NONEXISTENT: whether a device that is not there is waited for. Default false: the router does not start.
+//! - UP_CALL, DOWN_CALL: handlers that are written when the device is back (or there, where it was waited for), and when
+//!   it disappears.
 //! - LENGTH: has no meaning here.
 //!
 //! Sets timestamp, packet type (LINUX), MAC header, device, and extra length of packets that were cut.
@@ -38,8 +40,8 @@
 //!
 //! Unlike Click's: BURST is 32, not 1, so that packets go together; their order is the same. A device that disappears
 //! is told once, and read again when one of its name is there. FANOUT and METHOD AF_XDP are new, NETMAP is missing, and
-//! SNIFFER false keeps the kernel from ARP, too. PollDevice exists in Click's kernel module only; UP_CALL and
-//! DOWN_CALL are missing.
+//! SNIFFER false keeps the kernel from ARP, too. PollDevice exists in Click's kernel module only, where
+//! UP_CALL and DOWN_CALL are also called when a device that stays is set up and down.
 
 use super::device::{Device, LOOK_TIMER, Method};
 use super::shape::Shape;
@@ -158,6 +160,8 @@ impl<const POLLS: bool> Element for FromDevice<POLLS> {
             args.may("BURST", &mut self.burst)
                 .key("QUIET", &mut self.device.is_quiet)
                 .key("ALLOW_NONEXISTENT", &mut self.is_optional)
+                .key("UP_CALL", &mut self.device.calls[0])
+                .key("DOWN_CALL", &mut self.device.calls[1])
                 .key("LENGTH", &mut length);
         } else {
             args.may("SNAPLEN", &mut options.snap_len);
@@ -202,6 +206,7 @@ impl<const POLLS: bool> Element for FromDevice<POLLS> {
         if self.name.is_empty() {
             return Err("interface not set".to_owned());
         }
+        self.device.calls.iter().flatten().try_for_each(|call| cx.check_write(call))?;
         match self.open() {
             Err(error) if error.kind() == Kind::Missing && self.is_optional => {
                 cx.say(format_args!("{}: warning: {}", cx.declaration(), error.line()));

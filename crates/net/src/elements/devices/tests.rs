@@ -26,6 +26,8 @@ fn wrong_arguments_of_devices_are_told_as_click_tells_them() {
     }
     wrong("FromDevice(lo, false, 13) -> Take", "SNAPLEN out of range");
     wrong("PollDevice(lo, false, 0) -> Take", "BURST out of range");
+    wrong("PollDevice(lo, UP_CALL a.b) -> Take", "UP_CALL: no element named 'a'");
+    wrong("PollDevice(lo, DOWN_CALL t.name) -> t :: Take", "no 't.name' write handler");
     wrong("FromDevice(lo, QUIET true) -> Take", "QUIET: unknown argument");
     wrong("GivePull -> ToDevice", "DEVNAME: required argument missing");
     wrong("GivePull -> ToDevice(lo, BURST 0)", "bad BURST");

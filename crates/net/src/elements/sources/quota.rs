@@ -44,7 +44,7 @@ impl Quota {
 
     /// Whether the handler that is called at the end can be written.
     pub(super) fn check(&self, cx: &Cx<'_>) -> Result<(), String> {
-        self.end.as_ref().map_or(Ok(()), |end| check(cx, end))
+        self.end.as_ref().map_or(Ok(()), |end| cx.check_write(end))
     }
 
     /// How many packets it may still make.
@@ -99,14 +99,4 @@ impl Quota {
             Ok(())
         });
     }
-}
-
-/// Whether a handler can be written.
-fn check(cx: &Cx<'_>, call: &HandlerCall) -> Result<(), String> {
-    let Some(element) = call.element else { return Ok(()) };
-    let handler = cx.router().handlers(element).and_then(|handlers| handlers.get(&call.handler));
-    if handler.is_some_and(|handler| handler.write.is_some()) {
-        return Ok(());
-    }
-    Err(format!("no '{}.{}' write handler", cx.router().name(element), call.handler))
 }
