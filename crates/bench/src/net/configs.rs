@@ -148,8 +148,10 @@ pub(super) fn routes(options: &Options) -> Result<Vec<String>> {
     if let Some(path) = &options.routes_file {
         let text = std::fs::read_to_string(path);
         let text = text.map_err(|error| Error::system(path.display(), "reading", error))?;
-        let v4 = text.lines().filter(|line| line.contains('.') && line.contains('/') && !line.contains(':'));
-        let routes: Vec<_> = v4.map(|line| line.trim().to_owned()).filter(|route| route != "0.0.0.0/0").collect();
+        let routes = prefixes(&text).map_err(|(line, text)| {
+            let detail = format!("'{text}' is no IPv4 prefix (such as 10.0.0.0/8)");
+            Error::failed(format_args!("{}: line {line}", path.display()), detail)
+        })?;
         if routes.is_empty() {
             return Err(Error::failed(
                 path.display(),
@@ -174,6 +176,28 @@ pub(super) fn routes(options: &Options) -> Result<Vec<String>> {
         }
     }
     Ok(routes)
+}
+
+/// The IPv4 prefixes of a text, one a line, without the default route. Lines without a dot and a slash are left out, and
+/// those with a colon, which are of IPv6; of another one that is no prefix, its number and its text.
+fn prefixes(text: &str) -> std::result::Result<Vec<String>, (usize, &str)> {
+    let mut routes = Vec::new();
+    for (number, line) in text.lines().map(str::trim).enumerate() {
+        if !line.contains('.') || !line.contains('/') || line.contains(':') {
+            continue;
+        }
+        match prefix(line) {
+            Some((_, 0)) => {}
+            Some((address, len)) => routes.push(format!("{address}/{len}")),
+            None => return Err((number + 1, line)),
+        }
+    }
+    Ok(routes)
+}
+
+fn prefix(text: &str) -> Option<(Ipv4Addr, u8)> {
+    let (address, len) = text.split_once('/')?;
+    Some((address.parse().ok()?, len.parse().ok().filter(|len| *len <= 32)?))
 }
 
 /// The rules of a file; none where there is no file.
@@ -252,4 +276,42 @@ fn frame(random: &mut fastrand::Rng, frames: &mut Vec<u8>, frame_bytes: usize, f
     frames.extend((ip_bytes - 20).to_be_bytes());
     frames.extend([0, 0]);
     frames.extend((frames.len() - start..frame_bytes).map(|_| random.u8(..)).collect::<Vec<_>>());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_are_prefixes_and_what_is_none_is_told_by_its_line() {
+        let text = "# routes\n10.0.0.0/8\n 1.2.3.0/24 \n\n0.0.0.0/0\n2001:db8::/32\n::ffff:1.2.3.4/96\n";
+        assert_eq!(prefixes(text), Ok(vec!["10.0.0.0/8".to_owned(), "1.2.3.0/24".to_owned()]));
+        for wrong in ["10.0.0.0/33", "10.0.0/8", "10.0.0.0/", "10.0.0.0/255.0.0.0", "10.0.0.0/8 1", "x.y/8"] {
+            assert_eq!(prefixes(&format!("{text}{wrong}\n1.0.0.0/8")), Err((8, wrong)), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_routes_is_named_with_the_line_that_is_wrong() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "10.0.0.0/8\n10.1.0.0/99\n").unwrap();
+        let options = Options {
+            cases: Vec::new(),
+            packets: 1,
+            frame_bytes: 60,
+            rules_file: None,
+            rules: 0,
+            routes_file: Some(file.path().to_owned()),
+            routes: 0,
+            cores: Vec::new(),
+            burst: 1,
+            repetitions: 1,
+            seed: 0,
+        };
+        let told = routes(&options).unwrap_err().to_string();
+        assert!(
+            told.contains(&format!("{}: line 2", file.path().display())) && told.contains("'10.1.0.0/99'"),
+            "{told}"
+        );
+    }
 }
