@@ -30,7 +30,7 @@ use crate::router::Cx;
 pub(super) struct InfiniteSource {
     payload: Payload,
     quota: Quota,
-    burst: i32,
+    burst: u32,
     has_timestamp: bool,
 }
 
@@ -40,77 +40,43 @@ impl Default for InfiniteSource {
     }
 }
 
-impl InfiniteSource {
-    fn next(&mut self, cx: &Cx<'_>) -> Packet {
-        self.quota.count += 1;
-        let mut packet = self.payload.packet();
-        if self.has_timestamp {
-            packet.set_timestamp(cx.now());
-        }
-        packet
+fn packet(payload: &Payload, has_timestamp: bool, cx: &Cx<'_>) -> Packet {
+    let mut packet = payload.packet();
+    if has_timestamp {
+        packet.set_timestamp(cx.now());
     }
+    packet
 }
 
 impl Element for InfiniteSource {
     fn configure(&mut self, args: &mut Args<'_>) -> Result<(), Failed> {
-        let mut new = Self::default();
+        let (mut new, mut burst) = (Self::default(), 1i32);
         new.payload.data_arg(args);
-        args.may("LIMIT", &mut new.quota.limit).may("BURST", &mut new.burst).may("ACTIVE", &mut new.quota.is_active);
+        args.may("LIMIT", &mut new.quota.limit).may("BURST", &mut burst).may("ACTIVE", &mut new.quota.is_active);
         args.key("TIMESTAMP", &mut new.has_timestamp);
         new.quota.end_args(args);
         new.payload.length_args(args);
-        if new.burst < 1 {
+        if burst < 1 {
             args.error("burst size must be >= 1");
         }
+        new.burst = burst.unsigned_abs();
         args.finish()?;
         *self = new;
         Ok(())
     }
 
     fn initialize(&mut self, cx: &mut Cx<'_>) -> Result<(), String> {
-        self.quota.check(cx)?;
-        // With a limit of 0, it ends at once.
-        if cx.output_is_push(0) {
-            cx.schedule();
-        } else {
-            cx.note(self.quota.is_active);
-        }
-        Ok(())
+        self.quota.begin(cx)
     }
 
     fn run_task(&mut self, cx: &mut Cx<'_>) -> Run {
-        if !self.quota.is_active {
-            return Run::Stop;
-        }
-        if !cx.may_push(0) {
-            return Run::Idle;
-        }
-        let burst = self.quota.left().min(self.burst as u64);
-        if burst == 0 {
-            self.quota.end(cx);
-            return Run::Stop;
-        }
-        for _ in 0..burst {
-            let packet = self.next(cx);
-            cx.emit(0, packet);
-        }
-        if self.quota.left() == 0 {
-            // The end comes when the last packets have gone their way.
-            cx.schedule();
-            return Run::Stop;
-        }
-        Run::Worked
+        let Self { payload, quota, burst, has_timestamp } = self;
+        quota.push(cx, u64::from(*burst), |cx| packet(payload, *has_timestamp, cx))
     }
 
     fn pull(&mut self, cx: &mut Cx<'_>, _: usize) -> Option<Packet> {
-        if self.quota.has_more() {
-            return Some(self.next(cx));
-        }
-        cx.note(false);
-        if self.quota.is_active {
-            self.quota.end(cx);
-        }
-        None
+        let Self { payload, quota, has_timestamp, .. } = self;
+        quota.pull(cx, |cx| packet(payload, *has_timestamp, cx))
     }
 
     fn reconfigures(&self) -> bool {
@@ -124,10 +90,7 @@ impl Element for InfiniteSource {
     fn handlers(&self, handlers: &mut Handlers) {
         let errors = ["limit parameter must be integer", "active parameter must be boolean"];
         Quota::handlers(handlers, |source: &mut Self| &mut source.quota, Some(errors));
-        handlers.button("reset", |source: &mut Self, cx| {
-            source.quota.count = 0;
-            source.quota.go_on(cx);
-        });
+        Quota::reset_handler(handlers, |source: &mut Self| &mut source.quota);
         handlers.read("data", |source: &mut Self, _| source.payload.data());
         handlers.write("data", |source: &mut Self, cx, text| {
             source.payload.set_data(text);
@@ -138,7 +101,7 @@ impl Element for InfiniteSource {
         for name in ["burst", "burstsize"] {
             handlers.read(name, |source: &mut Self, _| source.burst);
             handlers.write(name, |source: &mut Self, cx, text| {
-                let burst = cx.parse::<i32>(text).ok().filter(|burst| *burst >= 1);
+                let burst = cx.parse::<i32>(text).ok().filter(|burst| *burst >= 1).map(i32::unsigned_abs);
                 source.burst = burst.ok_or("burstsize parameter must be integer >= 1")?;
                 source.quota.go_on(cx);
                 Ok(())

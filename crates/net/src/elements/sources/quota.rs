@@ -1,7 +1,8 @@
 //! How many packets a source makes, whether it does, and what happens after the last one.
 
+use crate::Packet;
 use crate::args::{Amount, Args, HandlerCall};
-use crate::element::Element;
+use crate::element::{Element, Run};
 use crate::handler::Handlers;
 use crate::router::Cx;
 
@@ -42,6 +43,56 @@ impl Quota {
         self.end = self.end.take().or(end);
     }
 
+    /// Gets ready a source that sends as fast as it can. With a limit of 0, it ends at once.
+    pub(super) fn begin(&self, cx: &mut Cx<'_>) -> Result<(), String> {
+        self.check(cx)?;
+        if cx.output_is_push(0) {
+            cx.schedule();
+        } else {
+            cx.note(self.is_active);
+        }
+        Ok(())
+    }
+
+    /// Its task: a burst of packets, or the end, where there is room for some.
+    pub(super) fn push(&mut self, cx: &mut Cx<'_>, burst: u64, mut make: impl FnMut(&mut Cx<'_>) -> Packet) -> Run {
+        if !self.is_active {
+            return Run::Stop;
+        }
+        if !cx.may_push(0) {
+            return Run::Idle;
+        }
+        let burst = self.left().min(burst);
+        if burst == 0 {
+            self.end(cx);
+            return Run::Stop;
+        }
+        for _ in 0..burst {
+            let packet = make(cx);
+            cx.emit(0, packet);
+        }
+        self.count += burst;
+        if self.left() == 0 {
+            // The end comes when the last packets have gone their way.
+            cx.schedule();
+            return Run::Stop;
+        }
+        Run::Worked
+    }
+
+    /// A packet that is pulled, or the end.
+    pub(super) fn pull(&mut self, cx: &mut Cx<'_>, make: impl FnOnce(&mut Cx<'_>) -> Packet) -> Option<Packet> {
+        if self.has_more() {
+            self.count += 1;
+            return Some(make(cx));
+        }
+        cx.note(false);
+        if self.is_active {
+            self.end(cx);
+        }
+        None
+    }
+
     /// Whether the handler that is called at the end can be written.
     pub(super) fn check(&self, cx: &Cx<'_>) -> Result<(), String> {
         self.end.as_ref().map_or(Ok(()), |end| cx.check_write(end))
@@ -76,6 +127,17 @@ impl Quota {
             true => cx.schedule(),
             false => cx.note(true),
         }
+    }
+
+    /// Adds `reset`: it begins anew.
+    pub(super) fn reset_handler<E: Element>(
+        handlers: &mut Handlers,
+        of: impl Fn(&mut E) -> &mut Self + Copy + Send + Sync + 'static,
+    ) {
+        handlers.button("reset", move |source: &mut E, cx| {
+            of(source).count = 0;
+            of(source).go_on(cx);
+        });
     }
 
     /// Adds `count`, and `limit` and `active`, whose errors are Click's for the source, or those of their types.

@@ -32,15 +32,13 @@ impl Default for RandomSource {
 
 const LEN_END: i64 = 1 << 16;
 
-impl RandomSource {
-    fn packet(&self, cx: &mut Cx<'_>) -> Packet {
-        let mut packet = Packet::with_room(DEFAULT_HEADROOM, self.len, 0);
-        cx.rng().fill(packet.bytes_mut());
-        if self.has_timestamp {
-            packet.set_timestamp(cx.now());
-        }
-        packet
+fn packet(len: usize, has_timestamp: bool, cx: &mut Cx<'_>) -> Packet {
+    let mut packet = Packet::with_room(DEFAULT_HEADROOM, len, 0);
+    cx.rng().fill(packet.bytes_mut());
+    if has_timestamp {
+        packet.set_timestamp(cx.now());
     }
+    packet
 }
 
 impl Element for RandomSource {
@@ -60,59 +58,22 @@ impl Element for RandomSource {
     }
 
     fn initialize(&mut self, cx: &mut Cx<'_>) -> Result<(), String> {
-        self.quota.check(cx)?;
-        // With a limit of 0, it ends at once.
-        if cx.output_is_push(0) {
-            cx.schedule();
-        } else {
-            cx.note(self.quota.is_active);
-        }
-        Ok(())
+        self.quota.begin(cx)
     }
 
     fn run_task(&mut self, cx: &mut Cx<'_>) -> Run {
-        if !self.quota.is_active {
-            return Run::Stop;
-        }
-        let n = self.burst.min(self.quota.left());
-        if n == 0 {
-            self.quota.end(cx);
-            return Run::Stop;
-        }
-        if !cx.may_push(0) {
-            return Run::Idle;
-        }
-        for _ in 0..n {
-            let packet = self.packet(cx);
-            cx.emit(0, packet);
-        }
-        self.quota.count += n;
-        if self.quota.left() == 0 {
-            // The end comes when the last packets have gone their way.
-            cx.schedule();
-            return Run::Stop;
-        }
-        Run::Worked
+        let Self { len, quota, burst, has_timestamp } = self;
+        quota.push(cx, *burst, |cx| packet(*len, *has_timestamp, cx))
     }
 
     fn pull(&mut self, cx: &mut Cx<'_>, _: usize) -> Option<Packet> {
-        if self.quota.has_more() {
-            self.quota.count += 1;
-            return Some(self.packet(cx));
-        }
-        if self.quota.is_active {
-            self.quota.end(cx);
-        }
-        cx.note(false);
-        None
+        let Self { len, quota, has_timestamp, .. } = self;
+        quota.pull(cx, |cx| packet(*len, *has_timestamp, cx))
     }
 
     fn handlers(&self, handlers: &mut Handlers) {
         Quota::handlers(handlers, |source: &mut Self| &mut source.quota, None);
-        handlers.button("reset", |source: &mut Self, cx| {
-            source.quota.count = 0;
-            source.quota.go_on(cx);
-        });
+        Quota::reset_handler(handlers, |source: &mut Self| &mut source.quota);
         handlers.read("length", |source: &mut Self, _| source.len);
         handlers.write("length", |source: &mut Self, cx, text| {
             let len = cx.parse::<i64>(text).ok().filter(|len| (0..LEN_END).contains(len));
@@ -164,6 +125,19 @@ mod tests {
         );
         assert_eq!(harness.write("s.length", "65536").unwrap_err(), "bad length");
         assert_eq!(harness.write("s.burst", "0").unwrap_err(), "burst size must be >= 1");
+    }
+
+    /// The end is for who has room, as in Click. RandomSource ended sooner than InfiniteSource.
+    #[test]
+    fn the_end_waits_for_room_behind_the_last_packet() {
+        for source in ["RandomSource(5, LIMIT 3, STOP true)", "InfiniteSource(LIMIT 3, STOP true)"] {
+            let mut harness = Harness::new(&format!("{source} -> Queue(3) -> take :: TakePull(MANUAL true)"));
+            harness.run();
+            assert_eq!(harness.runcount(), 1, "{source}");
+            assert!(harness.pull("take").is_some());
+            harness.run();
+            assert_eq!(harness.runcount(), 0, "{source}");
+        }
     }
 
     #[test]
