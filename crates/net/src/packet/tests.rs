@@ -1,5 +1,6 @@
 use super::*;
 use proptest::prelude::*;
+use std::net::Ipv4Addr;
 
 #[derive(Debug, Clone)]
 enum Step {
