@@ -5,13 +5,13 @@ use std::time::Instant;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::calls::{call_handlers, exit_code};
 use super::making::Making;
 use super::options::{self, Given, Known, Value};
 use super::source::{ClickPath, Source};
 use super::tool::{print, report, version, write_output};
 use super::watching::Wanted;
-use crate::lang::config;
-use crate::router::{Current, Router, Running};
+use crate::router::{Current, Running};
 use crate::watch::screen::Screen;
 use crate::watch::server::Listener;
 use crate::{Clock, Landmark, Log, Registry, Timestamp};
@@ -335,147 +335,9 @@ fn times_text(before: (f64, f64), after: (f64, f64), elapsed: f64) -> String {
     format!("{user:.3}u {system:.3}s {minutes}:{:02}.{:02}\n", rest / 100, rest % 100)
 }
 
-/// Prints the values of handlers, each with its name where there are several.
-fn call_handlers(handlers: &[String], running: &mut Running, log: &mut Log) {
-    for handler in handlers {
-        let (names, is_list) = match expand_handler(handler, running.router()) {
-            Ok(found) => found,
-            Err(error) => {
-                log.error(&Landmark::default(), error);
-                continue;
-            }
-        };
-        for name in names {
-            let with_name = is_list || handlers.len() > 1;
-            match read_handler(&name, running) {
-                Ok(text) if with_name => print(&format!("{name}:\n{text}\n")),
-                Ok(text) => print(&text),
-                Err(error) => log.error(&Landmark::default(), error),
-            }
-        }
-    }
-}
-
-/// The value of a handler, with a line's end where the text is not to be taken as it is.
-fn read_handler(name: &str, running: &mut Running) -> Result<String, String> {
-    let mut text = running.read(name)?;
-    if !is_raw(name, running.router()) && !text.is_empty() && !text.ends_with('\n') {
-        text.push('\n');
-    }
-    Ok(text)
-}
-
-/// Whether a handler's text is to be taken as it is: packets' data, or the whole configuration. That of one element gets a
-/// line's end.
-fn is_raw(name: &str, router: &Router) -> bool {
-    let path = name.split(' ').next().unwrap_or(name);
-    let Some((element, handler)) = path.rsplit_once('.') else { return path == "config" };
-    let found = router.find(element).and_then(|element| router.handlers(element)).and_then(|all| all.get(handler));
-    handler != "config" && found.is_some_and(|handler| handler.is_raw)
-}
-
-/// The handlers that `ELEMENT.HANDLER` means, where the first may be a name, a pattern or a class; and whether it is one of
-/// the latter two.
-fn expand_handler(text: &str, router: &Router) -> Result<(Vec<String>, bool), String> {
-    let (path, argument) = text.split_once(' ').map_or((text, ""), |(path, argument)| (path, argument));
-    let Some((element, handler)) = path.rsplit_once('.') else {
-        return readable(router.access(None, path), path).map(|()| (vec![text.to_string()], false));
-    };
-    let named =
-        |e: usize| format!("{}.{handler}", router.name(e)) + if argument.is_empty() { "" } else { " " } + argument;
-    if let Some(found) = router.find(element) {
-        return readable(router.access(Some(found), handler), path).map(|()| (vec![named(found)], false));
-    }
-    let is_pattern = element.contains(['?', '*', '[']);
-    let fits = |e: &usize| {
-        if is_pattern { glob(element, router.name(*e)) } else { router.class_of(*e).name == element }
-    };
-    let fitting: Vec<_> = (0..router.len()).filter(fits).collect();
-    if fitting.is_empty() {
-        return Err(format!("no element{} '{element}'", if is_pattern { " matching" } else { "" }));
-    }
-    let reads =
-        |e: &usize| router.handlers(*e).and_then(|all| all.get(handler)).is_some_and(|handler| handler.read.is_some());
-    Ok((fitting.into_iter().filter(reads).map(named).collect(), true))
-}
-
-/// Whether a handler is there, and can be read; `path` names it in errors.
-fn readable(access: Option<(bool, bool)>, path: &str) -> Result<(), String> {
-    match access {
-        None => Err(format!("no '{path}' handler")),
-        Some((false, _)) => Err(format!("'{path}' is a write handler")),
-        Some(_) => Ok(()),
-    }
-}
-
-/// Whether a text fits a pattern with `*`, `?` and `[...]`, as a shell's.
-fn glob(pattern: &str, text: &str) -> bool {
-    let (pattern, text): (Vec<_>, Vec<_>) = (pattern.chars().collect(), text.chars().collect());
-    let (mut p, mut t) = (0, 0);
-    // Where the last `*` was met, and how far the text was then.
-    let mut star: Option<(usize, usize)> = None;
-    while t < text.len() {
-        match glob_one(&pattern[p..], text[t]) {
-            _ if pattern.get(p) == Some(&'*') => {
-                star = Some((p, t));
-                p += 1;
-            }
-            Some(len) => {
-                p += len;
-                t += 1;
-            }
-            None => {
-                let Some((at, from)) = star else { return false };
-                star = Some((at, from + 1));
-                (p, t) = (at + 1, from + 1);
-            }
-        }
-    }
-    pattern[p..].iter().all(|&c| c == '*')
-}
-
-/// The length of the part of a pattern that fits a character.
-fn glob_one(pattern: &[char], c: char) -> Option<usize> {
-    match pattern.first()? {
-        '?' => Some(1),
-        '\\' if pattern.len() > 1 => (pattern[1] == c).then_some(2),
-        '[' => {
-            let negated = matches!(pattern.get(1), Some('^' | '!'));
-            let start = 1 + usize::from(negated);
-            let close = start + 1 + pattern.get(start + 1..)?.iter().position(|&c| c == ']')?;
-            let set = &pattern[start..close];
-            let ranges = set.windows(3).any(|range| range[1] == '-' && (range[0]..=range[2]).contains(&c));
-            ((ranges || set.contains(&c)) != negated).then_some(close + 1)
-        }
-        &other => (other == c).then_some(1),
-    }
-}
-
-/// The exit code that a handler's value means: a number, of which the system has the last 8 bits, or a truth. 255 where it
-/// is neither.
-fn exit_code(value: &Result<String, String>, log: &mut Log) -> i32 {
-    let text = match value {
-        Ok(text) => config::uncomment(text),
-        Err(error) => {
-            log.error(&Landmark::default(), error);
-            return 255;
-        }
-    };
-    match text.as_str() {
-        "true" | "yes" | "t" | "y" => 0,
-        "false" | "no" | "f" | "n" => 1,
-        text => text.parse::<i32>().map_or_else(
-            |_| {
-                log.error(&Landmark::default(), "exit handler value should be integer");
-                255
-            },
-            |code| code & 255,
-        ),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::calls::{expand_handler, read_handler};
     use super::*;
 
     fn words(args: &[&str]) -> Vec<String> {
@@ -586,41 +448,6 @@ mod tests {
         assert!(found.is_none());
         assert_eq!(log, "can't find required package 'nothing_of_that_name'\n");
         assert!(started("provide(mine) require(mine)").0.is_some());
-    }
-
-    #[test]
-    fn exit_codes() {
-        for (text, code, error) in [
-            ("3 // three", 3, ""),
-            ("true", 0, ""),
-            ("no", 1, ""),
-            ("-1", 255, ""),
-            ("259", 3, ""),
-            ("x", 255, "exit handler value should be integer\n"),
-        ] {
-            let mut log = Log::new();
-            assert_eq!(exit_code(&Ok(text.into()), &mut log), code);
-            assert_eq!(log.to_string(), error);
-        }
-    }
-
-    #[test]
-    fn patterns_fit_as_a_shells_do() {
-        for (pattern, text, fits) in [
-            ("*", "", true),
-            ("a*", "abc", true),
-            ("*c", "abcabc", true),
-            ("a?c", "abc", true),
-            ("a?c", "ac", false),
-            ("[a-c]x", "bx", true),
-            ("[^a-c]x", "bx", false),
-            ("[]]", "]", true),
-            ("*a*b*", "xxaxxbxx", true),
-            ("*a*b*", "xxbxxaxx", false),
-            ("[a", "a", false),
-        ] {
-            assert_eq!(glob(pattern, text), fits, "{pattern} {text}");
-        }
     }
 
     #[test]

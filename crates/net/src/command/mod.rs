@@ -5,9 +5,11 @@
 mod align;
 mod archive;
 mod buildtool;
+mod calls;
 mod click;
 mod exchange;
 mod flatten;
+mod glob;
 mod making;
 mod options;
 mod pretty;
