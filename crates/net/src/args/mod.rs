@@ -47,6 +47,11 @@ pub trait Elements {
     fn class(&self, number: usize) -> &str;
     /// How many inputs and outputs an element has.
     fn ports(&self, number: usize) -> (usize, usize);
+    /// The whole names of the elements that a compound element became.
+    fn within(&self, compound: &str) -> Vec<String> {
+        let _ = compound;
+        Vec::new()
+    }
 }
 
 /// No elements.

@@ -495,4 +495,8 @@ impl Elements for Router {
     fn ports(&self, number: usize) -> (usize, usize) {
         self.ports_of(number)
     }
+    fn within(&self, compound: &str) -> Vec<String> {
+        let is_inside = |name: &&str| name.strip_prefix(compound).is_some_and(|rest| rest.starts_with('/'));
+        self.elements.iter().map(|info| info.name.as_str()).filter(is_inside).map(str::to_owned).collect()
+    }
 }

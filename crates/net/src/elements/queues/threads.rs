@@ -3,7 +3,7 @@
 //! `StaticThreadSched(ELEMENT THREAD, ...)`: no inputs or outputs. Each argument says which thread runs the task of an element;
 //! the last one counts.
 //!
-//! - ELEMENT: its name.
+//! - ELEMENT: its name, or that of a compound element, for all that it consists of.
 //! - THREAD: a number from 0 on. One that the router does not have is thread 0.
 //!
 //! `BlockThread`: no inputs or outputs. For tests.
@@ -12,7 +12,7 @@
 //!
 //! Unlike Click's, a THREAD of -1, which runs nothing, is an error.
 
-use crate::args::{Args, ElementRef, Failed, Interval, NameKind};
+use crate::args::{Arg, Args, Failed, Interval, NameKind};
 use crate::element::Element;
 use crate::handler::Handlers;
 use crate::lang::config::split_words;
@@ -22,18 +22,21 @@ use crate::router::Cx;
 #[derive(Default)]
 pub(super) struct StaticThreadSched;
 
-/// The whole name of an element that is named as seen from here.
-fn whole_name(args: &Args<'_>, number: usize, name: &str) -> String {
+/// The whole names of what a name means as seen from here: an element, or those of a compound one. Inner ones come first.
+fn whole_names(args: &Args<'_>, name: &str) -> Vec<String> {
     let cx = args.cx();
     let mut scope = cx.element;
-    while let Some((outer, _)) = scope.rsplit_once('/') {
-        let whole = format!("{outer}/{name}");
-        if cx.elements.number(&whole) == Some(number) {
-            return whole;
+    loop {
+        scope = scope.rsplit_once('/').map_or("", |(outer, _)| outer);
+        let whole = if scope.is_empty() { name.to_owned() } else { format!("{scope}/{name}") };
+        if cx.elements.number(&whole).is_some() {
+            return vec![whole];
         }
-        scope = outer;
+        let inside = cx.elements.within(&whole);
+        if scope.is_empty() || !inside.is_empty() {
+            return inside;
+        }
     }
-    name.to_owned()
 }
 
 impl Element for StaticThreadSched {
@@ -44,15 +47,13 @@ impl Element for StaticThreadSched {
                 args.error("expected 'ELEMENT THREAD'");
                 continue;
             };
-            let element = <ElementRef as crate::args::Arg>::parse(name, args.cx());
-            let thread = <u32 as crate::args::Arg>::parse(thread, args.cx());
-            match (element, thread) {
-                (Ok(element), Ok(thread)) => {
-                    let whole = whole_name(args, element.0, name);
-                    args.define_whole(NameKind::HomeThread, &whole, &thread.to_be_bytes());
+            let names = whole_names(args, name);
+            match <u32 as Arg>::parse(thread, args.cx()) {
+                _ if names.is_empty() => drop(args.error_of("ELEMENT", format_args!("no element named '{name}'"))),
+                Ok(thread) => {
+                    names.iter().for_each(|name| args.define_whole(NameKind::HomeThread, name, &thread.to_be_bytes()));
                 }
-                (Err(error), _) => drop(args.error_of("ELEMENT", error)),
-                (_, Err(error)) => drop(args.error_of("THREAD", error)),
+                Err(error) => drop(args.error_of("THREAD", error)),
             }
         }
         args.finish()
@@ -92,6 +93,26 @@ mod tests {
         let options = Options { threads: 3, clock: Clock::simulated(), ..Options::default() };
         let mut running = build_with(config, options);
         for (element, thread) in [("c/i", "1"), ("u", "2"), ("c/d", "0"), ("i", "2")] {
+            assert_eq!(running.read(&format!("{element}.home_thread")).unwrap(), thread, "{element}");
+        }
+    }
+
+    #[test]
+    fn compound_elements_have_threads() {
+        let config = "StaticThreadSched(a 1, b/in 2);
+             a, b :: { s :: InfiniteSource(ACTIVE false) -> d :: Discard;
+                       in :: { Idle -> x :: Discard; StaticThreadSched(x 0) }; t :: InfiniteSource -> Discard }";
+        let options = Options { threads: 3, clock: Clock::simulated(), ..Options::default() };
+        let mut running = build_with(config, options);
+        for (element, thread) in [
+            ("a/s", "1"),
+            ("a/d", "1"),
+            ("a/in/x", "0"),
+            ("a/t", "1"),
+            ("b/s", "0"),
+            ("b/in/Idle@1", "2"),
+            ("b/in/x", "0"),
+        ] {
             assert_eq!(running.read(&format!("{element}.home_thread")).unwrap(), thread, "{element}");
         }
     }
