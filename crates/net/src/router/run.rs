@@ -52,7 +52,7 @@ impl Running {
     pub fn run(&mut self) {
         loop {
             self.run_threads();
-            if !self.swap() && !self.ask_driver() {
+            if !self.goes_on() {
                 return;
             }
         }
@@ -71,6 +71,12 @@ impl Running {
             pin(router, first);
             first.run(router);
         });
+    }
+
+    /// The router has stopped: whether another one takes its place, or the element that drives it lets it go on, or has another
+    /// one take its place.
+    fn goes_on(&mut self) -> bool {
+        self.swap() || self.ask_driver() || self.swap()
     }
 
     /// Another router takes this one's place, if there is one. What is this one now ends.
@@ -123,7 +129,7 @@ impl Running {
     pub fn run_for(&mut self, turns: usize) {
         for _ in 0..turns {
             let router = &*self.router;
-            if router.is_stopping() && !self.swap() && !self.ask_driver() {
+            if router.is_stopping() && !self.goes_on() {
                 return;
             }
             let router = &*self.router;

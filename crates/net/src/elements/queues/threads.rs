@@ -51,7 +51,9 @@ impl Element for StaticThreadSched {
             match <u32 as Arg>::parse(thread, args.cx()) {
                 _ if names.is_empty() => drop(args.error_of("ELEMENT", format_args!("no element named '{name}'"))),
                 Ok(thread) => {
-                    names.iter().for_each(|name| args.define_whole(NameKind::HomeThread, name, &thread.to_be_bytes()));
+                    for name in &names {
+                        args.define_whole(NameKind::HomeThread, name, &thread.to_be_bytes());
+                    }
                 }
                 Err(error) => drop(args.error_of("THREAD", error)),
             }
