@@ -15,6 +15,7 @@
 //!   command/   click and its tools
 //!   draw/      drawings of graphs
 //!   classify/  patterns and filter expressions, compiled to decision programs
+//!   flowspace/ rules over many fields, of which the best decides
 //!   lookup/    longest-prefix tables
 //!   headers/   what Ethernet, ARP, IP, ICMP, TCP and UDP headers look like, checksums
 //!   capture/   files of packets: pcap, pcapng, summary dumps
@@ -41,6 +42,7 @@ mod error;
 pub mod handler {
     pub use crate::element::{FreeReadFn, FreeWriteFn, Handler, Handlers, Read, ReadFn, Write, WriteFn};
 }
+pub mod flowspace;
 pub mod headers;
 pub mod lang;
 pub mod lookup;
