@@ -6,6 +6,7 @@ use crate::router::Cx;
 
 mod classifier;
 mod ip_filter;
+mod sdn_classifier;
 
 /// All of this group.
 pub(super) static CLASSES: &[Class] = &[
@@ -16,6 +17,12 @@ pub(super) static CLASSES: &[Class] = &[
         "1/-",
         "h",
         "lets IP packets through, or drops them, by their headers",
+    ),
+    Class::new::<sdn_classifier::SdnClassifier>(
+        "SDNClassifier",
+        "1/1-",
+        "h",
+        "sends packets to outputs by thousands of rules over many fields, which change while it runs",
     ),
 ];
 
@@ -44,6 +51,26 @@ impl Lanes {
         self.ports.clear();
         self.ports.resize(alike, first);
         self.ports.extend(batch[alike..].iter().map(|packet| choose(packet).unwrap_or(usize::MAX)));
+        self.deal(cx, batch);
+    }
+
+    /// Sends each packet to its output; `ports` are as many as packets.
+    fn send_each(&mut self, cx: &mut Cx<'_>, batch: &mut Batch, ports: impl Iterator<Item = usize>) {
+        self.ports.clear();
+        self.ports.extend(ports);
+        match self.ports.first() {
+            Some(&first) if self.ports.iter().all(|&port| port == first) => {
+                if first < cx.outputs() {
+                    cx.emit_batch(first, batch);
+                }
+            }
+            _ => self.deal(cx, batch),
+        }
+    }
+
+    /// Sends each packet to the output that `ports` has for it.
+    fn deal(&mut self, cx: &mut Cx<'_>, batch: &mut Batch) {
+        let outputs = cx.outputs();
         self.batches.resize_with(outputs, Batch::new);
         for (port, packet) in self.ports.iter().zip(batch.drain(..)) {
             if let Some(lane) = self.batches.get_mut(*port) {
