@@ -17,6 +17,7 @@
 //!   classify/  patterns and filter expressions, compiled to decision programs
 //!   flowspace/ rules over many fields, of which the best decides
 //!   lookup/    longest-prefix tables
+//!   matcher/   many literals searched at once
 //!   headers/   what Ethernet, ARP, IP, ICMP, TCP and UDP headers look like, checksums
 //!   capture/   files of packets: pcap, pcapng, summary dumps
 //!   rewrite/   network address translation: flows, patterns, changes of packets
@@ -46,6 +47,7 @@ pub mod flowspace;
 pub mod headers;
 pub mod lang;
 pub mod lookup;
+pub mod matcher;
 pub mod nic;
 pub mod packet;
 mod registry;
