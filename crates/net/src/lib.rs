@@ -18,6 +18,7 @@
 //!   flowspace/ rules over many fields, of which the best decides
 //!   lookup/    longest-prefix tables
 //!   matcher/   many literals searched at once
+//!   rules/     rules of Snort and Suricata
 //!   headers/   what Ethernet, ARP, IP, ICMP, TCP and UDP headers look like, checksums
 //!   capture/   files of packets: pcap, pcapng, summary dumps
 //!   rewrite/   network address translation: flows, patterns, changes of packets
@@ -53,6 +54,7 @@ pub mod packet;
 mod registry;
 pub mod rewrite;
 pub mod router;
+pub mod rules;
 mod schedule;
 pub mod watch;
 

@@ -1,0 +1,24 @@
+//! Rules of Snort (2 and 3) and Suricata, as far as they say what to search for.
+//!
+//! ```text
+//!   rule       what a rule is, and how it is written
+//!   parse      a file to rules: lines, headers, options
+//!   content    one `content` option with its modifiers, and those that stand behind it
+//!   buffers    names of buffers that contents are searched in
+//!   search     all rules at once: a fast pattern of each, then the rest
+//! ```
+//!
+//! A rule is loaded with all that is understood of it; what is not is a [`Problem`] with its line. A rule whose tests are not
+//! all evaluated matches more packets than Snort would let it, never fewer.
+
+mod buffers;
+mod content;
+mod parse;
+mod rule;
+mod search;
+#[cfg(test)]
+mod tests;
+
+pub use parse::{MAX_CONTENTS, MAX_LINE, MAX_OPTIONS, MAX_RULES, Rules, parse};
+pub use rule::{Content, Header, Opt, Problem, Rule};
+pub use search::{RuleSet, Scratch};
