@@ -9,6 +9,7 @@ mod analysis;
 mod annotations;
 mod classify;
 mod control;
+mod detection;
 mod devices;
 mod dumps;
 mod ether;
@@ -28,6 +29,7 @@ mod testing;
 pub static GROUPS: &[(&str, &[Class])] = &[
     ("Classification", classify::CLASSES),
     ("Control", control::CLASSES),
+    ("Detection", detection::CLASSES),
     ("Devices and sockets", devices::CLASSES),
     ("Dumps", dumps::CLASSES),
     ("Ethernet and ARP", ether::CLASSES),
