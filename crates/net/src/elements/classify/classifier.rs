@@ -9,7 +9,7 @@
 //!
 //! Differs from Click: nothing has to be known of how packets are aligned; offsets beyond 65535 are refused.
 
-use super::Lanes;
+use super::lanes::Lanes;
 use crate::args::{Args, Failed};
 use crate::classify::{Filter, Headers};
 use crate::element::{Batch, Element};

@@ -14,8 +14,8 @@
 //! Differs from Click: a test needs the whole field that it names, both ports for `port`. `ether host A or syn` is allowed.
 //! `proto != tcpudp` and protocols beyond 255 are refused. At most 32768 patterns.
 
-use super::Lanes;
 use super::classifier::{finish, outputs};
+use super::lanes::Lanes;
 use crate::args::{Arg, ArgCx, Args, Failed, NameKind, Prefix};
 use crate::classify::{Filter, Headers, Names, system};
 use crate::element::{Batch, Element};

@@ -27,8 +27,8 @@
 //!
 //! Click has no such element; Snap has.
 
-use super::Lanes;
 use super::classifier::outputs;
+use super::lanes::Lanes;
 use crate::Packet;
 use crate::args::{Args, Failed};
 use crate::element::{Batch, Element};
