@@ -1,6 +1,7 @@
 //! Everybody at once: threads with mappings of their own on two devices, CPUs that write through the cache, by
-//! `write`, by stores into a mapping, and from another process, and another file, in memory that is too small, of which the kernel
-//! takes pages of the file back. Each byte has one writer, whose values count up, so that what a reader sees has a lower and an upper bound at any moment.
+//! `write`, by stores into a mapping, and from another process, and another file, in memory that is too small, of which
+//! the kernel takes pages of the file back. Each byte has one writer, whose values count up, so that what a reader sees has
+//! a lower and an upper bound at any moment.
 //!
 //! `BIFOLIO_STRESS_SECONDS` runs it longer.
 

@@ -38,6 +38,8 @@ const CASES: &[Case] = &[
     ("DecIPTTL", 1, 2, "", ""),
     ("IPGWOptions", 1, 2, "10.0.0.1", ""),
     ("FixIPSrc", 1, 1, "10.0.0.1", ""),
+    ("IDSMatcher", 1, 2, "PATTERN \"\\<00 00>\" GET, SID_ANNO 4", ""),
+    ("SDNClassifier", 1, 3, "src 10.0.0.0/8 proto tcp => 0, dport 1-1023 => 1", ""),
     ("IPEncap", 1, 1, "17, 1.0.0.1, 2.0.0.2", ""),
     ("UDPIPEncap", 1, 1, "1.0.0.1, 1, 2.0.0.2, 2", ""),
     ("IPInputCombo", 1, 1, "1", ""),
