@@ -90,6 +90,7 @@ impl Page {
         (self.holders & !known) | ((self.behind | self.donors | self.lenders) & !self.holders) == 0
             && is_holder(self.home)
             && is_holder(self.heir)
+            && (self.heir == 0 || self.heir != self.home)
             && self.alone <= 1
             && self.outdated <= 1
     }

@@ -67,6 +67,6 @@ pub use kernel_cache::cache_folder;
 pub use memory::{AddressRange, Allocation, Frame, HostRegistration, PinnedBuffer, PinnedPool, PoolStats, Slot};
 pub use module::Module;
 pub use pending::{Pending, Promise};
-pub use quiet::without_signals;
+pub use quiet::{with_short_turns, without_signals};
 pub use rows::Rows;
 pub use streams::{Event, Gate, Stream};
