@@ -40,18 +40,21 @@ pub(crate) const GROUP_SIZE: u32 = 256;
 pub enum KeySize {
     /// 16 bytes, 10 rounds.
     Aes128,
+    /// 24 bytes, 12 rounds.
+    Aes192,
     /// 32 bytes, 14 rounds.
     Aes256,
 }
 
 impl KeySize {
-    /// Both, for tests and trials.
-    pub(crate) const BOTH: [Self; 2] = [Self::Aes128, Self::Aes256];
+    /// All, for tests and trials.
+    pub(crate) const ALL: [Self; 3] = [Self::Aes128, Self::Aes192, Self::Aes256];
 
     /// Length of one key in bytes.
     pub fn bytes(self) -> usize {
         match self {
             Self::Aes128 => 16,
+            Self::Aes192 => 24,
             Self::Aes256 => 32,
         }
     }
@@ -59,20 +62,26 @@ impl KeySize {
     pub(crate) fn rounds(self) -> u32 {
         match self {
             Self::Aes128 => 10,
+            Self::Aes192 => 12,
             Self::Aes256 => 14,
         }
     }
 
     pub(crate) fn of_rounds(rounds: u32) -> Self {
-        if rounds == 10 { Self::Aes128 } else { Self::Aes256 }
+        match rounds {
+            10 => Self::Aes128,
+            12 => Self::Aes192,
+            _ => Self::Aes256,
+        }
     }
 
     /// The size of a key of so many bytes.
     pub(crate) fn of_key(key: &[u8]) -> Result<Self> {
         match key.len() {
             16 => Ok(Self::Aes128),
+            24 => Ok(Self::Aes192),
             32 => Ok(Self::Aes256),
-            len => Err(bad(format!("an AES key of {len} bytes is not supported: use 16 or 32"))),
+            len => Err(bad(format!("an AES key of {len} bytes is not supported: use 16, 24 or 32"))),
         }
     }
 }
@@ -211,7 +220,7 @@ fn shift_rows(key: &mut [u8; 16], times: usize) {
 /// The key whose encryption schedule begins `bytes`: the first round keys are the key itself.
 pub(crate) fn key_of_schedule(bytes: &[u8], size: KeySize) -> Zeroizing<Vec<u8>> {
     let (words, _) = bytes.as_chunks::<4>();
-    let mut key = Zeroizing::new(vec![0; size.bytes()]);
+    let mut key = Zeroizing::new(vec![0; size.bytes().next_multiple_of(16)]);
     let (blocks, _) = key.as_chunks_mut::<16>();
     for (block, words) in blocks.iter_mut().zip(words.chunks_exact(KEY_WORDS)) {
         for (i, byte) in block.iter_mut().enumerate() {
@@ -225,6 +234,7 @@ pub(crate) fn key_of_schedule(bytes: &[u8], size: KeySize) -> Zeroizing<Vec<u8>>
         shift_rows(block, 1);
         through(block, mix_columns);
     }
+    key.truncate(size.bytes());
     key
 }
 
@@ -241,11 +251,13 @@ mod tests {
         assert_eq!(keys[14].to_vec(), hex("fe4890d1e6188d0b046df344706c631e"));
         let keys = expand(&hex("2b7e151628aed2a6abf7158809cf4f3c"), KeySize::Aes128);
         assert_eq!(keys[10].to_vec(), hex("d014f9a8c9ee2589e13f0cc8b6630ca6"));
+        let keys = expand(&hex("8e73b0f7da0e6452c810f32b809079e562f8ead2522c6b7b"), KeySize::Aes192);
+        assert_eq!((keys.len(), keys[12].to_vec()), (13, hex("e98ba06f448c773c8ecc720401002202")));
     }
 
     #[test]
     fn a_key_is_found_in_its_schedule() {
-        for size in [KeySize::Aes128, KeySize::Aes256] {
+        for size in KeySize::ALL {
             let key: Vec<u8> = (0..size.bytes() as u8).map(|i| i.wrapping_mul(37) ^ 0x5a).collect();
             let mut bytes = room_for(1, 0);
             append_schedule(&mut bytes, &key, Direction::Encrypt).unwrap();
@@ -256,8 +268,8 @@ mod tests {
 
     #[test]
     fn other_keys_are_refused_with_their_length() {
-        let refused = append_schedule(&mut room_for(1, 0), &[0; 24], Direction::Encrypt).unwrap_err();
-        assert!(refused.to_string().contains("24"), "{refused}");
+        let refused = append_schedule(&mut room_for(1, 0), &[0; 20], Direction::Encrypt).unwrap_err();
+        assert!(refused.to_string().contains("20"), "{refused}");
     }
 
     fn hex(digits: &str) -> Vec<u8> {

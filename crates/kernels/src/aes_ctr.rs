@@ -11,7 +11,7 @@ use crate::kernel::{Effort, Kernel, Trial};
 use crate::known_answer::{self, Draw};
 use crate::launch::grid;
 use ::aes::cipher::{KeyIvInit, StreamCipher};
-use ::aes::{Aes128, Aes256};
+use ::aes::{Aes128, Aes192, Aes256};
 use bifolio_device::{DeviceSlice, HostLaunch, KernelArg, Module, ModuleSource, Result, Stream};
 use ctr::Ctr128BE;
 use std::slice;
@@ -39,11 +39,11 @@ impl Kernel for AesCtr {
     fn try_out(&self, trial: &mut Trial<'_>) -> Result<(), String> {
         let module = trial.compiled()?;
         let (sizes, shapes): (&[KeySize], &[(usize, u64)]) = match trial.effort() {
-            Effort::FirstUse => (&KeySize::BOTH, &[(9, 5000)]),
+            Effort::FirstUse => (&KeySize::ALL, &[(9, 5000)]),
             Effort::Interpreted => (&[KeySize::Aes128], &[(3, 100)]),
             // Lengths around a block, a thread's blocks and a step of a team, with more extents than a group takes.
             Effort::Exhaustive => (
-                &KeySize::BOTH,
+                &KeySize::ALL,
                 &[
                     (0, 16),
                     (1, 1),
@@ -131,7 +131,7 @@ pub struct Operands<'a> {
 /// Bytes of the schedule of one key.
 const SCHEDULES_BYTES: u64 = SCHEDULE_BYTES as u64;
 
-/// The schedule of a key of 16 or 32 bytes.
+/// The schedule of a key of 16, 24 or 32 bytes.
 pub fn schedules(key: &[u8]) -> Result<Schedules> {
     let mut bytes = aes::room_for(1, 0);
     aes::append_schedule(&mut bytes, key, Direction::Encrypt)?;
@@ -154,6 +154,7 @@ pub fn check(extents: &[Extent], operands: &Operands<'_>) -> Result<()> {
 pub fn oracle(key: &[u8], counter: [u8; 16], data: &mut [u8]) {
     match key.len() {
         16 => Ctr128BE::<Aes128>::new_from_slices(key, &counter).expect("16 bytes").apply_keystream(data),
+        24 => Ctr128BE::<Aes192>::new_from_slices(key, &counter).expect("24 bytes").apply_keystream(data),
         _ => Ctr128BE::<Aes256>::new_from_slices(key, &counter).expect("32 bytes").apply_keystream(data),
     }
 }

@@ -29,6 +29,9 @@ const MODULE: ModuleSource = ModuleSource {
     kernels: &[(TWEAKS, tweaks_on_host), (ENCRYPT, encrypt_on_host), (DECRYPT, decrypt_on_host)],
 };
 
+/// The keys of the standard.
+const SIZES: [KeySize; 2] = [KeySize::Aes128, KeySize::Aes256];
+
 /// The kernels.
 #[derive(Debug)]
 pub struct AesXts;
@@ -41,11 +44,11 @@ impl Kernel for AesXts {
     fn try_out(&self, trial: &mut Trial<'_>) -> Result<(), String> {
         let module = trial.compiled()?;
         let (sizes, shapes): (&[KeySize], &[(usize, u32)]) = match trial.effort() {
-            Effort::FirstUse => (&KeySize::BOTH, &[(9, 1024)]),
+            Effort::FirstUse => (&SIZES, &[(9, 1024)]),
             Effort::Interpreted => (&[KeySize::Aes128], &[(3, 512)]),
             // Counts around one thread's eight tweaks, one group's 64 units of 512 bytes and its 2048 tweaks.
             Effort::Exhaustive => (
-                &KeySize::BOTH,
+                &SIZES,
                 &[
                     (0, 512),
                     (1, 512),
@@ -144,6 +147,9 @@ pub struct Operands<'a> {
 pub fn schedules(key: &[u8]) -> Result<Schedules> {
     let (data, tweak) = key.split_at(key.len() / 2);
     let size = KeySize::of_key(tweak)?;
+    if !SIZES.contains(&size) {
+        return Err(bad(format!("an AES-XTS key of {} bytes is not supported: use 32 or 64", key.len())));
+    }
     let mut bytes = aes::room_for(3, 0);
     aes::append_schedule(&mut bytes, data, Direction::Encrypt)?;
     aes::append_schedule(&mut bytes, data, Direction::Decrypt)?;
@@ -323,7 +329,7 @@ unsafe fn tweaks_on_host(launch: &HostLaunch<'_>) {
         let mut block = Block::from(tweak_input(params.first_iv, params.iv_step, i));
         match size {
             KeySize::Aes128 => Aes128::new_from_slice(&key).expect("a key of 16 bytes").encrypt_block(&mut block),
-            KeySize::Aes256 => Aes256::new_from_slice(&key).expect("a key of 32 bytes").encrypt_block(&mut block),
+            _ => Aes256::new_from_slice(&key).expect("a key of 32 bytes").encrypt_block(&mut block),
         }
         *tweak = block.into();
     }
@@ -373,7 +379,7 @@ unsafe fn data_on_host(launch: &HostLaunch<'_>, direction: Direction) {
     let (bytes, iv) = (params.sector_bytes(), (params.first_iv, params.iv_step));
     match size {
         KeySize::Aes128 => oracle_of::<Aes128>(direction, [&pair[0], &pair[1]], bytes, iv, data),
-        KeySize::Aes256 => oracle_of::<Aes256>(direction, [&pair[0], &pair[1]], bytes, iv, data),
+        _ => oracle_of::<Aes256>(direction, [&pair[0], &pair[1]], bytes, iv, data),
     }
 }
 

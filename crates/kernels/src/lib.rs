@@ -63,6 +63,7 @@ pub mod known_answer;
 mod launch;
 mod load;
 pub mod merge;
+pub mod packets;
 pub mod page_diff;
 mod page_list;
 pub mod raid6;
@@ -87,4 +88,10 @@ pub const KERNELS: &[&dyn Kernel] = &[
     &raid6::Raid6,
     &digest::Digest::Crc32c,
     &digest::Digest::Sha256,
+    &packets::PacketBegin,
+    &packets::IpHeader,
+    &packets::IpLookup,
+    &packets::FlowClassify,
+    &packets::literal_match::LiteralMatch,
+    &packets::esp::PacketEsp,
 ];

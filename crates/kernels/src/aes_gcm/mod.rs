@@ -18,6 +18,7 @@ mod oracle;
 pub use case::Case;
 pub use launch::{Keyed, START_BYTES, decrypt, encrypt, list};
 pub use message::{AAD_MAX, Blocks, Layout, MESSAGE_BYTES, Message, Operands, check, encode, encode_into};
+pub(crate) use oracle::SCHEDULES_BYTES;
 pub use oracle::{oracle_decrypt, oracle_encrypt, schedules};
 
 use crate::aes::{self, KeySize};
@@ -25,16 +26,13 @@ use crate::aes_ctr;
 use crate::kernel::{Effort, Kernel, Trial};
 use bifolio_device::ModuleSource;
 
+/// The header of all kernels with AES-GCM; it wants those of AES and of counter mode.
+pub(crate) const HEADER: (&str, &str) = ("aes_gcm.h", include_str!("../cl/aes_gcm.h"));
+
 const MODULE: ModuleSource = ModuleSource {
     name: "aes_gcm",
     source: include_str!("../cl/aes_gcm.cl"),
-    headers: &[
-        aes::HEADERS[0],
-        aes::HEADERS[1],
-        aes::HEADERS[2],
-        aes_ctr::HEADER,
-        ("aes_gcm.h", include_str!("../cl/aes_gcm.h")),
-    ],
+    headers: &[aes::HEADERS[0], aes::HEADERS[1], aes::HEADERS[2], aes_ctr::HEADER, HEADER],
     kernels: &[
         (launch::MESSAGES, host::messages_on_host),
         (launch::STARTS, host::starts_on_host),
@@ -55,12 +53,12 @@ impl Kernel for AesGcm {
     fn try_out(&self, trial: &mut Trial<'_>) -> Result<(), String> {
         let module = trial.compiled()?;
         let (lists, sizes, shapes): (u32, &[KeySize], &[(usize, u64)]) = match trial.effort() {
-            Effort::FirstUse => (1, &KeySize::BOTH, &[(9, 5000)]),
+            Effort::FirstUse => (1, &KeySize::ALL, &[(9, 5000)]),
             Effort::Interpreted => (0, &[KeySize::Aes128], &[(9, 100)]),
             // Lengths around a block, a thread's blocks and a step of a team, with more messages than a group takes.
             Effort::Exhaustive => (
                 20,
-                &KeySize::BOTH,
+                &KeySize::ALL,
                 &[
                     (0, 16),
                     (1, 1),

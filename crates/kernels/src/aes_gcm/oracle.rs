@@ -2,7 +2,7 @@
 
 use crate::aes::{self, Direction, KeySize, SCHEDULE_BYTES, Schedules};
 use ::aes::cipher::{BlockCipherEncrypt, BlockSizeUser, consts::U12, consts::U16};
-use ::aes::{Aes128, Aes256, Block};
+use ::aes::{Aes128, Aes192, Aes256, Block};
 use aes_gcm::aead::{AeadInOut, KeyInit};
 use aes_gcm::{AesGcm, Nonce};
 use bifolio_device::Result;
@@ -13,9 +13,9 @@ use zeroize::Zeroizing;
 const POWERS: usize = 32;
 
 /// Bytes of the schedule and the powers of one key.
-pub(super) const SCHEDULES_BYTES: u64 = (SCHEDULE_BYTES + POWERS * 16) as u64;
+pub(crate) const SCHEDULES_BYTES: u64 = (SCHEDULE_BYTES + POWERS * 16) as u64;
 
-/// The schedule and the powers of H of a key of 16 or 32 bytes.
+/// The schedule and the powers of H of a key of 16, 24 or 32 bytes.
 pub fn schedules(key: &[u8]) -> Result<Schedules> {
     let size = KeySize::of_key(key)?;
     let mut bytes = aes::room_for(1, POWERS * 16);
@@ -44,6 +44,7 @@ pub(super) fn encrypt_block(key: &[u8], block: [u8; 16]) -> [u8; 16] {
     let mut block = Block::from(block);
     match key.len() {
         16 => Aes128::new_from_slice(key).expect("16 bytes").encrypt_block(&mut block),
+        24 => Aes192::new_from_slice(key).expect("24 bytes").encrypt_block(&mut block),
         _ => Aes256::new_from_slice(key).expect("32 bytes").encrypt_block(&mut block),
     }
     block.into()
@@ -57,6 +58,8 @@ pub fn oracle_encrypt(key: &[u8], nonce: &[u8], aad: &[u8], text: &mut [u8]) -> 
     match (key.len(), nonce.len()) {
         (16, 12) => seal::<Aes128, U12>(key, nonce, aad, text),
         (16, 16) => seal::<Aes128, U16>(key, nonce, aad, text),
+        (24, 12) => seal::<Aes192, U12>(key, nonce, aad, text),
+        (24, 16) => seal::<Aes192, U16>(key, nonce, aad, text),
         (32, 12) => seal::<Aes256, U12>(key, nonce, aad, text),
         (32, 16) => seal::<Aes256, U16>(key, nonce, aad, text),
         (key, nonce) => panic!("a key of {key} and a nonce of {nonce} bytes"),
@@ -71,6 +74,8 @@ pub fn oracle_decrypt(key: &[u8], nonce: &[u8], aad: &[u8], text: &mut [u8], tag
     match (key.len(), nonce.len()) {
         (16, 12) => open::<Aes128, U12>(key, nonce, aad, text, tag),
         (16, 16) => open::<Aes128, U16>(key, nonce, aad, text, tag),
+        (24, 12) => open::<Aes192, U12>(key, nonce, aad, text, tag),
+        (24, 16) => open::<Aes192, U16>(key, nonce, aad, text, tag),
         (32, 12) => open::<Aes256, U12>(key, nonce, aad, text, tag),
         (32, 16) => open::<Aes256, U16>(key, nonce, aad, text, tag),
         (key, nonce) => panic!("a key of {key} and a nonce of {nonce} bytes"),

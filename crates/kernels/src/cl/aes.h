@@ -204,7 +204,7 @@ FN void aes_add_fourfold(PRIVATE u32 *a, PRIVATE u32 *b)
     b[7] ^= d[5];
 }
 
-/* Encrypts eight sliced blocks in `rounds` rounds, 10 or 14. */
+/* Encrypts eight sliced blocks in `rounds` rounds, 10, 12 or 14. */
 FN void aes_encrypt(PRIVATE u32 *s, LOCAL const u32 *schedule, u32 rounds)
 {
     u32 round;

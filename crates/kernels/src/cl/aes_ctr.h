@@ -26,7 +26,7 @@ typedef struct {
     u64 src_at; /* added to every `src` */
     u64 dst_at; /* added to every `dst` */
     u64 count;  /* pieces */
-    u32 rounds; /* 10 or 14 */
+    u32 rounds; /* 10, 12 or 14 */
     u32 reserved;
 } AesCtrParams;
 

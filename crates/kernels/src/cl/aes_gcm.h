@@ -35,7 +35,7 @@ typedef struct {
     u64 meta_at;    /* added to places of nonces and tags */
     u64 starts_at;  /* added to the scratch */
     u64 count;      /* messages */
-    u32 rounds;     /* 10 or 14 */
+    u32 rounds;     /* 10, 12 or 14 */
     u32 reserved;
 } AesGcmParams;
 

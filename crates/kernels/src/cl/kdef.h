@@ -14,7 +14,11 @@
  *   group_fence()             likewise, orders GLOBAL memory too
  *   local_or(pointer, bits)   atomic or on a LOCAL u32
  *   local_add(pointer, term)  atomic sum on a LOCAL u32; local_min, local_max accordingly
+ *   local_take(pointer, n)    atomic sum on a LOCAL u32; what it was
  *   global_swap(p, from, to)  atomic: a GLOBAL u32 that is `from` becomes `to`; what it was
+ *   global_take(p, n)         atomic sum on a GLOBAL u32, global_lower(p, other) its minimum; what it was
+ *   lowest_bit(bits)          the number of the lowest bit that is set; one is
+ *   lowest_bit64(bits)        the same of a u64
  *   load16, store16           16 bytes at a 16-byte boundary; load8, store8 at an 8-byte boundary,
  *                             store2 at a 2-byte boundary
  *   load16_in_order           load16 of memory that is also written: it stays before a later store
@@ -27,6 +31,7 @@
  *   permute4(a, b, selector)  four bytes of the eight of a and b: digit i of the constant selector
  *                             names byte i of the result, 0 to 3 in a and 4 to 7 in b
  *   shift_in(hi, lo, bits)    hi moved left by 1 to 31 bits, those of lo behind it
+ *   swap_bytes(word)          the other order of its four bytes
  *   STATIC_ASSERT(c, name)    a condition that is checked when the source is compiled
  *
  * Functions return no structs but write them through PRIVATE pointers: for such a function inlined
@@ -65,9 +70,15 @@ FN void local_or(u32 *target, u32 bits) { atomicOr(target, bits); }
 FN void local_add(u32 *target, u32 term) { atomicAdd(target, term); }
 FN void local_min(u32 *target, u32 other) { atomicMin(target, other); }
 FN void local_max(u32 *target, u32 other) { atomicMax(target, other); }
+FN u32 local_take(u32 *target, u32 count) { return atomicAdd(target, count); }
 FN u32 global_swap(u32 *target, u32 from, u32 to) { return atomicCAS(target, from, to); }
+FN u32 global_take(u32 *target, u32 count) { return atomicAdd(target, count); }
+FN u32 global_lower(u32 *target, u32 other) { return atomicMin(target, other); }
+FN u32 lowest_bit(u32 bits) { return (u32)__ffs((int)bits) - 1; }
 FN u32 permute4(u32 a, u32 b, u32 selector) { return __byte_perm(a, b, selector); }
 FN u32 shift_in(u32 hi, u32 lo, u32 bits) { return __funnelshift_l(lo, hi, bits); }
+FN u32 swap_bytes(u32 word) { return __byte_perm(word, 0, 0x0123); }
+FN u32 lowest_bit64(u64 bits) { return (u32)__ffsll((long long)bits) - 1; }
 /* The instruction by name: left to itself the compiler takes expressions apart that share a term. */
 template <int table> FN u32 logic3(u32 a, u32 b, u32 c)
 {
@@ -108,9 +119,15 @@ FN void local_or(volatile LOCAL u32 *target, u32 bits) { atomic_or(target, bits)
 FN void local_add(volatile LOCAL u32 *target, u32 term) { atomic_add(target, term); }
 FN void local_min(volatile LOCAL u32 *target, u32 other) { atomic_min(target, other); }
 FN void local_max(volatile LOCAL u32 *target, u32 other) { atomic_max(target, other); }
+FN u32 local_take(volatile LOCAL u32 *target, u32 count) { return atomic_add(target, count); }
 FN u32 global_swap(volatile GLOBAL u32 *target, u32 from, u32 to) { return atomic_cmpxchg(target, from, to); }
+FN u32 global_take(volatile GLOBAL u32 *target, u32 count) { return atomic_add(target, count); }
+FN u32 global_lower(volatile GLOBAL u32 *target, u32 other) { return atomic_min(target, other); }
+FN u32 lowest_bit(u32 bits) { return 31u - clz(bits & (0u - bits)); }
 #define LOGIC3(a, b, c, table, expression) (expression)
 FN u32 shift_in(u32 hi, u32 lo, u32 bits) { return hi << bits | (rotate(lo, bits) & ((1u << bits) - 1)); }
+FN u32 swap_bytes(u32 word) { return as_uint(as_uchar4(word).wzyx); }
+FN u32 lowest_bit64(u64 bits) { return 63u - (u32)clz(bits & (0 - bits)); }
 
 #else /* native C++: only the per-thread functions, no kernels */
 
@@ -147,7 +164,23 @@ FN u32 global_swap(u32 *target, u32 from, u32 to)
     *target = found == from ? to : found;
     return found;
 }
+FN u32 local_take(u32 *target, u32 count)
+{
+    u32 found = *target;
+    *target = found + count;
+    return found;
+}
+FN u32 global_take(u32 *target, u32 count) { return local_take(target, count); }
+FN u32 global_lower(u32 *target, u32 other)
+{
+    u32 found = *target;
+    *target = other < found ? other : found;
+    return found;
+}
+FN u32 lowest_bit(u32 bits) { return (u32)__builtin_ctz(bits); }
 FN u32 shift_in(u32 hi, u32 lo, u32 bits) { return hi << bits | lo >> (32 - bits); }
+FN u32 swap_bytes(u32 word) { return __builtin_bswap32(word); }
+FN u32 lowest_bit64(u64 bits) { return (u32)__builtin_ctzll(bits); }
 
 #endif
 

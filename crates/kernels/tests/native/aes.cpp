@@ -1,9 +1,10 @@
-// The per-thread functions of aes_xts.h, aes_ctr.h and aes_gcm.h, run over all threads on exact-size
+// The per-thread functions of aes_xts.h, aes_ctr.h, aes_gcm.h and esp.h, run over all threads on exact-size
 // heap buffers, against AES and GF(2^128) bit by bit from their definitions. Built with
 // AddressSanitizer and UBSan. Argument: the seed. LOGIC3 is computed from its truth tables here.
 #include "aes_ctr.h"
 #include "aes_gcm.h"
 #include "aes_xts.h"
+#include "esp.h"
 
 #include "harness.hpp"
 
@@ -396,6 +397,157 @@ static void check_blocks(u64 count, u64 last, Draw &draw)
     }
 }
 
+// A packet in a row, with a key and powers of H of a plain cipher: encrypted as RFC 4303 and RFC 4106 say, and back.
+static void check_esp(u32 rounds, u32 payload_len, u32 option_words, bool tunnel, bool extended, Draw &draw)
+{
+    Cipher cipher(rounds, draw);
+    std::vector<u32> schedule = cipher.schedule(false), powers;
+    u8 h[16] = {0}, power[16];
+    cipher.encrypt(h);
+    memcpy(power, h, 16);
+    for (int i = 0; i < 32; i++) {
+        for (int word = 3; word >= 0; word--) {
+            powers.push_back((u32)(big_endian(power + (word / 2) * 8) >> (word % 2 ? 0 : 32)));
+        }
+        gcm_times(power, h);
+    }
+    u32 header_len = 20 + option_words * 4, total_len = header_len + payload_len;
+    std::vector<u8> packet(total_len);
+    draw.fill(packet.data(), total_len);
+    packet[0] = (u8)(0x45 + option_words);
+    packet[2] = (u8)(total_len >> 8);
+    packet[3] = (u8)total_len;
+    packet[6] = packet[7] = 0;
+
+    EspParams params = {};
+    params.rows.count = 2;
+    params.rows.input_words = 7;
+    params.rows.output_words = 1;
+    params.rows.spans = PACKET_SPANS_ALL;
+    params.rows.annotations = params.rows.link = params.rows.transport = params.rows.ttl = params.rows.test = PACKET_NONE;
+    params.rows.network = 2;
+    params.rows.span_at = 64;
+    params.rows.span_bytes = (total_len - 20 + 3) / 4 * 4;
+    params.results_at = 16;
+    params.text_at = 32;
+    params.number = draw.next();
+    params.iv = draw.next();
+    params.salt = (u32)draw.next();
+    params.spi = (u32)draw.next();
+    params.rounds = rounds;
+    params.growth = 40;
+    params.mode = (tunnel ? ESP_TUNNEL : 0) | (extended ? ESP_EXTENDED : 0);
+    ExactBuffer input(64 + params.rows.span_bytes);
+    draw.fill(input.data(), input.size());
+    u32 row[2] = {total_len | PACKET_HAS_NETWORK, 0};
+    memcpy(input.data() + 28, row, 8);
+    memcpy(input.data() + 36, packet.data(), 20);
+    memcpy(input.data() + 64, packet.data() + 20, total_len - 20);
+
+    // The text, bit by bit. It is the second packet: the first row is noise that says nothing of a packet.
+    memset(input.data(), 0, 4);
+    std::vector<u8> text(packet.begin() + (tunnel ? 0 : header_len), packet.end());
+    u8 next = tunnel ? 4 : packet[9], padding = 0;
+    while ((text.size() + 2) % 4 != 0) {
+        text.push_back(++padding);
+    }
+    text.push_back(padding);
+    text.push_back(next);
+    u64 number = params.number + 1, iv = number ^ params.iv;
+    u8 counter[16], aad[12], lengths[16], mask[16], sum[16] = {0};
+    memcpy(counter, &params.salt, 4);
+    memcpy(aad, &params.spi, 4);
+    for (int i = 0; i < 8; i++) {
+        counter[4 + i] = (u8)(iv >> (56 - 8 * i));
+        aad[4 + i] = (u8)(number >> (56 - 8 * i));
+    }
+    if (!extended) {
+        memcpy(aad + 4, aad + 8, 4);
+    }
+    memset(counter + 12, 0, 3);
+    counter[15] = 1;
+    memcpy(mask, counter, 16);
+    cipher.encrypt(mask);
+    count_up(counter, 4);
+    std::vector<u8> expected = counted(cipher, counter, text.data(), text.size(), 4);
+    gcm_hash(sum, h, aad, extended ? 12 : 8);
+    gcm_hash(sum, h, expected.data(), expected.size());
+    put_bits(lengths, extended ? 12 : 8, expected.size());
+    gcm_hash(sum, h, lengths, 16);
+    for (int i = 0; i < 16; i++) {
+        expected.push_back(sum[i] ^ mask[i]);
+    }
+
+    ExactBuffer output(32 + 40 + expected.size());
+    memset(output.data(), 0xa5, output.size());
+    EspText found;
+    u32 masks[4], sums[4 * 4], hash[4];
+    if (esp_text(&params, input.data(), output.data(), 0, &found) || !esp_text(&params, input.data(), output.data(), 1, &found)) {
+        fail("ESP: a packet of %u bytes is left out, or what is none is not", total_len);
+    }
+    auto run = [&](ExactBuffer &from, ExactBuffer &to, u32 decrypts) {
+        for (u32 lane = 0; lane < ESP_TEAM_SIZE; lane++) {
+            esp_text_lane(&found, from.data(), to.data(), params.salt, schedule.data(), rounds, masks, lane);
+        }
+        u8 *cipher_text = decrypts ? from.data() + found.from : to.data() + found.to;
+        for (u32 lane = 0; lane < ESP_TEAM_SIZE; lane++) {
+            esp_hash_lane(hash, &found, (const u32 *)cipher_text, powers.data(), lane);
+            aes_gcm_keep(sums, lane, hash);
+        }
+        aes_gcm_kept(hash, sums, 0, ESP_TEAM_SIZE, 1);
+        return esp_tag(&found, from.data(), to.data(), hash, masks, decrypts);
+    };
+    run(input, output, 0);
+    expect("ESP: ciphertext and tag", output.data() + 32 + 40, expected.data(), expected.size());
+
+    // And back: a packet without options around it.
+    u32 sealed_len = 20 + 16 + (u32)expected.size();
+    params.mode |= ESP_DECRYPTS;
+    params.growth = 0;
+    params.number = extended ? number - draw.below(1000) : 0;
+    params.rows.count = 1;
+    params.rows.input_at = 0;
+    params.rows.span_at = 32;
+    params.rows.span_bytes = sealed_len - 20;
+    ExactBuffer sealed(32 + sealed_len - 20), plain(32 + text.size());
+    memset(sealed.data(), 0, 32);
+    row[0] = sealed_len | PACKET_HAS_NETWORK;
+    memcpy(sealed.data(), row, 8);
+    u8 header[12] = {0x45, 0, (u8)(sealed_len >> 8), (u8)sealed_len, 0, 0, 0x40, 0, 64, 50, 0, 0};
+    memcpy(sealed.data() + 8, header, 12);
+    memcpy(sealed.data() + 32, &params.spi, 4);
+    for (int i = 0; i < 8; i++) {
+        sealed.data()[36 + i % 4] = (u8)(number >> (24 - 8 * (i % 4)));
+        sealed.data()[40 + i] = (u8)(iv >> (56 - 8 * i));
+    }
+    memcpy(sealed.data() + 48, expected.data(), expected.size());
+    if (!esp_text(&params, sealed.data(), plain.data(), 0, &found) || run(sealed, plain, 1) != ESP_DONE) {
+        fail("ESP: a packet of %u bytes is not what was encrypted", total_len);
+    }
+    expect("ESP: plaintext", plain.data() + 32, text.data(), text.size());
+    sealed.data()[36 + draw.below(sealed_len - 24)] ^= (u8)(1u << draw.below(8));
+    if (!esp_text(&params, sealed.data(), plain.data(), 0, &found) || run(sealed, plain, 1) != ESP_FORGED) {
+        fail("ESP: a forged packet of %u bytes is not noticed", total_len);
+    }
+    for (u32 lane = 0; lane < ESP_TEAM_SIZE; lane++) {
+        esp_clear_lane(&found, plain.data(), lane);
+    }
+    std::vector<u8> zeroes(text.size());
+    expect("ESP: a forged packet's plaintext", plain.data() + 32, zeroes.data(), zeroes.size());
+    // Whatever the row says.
+    params.mode = (u32)draw.below(8);
+    for (int round = 0; round < 50; round++) {
+        draw.fill(sealed.data(), 28);
+        u32 place = (u32)draw.below(9);
+        memcpy(sealed.data() + 4, &place, 4);
+        ExactBuffer room(32 + params.rows.span_bytes + 40);
+        params.growth = params.mode & ESP_DECRYPTS ? 0 : 40;
+        if (esp_text(&params, sealed.data(), room.data(), 0, &found)) {
+            run(sealed, room, params.mode & ESP_DECRYPTS);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     Draw draw(seed_of(argc, argv));
@@ -403,7 +555,7 @@ int main(int argc, char **argv)
     check_blocks(1, 1, draw);
     check_blocks(3, 4096, draw);
     check_blocks(9, 1 + draw.below(4096), draw);
-    for (u32 rounds : {10u, 14u}) {
+    for (u32 rounds : {10u, 12u, 14u}) {
         check_xts(rounds, 1, 1, 1, draw);
         check_xts(rounds, 9, 1, 1, draw);
         check_xts(rounds, 3, 2, 2, draw);
@@ -412,6 +564,11 @@ int main(int argc, char **argv)
             check_ctr(rounds, len, draw);
             check_gcm(rounds, len, 12, (u32)draw.below(33), draw);
             check_gcm(rounds, len, 16, (u32)draw.below(33), draw);
+        }
+        for (u32 len : {0, 1, 2, 3, 4, 11, 44, 60, 75, 76, 77, 480, 493, 1480}) {
+            for (u32 kind = 0; kind < 4; kind++) {
+                check_esp(rounds, len, draw.below(2) ? 0 : (u32)draw.below(11), kind & 1, kind >> 1, draw);
+            }
         }
     }
     return 0;
