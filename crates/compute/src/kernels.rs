@@ -17,10 +17,11 @@ type Tried = (Option<Module>, KernelStatus);
 
 /// A module that passed its known-answer test.
 #[derive(Debug, Clone)]
-pub(crate) struct Loaded(Module);
+pub struct Loaded(Module);
 
 impl Loaded {
-    pub(crate) fn module(&self) -> &Module {
+    /// The module.
+    pub fn module(&self) -> &Module {
         &self.0
     }
 }
@@ -32,7 +33,10 @@ impl Kernels {
 
     /// Compiles (or finds in the cache) and tries a kernel, once. The inner error is a sentence that
     /// says why the device does not do this work.
-    pub(crate) fn load(&self, kernel: &dyn Kernel) -> Result<Result<Loaded, String>> {
+    ///
+    /// # Errors
+    /// The device's, where it fails at more than this kernel.
+    pub fn load(&self, kernel: &dyn Kernel) -> Result<Result<Loaded, String>> {
         let mut tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner);
         if !tried.iter().any(|(_, status)| status.name == kernel.name()) {
             tried.push(LoadedKernel::load(kernel, &self.device)?.into_parts());

@@ -56,7 +56,7 @@ pub use bifolio_device::Buffer;
 pub use cost::{Path, Route, ServiceStatistics};
 pub use error::{Error, ErrorKind, Result};
 pub use executor::{Caller, Executor, Handle, Options, Refused, Request, WhenFull};
-pub use kernels::Kernels;
+pub use kernels::{Kernels, Loaded};
 pub use memory::{Foreign, HostMemory, Memory};
 pub use outcome::{Answers, Outcome, Pending};
 pub use threads::ThreadPool;

@@ -18,6 +18,8 @@ pub enum HostMemory {
     Heap(Vec<u8>),
     /// Pinned memory: the device copies from and to it without a detour.
     Pinned(PinnedBuffer),
+    /// The first bytes of pinned memory: a buffer that is not full, or never was.
+    PinnedPart(PinnedBuffer, usize),
     /// Ordinary memory that the caller vouches for.
     Foreign(Foreign),
 }
@@ -49,6 +51,7 @@ impl HostMemory {
         match self {
             Self::Heap(bytes) => bytes.len() as u64,
             Self::Pinned(buffer) => buffer.bytes().len() as u64,
+            Self::PinnedPart(buffer, len) => buffer.bytes().len().min(*len) as u64,
             Self::Foreign(range) => range.len as u64,
         }
     }
@@ -63,6 +66,7 @@ impl HostMemory {
         match self {
             Self::Heap(bytes) => Some(bytes),
             Self::Pinned(buffer) => Some(buffer.bytes()),
+            Self::PinnedPart(buffer, len) => Some(&buffer.bytes()[..buffer.bytes().len().min(*len)]),
             Self::Foreign(_) => None,
         }
     }
@@ -98,10 +102,20 @@ impl Memory {
         }
     }
 
+    /// The pinned memory that the request was made with, whole, if it was that.
+    pub fn into_pinned(self) -> Option<PinnedBuffer> {
+        match self {
+            Self::Host(HostMemory::Pinned(buffer) | HostMemory::PinnedPart(buffer, _)) => Some(buffer),
+            _ => None,
+        }
+    }
+
     pub(crate) fn view(&mut self) -> View {
         match self {
             Self::Host(HostMemory::Heap(bytes)) => View::Host { at: Address(bytes.as_mut_ptr()), pinned: false },
-            Self::Host(HostMemory::Pinned(buffer)) => View::Host { at: Address(buffer.as_mut_ptr()), pinned: true },
+            Self::Host(HostMemory::Pinned(buffer) | HostMemory::PinnedPart(buffer, _)) => {
+                View::Host { at: Address(buffer.as_mut_ptr()), pinned: true }
+            }
             Self::Host(HostMemory::Foreign(range)) => View::Host { at: Address(range.at), pinned: false },
             Self::Device(buffer) => View::Device { at: buffer.slice().ptr().0 },
         }

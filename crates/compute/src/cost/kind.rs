@@ -5,17 +5,18 @@ use super::curve::Curve;
 use super::path::{Path, Route};
 use super::tally::Tallies;
 use serde::Serialize;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 /// One kind of work: services of one name, or chains of the same names.
 #[derive(Debug)]
 pub(crate) struct Kind {
     name: &'static str,
     curves: [[Curve; 4]; 2],
-    /// Why the device no longer does it, or never did.
+    /// Why the device never does it, or never will again.
     off: OnceLock<String>,
+    failing: Failing,
     /// Requests that their callers' threads computed.
     inline: Tallies,
     counts: Counts,
@@ -35,6 +36,20 @@ pub(crate) struct Kind {
 /// One inline request of a thread in so many is chosen for and timed: a choice and a clock cost twice as much as the
 /// smallest request.
 pub(crate) const TIME_EVERY: u64 = 256;
+
+/// A device that fails rests, and is tried again: what it lacks may be there later.
+#[derive(Debug, Default)]
+struct Failing {
+    /// Nanoseconds after the kind's birth until which it rests; 0 while all is well.
+    until_ns: AtomicU64,
+    /// Why, and how often in a row.
+    last: Mutex<Option<(String, u32)>>,
+}
+
+/// How long a device rests after its first failure; twice as long after each further one in a row.
+const REST: Duration = Duration::from_secs(1);
+/// The longest rest is that after so many failures.
+const RESTS_MAX: u32 = 7;
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -89,7 +104,7 @@ pub struct ServiceStatistics {
     pub cancelled: u64,
     /// Parts that the CPU computed because the device failed or could not take them.
     pub taken_over: u64,
-    /// Why the device does not do this work, if it does not.
+    /// Why the device does not do this work, or failed at it when it was tried last.
     pub device_off: Option<String>,
 }
 
@@ -98,8 +113,21 @@ impl Kind {
         let (inline, counts) = (Tallies::default(), Counts::default());
         let (curves, waiting_bytes, wake_ns) = Default::default();
         let [settled_bytes, ticks, next_trial_ns] = [u64::MAX, 0, 0].map(AtomicU64::new);
-        let (off, born) = (OnceLock::new(), Instant::now());
-        Self { name, curves, off, inline, counts, settled_bytes, ticks, wake_ns, born, next_trial_ns, waiting_bytes }
+        let (off, failing, born) = (OnceLock::new(), Failing::default(), Instant::now());
+        Self {
+            name,
+            curves,
+            off,
+            failing,
+            inline,
+            counts,
+            settled_bytes,
+            ticks,
+            wake_ns,
+            born,
+            next_trial_ns,
+            waiting_bytes,
+        }
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -166,13 +194,48 @@ impl Kind {
         self.waiting_bytes[route as usize].fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Takes the device path away; the first reason stays.
+    /// Takes the device path away for good; the first reason stays.
     pub(crate) fn turn_off(&self, reason: String) {
         let _ = self.off.set(reason);
     }
 
-    pub(crate) fn is_off(&self) -> Option<&str> {
+    /// Why the device never does it.
+    pub(crate) fn refused(&self) -> Option<&str> {
         self.off.get().map(String::as_str)
+    }
+
+    /// The device failed: it rests, longer each time.
+    pub(crate) fn fail(&self, reason: String) {
+        let mut last = self.lock_last();
+        let times = last.as_ref().map_or(0, |(_, times)| *times) + 1;
+        *last = Some((reason, times));
+        let rest = REST * (1 << (times.min(RESTS_MAX) - 1));
+        self.failing.until_ns.store((self.born.elapsed() + rest).as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// The device has done its work.
+    pub(crate) fn succeed(&self) {
+        if self.failing.until_ns.load(Ordering::Relaxed) != 0 {
+            *self.lock_last() = None;
+            self.failing.until_ns.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn lock_last(&self) -> MutexGuard<'_, Option<(String, u32)>> {
+        self.failing.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the device does nothing of it now.
+    pub(crate) fn is_off(&self) -> bool {
+        let until_ns = self.failing.until_ns.load(Ordering::Relaxed);
+        self.off.get().is_some() || until_ns != 0 && (self.born.elapsed().as_nanos() as u64) < until_ns
+    }
+
+    /// Why the device does nothing of it, or did nothing when it was tried last.
+    pub(crate) fn why_off(&self) -> Option<String> {
+        let has_failed = || self.failing.until_ns.load(Ordering::Relaxed) != 0;
+        let failed = || has_failed().then(|| self.lock_last().as_ref().map(|(reason, _)| reason.clone())).flatten();
+        self.off.get().cloned().or_else(failed)
     }
 
     /// Counts a request on its caller's thread; whether it shall be chosen for and timed.
@@ -252,7 +315,7 @@ impl Kind {
             failed: read(&counts.failed),
             cancelled: read(&counts.cancelled),
             taken_over: read(&counts.taken_over),
-            device_off: self.is_off().map(str::to_owned),
+            device_off: self.why_off(),
         }
     }
 }
@@ -284,6 +347,28 @@ mod tests {
         kind.take_back_inline(3);
         assert_eq!(kind.statistics().inline, found.inline - 1);
         assert_eq!(kind.statistics().cpu_bytes, found.cpu_bytes - 3);
+    }
+
+    #[test]
+    fn a_device_that_failed_rests_longer_each_time_and_is_forgiven() {
+        let kind = Kind::new("test");
+        let rest =
+            || kind.failing.until_ns.load(Ordering::Relaxed).saturating_sub(kind.born.elapsed().as_nanos() as u64);
+        let mut longest = 0;
+        for times in 1..=RESTS_MAX + 2 {
+            kind.fail(format!("failure {times}"));
+            assert!(kind.is_off() && kind.why_off() == Some(format!("failure {times}")));
+            assert!(rest() > longest || times > RESTS_MAX, "{times}: {} after {longest}", rest());
+            longest = rest();
+        }
+        assert!(longest <= 64_000_000_000);
+        kind.failing.until_ns.store(1, Ordering::Relaxed);
+        assert!(!kind.is_off() && kind.why_off().is_some(), "it is tried again, and not forgiven yet");
+        kind.succeed();
+        assert!(!kind.is_off() && kind.why_off().is_none());
+        kind.turn_off("never".to_owned());
+        kind.succeed();
+        assert!(kind.is_off() && kind.why_off().as_deref() == Some("never"));
     }
 
     #[test]

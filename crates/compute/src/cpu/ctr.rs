@@ -8,15 +8,17 @@ use super::ffi::{Context, Pool};
 pub struct Ctr(Pool);
 
 impl Ctr {
-    /// 16 bytes for AES-128, 32 for AES-256.
+    /// 16 bytes for AES-128, 24 for AES-192, 32 for AES-256.
     ///
     /// # Errors
     /// [`BadKey`] for another length.
     pub fn new(key: &[u8]) -> Result<Self, BadKey> {
-        let refused = BadKey { len: key.len(), wanted: &[16, 32] };
+        let refused = BadKey { len: key.len(), wanted: &[16, 24, 32] };
         let cipher = match key.len() {
             // SAFETY: takes nothing and returns a cipher that is never freed.
             16 => unsafe { aws_lc_sys::EVP_aes_128_ctr() },
+            // SAFETY: takes nothing and returns a cipher that is never freed.
+            24 => unsafe { aws_lc_sys::EVP_aes_192_ctr() },
             // SAFETY: takes nothing and returns a cipher that is never freed.
             32 => unsafe { aws_lc_sys::EVP_aes_256_ctr() },
             _ => return Err(refused),

@@ -29,15 +29,17 @@ unsafe impl Send for Gcm {}
 unsafe impl Sync for Gcm {}
 
 impl Gcm {
-    /// 16 bytes for AES-128, 32 for AES-256.
+    /// 16 bytes for AES-128, 24 for AES-192, 32 for AES-256.
     ///
     /// # Errors
     /// [`BadKey`] for another length.
     pub fn new(key: &[u8]) -> Result<Self, BadKey> {
-        let refused = BadKey { len: key.len(), wanted: &[16, 32] };
+        let refused = BadKey { len: key.len(), wanted: &[16, 24, 32] };
         let cipher = match key.len() {
             // SAFETY: takes nothing and returns a cipher that is never freed.
             16 => unsafe { aws_lc_sys::EVP_aead_aes_128_gcm() },
+            // SAFETY: takes nothing and returns a cipher that is never freed.
+            24 => unsafe { aws_lc_sys::EVP_aead_aes_192_gcm() },
             // SAFETY: takes nothing and returns a cipher that is never freed.
             32 => unsafe { aws_lc_sys::EVP_aead_aes_256_gcm() },
             _ => return Err(refused),

@@ -38,7 +38,7 @@ fn measure_path<S: Service>(shared: &Arc<Shared>, caller: &Caller, handle: &Hand
     let mut expected = Duration::ZERO;
     let mut found: Vec<(u64, f32)> = vec![];
     for bytes in SIZES {
-        if expected > RUN_MAX || path == Path::Device && handle.kind().is_off().is_some() {
+        if expected > RUN_MAX || path == Path::Device && handle.kind().is_off() {
             break;
         }
         let (params, input) = handle.service().sample(bytes);

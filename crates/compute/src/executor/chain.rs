@@ -12,7 +12,7 @@ pub(crate) fn chain_name(steps: &[Step]) -> String {
 /// there already.
 pub(crate) fn begin(kind: &Kind, steps: &[Step]) {
     for step in steps {
-        if let Some(reason) = step.kind().is_off() {
+        if let Some(reason) = step.kind().refused() {
             kind.turn_off(format!("{}: {reason}", step.kind().name()));
         }
     }

@@ -41,6 +41,11 @@ impl<S: Service> Handle<S> {
         Step::new(&self.service, &self.kind, params)
     }
 
+    /// Why the device does none of its work, or failed at it when it was tried last; a sentence without its full stop.
+    pub fn device_off(&self) -> Option<String> {
+        self.kind.why_off()
+    }
+
     pub(crate) fn kind(&self) -> &Arc<Kind> {
         &self.kind
     }

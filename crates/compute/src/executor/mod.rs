@@ -19,7 +19,8 @@
 //! system gives none the caller computes. When the executor is dropped, what was submitted is still done.
 //!
 //! On failure: an error of one message or request is its own. A device that fails a batch takes no more work of
-//! that kind, `ServiceStatistics::device_off` says why, and the CPU computes the batch and all that follow,
+//! that kind for a second, and twice as long each time that it fails again, up to a minute; a lost one never does.
+//! `ServiceStatistics::device_off` says why, and the CPU computes the batch and all that follow meanwhile,
 //! unless the only copy of a source was being written over in device memory: that request fails.
 
 mod calibrate;

@@ -132,7 +132,7 @@ impl Shared {
         let Question { route, bytes, is_urgent, by_caller, turns } = question;
         // Where nothing is known of the device, the smallest requests wait for nothing else.
         let device_ns = kind.expect(Path::Device, route, bytes, !is_urgent);
-        if device_ns.is_none() || kind.is_off().is_some() {
+        if device_ns.is_none() || kind.is_off() {
             return Choice { path: Path::Cpu, is_trial: false };
         }
         let backlog = |path, share: usize| self.queue.expected_ns(path) / share as f32;

@@ -31,6 +31,8 @@ fn shift(shared: &Arc<Shared>) {
 
 /// Computes batches on the device until the executor has ended.
 pub(crate) fn pipeline(shared: &Arc<Shared>) {
+    // It waits for a device, and what it does between is short.
+    bifolio_device::with_short_turns();
     let mut cpu = Cpu::new(&shared.device, shared.options.cpu_part_bytes);
     let mut pipeline = Pipeline::new(&shared.device, shared.options.slot_bytes);
     while let Some(batch) = shared.queue.next_batch() {
@@ -56,7 +58,7 @@ fn compute(shared: &Arc<Shared>, cpu: &mut Cpu, task: Task) {
 
 fn launch(shared: &Arc<Shared>, pipeline: &mut Pipeline, cpu: &mut Cpu, batch: Vec<Task>) {
     let kind = Arc::clone(&batch[0].job.kind);
-    if kind.is_off().is_some() {
+    if kind.is_off() {
         return batch.into_iter().for_each(|task| take_over(shared, cpu, task));
     }
     let is_merged = batch.len() > 1;
@@ -66,6 +68,7 @@ fn launch(shared: &Arc<Shared>, pipeline: &mut Pipeline, cpu: &mut Cpu, batch: V
         Ok(found) => {
             let ran_ns = begin.elapsed().as_nanos() as u64;
             kind.count_batch(batch.len() as u64);
+            kind.succeed();
             let bytes: u64 = batch.iter().map(Task::bytes).sum();
             let under_way = shared.queue.jobs(Path::Device);
             if is_merged && under_way <= batch.len() {
@@ -80,8 +83,12 @@ fn launch(shared: &Arc<Shared>, pipeline: &mut Pipeline, cpu: &mut Cpu, batch: V
         }
         Err(Failure { error, is_overwritten }) => {
             // What does not fit or was asked for wrongly says nothing about the device.
-            if matches!(error.kind(), ErrorKind::Device | ErrorKind::Panicked) {
-                kind.turn_off(format!("it failed on {}: {error}", shared.device.id()));
+            let reason = || format!("it failed on {}: {error}", shared.device.id());
+            match error.kind() {
+                ErrorKind::Panicked => kind.turn_off(reason()),
+                ErrorKind::Device if is_lost(&error) => kind.turn_off(reason()),
+                ErrorKind::Device => kind.fail(reason()),
+                _ => {}
             }
             for task in batch {
                 if is_overwritten && task.job.is_in_place() {
@@ -93,6 +100,12 @@ fn launch(shared: &Arc<Shared>, pipeline: &mut Pipeline, cpu: &mut Cpu, batch: V
             }
         }
     }
+}
+
+/// Whether the device will never work again in this process.
+fn is_lost(error: &Error) -> bool {
+    let cause = error.cause().and_then(|cause| cause.downcast_ref::<bifolio_device::Error>());
+    cause.is_some_and(|cause| cause.kind() == bifolio_device::ErrorKind::Lost)
 }
 
 /// Computes on the CPU what was meant for the device.

@@ -30,7 +30,7 @@ pub struct Operands<'a> {
 }
 
 impl DeviceGcm {
-    /// Puts a key into the memory of a device: 16 or 32 bytes.
+    /// Puts a key into the memory of a device: 16, 24 or 32 bytes.
     ///
     /// # Errors
     /// `BadArgument` for a key that is none, and the device's.

@@ -23,7 +23,7 @@ pub struct AesCtr {
 pub type Counter = [u8; 16];
 
 impl AesCtr {
-    /// 16 or 32 bytes.
+    /// 16, 24 or 32 bytes.
     ///
     /// # Errors
     /// `BadArgument` for a key that is none, and the device's.
@@ -45,6 +45,7 @@ impl Service for AesCtr {
     fn name(&self) -> &'static str {
         match self.size {
             KeySize::Aes128 => "aes-128-ctr",
+            KeySize::Aes192 => "aes-192-ctr",
             KeySize::Aes256 => "aes-256-ctr",
         }
     }

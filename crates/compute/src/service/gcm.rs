@@ -48,7 +48,7 @@ pub type Messages = List<Message>;
 const NONCE_STRIDE: u64 = 16;
 
 impl AesGcm {
-    /// 16 or 32 bytes.
+    /// 16, 24 or 32 bytes.
     ///
     /// # Errors
     /// `BadArgument` for a key that is none, and the device's.
@@ -60,6 +60,8 @@ impl AesGcm {
         let name = match (size, direction) {
             (KeySize::Aes128, Direction::Encrypt) => "aes-128-gcm-encrypt",
             (KeySize::Aes128, Direction::Decrypt) => "aes-128-gcm-decrypt",
+            (KeySize::Aes192, Direction::Encrypt) => "aes-192-gcm-encrypt",
+            (KeySize::Aes192, Direction::Decrypt) => "aes-192-gcm-decrypt",
             (KeySize::Aes256, Direction::Encrypt) => "aes-256-gcm-encrypt",
             (KeySize::Aes256, Direction::Decrypt) => "aes-256-gcm-decrypt",
         };

