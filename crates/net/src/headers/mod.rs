@@ -14,6 +14,7 @@
 //!   options    options of IPv4 and TCP headers
 //!   checksum   the Internet checksum, whole and adjusted
 //!   flow       addresses and ports of a flow
+//!   payload    what follows these headers
 //!   names      names of protocols, ICMP types and codes
 //!   fragment  reassemble
 //! ```
@@ -27,6 +28,7 @@ pub mod icmp;
 pub mod ip;
 pub mod names;
 pub mod options;
+pub mod payload;
 pub mod reassemble;
 pub mod tcp;
 pub mod udp;

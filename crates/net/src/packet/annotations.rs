@@ -17,6 +17,8 @@ pub mod anno {
     pub const PAINT: usize = 16;
     /// Where an IP header's problem is, 1 byte.
     pub const ICMP_PARAMPROB: usize = 17;
+    /// What a path of GPU elements says of a packet, 1 byte: 0, or why it is not to go on; not one of Click's.
+    pub const VERDICT: usize = 18;
     /// Whether the source address is to be set to the output's, 1 byte.
     pub const FIX_IP_SRC: usize = 19;
     /// VLAN tag, 2 bytes in network order.

@@ -1,11 +1,14 @@
 //! Memory of packets: bytes behind a count of who uses them.
 //!
 //! Buffers of the usual size come from a pool of their thread and go back to the pool of whichever thread lets go of them
-//! last, so that a packet in flight costs no allocation. All bytes of a buffer are initialised when it is made; what an
+//! last, so that a packet in flight costs no allocation. They lie together in slabs of huge pages: packets on their way
+//! through a device are many, and the processor's table of pages is small. Slabs stay: their number is that of the most packets
+//! that there were at a time. All bytes of a buffer are initialised when it is made; what an
 //! earlier packet left stays in it until somebody writes there. Builds with debug assertions put nonsense there instead,
 //! another one each time: whoever shows it is found by tests that run twice.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use super::pool::{self, Depot, Pool};
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
@@ -13,8 +16,8 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 /// Bytes of a pooled buffer: a frame of 1,518 bytes with VLAN tags, and room before and behind it.
 pub(super) const STANDARD: usize = 2048;
 
-/// Buffers that a thread keeps.
-const KEPT: usize = 4096;
+/// Bytes of a slab, and of a huge page.
+const SLAB: usize = 2 << 20;
 
 /// What lies before the bytes; a cache line, so that they begin at one.
 #[repr(C, align(64))]
@@ -31,17 +34,16 @@ unsafe impl Send for Buffer {}
 // SAFETY: as above; shared references give shared bytes.
 unsafe impl Sync for Buffer {}
 
+/// A buffer of the standard size that nobody uses.
+struct Spare(NonNull<Header>);
+
+// SAFETY: nobody else knows of it.
+unsafe impl Send for Spare {}
+
+static DEPOT: Depot<Spare> = Depot::new(usize::MAX);
+
 thread_local! {
-    static POOL: RefCell<Pool> = const { RefCell::new(Pool(Vec::new())) };
-}
-
-/// Buffers of the standard size that nobody uses.
-struct Pool(Vec<NonNull<Header>>);
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        self.0.drain(..).for_each(free);
-    }
+    static POOL: RefCell<Pool<Spare>> = const { RefCell::new(Pool::new(&DEPOT)) };
 }
 
 fn layout(capacity: usize) -> Layout {
@@ -66,14 +68,46 @@ fn free(header: NonNull<Header>) {
     unsafe { dealloc(header.as_ptr().cast(), layout(header.as_ref().capacity as usize)) };
 }
 
+/// The buffers of a new slab.
+#[cold]
+fn make_slab() -> Vec<Spare> {
+    let slab = Layout::from_size_align(SLAB, SLAB).expect("a size that is its own alignment");
+    // SAFETY: the layout is not empty.
+    let Some(start) = NonNull::new(unsafe { alloc(slab) }) else { handle_alloc_error(slab) };
+    // SAFETY: fresh memory of whole pages, of which none has been touched; where the system has no huge pages, small ones serve.
+    unsafe {
+        libc::madvise(start.as_ptr().cast(), SLAB, libc::MADV_HUGEPAGE);
+        start.write_bytes(0, SLAB);
+    }
+    let size = layout(STANDARD).pad_to_align().size();
+    let buffers = (0..SLAB / size).map(|number| {
+        // SAFETY: all of the buffer lies in the slab.
+        let header = unsafe { start.add(number * size) }.cast::<Header>();
+        // SAFETY: memory for a header, which nobody else knows.
+        unsafe { header.write(Header { users: AtomicU32::new(0), capacity: STANDARD as u32 }) };
+        Spare(header)
+    });
+    buffers.collect()
+}
+
+/// A buffer of the standard size; of memory that stays its own where the thread is about to end.
+fn spare() -> NonNull<Header> {
+    let get = |pool: &mut Pool<Spare>| {
+        pool.get().or_else(|| {
+            pool.fill(make_slab());
+            pool.get()
+        })
+    };
+    pool::with(&POOL, get).flatten().map_or_else(|| make(STANDARD), |Spare(header)| header)
+}
+
 impl Buffer {
     /// A buffer with at least `capacity` bytes.
     pub(super) fn new(capacity: usize) -> Self {
         if capacity > STANDARD {
             return Self(make(capacity));
         }
-        let pooled = POOL.try_with(|pool| pool.borrow_mut().0.pop()).ok().flatten();
-        let Some(header) = pooled else { return Self(make(STANDARD)) };
+        let header = spare();
         // SAFETY: a header of the pool, which has no user.
         unsafe { header.as_ref() }.users.store(1, Ordering::Relaxed);
         #[cfg_attr(not(debug_assertions), expect(unused_mut, reason = "written in builds for tests"))]
@@ -168,17 +202,11 @@ impl Drop for Buffer {
         // Whatever the others did with the bytes is done before somebody gets them anew.
         fence(Ordering::Acquire);
         let header = self.0;
-        let pooled = self.capacity() == STANDARD
-            && POOL.try_with(|pool| {
-                let pool = &mut pool.borrow_mut().0;
-                let room = pool.len() < KEPT;
-                if room {
-                    pool.push(header);
-                }
-                room
-            }) == Ok(true);
-        if !pooled {
+        if self.capacity() != STANDARD {
             free(header);
+        } else if pool::with(&POOL, |pool| pool.put(Spare(header))).is_none() {
+            // The thread's pool has ended before its last packets.
+            DEPOT.give(vec![Spare(header)]);
         }
     }
 }

@@ -21,10 +21,10 @@ mod tests;
 
 use crate::Timestamp;
 use buffer::Buffer;
-use pool::Pool;
+use pool::{Depot, Pool};
 use std::cell::RefCell;
 use std::fmt;
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, MaybeUninit};
 
 pub use annotations::{ANNO_BYTES, PacketType, anno};
 
@@ -33,6 +33,9 @@ pub const DEFAULT_HEADROOM: usize = 64;
 
 /// Packets that go the same way together, in their order.
 pub type Batch = Vec<Packet>;
+
+/// Bytes that move no data out of alignment.
+const ALIGNMENT: isize = 8;
 
 const NOWHERE: u32 = u32::MAX;
 
@@ -63,18 +66,38 @@ pub(crate) struct Place {
     pub(crate) span: u64,
 }
 
+/// Chunks of packets that no thread keeps: a quarter of a gigabyte with their buffers.
+const CHUNKS: usize = 128;
+
+/// Packets with their buffers.
+static WHOLE: Depot<Box<Meta>> = Depot::new(CHUNKS);
+/// Memory for packets. Boxed: what is kept is the memory, at its address.
+static BARE: Depot<Box<MaybeUninit<Meta>>> = Depot::new(CHUNKS);
+
 thread_local! {
-    static POOL: RefCell<Pool<Meta>> = const { RefCell::new(Pool::new()) };
+    static POOL: RefCell<Pool<Box<Meta>>> = const { RefCell::new(Pool::new(&WHOLE)) };
+    static BARE_POOL: RefCell<Pool<Box<MaybeUninit<Meta>>>> = const { RefCell::new(Pool::new(&BARE)) };
 }
 
-/// Keeps the memory of a packet that is gone.
+/// Keeps a packet that is gone, with its buffer.
 #[inline]
-fn keep(pool: &mut Pool<Meta>, meta: Box<Meta>) {
+fn keep(pool: &mut Pool<Box<Meta>>, meta: Box<Meta>) {
     if meta.buffer.is_reusable() {
-        pool.keep_whole(meta);
+        pool.put(meta);
     } else {
-        pool.keep_bare(meta);
+        keep_bare(meta);
     }
+}
+
+/// Drops what a packet has, and keeps its memory.
+fn keep_bare(meta: Box<Meta>) {
+    let raw = Box::into_raw(meta);
+    // SAFETY: what was in the box is dropped in place, once; the memory is that of a `MaybeUninit` then.
+    let bare: Box<MaybeUninit<Meta>> = unsafe {
+        std::ptr::drop_in_place(raw);
+        Box::from_raw(raw.cast())
+    };
+    pool::with(&BARE_POOL, |pool| pool.put(bare));
 }
 
 /// Drops packets: faster than one by one.
@@ -86,10 +109,7 @@ pub fn release(batch: &mut Batch) {
 }
 
 fn release_some(batch: &mut Batch) {
-    let _ = POOL.try_with(|pool| {
-        let pool = &mut *pool.borrow_mut();
-        batch.drain(..).for_each(|packet| keep(pool, packet.into_meta()));
-    });
+    pool::with(&POOL, |pool| batch.drain(..).for_each(|packet| keep(pool, packet.into_meta())));
     batch.clear();
 }
 
@@ -105,8 +125,8 @@ impl Packet {
     }
 
     fn of(meta: Meta) -> Self {
-        let pooled = POOL.try_with(|pool| pool.borrow_mut().bare()).ok().flatten();
-        let boxed = pooled.unwrap_or_else(|| Box::new(std::mem::MaybeUninit::uninit()));
+        let pooled = pool::with(&BARE_POOL, Pool::get).flatten();
+        let boxed = pooled.unwrap_or_else(|| Box::new(MaybeUninit::uninit()));
         Self(ManuallyDrop::new(Box::write(boxed, meta)))
     }
 
@@ -127,7 +147,7 @@ impl Packet {
         let total = headroom.saturating_add(len).saturating_add(tailroom);
         assert!(total < 1 << 30, "a packet of a gigabyte");
         if total <= buffer::STANDARD
-            && let Some(mut meta) = POOL.try_with(|pool| pool.borrow_mut().whole()).ok().flatten()
+            && let Some(mut meta) = pool::with(&POOL, Pool::get).flatten()
         {
             #[cfg(debug_assertions)]
             meta.buffer.spoil();
@@ -286,11 +306,15 @@ impl Packet {
         meta.len -= (n as u64).min(u64::from(meta.len)) as u32;
     }
 
-    /// Moves the data, for `delta` bytes, within its buffer, such as for alignment: headers move with it.
+    /// Moves the data, for `delta` bytes, within its buffer, such as for alignment: headers move with it, and so does what was
+    /// pulled. Where there is no room for these, it is moved for as many bytes as are as good for alignment.
     pub fn shift(&mut self, delta: isize) {
-        let headroom = self.headroom().saturating_add_signed(delta);
+        let pulled = (self.0.start - self.0.low) as isize;
+        let headroom = self.headroom() as isize + delta;
+        let missing = (pulled - headroom).max(0);
+        let headroom = headroom + (missing + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
         let tailroom = self.tailroom().saturating_add_signed(-delta);
-        self.resize(headroom, tailroom);
+        self.resize(headroom as usize, tailroom);
     }
 
     #[inline]
@@ -315,7 +339,8 @@ impl Drop for Packet {
     fn drop(&mut self) {
         // SAFETY: taken once, as `self` is not used again.
         let meta = unsafe { ManuallyDrop::take(&mut self.0) };
-        let _ = POOL.try_with(|pool| keep(&mut pool.borrow_mut(), meta));
+        // The closure has it to itself: where the pool has ended, it ends with the closure.
+        pool::with(&POOL, move |pool| keep(pool, meta));
     }
 }
 
