@@ -12,6 +12,7 @@
 mod cover;
 mod expr;
 mod headers;
+mod kind;
 mod names;
 mod optimise;
 mod parse;

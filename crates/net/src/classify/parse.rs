@@ -9,8 +9,9 @@
 //! ```
 
 use super::expr::{Expr, Id, Node};
+use super::kind::{Ends, Field, Header, ICMP_TYPE, Kind, Mask, Relation};
 use super::names::{self, Names, TCP, TCP_OR_UDP, UDP, protocol_text};
-use super::primitive::{Ends, Field, Header, ICMP_TYPE, Kind, Mask, Primitive, Relation};
+use super::primitive::Primitive;
 use crate::Log;
 
 /// The words of a pattern.

@@ -64,6 +64,44 @@ impl Key {
         key
     }
 
+    /// The fields of a packet of which only slices are there: of the Ethernet frame's beginning, the first 20 bytes of the IP
+    /// header of a packet of so many bytes, and of the transport header the first 4 bytes and byte 13, which are zero
+    /// where they are not there.
+    #[inline]
+    pub fn of_slices(
+        link: Option<&[u8]>,
+        network: Option<&[u8; 20]>,
+        captured: usize,
+        transport: [u8; 4],
+        byte_13: u8,
+    ) -> Self {
+        let mut key = Self::default();
+        if let Some(frame) = link {
+            key.read_link(frame);
+        }
+        let Some(ip) = network.and_then(|header| Ip::new(header)).filter(|ip| ip.version() == 4) else { return key };
+        let (header_len, len) = (ip.header_len(), usize::from(ip.total_len()).min(captured));
+        if !(20..=captured).contains(&header_len) {
+            return key;
+        }
+        key.read_addresses(ip);
+        if let Some(len) = len.checked_sub(header_len).filter(|_| ip.fragment_offset() == 0) {
+            let mut header = [0; 14];
+            header[..4].copy_from_slice(&transport);
+            header[13] = byte_13;
+            key.read_transport(ip.protocol(), &header[..len.min(14)]);
+        }
+        key
+    }
+
+    #[inline]
+    fn read_addresses(&mut self, ip: Ip<'_>) {
+        self.0[SOURCE] = ip.source().to_bits();
+        self.0[DESTINATION] = ip.destination().to_bits();
+        self.0[PROTOCOL] = u32::from(ip.protocol()) << 24 | u32::from(ip.tos()) << 16;
+        self.0[LINK] |= HAS_IP;
+    }
+
     /// Reads the Ethernet header; returns what follows it, if it says that this is IP.
     #[inline]
     fn read_link<'a>(&mut self, frame: &'a [u8]) -> Option<&'a [u8]> {
@@ -88,10 +126,7 @@ impl Key {
         if !(20..=packet.len()).contains(&header_len) {
             return;
         }
-        self.0[SOURCE] = ip.source().to_bits();
-        self.0[DESTINATION] = ip.destination().to_bits();
-        self.0[PROTOCOL] = u32::from(ip.protocol()) << 24 | u32::from(ip.tos()) << 16;
-        self.0[LINK] |= HAS_IP;
+        self.read_addresses(ip);
         if let Some(transport) = packet.get(header_len..len).filter(|_| ip.fragment_offset() == 0) {
             self.read_transport(ip.protocol(), transport);
         }

@@ -204,6 +204,34 @@ impl Lists {
         (0..FAR).all(|word| (key.0[NEAR + word] ^ value[word]) & mask[word] == 0)
     }
 
+    /// How many lines there are, those without a rule among them.
+    pub(super) fn places(&self) -> u32 {
+        self.lines.len() as u32
+    }
+
+    /// The outputs of all rules.
+    pub(super) fn outputs(&self) -> impl Iterator<Item = u16> {
+        self.lines.iter().filter(|line| line.place != FREE).map(|line| (line.place >> 16) as u16)
+    }
+
+    /// All lines, as words.
+    pub(super) fn lines(&self) -> impl Iterator<Item = [u32; 16]> {
+        self.lines.iter().map(|line| {
+            let (value, mask, rank) = (&line.value, &line.mask, &line.rank);
+            let last = [line.source_ports, line.destination_ports, rank[0], rank[1], line.place, line.next];
+            std::array::from_fn(|at| match at {
+                0..5 => value[at],
+                5..10 => mask[at - 5],
+                _ => last[at - 10],
+            })
+        })
+    }
+
+    /// For each line, values and masks of words that it has no room for.
+    pub(super) fn far(&self) -> impl Iterator<Item = [u32; FAR * 2]> {
+        self.far.iter().copied()
+    }
+
     /// Bytes of memory.
     pub(super) fn bytes(&self) -> usize {
         self.lines.len() * 64 + self.far.len() * FAR * 8

@@ -6,6 +6,7 @@
 //!   text  classbench  list    rules in our syntax, in ClassBench's, and files of both
 //!   table      rules that are looked up and change
 //!   slots  lists  prune       its hash tables, its rules, and which tables a packet need not look at
+//!   image                     all of it as one array for a device
 //! ```
 //!
 //! The structure is a tuple space with merged tuples (TupleMerge). A table hashes some bits of the fields; a rule is in a
@@ -30,6 +31,7 @@
 //! - V. Srinivasan, S. Suri and G. Varghese, "Packet Classification using Tuple Space Search", SIGCOMM 1999.
 
 mod classbench;
+mod image;
 mod key;
 mod list;
 mod lists;

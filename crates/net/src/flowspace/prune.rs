@@ -68,6 +68,16 @@ impl Pruner {
         self.0.iter_mut().for_each(|field| field.add(value, mask, 1 << table));
     }
 
+    /// The tables of all fields by their values, one field after the other.
+    pub(super) fn sets(&self) -> impl Iterator<Item = u64> {
+        self.0.iter().flat_map(|field| &field.tables).copied()
+    }
+
+    /// For each field, the tables that do not test it.
+    pub(super) fn always(&self) -> [u64; 3] {
+        self.0.each_ref().map(|field| field.always)
+    }
+
     /// Bytes of memory.
     pub(super) fn bytes(&self) -> usize {
         self.0.iter().map(|field| field.tables.len() * 8).sum()

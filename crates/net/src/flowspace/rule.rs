@@ -109,6 +109,12 @@ impl Rule {
         self.test(ETHER_UPPER, upper(address), upper(mask));
     }
 
+    /// Whether it tests something of the Ethernet header.
+    pub fn looks_at_link(&self) -> bool {
+        self.mask[LINK] & !(HAS_IP | HAS_PORTS | HAS_DETAIL) != 0
+            || [ETHER_SOURCE, ETHER_DESTINATION, ETHER_UPPER].iter().any(|word| self.mask[*word] != 0)
+    }
+
     /// Whether a packet with these fields matches.
     #[inline]
     pub fn matches(&self, key: &Key) -> bool {

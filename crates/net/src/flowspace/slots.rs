@@ -39,6 +39,16 @@ impl Table {
         ((sum ^ sum >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
     }
 
+    /// Whether it tests words beyond those of IP and ports.
+    pub(super) fn is_wide(&self) -> bool {
+        self.is_wide
+    }
+
+    /// How many slots it has.
+    pub(super) fn size(&self) -> u32 {
+        self.size
+    }
+
     /// How many bits it tests.
     pub(super) fn bits(&self) -> u32 {
         self.mask.iter().map(|mask| mask.count_ones()).sum()
@@ -141,6 +151,11 @@ impl Slots {
             }
         }
         self.0[(table.first + hole) as usize] = EMPTY;
+    }
+
+    /// The slots of a table.
+    pub(super) fn of(&self, table: &Table) -> impl Iterator<Item = [u32; 2]> {
+        self.0[table.first as usize..][..table.size as usize].iter().copied()
     }
 
     /// Bytes of memory.

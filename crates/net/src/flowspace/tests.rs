@@ -273,3 +273,86 @@ fn everything_that_is_wrong_is_told_with_its_line() {
     ];
     assert_eq!(told, expected);
 }
+
+/// What the kernel's oracle finds with the image.
+fn on_device(image: &[u32], key: &Key) -> Option<u16> {
+    bifolio_kernels::packets::flow::look_up(|at| image[at], &key.0).map(|found| found.output)
+}
+
+#[test]
+fn an_image_answers_as_the_table_does_whatever_changed() {
+    let mut rng = rng();
+    let (mut table, mut rules): (_, Vec<Rule>) = (FlowTable::default(), Vec::new());
+    let narrow = |rng: &mut Rng| Rule { output: rng.u16(..255), ..rule(rng) };
+    for round in 0..30 {
+        for _ in 0..rng.usize(..300) {
+            if rules.is_empty() || rng.u8(..10) < if round % 10 < 6 { 7 } else { 2 } {
+                rules.push(narrow(&mut rng));
+                table.add(&rules[rules.len() - 1..]).unwrap();
+            } else {
+                assert!(table.remove(&rules.swap_remove(rng.usize(..rules.len()))));
+            }
+        }
+        let (image, keys, mut outputs) = (table.image().unwrap(), keys(&mut rng, 300), Vec::new());
+        table.classify(&keys, &mut outputs);
+        for (key, output) in keys.iter().zip(outputs) {
+            assert_eq!(on_device(&image, key), output, "{key:x?} among {} rules", rules.len());
+        }
+    }
+    table.add(&[Rule::new(255, 0)]).unwrap();
+    assert!(table.image().unwrap_err().contains("cannot tell output 255"));
+}
+
+/// A packet in a row, as the kernel reads it: the whole frame, or the network header alone.
+fn row(frame: Option<&[u8]>, network: Option<&[u8]>) -> Vec<u8> {
+    use bifolio_kernels::packets::{HAS_LINK, HAS_NETWORK, LINK_SHIFT};
+    let padded = |bytes: &[u8], len: usize| (0..len).map(|at| bytes.get(at).copied().unwrap_or(0)).collect::<Vec<_>>();
+    let packet = network.unwrap_or_default();
+    let header_len = packet.first().map_or(0, |first| usize::from(first & 15) * 4);
+    let total_len = packet.get(2..4).map_or(0, |len| usize::from(u16::from_be_bytes([len[0], len[1]])));
+    let transport = packet.get(header_len..total_len.min(packet.len())).unwrap_or_default();
+    let mut descriptor = packet.len() as u32 | u32::from(transport.get(13).copied().unwrap_or(0)) << 16;
+    if let Some(frame) = frame.filter(|frame| frame.len() >= 14) {
+        descriptor |= HAS_LINK | ((frame.len() as u32 - 14) / 2).min(4) << LINK_SHIFT;
+    }
+    if network.is_some() {
+        descriptor |= HAS_NETWORK;
+    }
+    let link = padded(frame.unwrap_or_default(), 24);
+    [descriptor.to_le_bytes().to_vec(), link, padded(packet, 20), padded(transport, 4)].concat()
+}
+
+/// From a packet's bytes by way of its row and the image to the output that the table has for its key.
+#[test]
+fn a_packet_in_a_row_is_classified_as_its_key_is() {
+    use bifolio_kernels::packets::{Classify, NONE, PacketRows, oracle};
+    let mut rng = rng();
+    let rules: Vec<_> = (0..400).map(|_| Rule { output: rng.u16(..255), ..rule(&mut rng) }).collect();
+    let (table, mut input, mut keys) = (table_of(&rules), Vec::new(), Vec::new());
+    for _ in 0..3000 {
+        let mut frame = frame(&mut rng);
+        if rng.u8(..4) == 0 && !frame.is_empty() {
+            let at = rng.usize(..frame.len());
+            frame[at] = rng.u8(..);
+        }
+        let (mac, begin) = (rng.u8(..4) > 0, [14, 18, 22][rng.usize(..3)]);
+        let network = frame.get(begin..).filter(|_| rng.u8(..8) > 0);
+        let link = mac.then_some(&frame[..]);
+        input.extend(row(link, network));
+        keys.push(match (link, network) {
+            (link, Some(network)) => Key::of_packet(link, network),
+            (link, None) => Key::of_packet(link, &[]),
+        });
+    }
+    let count = keys.len() as u32;
+    let rows = PacketRows { link: 1, network: 7, transport: 12, ..PacketRows::new(count, 13, 1) };
+    let image = table.image().unwrap();
+    let classify = Classify::new(rows, 2, 255, NONE, &image).unwrap();
+    let bytes: Vec<u8> = image.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let (mut found, mut outputs) = (vec![0; keys.len() * 4], Vec::new());
+    oracle(&classify, &input, &[&bytes], &mut found);
+    table.classify(&keys, &mut outputs);
+    for ((row, output), key) in found.chunks(4).zip(outputs).zip(keys) {
+        assert_eq!(u16::from(row[2]), output.unwrap_or(255), "{key:x?}");
+    }
+}

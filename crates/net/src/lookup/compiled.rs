@@ -73,6 +73,12 @@ impl<L: Layout> Compiled<L> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What packets read, and the writer's side of it, while nobody changes them.
+    pub(super) fn at_rest<R>(&self, look: impl FnOnce(&L, &mut L::Space, &Hops, &Book) -> R) -> R {
+        let Writer { space, book, .. } = &mut *self.writer();
+        look(&self.layout, space, &self.hops, book)
+    }
+
     #[inline]
     fn read<R>(&self, look: impl FnMut() -> R) -> R {
         self.epoch.read(look, |look| {

@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 const BLOCK: u16 = 1 << 15;
-const BLOCKS: usize = BLOCK as usize;
+pub(super) const BLOCKS: usize = BLOCK as usize;
 /// Blocks of a segment, which are made at once.
 const SEGMENT: usize = 64;
 
@@ -42,9 +42,61 @@ pub(super) struct DirectSpace {
     free: Vec<u16>,
     /// Given back; readers may be in them.
     waiting: Vec<u16>,
+    /// What changed when, once somebody asks.
+    log: Option<Box<Log>>,
+}
+
+/// When what changed last: the number of a publication.
+#[derive(Debug)]
+struct Log {
+    now: u64,
+    /// By the upper 16 bits of addresses: codes of the first array.
+    middles: Box<[u64]>,
+    blocks: Box<[u64]>,
 }
 
 impl DirectSpace {
+    fn note_middle(&mut self, prefix: u32) {
+        if let Some(log) = &mut self.log {
+            log.middles[prefix as usize] = log.now;
+        }
+    }
+
+    fn note_block(&mut self, block: u16) {
+        if let Some(log) = &mut self.log {
+            log.blocks[usize::from(block)] = log.now;
+        }
+    }
+
+    /// Notes changes from now on; the number of the last publication.
+    pub(super) fn noted(&mut self) -> u64 {
+        let never = |count: usize| vec![0; count].into_boxed_slice();
+        let log = || Box::new(Log { now: 0, middles: never(1 << 16), blocks: never(BLOCKS) });
+        self.log.get_or_insert_with(log).now
+    }
+
+    /// Which 16-bit prefixes changed in the first array after a publication, in ascending order.
+    pub(super) fn middles_since(&self, then: u64) -> impl Iterator<Item = usize> {
+        let log = self.log.as_deref().map_or(&[][..], |log| &log.middles);
+        log.iter().enumerate().filter(move |&(_, &when)| when > then).map(|(at, _)| at)
+    }
+
+    /// Which blocks changed after a publication, in ascending order.
+    pub(super) fn blocks_since(&self, then: u64) -> impl Iterator<Item = usize> {
+        let log = self.log.as_deref().map_or(&[][..], |log| &log.blocks);
+        log.iter().enumerate().filter(move |&(_, &when)| when > then).map(|(at, _)| at)
+    }
+
+    /// Which prefix has which block.
+    pub(super) fn held(&self) -> impl Iterator<Item = (u32, u16)> {
+        self.held.iter().map(|(&prefix, &block)| (prefix, block))
+    }
+
+    /// How many blocks there ever were.
+    pub(super) fn made(&self) -> usize {
+        self.made
+    }
+
     fn take(&mut self, epoch: &Epoch) -> Option<u16> {
         if self.free.is_empty() && self.made == BLOCKS && !self.waiting.is_empty() {
             epoch.advance();
@@ -67,6 +119,22 @@ impl Default for Direct {
 }
 
 impl Direct {
+    /// The codes of a 16-bit prefix.
+    pub(super) fn first_of(&self, prefix: usize) -> impl Iterator<Item = u16> {
+        self.first[prefix << 8..][..256].iter().map(|code| code.load(Ordering::Acquire))
+    }
+
+    /// The codes of a block; zeros for one that never was.
+    pub(super) fn block(&self, block: usize) -> impl Iterator<Item = u16> {
+        let codes = self.blocks[block / SEGMENT].get().map(|segment| &segment[block % SEGMENT]);
+        (0..256).map(move |at| codes.map_or(0, |codes| codes[at].load(Ordering::Acquire)))
+    }
+
+    /// The code of addresses whose code is 0.
+    pub(super) fn default_code(&self) -> u32 {
+        self.default.load(Ordering::Acquire)
+    }
+
     #[inline]
     fn deep(&self, answer: u16, address: u32) -> u16 {
         let block = usize::from(answer & !BLOCK);
@@ -76,13 +144,17 @@ impl Direct {
         }
     }
 
-    fn write_block(&self, block: u16, codes: &[u32; 256]) {
+    /// Whether that changed something.
+    fn write_block(&self, block: u16, codes: &[u32; 256]) -> bool {
         let block = usize::from(block);
         let empty = || (0..SEGMENT).map(|_| [const { AtomicU16::new(0) }; 256]).collect();
         let segment = self.blocks[block / SEGMENT].get_or_init(empty);
+        let mut differs = false;
         for (place, &code) in segment[block % SEGMENT].iter().zip(codes) {
+            differs |= place.load(Ordering::Relaxed) != code as u16;
             place.store(code as u16, Ordering::Release);
         }
+        differs
     }
 
     /// Writes the answers of a 16-bit prefix.
@@ -94,17 +166,22 @@ impl Direct {
         }
         let deeper = middle.map_or(&[][..], |middle| &middle.deeper);
         let first = &self.first[(prefix as usize) << 8..][..256];
+        let mut differs = false;
         for (at, (place, &code)) in first.iter().zip(&codes).enumerate() {
             if deeper.binary_search(&(at as u8)).is_err() {
                 let old = place.load(Ordering::Relaxed);
                 if old != code as u16 {
                     place.store(code as u16, Ordering::Release);
+                    differs = true;
                 }
                 if old & BLOCK != 0 {
                     space.held.remove(&(prefix << 8 | at as u32));
                     space.waiting.push(old & !BLOCK);
                 }
             }
+        }
+        if differs {
+            space.note_middle(prefix);
         }
         for &at in deeper {
             self.bottom(space, index, prefix << 8 | u32::from(at), codes[usize::from(at)], epoch);
@@ -119,8 +196,14 @@ impl Direct {
             Some(&block) => block,
             None => space.take(epoch).expect("fits() counts blocks"),
         };
-        self.write_block(block, &codes);
-        space.held.insert(prefix, block);
+        let is_new = space.held.insert(prefix, block) != Some(block);
+        // Who has an image may have nothing of a new one yet, whatever it held before.
+        if self.write_block(block, &codes) || is_new {
+            space.note_block(block);
+        }
+        if is_new {
+            space.note_middle(prefix >> 8);
+        }
         self.first[prefix as usize].store(block | BLOCK, Ordering::Release);
     }
 }
@@ -137,6 +220,9 @@ impl Layout for Direct {
     }
 
     fn publish(&self, space: &mut DirectSpace, index: &Index, changes: &Changes, epoch: &Epoch) {
+        if let Some(log) = &mut space.log {
+            log.now += 1;
+        }
         if changes.default {
             self.default.store(index.default_code(), Ordering::Release);
         }

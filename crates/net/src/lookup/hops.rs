@@ -69,6 +69,16 @@ impl Book {
         Self { codes: HashMap::new(), next: 1, max, free, released, waiting }
     }
 
+    /// One more than the largest code that ever was.
+    pub(super) fn codes(&self) -> u32 {
+        self.next
+    }
+
+    /// All pairs that routes have.
+    pub(super) fn pairs(&self) -> impl Iterator<Item = NextHop> {
+        self.codes.keys().copied()
+    }
+
     /// The code of a pair, for one more route; nothing where all codes are taken.
     pub(super) fn acquire(&mut self, hop: NextHop, hops: &Hops, epoch: &Epoch) -> Option<u32> {
         if let Some((code, routes)) = self.codes.get_mut(&hop) {

@@ -183,7 +183,9 @@ impl Edit for Editing<'_> {
     }
 
     fn clear(&mut self) {
-        let changed = (0..self.writer.routes.len()).collect();
+        // What was there before a clear that is not published yet is still to be taken out.
+        let mut changed = std::mem::take(&mut self.writer.changed);
+        changed.extend(0..self.writer.routes.len());
         *self.writer = Writer { changed, ..Writer::default() };
     }
 

@@ -13,6 +13,7 @@
 //!   slots     the list, in Click's order         index   the list by prefix
 //!   hops      gateways and outputs, once each    lines   memory that grows under readers
 //!   epoch     when memory may be used again
+//!   image     the direct table's arrays for a device, and what changed in them
 //! ```
 //!
 //! Packets and updates do not wait for each other. An update takes the table's lock, and changes what packets read by
@@ -33,6 +34,7 @@ mod compiled;
 mod direct;
 mod epoch;
 mod hops;
+mod image;
 mod index;
 mod linear;
 mod lines;
@@ -45,6 +47,7 @@ mod table;
 mod tests;
 
 pub use commands::{Commands, Verb};
+pub use image::{Buffer, DirectImage, DirectMirror, DirectUpdate, Write};
 pub use linear::LinearTable;
 pub use route::{Names, NextHop, NoNames, Route};
 pub use table::{Edit, Refusal, Table};
@@ -91,3 +94,18 @@ table!(
     RangeTable,
     range::Range
 );
+
+impl DirectTable {
+    /// The table's arrays for a device, and what to keep of them for [`update`](Self::update). The error: a route's output
+    /// has a number that a device cannot tell.
+    pub fn image(&self) -> Result<(DirectMirror, DirectImage), String> {
+        image::whole(&self.0)
+    }
+
+    /// What has to be written on a device so that it has the table as it is now, and what is to be kept of it when all is
+    /// written. The error is that of [`image`](Self::image); the device's table is as old as it was then, and the next call
+    /// makes up for it.
+    pub fn update(&self, mirror: &DirectMirror) -> Result<(DirectMirror, DirectUpdate), String> {
+        image::update(&self.0, mirror)
+    }
+}

@@ -166,6 +166,19 @@ fn changes_of_one_edit_are_seen_together() {
 }
 
 #[test]
+fn a_table_that_is_cleared_twice_is_empty() {
+    for (name, table) in tables() {
+        let route = Route { address: 0x0a00_0000, mask: mask_of(8), gateway: 0, output: 1 };
+        assert_eq!(table.edit().insert(route, false), Ok(None));
+        let mut edit = table.edit();
+        edit.clear();
+        edit.clear();
+        drop(edit);
+        assert_eq!(table.lookup(0x0a00_0001), NextHop::NONE, "{name}");
+    }
+}
+
+#[test]
 fn one_16_bit_prefix_may_be_full_of_routes() {
     let mut rng = Rng::with_seed(bifolio_testing::seed());
     for (name, table) in tables().into_iter().skip(1) {

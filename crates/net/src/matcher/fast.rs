@@ -36,6 +36,11 @@ impl Matcher {
         Ok(Self { search, patterns, compares })
     }
 
+    /// The literals.
+    pub fn patterns(&self) -> &Patterns {
+        &self.patterns
+    }
+
     /// Calls `each` for every literal in a text, until it breaks.
     pub fn scan<B>(&self, text: &[u8], mut each: impl FnMut(Hit) -> ControlFlow<B>) -> ControlFlow<B> {
         let mut state = OverlappingState::start();

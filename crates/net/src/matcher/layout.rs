@@ -1,5 +1,6 @@
 //! The trie as words: their order is described at the head of `matcher`.
 
+use super::filter;
 use super::patterns::Patterns;
 use super::trie::{self, NONE, Node, Trie};
 
@@ -9,8 +10,16 @@ pub(super) const PATTERN_COUNT: usize = 1;
 pub(super) const PATTERNS: usize = 2;
 /// Where the length of the longest literal stands, in bytes.
 pub(super) const LONGEST: usize = 3;
+/// Where the position of the table of literals of one byte stands.
+pub(super) const SINGLES: usize = 4;
+/// Where the position of the bitmap of two bytes stands.
+const PAIRS: usize = 5;
+/// Where the position of the bitmap of four bytes stands.
+const QUADS: usize = 6;
+/// Where the number of words stands.
+const WORDS: usize = 7;
 /// Where the classes of bytes begin, four a word.
-pub(super) const CLASSES: usize = 4;
+pub(super) const CLASSES: usize = 8;
 /// The state in which nothing was found.
 pub(super) const ROOT: u32 = CLASSES as u32 + 64;
 
@@ -24,6 +33,8 @@ pub(super) const RECORD_BIT: u32 = 8;
 pub(super) const FAIL_BIT: u32 = 9;
 /// Header: the class of the only transition.
 pub(super) const CLASS_SHIFT: u32 = 16;
+/// Header: how many bytes of literals the state stands for, at most 255.
+pub(super) const DEPTH_SHIFT: u32 = 24;
 /// Table of literals: the case of letters counts.
 pub(super) const CASED: u32 = 1 << 31;
 
@@ -82,7 +93,9 @@ impl<'a> Plan<'a> {
         let record = u32::from(node.record != NONE) << RECORD_BIT;
         let fail = u32::from(self.has_fail(at)) << FAIL_BIT;
         let count = u32::from(self.counts[at]);
-        record
+        let depth = node.depth.min(255) << DEPTH_SHIFT;
+        depth
+            | record
             | fail
             | match count {
                 _ if self.is_dense(at) => DENSE,
@@ -152,7 +165,7 @@ pub(super) fn step(words: &[u32], mut state: u32, class: u32) -> u32 {
         let row = row(words, state);
         match header & COUNT {
             DENSE => return words[row + class as usize],
-            1 if header >> CLASS_SHIFT == class => return row as u32,
+            1 if header >> CLASS_SHIFT & 0xff == class => return row as u32,
             0 | 1 => {}
             count => {
                 let is_it = |at: &u32| words[row + (at / 4) as usize] >> (8 * (at % 4)) & 0xff == class;
@@ -165,36 +178,44 @@ pub(super) fn step(words: &[u32], mut state: u32, class: u32) -> u32 {
     }
 }
 
-/// The table of literals, and the bytes of those that regard case.
-fn add_patterns(patterns: &Patterns, words: &mut Vec<u32>) {
+/// The table of literals by their ranks, and their bytes.
+fn add_patterns(patterns: &Patterns, by_rank: &[u32], words: &mut Vec<u32>) {
     let mut at = words.len() + 2 * patterns.len();
     let mut bytes = Vec::new();
-    for (number, literal) in (0..).zip(patterns.iter()) {
-        let is_cased = patterns.is_cased(number);
+    for &number in by_rank {
+        let (literal, is_cased) = (patterns.get(number), patterns.is_cased(number));
         words.extend([literal.len() as u32 | if is_cased { CASED } else { 0 }, at as u32]);
-        if is_cased {
-            pack(literal, &mut bytes);
-            at += literal.len().div_ceil(4);
-        }
+        pack(literal, &mut bytes);
+        at += literal.len().div_ceil(4);
     }
     words.extend(bytes);
 }
 
-/// All words of the automaton of these literals.
-pub(super) fn words(patterns: &Patterns) -> Vec<u32> {
+/// All words of the automaton of these literals, and their numbers in the order of their ranks.
+pub(super) fn words(patterns: &Patterns) -> (Vec<u32>, Vec<u32>) {
+    let mut by_rank: Vec<u32> = (0..patterns.len() as u32).collect();
+    by_rank.sort_by_key(|number| std::cmp::Reverse(patterns.get(*number).len()));
+    let mut ranks = vec![0; patterns.len()];
+    (0..).zip(&by_rank).for_each(|(rank, number)| ranks[*number as usize] = rank);
     let trie = Trie::new(patterns);
     let plan = Plan::new(&trie);
-    let longest = patterns.iter().map(<[u8]>::len).max().unwrap_or(0);
-    let mut words = vec![trie.class_count as u32, patterns.len() as u32, plan.len as u32, longest as u32];
+    let longest = by_rank.first().map_or(0, |number| patterns.get(*number).len());
+    let mut words = vec![0; CLASSES];
+    (words[0], words[PATTERN_COUNT], words[LONGEST]) = (trie.class_count as u32, patterns.len() as u32, longest as u32);
     pack(&trie.classes, &mut words);
     (0..trie.nodes.len()).for_each(|at| plan.state(at, &mut words));
     for (at, node) in (0..).zip(&trie.nodes).filter(|(_, node)| !node.own.is_empty()) {
         let next = trie.next_record(at);
         words.extend([node.own.len() as u32, if next == NONE { 0 } else { plan.records[next as usize] }]);
-        words.extend(&trie.order[node.own.start as usize..node.own.end as usize]);
+        let own = &trie.order[node.own.start as usize..node.own.end as usize];
+        words.extend(own.iter().map(|number| ranks[*number as usize]));
     }
     debug_assert_eq!(words.len(), plan.len, "what was planned is what was written");
     plan.fill(&mut words);
-    add_patterns(patterns, &mut words);
-    words
+    words[SINGLES] = filter::add_singles(patterns, &by_rank, &mut words);
+    [words[PAIRS], words[QUADS]] = filter::add_bitmaps(patterns, &mut words);
+    words[PATTERNS] = words.len() as u32;
+    add_patterns(patterns, &by_rank, &mut words);
+    words[WORDS] = words.len() as u32;
+    (words, by_rank)
 }

@@ -1,4 +1,4 @@
-//! The trie of all literals, and where each of its nodes fails to.
+//! The trie of literals of two bytes and more, and where each of its nodes fails to.
 
 use super::patterns::Patterns;
 use std::collections::VecDeque;
@@ -37,10 +37,16 @@ pub(super) struct Trie {
     pub(super) class_count: usize,
 }
 
+/// Whether a literal is in the trie: those of one byte are in a table of their own.
+fn is_long(literal: &[u8]) -> bool {
+    literal.len() > 1
+}
+
 /// Classes of bytes: 0 is all that no literal has; a letter and its capital are the same.
 fn classes(patterns: &Patterns) -> ([u8; 256], usize) {
     let mut is_used = [false; 256];
-    patterns.iter().flatten().for_each(|byte| is_used[usize::from(byte.to_ascii_lowercase())] = true);
+    let long = patterns.iter().filter(|literal| is_long(literal));
+    long.flatten().for_each(|byte| is_used[usize::from(byte.to_ascii_lowercase())] = true);
     let (mut classes, mut count) = ([0; 256], 1);
     for byte in (0..=255u8).filter(|byte| is_used[usize::from(*byte)]) {
         // Capitals are in no folded literal, so that there are fewer classes than bytes.
@@ -52,11 +58,11 @@ fn classes(patterns: &Patterns) -> ([u8; 256], usize) {
 }
 
 impl Trie {
-    /// Of these literals.
+    /// Of these literals, but for those of one byte.
     pub(super) fn new(patterns: &Patterns) -> Self {
         let (classes, class_count) = classes(patterns);
         let fold = |id: &u32| patterns.get(*id).iter().map(u8::to_ascii_lowercase);
-        let mut order: Vec<u32> = (0..patterns.len() as u32).collect();
+        let mut order: Vec<u32> = (0..patterns.len() as u32).filter(|id| is_long(patterns.get(*id))).collect();
         order.sort_by(|a, b| fold(a).cmp(fold(b)).then(a.cmp(b)));
         let mut trie = Self { nodes: Vec::new(), order, classes, class_count };
         trie.add_node(0, 0);

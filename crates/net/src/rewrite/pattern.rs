@@ -123,6 +123,20 @@ impl Pattern {
         }
         Some((to, self.choice.is_some().then_some(variable)))
     }
+
+    /// Goes on in its range where another pattern stopped that is written like this one.
+    pub fn go_on(&self, other: &Self) {
+        if let (Some(own), Some(other)) = (&self.choice, other.choice.as_ref().filter(|_| self == other)) {
+            own.next.store(other.next.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Patterns are the same where they are written the same.
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_string() == other.to_string()
+    }
 }
 
 impl Choice {

@@ -38,7 +38,7 @@ pub(super) fn modify(content: &mut Content, name: &str, value: Option<&str>) -> 
 }
 
 /// Where the text between quotes ends that begins here: the position of the second quote.
-fn closing_quote(text: &[u8]) -> Option<usize> {
+pub(super) fn closing_quote(text: &[u8]) -> Option<usize> {
     let mut is_escaped = false;
     text.iter().position(|byte| match byte {
         _ if is_escaped => {

@@ -5,6 +5,9 @@
 //!   parse      a file to rules: lines, headers, options
 //!   content    one `content` option with its modifiers, and those that stand behind it
 //!   buffers    names of buffers that contents are searched in
+//!   ends       what the header says of packets: protocol, addresses, ports
+//!   pcre       regular expressions
+//!   checks     contents and expressions of a rule, with their places
 //!   search     all rules at once: a fast pattern of each, then the rest
 //! ```
 //!
@@ -12,13 +15,19 @@
 //! all evaluated matches more packets than Snort would let it, never fewer.
 
 mod buffers;
+mod checks;
 mod content;
+mod ends;
 mod parse;
+mod pcre;
 mod rule;
 mod search;
 #[cfg(test)]
 mod tests;
 
-pub use parse::{MAX_CONTENTS, MAX_LINE, MAX_OPTIONS, MAX_RULES, Rules, parse};
+pub use checks::Text;
+pub use ends::{Facts, Variables};
+pub use parse::{MAX_CONTENTS, MAX_LINE, MAX_OPTIONS, MAX_PROBLEMS, MAX_RULES, Rules, parse};
+pub use pcre::MAX_PCRES;
 pub use rule::{Content, Header, Opt, Problem, Rule};
 pub use search::{RuleSet, Scratch};

@@ -2,6 +2,7 @@
 
 use super::buffers::{Place, buffer, place};
 use super::content::{self, MODIFIERS, has_commas};
+use super::pcre::MAX_PCRES;
 use super::rule::{Content, Header, Opt, Problem, Rule};
 
 /// How many rules are read of a file at most.
@@ -12,6 +13,9 @@ pub const MAX_CONTENTS: usize = 64;
 pub const MAX_OPTIONS: usize = 512;
 /// How many bytes a rule may have, over all of its lines.
 pub const MAX_LINE: usize = 1 << 16;
+
+/// How many remarks there are at most; nothing is read behind the line of the last one.
+pub const MAX_PROBLEMS: usize = 1 << 16;
 
 /// Options that say something about a rule, and do not test anything; `flow` is one of them, since packets are looked at one by
 /// one.
@@ -36,12 +40,18 @@ pub fn parse(text: &[u8]) -> Rules {
         if first.is_empty() || first.starts_with(b"#") {
             continue;
         }
-        let mut whole = first.to_vec();
-        while let Some(begun) = continues(&whole, lines.peek().map(|(_, next)| *next)) {
+        if read.problems.len() >= MAX_PROBLEMS {
+            let text = format!("there are more than {MAX_PROBLEMS} remarks, and nothing is read from here on");
+            read.problems.push(Problem { line, text });
+            break;
+        }
+        let (mut whole, mut has_options) = (first.to_vec(), first.contains(&b'('));
+        while let Some(begun) = continues(&whole, has_options, lines.peek().map(|(_, next)| *next)) {
             whole.truncate(begun);
             let (_, next) = lines.next().expect("it was looked at");
             whole.push(b' ');
             whole.extend(next.trim_ascii());
+            has_options |= next.contains(&b'(');
         }
         if read.rules.len() == MAX_RULES {
             read.problems.push(Problem { line, text: format!("there are more than {MAX_RULES} rules") });
@@ -59,12 +69,12 @@ pub fn parse(text: &[u8]) -> Rules {
 
 /// Whether a rule goes on in the next line: a backslash says so, or, where its options have not ended, that the next line begins
 /// with spaces or is their end. Says how much of what there is belongs to it.
-fn continues(whole: &[u8], next: Option<&[u8]>) -> Option<usize> {
+fn continues(whole: &[u8], has_options: bool, next: Option<&[u8]>) -> Option<usize> {
     let next = next.filter(|next| whole.len() + next.len() < MAX_LINE)?;
     if whole.ends_with(b"\\") {
         return Some(whole.len() - 1);
     }
-    let has_begun = whole.contains(&b'(') && !whole.ends_with(b")");
+    let has_begun = has_options && !whole.ends_with(b")");
     let is_more = next.starts_with(b" ") || next.starts_with(b"\t") || next.trim_ascii() == b")";
     (has_begun && is_more).then_some(whole.len())
 }
@@ -177,6 +187,7 @@ struct Reader {
     /// The last content, among the options.
     last: Option<usize>,
     contents: usize,
+    pcres: usize,
     /// What is not evaluated.
     ignored: Vec<String>,
     /// Negated contents that would be looked for elsewhere than the rule says: they would refuse too much.
@@ -189,9 +200,12 @@ impl Reader {
         match name {
             "content" | "uricontent" => self.content(name, value.unwrap_or_default())?,
             "pcre" => {
+                self.pcres += 1;
+                if self.pcres > MAX_PCRES {
+                    return Err(format!("it has more than {MAX_PCRES} regular expressions"));
+                }
                 let text = text.unwrap_or_default().into_owned();
                 self.rule.options.push(Opt::Pcre { text, buffer: self.buffer.clone() });
-                self.ignore(name);
             }
             "sid" => match text.unwrap_or_default().parse() {
                 Ok(sid) => self.rule.sid = sid,

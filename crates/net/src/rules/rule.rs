@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-/// What stands before the options. Addresses and ports are text: nobody looks at them here.
+/// What stands before the options. Addresses and ports are text: variables stand in them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Header {
     /// What to do: `alert`, `drop`, …
@@ -53,7 +53,7 @@ impl Content {
 pub enum Opt {
     /// Bytes to look for.
     Content(Content),
-    /// A regular expression, as it stands, quotes included, for a second pass. It is not evaluated yet.
+    /// A regular expression, as it stands, quotes included, for a second pass.
     Pcre {
         /// The expression.
         text: String,

@@ -1,134 +1,15 @@
-//! All rules at once: payloads are searched for a fast pattern of each rule; where it is, the rule's contents are looked for
-//! with their places.
-//!
-//! Contents whose places count from something that is not known here match wherever they are: those in a buffer, since
-//! nobody takes messages apart, and those behind an option that moves the cursor and is not evaluated. Negated ones of
-//! that kind count as absent. So a rule never refuses a packet because of what is not understood of it.
+//! All rules at once: payloads are searched for a fast pattern of each rule; where it is, the rule's header is compared with the
+//! packet's, and its contents and expressions are looked for with their places.
 
+use super::checks::{Check, Text, checks, second_pass};
+use super::ends::{Ends, ITEMS_TOTAL, Variables};
 use super::parse::Rules;
-use super::rule::{Content, Opt, Problem, Rule};
-use crate::matcher::{Hit, Matcher, Patterns};
+use super::pcre::Expressions;
+use super::rule::{Problem, Rule};
+use crate::matcher::{Automaton, Hit, Matcher, Patterns};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-
-/// Options that move the cursor from which `distance` and `within` count.
-const MOVES: &[&str] = &["asn1", "base64_decode", "ber_skip", "byte_extract", "byte_jump", "byte_math"];
-
-/// Where a content is looked for: it begins at `from` at the earliest, and ends `len` bytes behind that at the latest.
-#[derive(Debug, Clone, Copy, Default)]
-struct Window {
-    is_relative: bool,
-    from: i64,
-    len: Option<i64>,
-}
-
-/// A content of a rule.
-#[derive(Debug, Clone)]
-struct Check {
-    bytes: Vec<u8>,
-    is_nocase: bool,
-    is_negated: bool,
-    window: Window,
-}
-
-/// What is known of the cursor while a rule is read.
-#[derive(Default)]
-struct Cursor<'a> {
-    is_lost: bool,
-    buffer: Option<&'a str>,
-}
-
-impl Check {
-    /// Of a content; nothing where it counts as met.
-    fn new(content: &Content, cursor: &Cursor<'_>) -> Option<Self> {
-        let buffer = content.buffer.as_deref();
-        let is_relative = content.is_relative();
-        let is_known = if is_relative { !cursor.is_lost && cursor.buffer == buffer } else { buffer.is_none() };
-        let (from, len) =
-            if is_relative { (content.distance, content.within) } else { (content.offset, content.depth) };
-        let window = Window { is_relative, from: from.unwrap_or(0).into(), len: len.map(i64::from) };
-        if content.is_negated && (!is_known || buffer.is_some()) {
-            return None;
-        }
-        Some(Self {
-            bytes: content.bytes.clone(),
-            is_nocase: content.is_nocase,
-            is_negated: content.is_negated,
-            window: if is_known { window } else { Window::default() },
-        })
-    }
-
-    fn is_at(&self, payload: &[u8], at: usize) -> bool {
-        let found = &payload[at..at + self.bytes.len()];
-        if self.is_nocase { found.eq_ignore_ascii_case(&self.bytes) } else { found == self.bytes }
-    }
-
-    /// Where it begins in a part of the payload.
-    fn places<'a>(&'a self, payload: &'a [u8], from: i64, end: i64) -> impl Iterator<Item = usize> + 'a {
-        let last = end.min(payload.len() as i64) - self.bytes.len() as i64;
-        let first = self.bytes.first().copied().unwrap_or_default();
-        // Most places fail at the first byte, whatever its case.
-        let may_be = move |at: &usize| payload.get(*at).is_some_and(|byte| byte.eq_ignore_ascii_case(&first));
-        (from.max(0)..=last).map(|at| at as usize).filter(move |at| may_be(at) && self.is_at(payload, *at))
-    }
-
-    /// Where it may end, given where the content before it may end, in rising order: `cursors` becomes that. A negated one
-    /// leaves those cursors that it is not behind. Says whether any way is left.
-    fn apply(&self, payload: &[u8], cursors: &mut Vec<usize>, scratch: &mut Vec<usize>) -> bool {
-        let Window { is_relative, from, len } = self.window;
-        let base = if is_relative { cursors.first().map_or(0, |first| *first as i64) } else { 0 };
-        let end = if is_relative { None } else { len.map(|len| from + len) }.unwrap_or(i64::MAX);
-        scratch.clear();
-        scratch.extend(self.places(payload, base + from, end));
-        match (self.is_negated, is_relative) {
-            (true, false) => return scratch.is_empty(),
-            (true, true) => cursors.retain(|cursor| !self.is_behind(*cursor, scratch)),
-            (false, is_relative) => {
-                scratch.retain(|at| !is_relative || self.is_reached(*at, cursors));
-                for at in scratch.iter_mut() {
-                    *at += self.bytes.len();
-                }
-                std::mem::swap(cursors, scratch);
-            }
-        }
-        !cursors.is_empty()
-    }
-
-    /// Whether one of these places is in the window behind a cursor.
-    fn is_behind(&self, cursor: usize, places: &[usize]) -> bool {
-        let start = cursor as i64 + self.window.from;
-        let first = places.get(places.partition_point(|at| (*at as i64) < start));
-        let end = |at: usize| (at + self.bytes.len()) as i64;
-        first.is_some_and(|at| self.window.len.is_none_or(|len| end(*at) <= start + len))
-    }
-
-    /// Whether a place is in the window behind one of these cursors: the nearest one before it tells.
-    fn is_reached(&self, at: usize, cursors: &[usize]) -> bool {
-        let latest = at as i64 - self.window.from;
-        let before = cursors.partition_point(|cursor| *cursor as i64 <= latest);
-        let Some(cursor) = before.checked_sub(1).map(|nearest| cursors[nearest] as i64) else { return false };
-        let end = (at + self.bytes.len()) as i64;
-        self.window.len.is_none_or(|len| end <= cursor + self.window.from + len)
-    }
-}
-
-/// The contents of a rule.
-fn checks(rule: &Rule) -> Vec<Check> {
-    let (mut checks, mut cursor) = (Vec::new(), Cursor::default());
-    for option in &rule.options {
-        match option {
-            Opt::Content(content) => {
-                checks.extend(Check::new(content, &cursor));
-                if !content.is_negated {
-                    cursor = Cursor { is_lost: false, buffer: content.buffer.as_deref() };
-                }
-            }
-            Opt::Pcre { .. } => cursor.is_lost = true,
-            Opt::Other(name, _) => cursor.is_lost |= MOVES.contains(&&name[..]),
-        }
-    }
-    checks
-}
+use std::sync::OnceLock;
 
 /// What a search needs beside the rules, to be used again for the next packet.
 #[derive(Debug, Default)]
@@ -145,17 +26,26 @@ pub struct Scratch {
 pub struct RuleSet {
     rules: Vec<Rule>,
     problems: Vec<Problem>,
+    /// What headers say, each once, and that of each rule.
+    ends: Vec<Ends>,
+    of_rule: Vec<u32>,
     /// Of each rule, what is left to be looked for where its fast pattern is; nothing: it matches.
     checks: Vec<Vec<Check>>,
     matcher: Matcher,
     /// Of each literal, the rules whose fast pattern it is.
     of_pattern: Vec<Vec<u32>>,
+    automaton: OnceLock<Automaton>,
 }
 
 impl RuleSet {
-    /// Of these rules. Errors: there are none, or too many.
+    /// Of these rules, whose variables have no values. Errors: there are none, or too many.
     pub fn new(read: Rules) -> Result<Self, String> {
-        let Rules { rules, problems } = read;
+        Self::with(read, &Variables::default())
+    }
+
+    /// Of these rules. Errors: there are none, or too many.
+    pub fn with(read: Rules, variables: &Variables) -> Result<Self, String> {
+        let Rules { rules, mut problems } = read;
         if rules.is_empty() {
             return Err("there are no rules".to_owned());
         }
@@ -172,13 +62,31 @@ impl RuleSet {
             of_pattern[number as usize].push(at);
         }
         drop(numbers);
-        let checks = rules.iter().map(|rule| second_pass(checks(rule))).collect();
-        Ok(Self { matcher: Matcher::new(patterns)?, rules, problems, checks, of_pattern })
+        let matcher = Matcher::new(patterns)?;
+        let (mut headers, mut expressions) = (Headers::new(), Expressions::default());
+        let (mut all, mut of_rule) = (Vec::with_capacity(rules.len()), Vec::with_capacity(rules.len()));
+        for rule in &rules {
+            let mut notes = Vec::new();
+            of_rule.push(headers.number(rule, variables, &mut notes));
+            all.push(second_pass(checks(rule, &mut expressions, &mut notes)));
+            if !notes.is_empty() {
+                let text = format!("rule {}: not evaluated: {}", rule.sid, notes.join(", "));
+                problems.push(Problem { line: rule.line, text });
+            }
+        }
+        problems.sort_by_key(|problem| problem.line);
+        let (ends, checks, automaton) = (headers.ends, all, OnceLock::new());
+        Ok(Self { rules, problems, ends, of_rule, checks, matcher, of_pattern, automaton })
     }
 
     /// The rules, in their order.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
+    }
+
+    /// The length of the longest fast pattern, in bytes.
+    pub fn longest(&self) -> usize {
+        self.matcher.patterns().iter().map(<[u8]>::len).max().unwrap_or(0)
     }
 
     /// What is not understood of them.
@@ -187,34 +95,87 @@ impl RuleSet {
     }
 
     /// Calls `each` with the number of every rule that matches a payload, from 0, once for each, in the order in which their fast patterns end, until it
-    /// breaks.
-    pub fn search(&self, payload: &[u8], scratch: &mut Scratch, mut each: impl FnMut(u32) -> ControlFlow<()>) {
+    /// breaks. A fast pattern counts that ends in the payload.
+    pub fn search(&self, text: Text<'_>, scratch: &mut Scratch, mut each: impl FnMut(u32) -> ControlFlow<()>) {
         scratch.search += 1;
         scratch.seen.resize(self.rules.len(), 0);
-        let _ = self.matcher.scan(payload, |Hit { pattern, .. }| {
-            for &rule in &self.of_pattern[pattern as usize] {
-                let seen = std::mem::replace(&mut scratch.seen[rule as usize], scratch.search);
-                if seen != scratch.search && self.matches(rule, payload, scratch) {
-                    each(rule)?;
-                }
-            }
-            ControlFlow::Continue(())
+        let _ = self.matcher.scan(text.bytes, |Hit { pattern, end }| {
+            if end <= text.begin { ControlFlow::Continue(()) } else { self.look(pattern, text, scratch, &mut each) }
         });
     }
 
-    /// Whether all contents of a rule are where it says.
-    fn matches(&self, rule: u32, payload: &[u8], scratch: &mut Scratch) -> bool {
+    /// The same where it is known which literals are in a payload, by their numbers in the order in which they end: others
+    /// than these are not looked for.
+    pub fn search_found(
+        &self,
+        text: Text<'_>,
+        found: &[u32],
+        scratch: &mut Scratch,
+        mut each: impl FnMut(u32) -> ControlFlow<()>,
+    ) {
+        scratch.search += 1;
+        scratch.seen.resize(self.rules.len(), 0);
+        let _ = found.iter().try_for_each(|&pattern| self.look(pattern, text, scratch, &mut each));
+    }
+
+    /// Looks at the rules whose fast pattern was found.
+    fn look(
+        &self,
+        pattern: u32,
+        text: Text<'_>,
+        scratch: &mut Scratch,
+        each: &mut impl FnMut(u32) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        for &rule in &self.of_pattern[pattern as usize] {
+            let seen = std::mem::replace(&mut scratch.seen[rule as usize], scratch.search);
+            if seen != scratch.search && self.matches(rule, text, scratch) {
+                each(rule)?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The automaton of the fast patterns, for devices. It is made when it is asked for first.
+    pub fn automaton(&self) -> &Automaton {
+        self.automaton.get_or_init(|| Automaton::new(self.matcher.patterns()))
+    }
+
+    /// Whether a rule is for the packet, and all of its contents are where it says.
+    fn matches(&self, rule: u32, text: Text<'_>, scratch: &mut Scratch) -> bool {
+        let ends = &self.ends[self.of_rule[rule as usize] as usize];
+        if text.facts.is_some_and(|facts| !ends.is_met(&facts)) {
+            return false;
+        }
         scratch.cursors.clear();
-        scratch.cursors.push(0);
+        scratch.cursors.push(text.begin);
         let mut checks = self.checks[rule as usize].iter();
-        checks.all(|check| check.apply(payload, &mut scratch.cursors, &mut scratch.places))
+        checks.all(|check| check.apply(text, &mut scratch.cursors, &mut scratch.places))
     }
 }
 
-/// A single content that may be anywhere is there where its literal was found.
-fn second_pass(checks: Vec<Check>) -> Vec<Check> {
-    match &checks[..] {
-        [Check { is_negated: false, window: Window { from: ..=0, len: None, .. }, .. }] => Vec::new(),
-        _ => checks,
+/// What headers say, each of which is read once.
+struct Headers {
+    ends: Vec<Ends>,
+    numbers: HashMap<String, (u32, Vec<String>)>,
+    /// How many addresses and ports there may still be.
+    left: usize,
+}
+
+impl Headers {
+    fn new() -> Self {
+        Self { ends: Vec::new(), numbers: HashMap::new(), left: ITEMS_TOTAL }
+    }
+
+    /// The number of a rule's header. What of it is not evaluated goes to `notes`.
+    fn number(&mut self, rule: &Rule, variables: &Variables, notes: &mut Vec<String>) -> u32 {
+        let (ends, left) = (&mut self.ends, &mut self.left);
+        let text = rule.header.to_string();
+        let (number, told) = self.numbers.entry(text).or_insert_with(|| {
+            let mut told = Vec::new();
+            ends.push(Ends::new(&rule.header, variables, left, &mut told));
+            (ends.len() as u32 - 1, told)
+        });
+        notes.extend(told.iter().cloned());
+        *number
     }
 }

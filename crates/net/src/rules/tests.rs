@@ -113,7 +113,11 @@ fn what_is_not_understood_is_told_by_line() {
             rule("content:\"a\"; content:!\"b\"; depth:x; content:\"c\"; within:99999;"),
             "rule 5: not evaluated: depth, within",
         ),
-        (rule("nocase; content:\"a\"; pcre:\"/a;b/\";"), "rule 5: not evaluated: nocase, pcre"),
+        (rule("nocase; content:\"a\"; pcre:\"/a;b/\";"), "rule 5: not evaluated: nocase"),
+        (
+            rule(&format!("content:\"a\"; {}", "pcre:\"/a/\";".repeat(17))),
+            "not loaded: it has more than 16 regular expressions",
+        ),
         (rule(&"content:\"a\";".repeat(65)), "not loaded: it has more than 64 contents"),
         (rule(&"a;".repeat(512)), "not loaded: it has more than 512 options"),
         (format!("alert{}tcp", " ".repeat(70_000)), "not loaded: it has more than 65536 bytes"),
@@ -238,7 +242,7 @@ fn small_rule(random: &mut fastrand::Rng) -> Rule {
 
 fn found(set: &RuleSet, payload: &[u8], scratch: &mut Scratch) -> Vec<u32> {
     let mut found = Vec::new();
-    set.search(payload, scratch, |rule| {
+    set.search(payload.into(), scratch, |rule| {
         found.push(rule);
         ControlFlow::Continue(())
     });
@@ -278,8 +282,57 @@ fn what_is_not_known_refuses_nothing() {
     );
     assert!(is_found("content:\"a\"; byte_jump:1,0,relative; content:\"b\",within 1;", "a---b"));
     assert!(is_found("content:\"a\"; pcre:\"/-+/R\"; content:\"b\",distance 0,within 1;", "a---b"));
+    assert!(is_found("content:\"a\"; pcre:\"/(?=-)-/R\"; content:\"b\",distance 0,within 1;", "a---b"));
+    assert!(is_found("http_uri; content:\"a\"; pcre:\"/^a$/\"; pcre:!\"/a/\"; pcre:\"/x/iI\";", "GET /a X"));
     assert!(!is_found("content:\"a\"; content:\"b\",within 1;", "a---b"));
     assert!(is_found("http_uri; content:\"a\"; content:\"b\",distance 1,within 1;", "a-b"));
     assert!(!is_found("http_uri; content:\"a\"; content:\"b\",distance 1,within 1;", "a--b"));
     assert!(is_found("http_uri; content:\"a\"; pkt_data; content:\"b\",distance 1,within 1;", "b--a"));
+}
+
+#[test]
+fn expressions_are_a_second_pass() {
+    let is_found = |options: &str, payload: &str| {
+        let set = RuleSet::new(parse(format!("alert ip any any -> any any ({options})").as_bytes())).unwrap();
+        assert_eq!(set.problems(), [], "{options}");
+        !found(&set, payload.as_bytes(), &mut Scratch::default()).is_empty()
+    };
+    for (options, payload, expected) in [
+        ("content:\"id\"; pcre:\"/id=[0-9]+;/\";", "id=12;", true),
+        ("content:\"id\"; pcre:\"/id=[0-9]+;/\";", "id=a;", false),
+        ("content:\"id\"; pcre:!\"/id=[0-9]+;/\";", "id=12;", false),
+        ("content:\"id\"; pcre:!\"/id=[0-9]+;/\";", "id=a;", true),
+        ("content:\"id\"; pcre:\"/^=/R\";", "id id=", true),
+        ("content:\"id\"; pcre:\"/^=/R\";", "=id", false),
+        ("content:\"id\"; pcre:!\"/^=/R\";", "id id=", true),
+        ("content:\"id\"; pcre:!\"/^=/R\";", "id=id=", false),
+        ("content:\"id\"; pcre:\"/^=+/R\"; content:\"x\",distance 0,within 1;", "id==x", true),
+        ("content:\"id\"; pcre:\"/^=+/R\"; content:\"x\",distance 0,within 1;", "id==-x", false),
+        ("content:\"id\"; pcre:\"/^x/\";", "id x", false),
+        ("http_uri; content:\"/id\"; pcre:\"/^\\d/UR\";", "GET /id7", true),
+        ("http_uri; content:\"/id\"; pcre:\"/^\\d/UR\";", "GET /idx", false),
+    ] {
+        assert_eq!(is_found(options, payload), expected, "{options} in {payload}");
+    }
+    // More places than are tried: what has to begin at one of them may do so at the others.
+    let far = format!("{}=", "id".repeat(100));
+    assert!(is_found("content:\"id\"; pcre:\"/^=/R\";", &far));
+    assert!(!is_found("content:\"id\"; pcre:\"/x/R\";", &far));
+}
+
+#[test]
+fn what_is_not_evaluated_of_headers_and_expressions_is_told_by_line() {
+    let text = "alert http any any -> any any (content:\"a\"; pcre:\"/(?=a)/\"; nocase; sid:1;)\n\
+                alert tcp 1.2.3 any -> any any (content:\"a\"; byte_test:1; sid:2;)\n\
+                alert tcp $A any -> any any (http_uri; content:\"a\"; pcre:\"/^a/\"; sid:3;)\n";
+    let set = RuleSet::new(parse(text.as_bytes())).unwrap();
+    let told: Vec<String> = set.problems().iter().map(ToString::to_string).collect();
+    let expected = [
+        "line 1: rule 1: not evaluated: protocol http, pcre is not understood: look-around, including look-ahead and look-behind, is not supported",
+        "line 2: rule 2: not evaluated: byte_test",
+        "line 2: rule 2: not evaluated: '1.2.3' is no address",
+        "line 3: rule 3: not evaluated: pcre with an anchor in a part of the message",
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(found(&set, b"a", &mut Scratch::default()), [0, 1, 2]);
 }
