@@ -194,6 +194,9 @@ pub struct Class {
     pub processing: &'static str,
     /// From which inputs packets come to which outputs: `x/x` by default, `x/y` never, `#/#` to the same number.
     pub flow: &'static str,
+    /// For each input and output: `w` wide, which takes whole batches of packets (`crate::wide`), `c` the same of an element
+    /// that is computed in a path, `-` single packets, such as `-/w`; the last counts for those that follow.
+    pub wide: &'static str,
     /// When it is configured and initialised: lower first.
     pub phase: i32,
     /// Whether its outputs tell when it is empty (pull).
@@ -232,6 +235,7 @@ impl Class {
             ports,
             processing,
             flow: "x/x",
+            wide: "-/-",
             phase: PHASE_DEFAULT,
             empty: Notes::Passes,
             full: Notes::Passes,
@@ -245,6 +249,18 @@ impl Class {
     pub const fn flow(mut self, flow: &'static str) -> Self {
         self.flow = flow;
         self
+    }
+
+    /// With these wide ports.
+    #[must_use]
+    pub const fn wide(mut self, wide: &'static str) -> Self {
+        self.wide = wide;
+        self
+    }
+
+    /// Whether its elements are computed in a path, between a Batcher and its Debatcher.
+    pub fn is_computed(&self) -> bool {
+        self.wide.starts_with('c')
     }
 
     /// Configured and initialised in this phase.

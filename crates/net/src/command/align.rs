@@ -6,15 +6,38 @@
 
 use std::collections::HashSet;
 
+use super::alignment::Alignment::{self, Any, At, Impossible};
+use super::alignment::{UNKNOWN, at};
+use super::options::{Known, Value};
 use super::tool::{Line, Tool};
 use crate::lang::{Connection, ElementDecl, FileVariables, Graph, config, unparse_with_lines};
 use crate::{Landmark, Log, Registry};
 
-const TOOL: Tool<()> = Tool {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Choice {
+    Assertions,
+    Driver,
+    Verbose,
+}
+
+const fn own(long: &'static str, short: Option<char>, meaning: Choice, value: Value) -> Known<Choice> {
+    Known { long, short, meaning, value }
+}
+
+const TOOL: Tool<Choice> = Tool {
     name: "click-align",
     about: "Reads a router configuration, adds the Align elements that it needs for aligned accesses, and writes the result.",
-    help: "",
-    options: &[],
+    help: "      --assertions              Add CheckAlign elements that assert, and no Aligns.
+  -V, --verbose                 Say where Aligns are added.
+  -u, --userlevel, -l, --linuxmodule, -b, --bsdmodule
+                                For this driver. All of them align in the same way.\n",
+    options: &[
+        own("assertions", None, Choice::Assertions, Value::Negatable),
+        own("bsdmodule", Some('b'), Choice::Driver, Value::No),
+        own("linuxmodule", Some('l'), Choice::Driver, Value::No),
+        own("userlevel", Some('u'), Choice::Driver, Value::No),
+        own("verbose", Some('V'), Choice::Verbose, Value::No),
+    ],
 };
 
 /// As often is everything looked at again before it is taken for settled; circles settle far sooner.
@@ -25,76 +48,18 @@ pub(super) fn main(args: &[String], _: &Registry) -> i32 {
     TOOL.run(args, false, run)
 }
 
-fn run(line: &Line<()>, log: &mut Log) -> Option<String> {
+fn run(line: &Line<Choice>, log: &mut Log) -> Option<String> {
+    if line.values(&Choice::Driver).count() > 1 {
+        log.error(&Landmark::default(), "driver specified twice");
+        return None;
+    }
     let mut graph = line.source.graph(FileVariables::Kept, log)?;
-    align(&mut graph);
+    if line.has(&Choice::Assertions) {
+        assert_alignments(&mut graph);
+    } else {
+        align(&mut graph, line.has(&Choice::Verbose), log);
+    }
     Some(unparse_with_lines(&graph))
-}
-
-/// How packets' data is aligned: nothing known yet, or an address that is `offset` more than a multiple of `chunk`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Alignment {
-    /// No packet has come yet, or nothing is wanted of one: whatever it is combined with wins.
-    Any,
-    /// `chunk` is at least 1; `offset` is less.
-    At { chunk: u32, offset: u32 },
-    /// No alignment fulfils what is wanted.
-    Impossible,
-}
-
-use Alignment::{Any, At, Impossible};
-
-const UNKNOWN: Alignment = At { chunk: 1, offset: 0 };
-
-fn at(chunk: u32, offset: u32) -> Alignment {
-    let chunk = chunk.max(1);
-    At { chunk, offset: offset % chunk }
-}
-
-impl Alignment {
-    /// Whether what is so aligned is also aligned as `wanted`.
-    fn fulfils(self, wanted: Self) -> bool {
-        match (self, wanted) {
-            (_, Any | At { chunk: 1, .. }) | (Any, _) => true,
-            (At { chunk, offset }, At { chunk: wanted, offset: at }) => chunk % wanted == 0 && offset % wanted == at,
-            (Impossible, _) | (_, Impossible) => false,
-        }
-    }
-
-    /// With data that starts `delta` bytes later.
-    fn shifted(self, delta: i64) -> Self {
-        match self {
-            At { chunk, offset } => at(chunk, (i64::from(offset) + delta).rem_euclid(i64::from(chunk)) as u32),
-            other => other,
-        }
-    }
-
-    /// What is known of packets of both kinds.
-    fn or(self, other: Self) -> Self {
-        let (At { chunk: a, offset: x }, At { chunk: b, offset: y }) = (self, other) else {
-            return if self == Any { other } else { self };
-        };
-        let chunk = gcd(gcd(a, b), x.abs_diff(y));
-        at(chunk, x)
-    }
-
-    /// What fulfils both.
-    fn and(self, other: Self) -> Self {
-        if other.fulfils(self) && other != Any {
-            other
-        } else if self.fulfils(other) {
-            self
-        } else {
-            Impossible
-        }
-    }
-}
-
-fn gcd(mut a: u32, mut b: u32) -> u32 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }
 
 /// What an element does to alignments.
@@ -212,71 +177,115 @@ fn classifier(wanted: Alignment) -> Alignment {
     }
 }
 
-/// Adds the Aligns that a graph needs, removes those that it does not, and adds an AlignmentInfo.
-fn align(graph: &mut Graph) {
-    let names: HashSet<_> = graph.elements.iter().map(|element| element.name.clone()).collect();
-    let mut number = graph.elements.len();
-    let mut new_name = |class: &str| loop {
-        number += 1;
-        let name = format!("{class}@click_align@{number}");
-        if !names.contains(&name) {
-            return name;
+/// Names of elements that are added: they are numbered on.
+struct Names(usize);
+
+impl Names {
+    fn new(graph: &Graph) -> Self {
+        let taken: HashSet<_> = graph.elements.iter().map(|element| element.name.as_str()).collect();
+        let mut names = Self(graph.elements.len());
+        while taken.contains(format!("Align@click_align@{}", names.0 + 1).as_str()) {
+            names.0 += 1;
         }
-    };
-    add_needed(graph, &mut new_name);
+        names
+    }
+
+    /// An element of a name of its own, whose number the next one has, too, unless it is taken.
+    fn element(&self, class: &str, config: String) -> ElementDecl {
+        let name = format!("{class}@click_align@{}", self.0 + 1);
+        ElementDecl { name, class: class.into(), config, landmark: landmark() }
+    }
+}
+
+/// What is added stands nowhere.
+fn landmark() -> Landmark {
+    Landmark::new("<click-align>", 0)
+}
+
+/// Adds elements that assert what others want.
+fn assert_alignments(graph: &mut Graph) {
+    let mut names = Names::new(graph);
+    let wanted: Vec<_> = graph.elements.iter().map(|element| effect(element).wants).collect();
+    for (element, (inputs, _)) in graph.ports().into_iter().enumerate() {
+        let Some(At { chunk: chunk @ 2.., offset }) = wanted[element] else { continue };
+        for port in 0..inputs {
+            let check = names.element("CheckAlign", format!("{chunk}, {offset}, ASSERT true"));
+            names.0 += 1;
+            insert_before(graph, check, element, port);
+        }
+    }
+}
+
+/// Adds the Aligns that a graph needs, removes those that it does not, and adds an AlignmentInfo.
+fn align(graph: &mut Graph, is_verbose: bool, log: &mut Log) {
+    let mut names = Names::new(graph);
+    add_needed(graph, &mut names, &mut |text| {
+        if is_verbose {
+            log.message(&Landmark::default(), text);
+        }
+    });
     skip_overridden(graph);
     while skip_fulfilled(graph) {}
     remove_unused(graph);
-    add_info(graph, &mut new_name);
+    let added = graph.elements.iter().filter(|element| element.landmark == landmark()).count();
+    if added > 0 {
+        let noun = if added > 1 { "elements" } else { "element" };
+        log.warning(&Landmark::default(), format_args!("added {added} Align {noun}"));
+    }
+    add_info(graph, &names);
 }
 
-fn new_element(name: String, class: &str, config: String) -> ElementDecl {
-    ElementDecl { name, class: class.into(), config, landmark: Landmark::new("click-align", 0) }
-}
-
-fn add_needed(graph: &mut Graph, new_name: &mut impl FnMut(&str) -> String) {
+fn add_needed(graph: &mut Graph, names: &mut Names, tell: &mut impl FnMut(&str)) {
     let (have, want) = (Aligned::have(graph), Aligned::want(graph));
     for element in 0..have.inputs.len() {
-        for port in 0..have.inputs[element].len() {
+        for (port, &had) in have.inputs[element].iter().enumerate() {
             let At { chunk, offset } = want.inputs[element][port] else { continue };
-            if !have.inputs[element][port].fulfils(at(chunk, offset)) {
-                let align = graph.elements.len();
-                graph.elements.push(new_element(new_name("Align"), "Align", format!("{chunk}, {offset}")));
+            if !had.fulfils(at(chunk, offset)) {
+                let name = &graph.elements[element].name;
+                tell(&format!("{name} [{port}]: adding Align({chunk}, {offset}) to fix {had}"));
+                let align = names.element("Align", format!("{chunk}, {offset}"));
+                names.0 += 1;
                 insert_before(graph, align, element, port as u32);
             }
         }
     }
-    graph.sort_connections();
 }
 
-fn insert_before(graph: &mut Graph, new: usize, element: usize, port: u32) {
+fn insert_before(graph: &mut Graph, new: ElementDecl, element: usize, port: u32) {
+    let from = graph.elements.len();
+    graph.elements.push(new);
     for connection in &mut graph.connections {
         if (connection.to, connection.to_port) == (element, port) {
-            (connection.to, connection.to_port) = (new, 0);
+            (connection.to, connection.to_port) = (from, 0);
         }
     }
-    let landmark = Landmark::new("click-align", 0);
-    graph.connections.push(Connection { from: new, from_port: 0, to: element, to_port: port, landmark });
+    graph.connections.push(Connection { from, from_port: 0, to: element, to_port: port, landmark: landmark() });
 }
 
 /// Of two Aligns in a row the first one goes, unless it does what the second one does.
 fn skip_overridden(graph: &mut Graph) {
     let is_align = |graph: &Graph, element: usize| graph.elements[element].class == "Align";
     let makes = |graph: &Graph, element: usize| effect(&graph.elements[element]).makes.unwrap_or(UNKNOWN);
-    for i in 0..graph.connections.len() {
-        let Connection { from, to, .. } = graph.connections[i];
+    let mut i = 0;
+    while let Some(&Connection { from, to, .. }) = graph.connections.get(i) {
+        i += 1;
         if !is_align(graph, from) || !is_align(graph, to) || makes(graph, from).fulfils(makes(graph, to)) {
             continue;
         }
-        let above: Vec<_> = graph.connections.iter().filter(|c| c.to == from).map(|c| (c.from, c.from_port)).collect();
-        if graph.connections.iter().filter(|c| c.from == from).count() == 1 {
+        let to_port_of = |graph: &Graph, element: usize| graph.connections.iter().filter(|c| c.to == element).count();
+        let above = graph.connections.iter().find(|c| c.to == from).map(|c| (c.from, c.from_port));
+        if to_port_of(graph, to) == 1
+            && to_port_of(graph, from) == 1
+            && let Some(above) = above
+        {
+            let own = &mut graph.connections[i - 1];
+            (own.from, own.from_port) = above;
+        } else if graph.connections.iter().filter(|c| c.from == from).count() == 1 {
             graph.connections.iter_mut().filter(|c| c.to == from).for_each(|c| c.to = to);
-        } else if let [(source, source_port)] = above[..] {
-            let passed = graph.connections.iter_mut().filter(|c| c.from == from && c.to == to);
-            passed.for_each(|c| (c.from, c.from_port) = (source, source_port));
+            i -= 1;
+            graph.connections.remove(i);
         }
     }
-    graph.sort_connections();
 }
 
 /// Connections that lead to an Align that changes nothing lead on instead. Returns whether there was one.
@@ -288,19 +297,24 @@ fn skip_fulfilled(graph: &mut Graph) -> bool {
         align && made.is_some_and(|&made| have.outputs[c.from][c.from_port as usize].fulfils(made))
     };
     let Some(found) = graph.connections.iter().position(is_useless) else { return false };
-    let skipped = graph.connections.remove(found);
-    let next: Vec<_> = graph.connections.iter().filter(|c| c.from == skipped.to).cloned().collect();
-    let over = next.into_iter().map(|c| Connection { from: skipped.from, from_port: skipped.from_port, ..c });
+    // What was connected last comes first.
+    let leaving = |to: usize| graph.connections.iter().rev().filter(move |c| c.from == to);
+    let Connection { from, from_port, to, .. } = graph.connections[found];
+    let over: Vec<_> = leaving(to).map(|c| Connection { from, from_port, ..c.clone() }).collect();
     graph.connections.extend(over);
-    graph.sort_connections();
+    graph.connections.remove(found);
+    graph.remove_duplicates();
     true
 }
 
-/// Removes Aligns to which or from which nothing leads.
+/// Removes Aligns to which or from which nothing leads, and what is told about alignments.
 fn remove_unused(graph: &mut Graph) {
     loop {
         let ports = graph.ports();
-        let is_used = |i: usize, e: &ElementDecl| e.class != "Align" || (ports[i].0 > 0 && ports[i].1 > 0);
+        let is_used = |i: usize, e: &ElementDecl| match e.class.as_str() {
+            "Align" => ports[i].0 > 0 && ports[i].1 > 0,
+            class => class != "AlignmentInfo",
+        };
         let kept: Vec<_> = graph.elements.iter().enumerate().map(|(i, element)| is_used(i, element)).collect();
         if kept.iter().all(|kept| *kept) {
             return;
@@ -326,7 +340,7 @@ pub(super) fn retain(graph: &mut Graph, kept: &[bool]) {
 }
 
 /// Says how packets come to elements that compare words, and so may want to know.
-fn add_info(graph: &mut Graph, new_name: &mut impl FnMut(&str) -> String) {
+fn add_info(graph: &mut Graph, names: &Names) {
     let have = Aligned::have(graph);
     let asks = |class: &str| ["Classifier", "CheckIPHeader", "CheckIPHeader2", "IPInputCombo"].contains(&class);
     let mut infos = Vec::new();
@@ -338,7 +352,7 @@ fn add_info(graph: &mut Graph, new_name: &mut impl FnMut(&str) -> String) {
         infos.push(element.name.clone() + &inputs.iter().map(input).collect::<String>());
     }
     if !infos.is_empty() {
-        graph.elements.push(new_element(new_name("AlignmentInfo"), "AlignmentInfo", infos.join(",\n  ")));
+        graph.elements.push(names.element("AlignmentInfo", infos.join(",\n  ")));
     }
 }
 
@@ -346,7 +360,6 @@ fn add_info(graph: &mut Graph, new_name: &mut impl FnMut(&str) -> String) {
 mod tests {
     use super::*;
     use crate::command::tool::test_run;
-    use proptest::prelude::*;
 
     fn aligned(text: &str) -> String {
         let text = test_run(&TOOL, &["-e", text], run).unwrap();
@@ -420,26 +433,52 @@ mod tests {
         }
     }
 
-    /// Whether all addresses below 64 that `have` allows are allowed by `want`.
-    fn fulfils_slowly(have: Alignment, want: Alignment) -> bool {
-        let allows = |alignment: Alignment, address: u32| match alignment {
-            Any => true,
-            At { chunk, offset } => address % chunk == offset,
-            Impossible => false,
-        };
-        (0..64).all(|address| !allows(have, address) || allows(want, address))
+    /// Connections that are added come last, as Click writes them.
+    #[test]
+    fn what_led_to_an_align_leads_on_in_clicks_order() {
+        let text = "x :: X -> a1 :: Align(8, 2) -> a2 :: Align(4, 2) -> y :: Y; ";
+        let cases = [
+            ("a1 -> z :: Z; a2 -> w :: W", "x -> a1 -> z;\na1 -> w;\na1 -> y;\n"),
+            ("a1 -> z :: Z; w :: W -> a2", "x -> a1 -> z;\nw -> a2 -> y;\na1 -> y;\n"),
+            (
+                "a1 -> z :: Z; w :: W -> a2; a2 -> v :: V",
+                "x -> a1 -> z;\nw -> a2 -> y;\na2 -> v;\na1 -> v;\na1 -> y;\n",
+            ),
+        ];
+        for (rest, expected) in cases {
+            let text = aligned(&format!("{text}{rest}"));
+            assert!(text.ends_with(&format!(";\n{expected}")), "{text}");
+        }
     }
 
-    proptest! {
-        #[test]
-        fn alignments_are_sets_of_addresses(a in 0..4u32, x in 0..8u32, b in 0..4u32, y in 0..8u32, delta in -20..20i64) {
-            let (first, second) = (at(1 << a, x), at(1 << b, y));
-            prop_assert_eq!(first.fulfils(second), fulfils_slowly(first, second));
-            let both = first.or(second);
-            prop_assert!(fulfils_slowly(first, both) && fulfils_slowly(second, both));
-            let narrow = first.and(second);
-            prop_assert!(narrow == Impossible || (narrow.fulfils(first) && narrow.fulfils(second)));
-            prop_assert_eq!(first.shifted(delta).shifted(-delta), first);
+    #[test]
+    fn options_are_clicks() {
+        let text = "a :: Idle -> [0] c :: CheckIPHeader -> Discard; b :: X -> c; d :: AlignmentInfo(c 2 0)";
+        let run = |args: &[&str]| test_run(&TOOL, &[&["-e", text], args].concat(), run);
+        for args in [&["--assertions"][..], &["--no-assertions", "-u", "--assertions"]] {
+            let written = run(args).unwrap();
+            assert!(written.contains("CheckAlign@click_align@6 :: CheckAlign(4, 0, ASSERT true);"), "{written}");
+            assert!(
+                written.contains("CheckAlign@click_align@6\n    -> c") && !written.contains(":: Align("),
+                "{written}"
+            );
         }
+        let plain = run(&[]).unwrap();
+        assert!(plain.contains("AlignmentInfo@click_align@7 :: AlignmentInfo(c  4 0);"), "{plain}");
+        assert!(!plain.contains("d :: "), "{plain}");
+        for args in [&["-u"][..], &["-l"], &["-b"], &["--assertions", "--no-assertions"], &["-V"]] {
+            assert_eq!(run(args).as_ref(), Ok(&plain));
+        }
+        assert_eq!(run(&["-u", "--linuxmodule"]), Err("driver specified twice\n".to_owned()));
+    }
+
+    #[test]
+    fn what_is_added_is_told() {
+        let source = "X -> c :: CheckIPHeader -> Discard";
+        let args: Vec<_> = ["-V", "-e", source].map(String::from).to_vec();
+        let line = TOOL.read(&args, false).unwrap().unwrap();
+        let mut log = Log::new();
+        run(&line, &mut log).unwrap();
+        assert_eq!(log.to_string(), "c [0]: adding Align(4, 0) to fix 1/0\nwarning: added 1 Align element\n");
     }
 }

@@ -7,7 +7,7 @@ use signal_hook::iterator::Signals;
 
 use super::calls::{call_handlers, exit_code};
 use super::making::Making;
-use super::options::{self, Given, Known, Value};
+use super::options::{self, Given, Known, Value, integer};
 use super::source::{ClickPath, Source};
 use super::tool::{print, report, version, write_output};
 use super::watching::Wanted;
@@ -85,7 +85,7 @@ const fn known(long: &'static str, short: Option<char>, meaning: Choice, value: 
 }
 
 const KNOWN: &[Known<Choice>] = &[
-    known("affinity", Some('a'), Choice::Affinity, Value::Allowed),
+    known("affinity", Some('a'), Choice::Affinity, Value::AllowedInteger),
     known("allow-reconfigure", Some('R'), Choice::Reconfigure, Value::Negatable),
     known("clickpath", Some('C'), Choice::Clickpath, Value::Needed),
     known("expression", Some('e'), Choice::Expression, Value::Needed),
@@ -100,11 +100,11 @@ const KNOWN: &[Known<Choice>] = &[
     known("output", Some('o'), Choice::Output, Value::Needed),
     known("port", Some('p'), Choice::Port, Value::Needed),
     known("quit", Some('q'), Choice::Quit, Value::No),
-    known("simtime", None, Choice::SimTime, Value::Allowed),
-    known("simulation-time", None, Choice::SimTime, Value::Allowed),
-    known("socket", None, Choice::Socket, Value::Needed),
+    known("simtime", None, Choice::SimTime, Value::AllowedReal),
+    known("simulation-time", None, Choice::SimTime, Value::AllowedReal),
+    known("socket", None, Choice::Socket, Value::Integer),
     known("stats", None, Choice::Stats, Value::Allowed),
-    known("threads", Some('j'), Choice::Threads, Value::Needed),
+    known("threads", Some('j'), Choice::Threads, Value::Integer),
     known("time", Some('t'), Choice::Time, Value::No),
     known("unix-socket", Some('u'), Choice::UnixSocket, Value::Needed),
     known("version", Some('v'), Choice::Version, Value::No),
@@ -190,23 +190,23 @@ impl Plan {
             Choice::Port => return self.add_socket(Making::tcp(&value), value.ends_with('+'), &value),
             Choice::UnixSocket => return self.add_socket(Making::unix(&value), false, &value),
             Choice::Socket => {
-                let fd = value.parse().ok().filter(|fd| *fd >= 0);
+                let fd = integer(&value).and_then(|fd| i32::try_from(fd).ok()).filter(|fd| *fd >= 0);
                 let fd = fd.ok_or_else(|| format!("'{value}' is no file descriptor"))?;
                 return self.add_socket(Making::socket(fd), false, &value);
             }
             Choice::Affinity => {
-                let first = if value.is_empty() { Some(0) } else { value.parse().ok().filter(|cpu| *cpu < 1024) };
+                let first = if value.is_empty() { Some(0) } else { integer(&value) };
+                let first = first.and_then(|first| usize::try_from(first).ok()).filter(|cpu| *cpu < 1024);
                 self.affinity = Some(first.ok_or_else(|| format!("'{value}' is no number of a processor"))?);
             }
             Choice::NoAffinity => self.affinity = None,
             Choice::Threads => {
-                let threads = value.parse().ok().filter(|threads| (1..=1024).contains(threads));
+                // Less than one is one, as in Click.
+                let threads = integer(&value).map(|threads| threads.max(1) as usize).filter(|threads| *threads <= 1024);
                 self.threads = threads.ok_or_else(|| format!("'{value}' is no number of threads"))?;
             }
             Choice::SimTime => {
-                let begin =
-                    if value.is_empty() { Some(0.0) } else { value.parse().ok().filter(|s: &f64| s.is_finite()) };
-                self.simulated = Some(begin.ok_or_else(|| format!("'{value}' is no time in seconds"))?);
+                self.simulated = Some(value.parse().unwrap_or(0.0));
             }
             Choice::Stats => return self.wanted.set_stats(&value),
             Choice::Metrics => return self.wanted.set_metrics(value),
@@ -369,6 +369,7 @@ mod tests {
         assert_eq!(plan.sockets, ["TCP, 1234+", "TCP, 1234+", "UNIX, \"/s o\""]);
         assert_eq!((plan.simulated, plan.source.name()), (Some(5.0), "config"));
         assert_eq!(plan.source.globals.values(), [("x".to_string(), "1".to_string())]);
+        assert_eq!(super::plan(&words(&["-j0"])).unwrap().unwrap().threads, 1);
         let affinity = |args: &[&str]| super::plan(&words(args)).unwrap().unwrap().affinity;
         assert_eq!(
             (affinity(&["-a"]), affinity(&["--affinity=2"]), affinity(&["-a", "--no-affinity"])),
@@ -388,10 +389,12 @@ mod tests {
             (&["-p", "80", "-u", "80", "-p80"], "control socket '80' specified twice"),
             (&["-u", "/s", "--unix-socket=/s"], "control socket '/s' specified twice"),
             (&["--socket", "3", "--socket=03"], "control socket '03' specified twice"),
-            (&["-j0"], "'0' is no number of threads"),
-            (&["--simtime=soon"], "'soon' is no time in seconds"),
+            (&["-j2000"], "'2000' is no number of threads"),
+            (&["-jmany"], "click: '-j' expects an integer, not 'many'"),
+            (&["--simtime=soon"], "click: '--simtime' expects a real number, not 'soon'"),
             (&["--socket", "-1"], "'-1' is no file descriptor"),
-            (&["--affinity=first"], "'first' is no number of a processor"),
+            (&["--affinity=-1"], "'-1' is no number of a processor"),
+            (&["--affinity=first"], "click: '--affinity' expects an integer, not 'first'"),
         ] {
             assert_eq!(plan(&words(args)).unwrap_err(), error);
         }

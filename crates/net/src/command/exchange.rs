@@ -3,15 +3,15 @@
 use std::fmt::Write;
 
 use crate::draw::escape;
-use crate::lang::{ElementDecl, Graph};
+use crate::lang::Graph;
 
-/// A graph for Graphviz: a record for each element, with its ports above and below.
-pub(super) fn dot(graph: &Graph) -> String {
+/// A graph for Graphviz: a record for each element, with its ports above and below, and a label between them.
+pub(super) fn dot(graph: &Graph, labels: &[String]) -> String {
     let mut out = String::from(
         "digraph clickrouter {\n  node [shape=record,height=.1]\n  edge [arrowhead=normal,arrowtail=none,tailclip=false]\n",
     );
-    for (element, (inputs, outputs)) in graph.elements.iter().zip(graph.ports()) {
-        let parts: Vec<_> = [record_ports('i', inputs), label(element), record_ports('o', outputs)].into();
+    for ((element, label), (inputs, outputs)) in graph.elements.iter().zip(labels).zip(graph.ports()) {
+        let parts: Vec<_> = [record_ports('i', inputs), in_record(label), record_ports('o', outputs)].into();
         let record = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("|");
         let record = if inputs + outputs > 0 { format!("{{{record}}}") } else { record };
         let _ = writeln!(out, "  \"{}\" [label=\"{record}\"];", element.name);
@@ -23,9 +23,17 @@ pub(super) fn dot(graph: &Graph) -> String {
     out + "}\n"
 }
 
-/// Name and class, or the class alone where somebody else gave the name.
-fn label(element: &ElementDecl) -> String {
-    if element.name.contains('@') { element.class.clone() } else { format!("{} :: {}", element.name, element.class) }
+/// A label without signs that have a meaning in records.
+fn in_record(label: &str) -> String {
+    let mut text = String::new();
+    for sign in label.chars() {
+        match sign {
+            '\n' => text += "\\n",
+            '{' | '}' | '|' | '<' | '>' | '"' | '\\' => text.extend(['\\', sign]),
+            sign => text.push(sign),
+        }
+    }
+    text
 }
 
 fn record_ports(letter: char, count: u32) -> String {
@@ -75,12 +83,14 @@ mod tests {
 
     #[test]
     fn graphs_for_graphviz_have_ports() {
-        let lines = dot(&graph("i :: Info; a :: Idle -> t :: Tee -> Discard; t[1] -> [2]t"));
+        let graph = graph("i :: Info; a :: Idle -> t :: Tee -> Discard; t[1] -> [2]t");
+        let labels = ["i :: Info", "a :: Idle", "t {|\"\n", "Discard"].map(String::from);
+        let lines = dot(&graph, &labels);
         let lines: Vec<_> = lines.lines().map(str::trim).collect();
         let expected = [
             "\"i\" [label=\"i :: Info\"];",
             "\"a\" [label=\"{a :: Idle|{<o0>}}\"];",
-            "\"t\" [label=\"{{<i0>|<i1>|<i2>}|t :: Tee|{<o0>|<o1>}}\"];",
+            "\"t\" [label=\"{{<i0>|<i1>|<i2>}|t \\{\\|\\\"\\n|{<o0>|<o1>}}\"];",
             "\"Discard@4\" [label=\"{{<i0>}|Discard}\"];",
             "\"a\":o0 -> \"t\":i0;",
             "\"t\":o0 -> \"Discard@4\":i0;",

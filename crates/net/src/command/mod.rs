@@ -3,6 +3,7 @@
 //! One program is all of them. It takes its name for the one to be; under another name the first word says which.
 
 mod align;
+mod alignment;
 mod archive;
 mod buildtool;
 mod calls;
@@ -14,6 +15,7 @@ mod making;
 mod options;
 mod pretty;
 mod source;
+mod template;
 mod tool;
 mod watching;
 mod xform;

@@ -23,8 +23,45 @@ pub(super) enum Value {
     /// No value, and a negation: `--no-name`.
     Negatable,
     Needed,
+    /// A whole number.
+    Integer,
     /// `--name=value`, or `--name` alone.
     Allowed,
+    /// The same with a whole number.
+    AllowedInteger,
+    /// The same with any number.
+    AllowedReal,
+}
+
+impl Value {
+    fn is_needed(self) -> bool {
+        matches!(self, Self::Needed | Self::Integer)
+    }
+
+    /// A value as it has to be for the option that is called so.
+    fn check(self, name: &str, value: String) -> Result<String, String> {
+        let kind = match self {
+            Self::Integer | Self::AllowedInteger if integer(&value).is_none() => "an integer",
+            Self::AllowedReal if !value.parse().is_ok_and(f64::is_finite) => "a real number",
+            _ => return Ok(value),
+        };
+        Err(format!("'{name}' expects {kind}, not '{value}'"))
+    }
+}
+
+/// A whole number as in C: after `0x` hexadecimal, after `0` octal.
+pub(super) fn integer(text: &str) -> Option<i64> {
+    let (sign, digits) = text.strip_prefix('-').map_or(("", text), |digits| ("-", digits));
+    let (digits, base) = match digits.strip_prefix('0') {
+        Some(rest) => match rest.strip_prefix(['x', 'X']) {
+            Some(rest) => (rest, 16),
+            None => (digits, 8),
+        },
+        None => (digits, 10),
+    };
+    i64::from_str_radix(&format!("{sign}{digits}"), base)
+        .ok()
+        .filter(|_| digits.starts_with(|c: char| c.is_alphanumeric()))
 }
 
 /// What was given, in its order.
@@ -69,19 +106,21 @@ fn long<'a, T: Copy + PartialEq>(
     let Some(option) = find(name, known) else {
         let is_ambiguous = known.iter().any(|option| option.long.starts_with(name));
         return Err(if is_ambiguous {
-            format!("option '--{name}' is ambiguous")
+            format!("option '--{text}' is ambiguous")
         } else {
-            format!("unrecognized option '--{name}'")
+            format!("unrecognized option '--{text}'")
         });
     };
+    let name = format!("--{}", option.long);
     let value = match (option.value, value) {
-        (Value::No | Value::Negatable, Some(_)) => return Err(format!("'--{}' can't take an argument", option.long)),
-        (Value::Needed, None) => {
-            args.next().cloned().ok_or_else(|| format!("'--{}' requires an argument", option.long))?
+        (Value::No | Value::Negatable, Some(_)) => return Err(format!("'{name}' can't take an argument")),
+        (needed, None) if needed.is_needed() => {
+            args.next().cloned().ok_or_else(|| format!("'{name}' requires an argument"))?
         }
-        (_, value) => value.unwrap_or_default().to_string(),
+        (_, None) => return Ok(Given::Option(option.meaning, String::new())),
+        (_, Some(value)) => value.to_owned(),
     };
-    Ok(Given::Option(option.meaning, value))
+    Ok(Given::Option(option.meaning, option.value.check(&name, value)?))
 }
 
 /// The option whose name is this, or begins so where all that do mean the same.
@@ -104,7 +143,7 @@ fn short<'a, T: Copy>(
         let Some(option) = known.iter().find(|option| option.short == Some(letter)) else {
             return Err(format!("unrecognized option '-{letter}'"));
         };
-        if option.value != Value::Needed {
+        if !option.value.is_needed() {
             given.push(Given::Option(option.meaning, String::new()));
             continue;
         }
@@ -112,7 +151,7 @@ fn short<'a, T: Copy>(
         let attached = attached.strip_prefix('=').unwrap_or(attached);
         let value = if attached.is_empty() { args.next().cloned() } else { Some(attached.to_string()) };
         let value = value.ok_or_else(|| format!("'-{letter}' requires an argument"))?;
-        given.push(Given::Option(option.meaning, value));
+        given.push(Given::Option(option.meaning, option.value.check(&format!("-{letter}"), value)?));
         return Ok(());
     }
     Ok(())
@@ -129,6 +168,9 @@ mod tests {
         Known { long: "quit", short: Some('q'), meaning: 'q', value: Value::No },
         Known { long: "warnings", short: None, meaning: 'w', value: Value::Negatable },
         Known { long: "simtime", short: None, meaning: 's', value: Value::Allowed },
+        Known { long: "jobs", short: Some('j'), meaning: 'j', value: Value::Integer },
+        Known { long: "level", short: None, meaning: 'l', value: Value::AllowedInteger },
+        Known { long: "time", short: None, meaning: 't', value: Value::AllowedReal },
         Known { long: "size", short: None, meaning: 'z', value: Value::No },
     ];
 
@@ -160,6 +202,20 @@ mod tests {
     }
 
     #[test]
+    fn numbers_are_as_in_c() {
+        let cases =
+            [("7", Some(7)), ("-12", Some(-12)), ("0x1F", Some(31)), ("010", Some(8)), ("0", Some(0)), ("09", None)];
+        for (text, number) in cases {
+            assert_eq!(integer(text), number, "{text}");
+        }
+        for text in ["", "-", "x", "0x", "+1", "0x+1", "1 ", " 1"] {
+            assert_eq!(integer(text), None, "{text}");
+        }
+        let expected = vec![option('j', "0x10"), option('l', ""), option('l', "-3"), option('t', "1e3")];
+        assert_eq!(read(&["-j0x10", "--level", "--level=-3", "--time=1e3"]), Ok(expected));
+    }
+
+    #[test]
     fn what_is_wrong_is_said() {
         for (args, error) in [
             (&["-x"][..], "unrecognized option '-x'"),
@@ -169,6 +225,12 @@ mod tests {
             (&["-e"], "'-e' requires an argument"),
             (&["--expression"], "'--expression' requires an argument"),
             (&["--no-quit"], "unrecognized option '--no-quit'"),
+            (&["--nope=1"], "unrecognized option '--nope=1'"),
+            (&["-jx"], "'-j' expects an integer, not 'x'"),
+            (&["--jo", "1.5"], "'--jobs' expects an integer, not '1.5'"),
+            (&["--jobs="], "'--jobs' expects an integer, not ''"),
+            (&["--level=--1"], "'--level' expects an integer, not '--1'"),
+            (&["--time=soon"], "'--time' expects a real number, not 'soon'"),
         ] {
             assert_eq!(read(args), Err(error.to_string()));
         }

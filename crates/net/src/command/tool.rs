@@ -68,7 +68,7 @@ impl<T: Copy + PartialEq> Tool<T> {
         i32::from(log.errors() > 0)
     }
 
-    fn read(&self, args: &[String], more: bool) -> Result<Option<Line<T>>, String> {
+    pub(super) fn read(&self, args: &[String], more: bool) -> Result<Option<Line<T>>, String> {
         let mut known = common();
         known.extend(self.options.iter().map(|option| Known {
             long: option.long,

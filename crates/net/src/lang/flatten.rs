@@ -236,7 +236,7 @@ impl Flattener<'_> {
         if !self.failed {
             graph.connections = self.connections(&indices);
         }
-        graph.sort_connections();
+        graph.remove_duplicates();
         graph
     }
 

@@ -1,6 +1,6 @@
 //! The flat graph: elements of primitive classes, and connections between their ports.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 use super::config;
@@ -48,7 +48,8 @@ pub struct Requirement {
 pub struct Graph {
     /// The elements, those of the file before those of compound elements.
     pub elements: Vec<ElementDecl>,
-    /// The connections, ordered by output, then by input; no two are equal.
+    /// The connections, no two of them equal. In a graph to be run they are ordered by output, then by input; tools leave
+    /// them as they stand in the configuration.
     pub connections: Vec<Connection>,
     /// What it needs.
     pub requirements: Vec<Requirement>,
@@ -74,6 +75,12 @@ impl Graph {
             *inputs = (*inputs).max(connection.to_port + 1);
         }
         ports
+    }
+
+    /// Removes connections that are there twice; the first one stays.
+    pub fn remove_duplicates(&mut self) {
+        let mut seen = HashSet::new();
+        self.connections.retain(|c| seen.insert((c.from, c.from_port, c.to, c.to_port)));
     }
 
     /// Puts connections in order and removes those that are there twice.

@@ -8,6 +8,7 @@
 //! All that is wrong with a text is reported, in Click's words. Texts may be hostile: nothing recurses deeper than
 //! [`syntax::MAX_DEPTH`], and what a text can ask for is bounded.
 
+mod building;
 pub mod config;
 mod connect;
 pub mod expand;
@@ -20,6 +21,7 @@ mod resolve;
 pub mod syntax;
 #[cfg(test)]
 mod tests;
+mod tokens;
 
 pub use flatten::{FileVariables, flatten};
 pub(crate) use graph::unparse_requirement;
@@ -102,6 +104,7 @@ impl ClassInfo for AnyClass {
 pub fn parse(text: &str, file: &str, globals: &Globals, classes: &dyn ClassInfo, log: &mut Log) -> Option<Graph> {
     let before = log.errors();
     let program = resolve(&parse_syntax(text, file), classes, log);
-    let graph = flatten(&program, globals.values(), FileVariables::Expanded, log);
+    let mut graph = flatten(&program, globals.values(), FileVariables::Expanded, log);
+    graph.sort_connections();
     (log.errors() == before).then_some(graph)
 }

@@ -1,21 +1,15 @@
 //! From tokens to the syntax tree. It never gives up: what it cannot understand becomes an error in the tree.
 
-use super::lexer::{Keyword, Kind, Lexer, Token};
+use super::lexer::{Keyword, Kind, Token};
 use super::syntax::{
-    Block, Body, Chain, Class, Compound, Connector, Element, ElementClass, Formal, Item, Link, MAX_DEPTH, Ports,
-    Statement, StatementKind,
+    Block, Body, Chain, Class, Compound, Element, ElementClass, Item, Link, MAX_DEPTH, Ports, Statement, StatementKind,
 };
+use super::tokens::Parser;
 use crate::error::Landmark;
-
-/// Ports above this are refused: every port below a used one exists, and takes room.
-const MAX_PORT: u32 = 65_535;
-/// After as many errors the rest of a text is not looked at.
-const MAX_ERRORS: usize = 1000;
 
 /// Parses a text. `file` is its name in messages.
 pub fn parse(text: &str, file: &str) -> Block {
-    let mut parser = Parser { lexer: Lexer::new(text, file), ahead: Vec::new(), last_end: 0, depth: 0, errors: 0 };
-    parser.block(Nesting::File).0
+    Parser::new(text, file).block(Nesting::File).0
 }
 
 /// What a block is the inside of.
@@ -33,56 +27,12 @@ enum Ended {
     Overload,
 }
 
-struct Parser<'a> {
-    lexer: Lexer<'a>,
-    /// Tokens that were read and put back; the next one is last.
-    ahead: Vec<Token>,
-    /// Where the last token ended that was taken and not put back.
-    last_end: usize,
-    depth: usize,
-    errors: usize,
-}
-
 impl Parser<'_> {
-    fn next(&mut self) -> Token {
-        let token = self.ahead.pop().unwrap_or_else(|| self.lexer.next());
-        self.last_end = token.span.end;
-        token
-    }
-
-    fn put_back(&mut self, token: Token) {
-        self.last_end = self.last_end.min(token.span.start);
-        self.ahead.push(token);
-    }
-
-    fn peek(&mut self) -> Token {
-        let token = self.ahead.pop().unwrap_or_else(|| self.lexer.next());
-        self.ahead.push(token.clone());
-        token
-    }
-
-    /// Takes the next token if it is the character `byte`.
-    fn take(&mut self, byte: u8) -> bool {
-        let found = self.peek().is(byte);
-        if found {
-            self.next();
-        }
-        found
-    }
-
-    fn text(&self, token: &Token) -> &str {
-        &self.lexer.text()[token.span.clone()]
-    }
-
-    fn variable(&self, token: &Token) -> String {
-        self.text(token)[1..].to_string()
-    }
-
     fn block(&mut self, nesting: Nesting) -> (Block, Ended) {
         let mut block = Block::default();
         let ended = loop {
             self.lexer_errors(&mut block);
-            if self.errors >= MAX_ERRORS {
+            if self.has_enough() {
                 self.give_up(&mut block);
             }
             if let Some(ended) = self.statement(nesting, &mut block) {
@@ -91,41 +41,6 @@ impl Parser<'_> {
         };
         self.lexer_errors(&mut block);
         (block, ended)
-    }
-
-    fn lexer_errors(&mut self, block: &mut Block) {
-        for (landmark, text) in std::mem::take(&mut self.lexer.errors) {
-            self.error(block, &landmark, text);
-        }
-    }
-
-    /// Goes to the end of the text, where all blocks end.
-    fn give_up(&mut self, block: &mut Block) {
-        if self.errors == MAX_ERRORS {
-            let landmark = self.peek().landmark;
-            self.error(block, &landmark, "too many errors");
-        }
-        self.ahead.clear();
-        self.lexer.skip_to_end();
-    }
-
-    fn error(&mut self, block: &mut Block, landmark: &Landmark, text: impl Into<String>) {
-        if self.errors > MAX_ERRORS {
-            return;
-        }
-        self.errors += 1;
-        let span = self.last_end..self.last_end;
-        block.statements.push(Statement { landmark: landmark.clone(), span, kind: StatementKind::Error(text.into()) });
-    }
-
-    fn syntax_error(&mut self, block: &mut Block, token: &Token) {
-        let text = format!("syntax error near '{}'", printable(self.text(token)));
-        self.error(block, &token.landmark, text);
-    }
-
-    fn expected(&mut self, block: &mut Block, what: &str) {
-        let landmark = self.peek().landmark;
-        self.error(block, &landmark, format!("expected {what}"));
     }
 
     /// Parses a statement; returns how the block ends where it does.
@@ -148,7 +63,7 @@ impl Parser<'_> {
             }
             Kind::End => {
                 match nesting {
-                    _ if self.errors > MAX_ERRORS => {}
+                    _ if self.has_given_up() => {}
                     Nesting::File => {}
                     Nesting::Compound => self.error(block, &token.landmark, "expected '}'"),
                     Nesting::Group => self.error(block, &token.landmark, "expected ')'"),
@@ -169,26 +84,9 @@ impl Parser<'_> {
             Keyword::ConnectionTunnel => self.tunnel(block),
         };
         if let Some(kind) = kind {
-            let span = token.span.start..self.last_end;
+            let span = token.span.start..self.last_end();
             block.statements.push(Statement { landmark: token.landmark.clone(), span, kind });
         }
-    }
-
-    fn parenthesized(&mut self, block: &mut Block) -> Option<String> {
-        if !self.take(b'(') {
-            self.expected(block, "'('");
-            return None;
-        }
-        Some(self.config(block))
-    }
-
-    /// The configuration string behind `(`, and the `)`.
-    fn config(&mut self, block: &mut Block) -> String {
-        let config = self.lexer.config();
-        if !self.take(b')') {
-            self.expected(block, "')'");
-        }
-        config
     }
 
     fn element_class(&mut self, block: &mut Block) -> StatementKind {
@@ -213,27 +111,6 @@ impl Parser<'_> {
             }
         };
         StatementKind::ElementClass(ElementClass { name, class })
-    }
-
-    fn tunnel(&mut self, block: &mut Block) -> Option<StatementKind> {
-        let from = self.tunnel_end(block, "expected tunnel input name");
-        let arrow = self.next();
-        if arrow.kind != Kind::Arrow {
-            self.put_back(arrow);
-            self.expected(block, "'->'");
-        }
-        let to = self.tunnel_end(block, "expected tunnel output name");
-        Some(StatementKind::Tunnel { from: from?, to: to? })
-    }
-
-    fn tunnel_end(&mut self, block: &mut Block, error: &str) -> Option<String> {
-        let token = self.next();
-        if token.kind == Kind::Identifier {
-            return Some(self.text(&token).to_string());
-        }
-        self.error(block, &token.landmark, error);
-        self.put_back(token);
-        None
     }
 
     /// What stands between `{`, which is read, and `}`, which it reads.
@@ -271,7 +148,7 @@ impl Parser<'_> {
         if bodies.is_empty() {
             bodies.push(Body { landmark: open.landmark.clone(), ..Body::default() });
         }
-        Compound { bodies, extends, span: open.span.start..self.last_end }
+        Compound { bodies, extends, span: open.span.start..self.last_end() }
     }
 
     /// Skips up to the closing of what was opened last.
@@ -286,46 +163,6 @@ impl Parser<'_> {
                 _ => {}
             }
         }
-    }
-
-    fn formals(&mut self, block: &mut Block) -> Vec<Formal> {
-        let mut formals = Vec::new();
-        loop {
-            let Some(formal) = self.formal(&formals, block) else { return formals };
-            formals.push(formal);
-            let separator = self.next();
-            if separator.is(b'|') {
-                return formals;
-            }
-            if !separator.is(b',') {
-                self.error(block, &separator.landmark, "expected ',' or '|'");
-                self.put_back(separator);
-                return formals;
-            }
-        }
-    }
-
-    fn formal(&mut self, before: &[Formal], block: &mut Block) -> Option<Formal> {
-        let first = self.next();
-        let landmark = first.landmark.clone();
-        match first.kind {
-            Kind::Variable => return Some(Formal { keyword: String::new(), name: self.variable(&first), landmark }),
-            Kind::Char(b'|') => return None,
-            Kind::Identifier => {
-                let second = self.next();
-                if second.kind == Kind::Variable {
-                    let keyword = self.text(&first).to_string();
-                    return Some(Formal { keyword, name: self.variable(&second), landmark });
-                }
-                self.put_back(second);
-            }
-            _ => {}
-        }
-        if !before.is_empty() {
-            self.error(block, &landmark, "expected variable");
-        }
-        self.put_back(first);
-        None
     }
 
     /// A chain of element lists and connectors, and the `;` behind it.
@@ -349,39 +186,14 @@ impl Parser<'_> {
             }
         }
         if !chain.links.is_empty() {
-            let span = start.span.start..self.last_end;
+            let span = start.span.start..self.last_end();
             block.statements.push(Statement { landmark: start.landmark, span, kind: StatementKind::Chain(chain) });
         }
     }
 
     /// The line at which a list ends.
     fn end_of(&self, elements: &[Element]) -> Landmark {
-        elements.last().map_or_else(|| self.lexer.landmark(), |element| element.landmark.clone())
-    }
-
-    /// The connector behind a list; nothing where the chain ends.
-    fn connector(&mut self, block: &mut Block) -> Option<Connector> {
-        loop {
-            let token = self.next();
-            match token.kind {
-                Kind::Arrow => return Some(Connector::Single),
-                Kind::DoubleArrow => return Some(Connector::Multiple),
-                Kind::Char(b',') | Kind::DoubleColon => self.syntax_error(block, &token),
-                Kind::Char(b';') => return None,
-                Kind::Identifier
-                | Kind::Keyword(_)
-                | Kind::DoubleBar
-                | Kind::Char(b'{' | b'}' | b'[' | b')')
-                | Kind::End => {
-                    self.put_back(token);
-                    return None;
-                }
-                _ => {
-                    self.syntax_error(block, &token);
-                    return None;
-                }
-            }
-        }
+        elements.last().map_or_else(|| self.landmark(), |element| element.landmark.clone())
     }
 
     /// Elements with commas between them; none where there is no element.
@@ -411,10 +223,10 @@ impl Parser<'_> {
             _ => return self.no_element(first, nesting, alone, inputs, token, block),
         };
         let start = token.span.start;
-        let landmark = if matches!(item, Item::Name(_)) { token.landmark } else { self.lexer.landmark() };
+        let landmark = if matches!(item, Item::Name(_)) { token.landmark } else { self.landmark() };
         let class = self.declared_class(&item, block);
         let config = if self.take(b'(') { Some(self.config(block)) } else { None };
-        let span = start..self.last_end;
+        let span = start..self.last_end();
         let outputs = self.ports(block);
         Some(Element { inputs, item, class, config, outputs, landmark, span })
     }
@@ -483,66 +295,4 @@ impl Parser<'_> {
         self.depth -= 1;
         group
     }
-
-    /// Ports in brackets, if there are some.
-    fn ports(&mut self, block: &mut Block) -> Ports {
-        let mut ports = Ports::default();
-        if !self.take(b'[') {
-            return ports;
-        }
-        loop {
-            let token = self.next();
-            match token.kind {
-                Kind::Identifier => {
-                    let number = self.port(&token, block);
-                    ports.numbers.push(number);
-                }
-                Kind::Char(b']') => {
-                    if ports.numbers.is_empty() {
-                        ports.numbers.push(0);
-                    }
-                    ports.open = true;
-                    return ports;
-                }
-                _ => {
-                    self.error(block, &token.landmark, "syntax error: expected port number");
-                    self.put_back(token);
-                    return ports;
-                }
-            }
-            let token = self.next();
-            if token.is(b']') {
-                return ports;
-            }
-            if !token.is(b',') {
-                self.error(block, &token.landmark, "syntax error: expected ','");
-                self.put_back(token);
-            }
-        }
-    }
-
-    fn port(&mut self, token: &Token, block: &mut Block) -> u32 {
-        let text = match parse_port(self.text(token)) {
-            Some(number) if number <= MAX_PORT => return number,
-            Some(number) => format!("port number {number} too large, max {MAX_PORT}"),
-            None => "syntax error: port number should be integer".to_string(),
-        };
-        self.error(block, &token.landmark, text);
-        0
-    }
-}
-
-/// A number in C's notation: decimal, octal with a leading 0, hexadecimal with a leading 0x.
-fn parse_port(text: &str) -> Option<u32> {
-    let (digits, radix) = match text.as_bytes() {
-        [b'0', b'x' | b'X', ..] => (&text[2..], 16),
-        [b'0', _, ..] => (&text[1..], 8),
-        _ => (text, 10),
-    };
-    u32::from_str_radix(digits, radix).ok()
-}
-
-/// A text with escapes for what would not be seen.
-pub(super) fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { format!("\\{:03o}", u32::from(c)) } else { c.to_string() }).collect()
 }

@@ -6,10 +6,10 @@
 use std::collections::{HashMap, HashSet};
 
 use super::ClassInfo;
+use super::building::{Building, Resolver};
 use super::config;
 use super::expand::is_variable_byte;
-use super::graph::Requirement;
-use super::program::{ClassDef, ClassId, Compound, Declared, Names, Program, TUNNEL, UNKNOWN};
+use super::program::{ClassDef, ClassId, Compound, Program, TUNNEL, UNKNOWN};
 use super::syntax::{self, Block, Class, Item, Ports, StatementKind};
 use super::{connect, parser};
 use crate::error::{Landmark, Log};
@@ -38,31 +38,6 @@ pub fn resolve(block: &Block, info: &dyn ClassInfo, log: &mut Log) -> Program {
     Program { classes, root, requirements, provisions, named }
 }
 
-/// A compound element, or the file, whose statements are read.
-#[derive(Default)]
-struct Building {
-    compound: Compound,
-    names: Names,
-    order_error: bool,
-}
-
-struct Resolver<'a> {
-    info: &'a dyn ClassInfo,
-    log: &'a mut Log,
-    classes: Vec<ClassDef>,
-    /// Primitive classes that were met.
-    primitives: HashMap<String, ClassId>,
-    /// The classes that are defined in the file and in each compound element around the current one.
-    scopes: Vec<HashMap<String, ClassId>>,
-    /// The file and the compound elements around the current one, which is last.
-    bodies: Vec<Building>,
-    requirements: Vec<Requirement>,
-    provisions: Vec<String>,
-    named: Vec<(String, ClassId)>,
-    libraries: HashSet<String>,
-    library_depth: usize,
-}
-
 /// An element of a list, before it is known whether its name is that of an element or of a class.
 struct Pending {
     name: String,
@@ -79,56 +54,6 @@ struct Pending {
 }
 
 impl Resolver<'_> {
-    fn body(&mut self) -> &mut Building {
-        self.bodies.last_mut().expect("the file's own body is never removed")
-    }
-
-    fn class(&mut self, name: &str) -> Option<ClassId> {
-        let defined = self.scopes.iter().rev().find_map(|scope| scope.get(name)).copied();
-        if let Some(class) = defined.or_else(|| self.primitives.get(name).copied()) {
-            return Some(class);
-        }
-        self.info.has_class(name).then(|| self.add_primitive(name))
-    }
-
-    fn add_primitive(&mut self, name: &str) -> ClassId {
-        let class = self.add_class(ClassDef::Primitive(name.to_string()));
-        self.primitives.insert(name.to_string(), class);
-        class
-    }
-
-    fn add_class(&mut self, class: ClassDef) -> ClassId {
-        self.classes.push(class);
-        self.classes.len() - 1
-    }
-
-    /// The class of a name, or a substitute where there is none, which is reported unless that has been done.
-    fn force_class(&mut self, name: &str, at: &Landmark, report: bool) -> ClassId {
-        if let Some(class) = self.class(name) {
-            return class;
-        }
-        if self.info.takes_any_class() {
-            return self.add_primitive(name);
-        }
-        if report {
-            self.log.error(at, format_args!("unknown element class '{name}'"));
-        }
-        self.define_class(name, UNKNOWN);
-        UNKNOWN
-    }
-
-    fn define_class(&mut self, name: &str, class: ClassId) {
-        if name.is_empty() {
-            return;
-        }
-        if let Some(scope) = self.scopes.last_mut() {
-            scope.insert(name.to_string(), class);
-        }
-        if self.scopes.len() == 1 && matches!(self.classes[class], ClassDef::Compound(_)) {
-            self.named.push((name.to_string(), class));
-        }
-    }
-
     /// `nested`: whether it is in a compound element or a group.
     fn block(&mut self, block: &Block, nested: bool) {
         let mut ends_in_output = true;
@@ -197,17 +122,6 @@ impl Resolver<'_> {
         compound
     }
 
-    /// Ends the current body, and gives its anonymous elements names.
-    fn finish(&mut self) -> Compound {
-        let Building { mut compound, mut names, .. } = self.bodies.pop().unwrap_or_default();
-        for (i, element) in compound.elements.iter_mut().enumerate() {
-            if element.name.starts_with(';') {
-                element.name = names.deanonymize(&element.name, i);
-            }
-        }
-        compound
-    }
-
     fn formal(&mut self, formal: &syntax::Formal) {
         let syntax::Formal { keyword, name, landmark } = formal;
         let body = self.bodies.last_mut().expect("a parameter belongs to a body");
@@ -266,24 +180,6 @@ impl Resolver<'_> {
         }
     }
 
-    fn add_requirement(&mut self, kind: &str, value: &str) {
-        let requirement = Requirement { kind: kind.to_string(), value: value.to_string() };
-        if !self.requirements.contains(&requirement) {
-            self.requirements.push(requirement);
-        }
-    }
-
-    fn provide(&mut self, text: &str, at: &Landmark) {
-        for arg in config::split_args(text) {
-            let value = config::unquote(&arg);
-            if config::is_word(&value) {
-                self.provisions.push(value);
-            } else {
-                self.log.error(at, "syntax error at provision");
-            }
-        }
-    }
-
     fn library(&mut self, name: &str, at: &Landmark) {
         if self.bodies.len() > 1 {
             self.log.error(at, "'require library' must be used at file scope");
@@ -304,28 +200,6 @@ impl Resolver<'_> {
         let block = parser::parse(&library.text, &library.file);
         self.block(&block, false);
         self.library_depth -= 1;
-    }
-
-    /// The element of a name, which is added if there is none.
-    fn add_element(&mut self, name: &str, class: ClassId, config: String, at: &Landmark) -> usize {
-        if let Some(found) = self.body().names.get(name) {
-            return found;
-        }
-        if name.split('/').any(|part| part.bytes().all(|byte| byte.is_ascii_digit())) {
-            self.log.error(at, format_args!("element name '{name}' has all-digit component"));
-        }
-        let body = self.body();
-        let index = body.compound.elements.len();
-        body.names.set(name, index);
-        let (name, landmark) = (name.to_string(), at.clone());
-        body.compound.elements.push(Declared { name, class, config, landmark, inputs: 0, outputs: 0 });
-        index
-    }
-
-    fn anonymous_name(&mut self, class: &str) -> String {
-        let compound = &self.body().compound;
-        let pseudoelements = if compound.depth > 0 { 2 } else { 0 };
-        format!(";{class}@{}", compound.elements.len() - pseudoelements + 1)
     }
 
     fn tunnel(&mut self, from: &str, to: &str, at: &Landmark) {

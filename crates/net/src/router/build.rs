@@ -74,14 +74,29 @@ pub fn build(graph: &Graph, registry: &Registry, options: Options, log: &mut Log
     if log.errors() > before {
         return None;
     }
-    let codes = |class: &&'static Class| Codes { ports: class.ports, processing: class.processing, flow: class.flow };
-    let codes: Vec<Codes> = classes.iter().map(codes).collect();
+    let codes: Vec<Codes> = classes.iter().map(|class| codes(class)).collect();
     let built =
         Wiring::new(graph, &codes, log).and_then(|wiring| Build::new(graph, &classes, wiring, options).finish(log));
     if built.is_none() {
         log.error(&Landmark::default(), "Router could not be initialized!");
     }
     built
+}
+
+fn codes(class: &Class) -> Codes {
+    Codes { ports: class.ports, processing: class.processing, flow: class.flow, wide: class.wide }
+}
+
+/// Which ports of a graph pull: of an element, the input or output of a number. Nothing where classes are not known, or what
+/// they say is contradicted.
+pub(crate) fn pulls(graph: &Graph, registry: &Registry) -> Option<impl Fn(usize, bool, usize) -> bool + use<>> {
+    let classes: Option<Vec<_>> = graph.elements.iter().map(|element| registry.get(&element.class)).collect();
+    let wiring = Wiring::new(graph, &classes?.into_iter().map(codes).collect::<Vec<_>>(), &mut Log::new())?;
+    Some(
+        move |element, is_output, port| {
+            if is_output { !wiring.output_is_push(element, port) } else { wiring.input_is_pull(element, port) }
+        },
+    )
 }
 
 /// A router that is being made.

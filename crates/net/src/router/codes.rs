@@ -9,6 +9,7 @@ pub(super) struct Codes {
     pub(super) ports: &'static str,
     pub(super) processing: &'static str,
     pub(super) flow: &'static str,
+    pub(super) wide: &'static str,
 }
 
 /// What a port does.
@@ -68,6 +69,13 @@ pub(super) fn processing(code: &str, is_output: bool, n: usize) -> Vec<Processin
             last
         })
         .collect()
+}
+
+/// Whether a port of one side is wide: the last code counts for those that follow.
+pub(super) fn is_wide(code: &str, is_output: bool, port: usize) -> bool {
+    let (inputs, outputs) = code.split_once('/').unwrap_or((code, code));
+    let side = if is_output { outputs } else { inputs };
+    matches!(side.chars().take(port + 1).last(), Some('w' | 'c'))
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

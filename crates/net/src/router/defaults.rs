@@ -2,8 +2,9 @@
 
 use super::cx::Cx;
 use super::swap::Rebuild;
+use super::thread::Mailbox;
 use crate::element::Handlers;
-use crate::lang;
+use crate::{Pace, lang};
 use std::fmt::Write as _;
 
 /// Handlers that every element has; its configuration is written only where it takes another one while it runs.
@@ -69,6 +70,18 @@ fn list(handlers: Option<&Handlers>) -> String {
     text
 }
 
+/// How time passes from now on, as it is written to `timewarp`.
+fn pace(text: &str) -> Result<Pace, String> {
+    if text == "nowait" {
+        return Ok(Pace::NoWait);
+    }
+    match text.parse::<f64>() {
+        Ok(speed) if speed > 0.0 && speed.is_finite() => Ok(Pace::Times(speed)),
+        Ok(speed) if speed <= 0.0 => Err("timefactor must be > 0".to_owned()),
+        _ => Err("expected double".to_owned()),
+    }
+}
+
 /// The handlers of the router itself.
 pub(super) fn root(text: Option<String>, rebuild: Option<Rebuild>) -> Handlers {
     let mut handlers = Handlers::default();
@@ -97,6 +110,13 @@ pub(super) fn root(text: Option<String>, rebuild: Option<Rebuild>) -> Handlers {
         handlers.free_write("hotconfig", move |cx, text| rebuild.write(cx, text));
         handlers.raw("hotconfig");
     }
+    handlers.free_read("timewarp", |cx, _| Ok(cx.router.clock.pace().to_string()));
+    handlers.free_write("timewarp", |cx, text| {
+        cx.router.clock.set_pace(pace(text)?);
+        // Whoever sleeps has counted with another pace.
+        cx.router.mailboxes.iter().for_each(Mailbox::wake);
+        Ok(())
+    });
     handlers.free_read("runcount", |cx, _| Ok(cx.router.runcount().to_string()));
     handlers.free_read("handlers", |cx, _| Ok(list(Some(&cx.router.root))));
     handlers.free_write("stop", |cx, text| {

@@ -307,7 +307,7 @@ impl Thread {
         let has_nothing = self.tasks.is_empty();
         let rests = self.idle >= self.tasks.len();
         let next = self.next_timer();
-        if router.clock.is_simulated()
+        if router.clock.jumps()
             && rests
             && let Some(at) = next
         {
@@ -315,7 +315,7 @@ impl Thread {
             router.clock.advance(at);
             return;
         }
-        let until = next.map_or(SLEEP, |at| (at - router.clock.now()).to_duration());
+        let until = next.map_or(SLEEP, |at| router.clock.until(at));
         let patience = match (has_nothing, rests) {
             (true, _) => until.min(patience),
             (_, true) => until.min(REST),

@@ -45,6 +45,7 @@ mod thread;
 mod wave;
 mod wiring;
 
+pub(crate) use build::pulls;
 pub use build::{Options, build};
 pub use core::Router;
 pub use cx::Cx;

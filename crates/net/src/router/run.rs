@@ -113,15 +113,21 @@ impl Running {
         log.to_string().lines().for_each(|line| old.say(line));
     }
 
-    /// The router has stopped: whether the element that drives it lets it go on.
+    /// The router has stopped: whether the element that drives it lets it go on. It is asked for each of several stops of
+    /// one moment, as long as it answers one.
     fn ask_driver(&mut self) -> bool {
         let Some(driver) = *self.router.driver.lock().expect("no panic in it") else { return false };
         let router = &*self.router;
-        self.threads[0].root(router, driver, |cx| {
-            let Some(mut slot) = router.slots[driver].enter(0) else { return };
-            slot.stopped(cx);
-        });
-        !router.is_stopping()
+        loop {
+            let before = router.runcount();
+            self.threads[0].root(router, driver, |cx| {
+                let Some(mut slot) = router.slots[driver].enter(0) else { return };
+                slot.stopped(cx);
+            });
+            if !router.is_stopping() || router.runcount() <= before {
+                return !router.is_stopping();
+            }
+        }
     }
 
     /// Runs until nothing is left to do, now or by a timer, or the router is stopped, for at most so many turns. For tests,

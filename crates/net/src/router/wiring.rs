@@ -59,6 +59,7 @@ impl Wiring {
         if log.errors() > before {
             return None;
         }
+        wiring.check_width(graph, classes, log);
         wiring.resolve(graph, classes, log);
         if log.errors() > before {
             return None;
@@ -109,6 +110,32 @@ impl Wiring {
     fn owner(ranges: &[Range<usize>], port: usize) -> (usize, usize) {
         let element = ranges.partition_point(|range| range.end <= port);
         (element, port - ranges[element].start)
+    }
+
+    /// Whole batches go from wide outputs to wide inputs alone.
+    fn check_width(&self, graph: &Graph, classes: &[Codes], log: &mut Log) {
+        let name = |element: usize| format!("'{} :: {}'", graph.elements[element].name, graph.elements[element].class);
+        for (output, input) in &self.edges {
+            let ((from, output), (to, input)) =
+                (Self::owner(&self.outputs, *output), Self::owner(&self.inputs, *input));
+            let at = &graph.elements[from].landmark;
+            let (from_name, to_name) = (name(from), name(to));
+            match (codes::is_wide(classes[from].wide, true, output), codes::is_wide(classes[to].wide, false, input)) {
+                (true, false) => log.error(
+                    at,
+                    format_args!(
+                        "{from_name} wide output {output} connected to {to_name} input {input}, which takes single packets; put a Debatcher between them"
+                    ),
+                ),
+                (false, true) => log.error(
+                    at,
+                    format_args!(
+                        "{from_name} output {output} connected to {to_name} wide input {input}, which takes batches; put a Batcher between them"
+                    ),
+                ),
+                _ => {}
+            }
+        }
     }
 
     /// Spreads push and pull over agnostic ports until nothing changes.
