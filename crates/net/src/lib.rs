@@ -22,6 +22,7 @@
 //!   headers/   what Ethernet, ARP, IP, ICMP, TCP and UDP headers look like, checksums
 //!   capture/   files of packets: pcap, pcapng, summary dumps
 //!   rewrite/   network address translation: flows, patterns, changes of packets
+//!   wide/      batches of packets that a device computes
 //!   watch/     rates, metrics and drawings of a router that runs
 //!   nic/       packets of the system's: AF_PACKET, AF_XDP, TUN, sockets
 //! ```
@@ -56,9 +57,11 @@ pub mod rewrite;
 pub mod router;
 pub mod rules;
 mod schedule;
+pub mod streams;
 pub mod watch;
+pub mod wide;
 
-pub use clock::{Clock, Timestamp};
+pub use clock::{Clock, Pace, Timestamp};
 pub use error::{Entry, Landmark, Level, Log};
 pub use packet::{Packet, PacketType};
 pub use registry::Registry;

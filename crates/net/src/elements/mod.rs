@@ -14,9 +14,11 @@ mod devices;
 mod dumps;
 mod ether;
 mod fragments;
+mod gpu;
 mod icmp;
 mod info;
 mod ip;
+mod ipsec;
 mod queues;
 mod rewriting;
 mod sources;
@@ -34,9 +36,11 @@ pub static GROUPS: &[(&str, &[Class])] = &[
     ("Dumps", dumps::CLASSES),
     ("Ethernet and ARP", ether::CLASSES),
     ("Fragments", fragments::CLASSES),
+    ("GPU", gpu::CLASSES),
     ("ICMP", icmp::CLASSES),
     ("Information", info::CLASSES),
     ("IP", ip::CLASSES),
+    ("IPsec", ipsec::CLASSES),
     ("Measurement", analysis::CLASSES),
     ("Packets and annotations", annotations::CLASSES),
     ("Queues and schedulers", queues::CLASSES),

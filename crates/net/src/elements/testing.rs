@@ -102,14 +102,32 @@ struct Mode {
 
 /// A configuration, running in both ways. Elements of a test: `Give` and `GivePull` are sources, `Take` and `TakePull` sinks.
 pub(super) struct Harness {
-    modes: [Mode; 2],
+    modes: Vec<Mode>,
 }
 
-fn build(config: &str, is_batched: bool, log: &mut Log) -> Option<Running> {
+fn build(config: &str, clock: Clock, is_batched: bool, log: &mut Log) -> Option<Running> {
     let registry = registry();
     let graph = lang::parse(config, "config", &lang::Globals::new(), &registry, log)?;
-    let options = Options { clock: Clock::simulated(), is_batched, seed: 1, ..Options::default() };
-    router::build(&graph, &registry, options, log)
+    router::build(&graph, &registry, Options { clock, is_batched, seed: 1, ..Options::default() }, log)
+}
+
+impl Mode {
+    #[track_caller]
+    fn new(config: &str, clock: Clock, is_batched: bool) -> Self {
+        let mut log = Log::new();
+        let running = build(config, clock, is_batched, &mut log).unwrap_or_else(|| panic!("{log}"));
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let lines = Arc::clone(&said);
+        let printed = Arc::new(Mutex::new(String::new()));
+        let text = Arc::clone(&printed);
+        running.listen(
+            move |line| lines.lock().unwrap().push(line.to_owned()),
+            move |more| text.lock().unwrap().push_str(more),
+        );
+        let limit = running.router().clock().now();
+        running.router().clock().hold_at(limit);
+        Self { running, said, printed }
+    }
 }
 
 /// A router of a configuration that is right, and runs as the options say.
@@ -124,39 +142,33 @@ impl Harness {
     /// Starts a configuration, which has to be right.
     #[track_caller]
     pub(super) fn new(config: &str) -> Self {
-        let modes = [true, false].map(|is_batched| {
-            let mut log = Log::new();
-            let running = build(config, is_batched, &mut log).unwrap_or_else(|| panic!("{log}"));
-            let said = Arc::new(Mutex::new(Vec::new()));
-            let lines = Arc::clone(&said);
-            let printed = Arc::new(Mutex::new(String::new()));
-            let text = Arc::clone(&printed);
-            running.listen(
-                move |line| lines.lock().unwrap().push(line.to_owned()),
-                move |more| text.lock().unwrap().push_str(more),
-            );
-            let limit = running.router().clock().now();
-            running.router().clock().hold_at(limit);
-            Mode { running, said, printed }
-        });
-        Self { modes }
+        let modes = [true, false].map(|is_batched| Mode::new(config, Clock::simulated(), is_batched));
+        Self { modes: modes.into() }
+    }
+
+    /// Starts a configuration in one way, with packets that go together: for what cannot happen twice.
+    #[track_caller]
+    pub(super) fn once(config: &str, clock: Clock) -> Self {
+        Self { modes: vec![Mode::new(config, clock, true)] }
     }
 
     /// What is said of a configuration that is wrong.
     #[track_caller]
     pub(super) fn errors(config: &str) -> String {
         let mut log = Log::new();
-        assert!(build(config, true, &mut log).is_none(), "this configuration is right: {config}");
+        assert!(build(config, Clock::simulated(), true, &mut log).is_none(), "this configuration is right: {config}");
         log.to_string()
     }
 
     /// Both do the same, with the same result.
     #[track_caller]
     fn both<R: PartialEq + std::fmt::Debug>(&mut self, mut work: impl FnMut(&mut Mode) -> R) -> R {
-        let [batched, single] = &mut self.modes;
-        let (batched, single) = (work(batched), work(single));
-        assert_eq!(batched, single, "packets that go together, and one by one");
-        batched
+        let mut results: Vec<_> = self.modes.iter_mut().map(&mut work).collect();
+        let last = results.pop().expect("a router");
+        for other in results {
+            assert_eq!(other, last, "packets that go together, and one by one");
+        }
+        last
     }
 
     /// Gives packets to a source, all at once, and runs until nothing is left to do at this time.

@@ -6,7 +6,7 @@ use crate::router::Cx;
 
 /// Packets of a batch on their ways to outputs.
 #[derive(Default)]
-pub(super) struct Lanes {
+pub(crate) struct Lanes {
     /// The output of each packet of the batch; others than there are: dropped.
     ports: Vec<usize>,
     /// Packets for each output.
@@ -15,7 +15,7 @@ pub(super) struct Lanes {
 
 impl Lanes {
     /// Sends each packet to the output that `choose` says; no output, or none that there is: it is dropped.
-    pub(super) fn send(
+    pub(crate) fn send(
         &mut self,
         cx: &mut Cx<'_>,
         batch: &mut Batch,

@@ -3,8 +3,9 @@
 use crate::element::Class;
 
 mod classifier;
+pub(super) mod flow_rules;
 mod ip_filter;
-mod lanes;
+pub(super) mod lanes;
 mod sdn_classifier;
 
 /// All of this group.

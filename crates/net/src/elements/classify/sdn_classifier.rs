@@ -28,21 +28,15 @@
 //! Click has no such element; Snap has.
 
 use super::classifier::outputs;
+use super::flow_rules::{info, of_text, remove, rules_of};
 use super::lanes::Lanes;
 use crate::Packet;
 use crate::args::{Args, Failed};
 use crate::element::{Batch, Element};
-use crate::error::reason;
-use crate::flowspace::{FlowTable, Key, Rule, parse_rules};
+use crate::flowspace::{FlowTable, Key};
 use crate::handler::Handlers;
-use crate::lang::config::unquote;
 use crate::router::Cx;
 use std::fmt::Write;
-use std::fs::File;
-use std::io::{self, Read};
-
-/// The longest file, in bytes.
-const LONGEST: u64 = 256 << 20;
 
 /// The element.
 #[derive(Default)]
@@ -66,41 +60,6 @@ fn key(packet: &Packet) -> Key {
     }
 }
 
-fn read(path: &str) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(LONGEST + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LONGEST {
-        return Err(io::Error::other("File too large"));
-    }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// Reads the rules of a file.
-fn of_file(args: &mut Args<'_>, path: &str, outputs: usize) -> Vec<Rule> {
-    let text = match read(path) {
-        Ok(text) => text,
-        Err(error) => {
-            args.error_of("RULES", format_args!("{path}: {}", reason(&error)));
-            return Vec::new();
-        }
-    };
-    parse_rules(&text, outputs).unwrap_or_else(|wrong| {
-        for (line, error) in wrong {
-            args.error(format_args!("{path}:{line}: {error}"));
-        }
-        Vec::new()
-    })
-}
-
-/// Reads the rules of a handler's text.
-fn of_text(text: &str, outputs: usize) -> Result<Vec<Rule>, String> {
-    let has_lines = text.trim().lines().nth(1).is_some();
-    parse_rules(text, outputs).map_err(|wrong| {
-        let line = |(line, error): (u32, String)| if has_lines { format!("{line}: {error}") } else { error };
-        wrong.into_iter().map(line).collect::<Vec<_>>().join("\n")
-    })
-}
-
 impl SdnClassifier {
     /// Counts a packet; returns its output.
     #[inline]
@@ -110,23 +69,11 @@ impl SdnClassifier {
         port
     }
 
-    /// Removes those rules that there are.
-    fn remove(&mut self, rules: &[Rule]) -> Result<(), String> {
-        let missing: Vec<_> = rules.iter().filter(|rule| !self.table.remove(rule)).collect();
-        let told: Vec<_> = missing.iter().map(|rule| format!("rule '{rule}' not found")).collect();
-        if told.is_empty() { Ok(()) } else { Err(told.join("\n")) }
-    }
-
     fn counts(&self) -> String {
         self.counts.iter().enumerate().fold(String::new(), |mut text, (output, count)| {
             let _ = writeln!(text, "{output} {count}");
             text
         })
-    }
-
-    fn info(&self) -> String {
-        let (tables, bytes) = self.table.size();
-        format!("rules {}\ntables {tables}\nbytes {bytes}\n", self.table.count())
     }
 }
 
@@ -135,13 +82,7 @@ impl Element for SdnClassifier {
         let (mut path, mut drops) = (String::new(), false);
         args.key("RULES", &mut path).key("DROP", &mut drops);
         let outputs = outputs(args);
-        let mut rules = if path.is_empty() { Vec::new() } else { of_file(args, &path, outputs) };
-        for (number, text) in (1..).zip(args.rest()) {
-            match Rule::parse(&unquote(&text), outputs) {
-                Ok(rule) => rules.push(rule),
-                Err(wrong) => wrong.iter().for_each(|error| _ = args.error(format_args!("rule {number}: {error}"))),
-            }
-        }
+        let rules = rules_of(args, &path, outputs);
         args.finish()?;
         let mut table = FlowTable::default();
         table.add(&rules).map_err(|error| args.error(error))?;
@@ -171,7 +112,7 @@ impl Element for SdnClassifier {
     fn handlers(&self, handlers: &mut Handlers) {
         handlers.read("table", |classifier: &mut Self, _| classifier.table.to_string());
         handlers.read("rules", |classifier: &mut Self, _| classifier.table.count());
-        handlers.read("info", |classifier: &mut Self, _| classifier.info());
+        handlers.read("info", |classifier: &mut Self, _| info(&classifier.table));
         handlers.read("count", |classifier: &mut Self, _| classifier.counts());
         handlers.read("drops", |classifier: &mut Self, _| classifier.drops);
         handlers.button("reset_counts", |classifier: &mut Self, _| {
@@ -182,7 +123,9 @@ impl Element for SdnClassifier {
             let rules = of_text(text, cx.outputs())?;
             classifier.table.add(&rules)
         });
-        handlers.write("remove", |classifier: &mut Self, cx, text| classifier.remove(&of_text(text, cx.outputs())?));
+        handlers.write("remove", |classifier: &mut Self, cx, text| {
+            remove(&mut classifier.table, &of_text(text, cx.outputs())?)
+        });
     }
 
     fn reconfigures(&self) -> bool {

@@ -1,10 +1,13 @@
 //! IDSMatcher: searches payloads for rules of Snort or Suricata, or for literals.
 //!
-//! `IDSMatcher(RULES FILE | PATTERN "LITERAL" ... [, NOCASE, FIRST, ANNO, SID_ANNO])`: agnostic; packets in which nothing is found
+//! `IDSMatcher(RULES FILE | PATTERN "LITERAL" ... [, VARIABLES, NOCASE, FIRST, ANNO, SID_ANNO, STREAM, FLOWS, TAIL])`: agnostic; packets in which nothing is found
 //! go to output 0, and those that match to output 1 (push). Without output 1 all go to output 0, and ANNO tells them apart:
 //! `IDSMatcher(...) -> CheckPaint(1)`.
 //!
 //! - RULES: a file of rules. What of it is not understood is told by the handler `errors`; the rest is loaded.
+//! - VARIABLES: what names stand for that rules have behind `$`, each a name and a value in quotes:
+//!   `VARIABLES "HOME_NET [10.0.0.0/8,!10.9.0.0/16]" "EXTERNAL_NET !$HOME_NET" "HTTP_PORTS [80,8000:8080]"`. A variable without a
+//!   value stands for any address or port.
 //! - PATTERN: literals, each a word or quoted (`"\<00 ff>"` for bytes), rules by themselves with the numbers 1, 2, ….
 //! - NOCASE: whether letters of PATTERN match their capitals. False by default.
 //! - FIRST: whether the search ends at the first rule that matches. False by default: all that match are counted.
@@ -12,215 +15,89 @@
 //!   output 1; where there is one, none.
 //! - SID_ANNO: an annotation of four bytes, set to the number (`sid`) of the first rule found, and to 0 where there is none.
 //!   None by default.
+//! - STREAM: whether literals are found, too, that begin in a packet of a TCP flow and end in the next one. False by default.
+//!   Packets have to come in their order; one that does not begin where the one before it ended is searched alone, and
+//!   counted by `strays`. Fragments are searched alone.
+//! - FLOWS: how many flows are followed at most, each in one direction, 1 to 1,048,576 (65,536). A new one takes the place of that
+//!   from which nothing has come for the longest time.
+//! - TAIL: how many bytes of each are kept at most, 1 to 4096 (256), and no more than the longest literal needs.
 //!
 //! Searched is what follows the TCP, UDP or ICMP header where an IP header is known (up to the length that it says), and
-//! else all of the packet, too where these headers contradict each other. A rule matches a packet that has its fast pattern
-//! and all of its contents, as far as `offset`, `depth`, `distance` and `within` say where. Its header, `flow`, `pcre` and other tests
-//! are not evaluated (an IPClassifier before it can do that for ports), and contents of a buffer such as `http_uri` are
-//! looked for in all of the payload: so a rule may match more than it says.
+//! else all of the packet, too where these headers contradict each other. A rule matches a packet that is between the addresses
+//! and ports of its header, in that direction, and has its fast pattern, all of its contents, as far as `offset`, `depth`,
+//! `distance` and `within` say where, and its `pcre`. Without a known IP header, its header is not looked at. `flow` and other
+//! tests are not evaluated, nor is a `pcre` that looks around or back, and contents of a buffer such as `http_uri` are
+//! looked for in all of the payload: so a rule may match more than it says. The time of `pcre` grows with the packet's
+//! length and no faster. One that needs more than 256 KiB is not evaluated, nor are those beyond 128 MiB in all.
 //!
 //! Handlers: `count` (packets that matched), `matches` (rules that matched: number, packets, message), `rules` (as they were
-//! understood), `errors` (what was not, by lines), `reset` (w: all counts), `reload` (w: a file; nothing: the same as before).
+//! understood), `errors` (what was not, by lines), `flows` (that are followed), `strays`, `reset` (w: all counts), `reload` (w: a file; nothing: the same as before).
 //! Packets do not wait for `reload`; where the file is bad, the rules stay as they are. The counts in `matches` begin anew.
 
+use super::following::Streamed;
+use super::inspector::Inspector;
+use super::rule_files::{RuleFile, rule_handlers};
 use crate::Packet;
-use crate::args::{AnnoArg, Args, Failed, Raw};
+use crate::args::{AnnoArg, Args, Failed};
 use crate::element::Element;
-use crate::error::reason;
 use crate::handler::Handlers;
-use crate::headers::{Ip, Tcp};
-use crate::lang::config::{split_words, unquote_bytes};
 use crate::packet::anno;
 use crate::router::Cx;
-use crate::rules::{Content, Header, Opt, Rule, RuleSet, Rules, Scratch, parse};
-use std::fmt::Write as _;
-use std::fs::File;
-use std::io::Read;
-use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-
-/// A file of rules may have so many bytes.
-const MAX_FILE: u64 = 64 << 20;
-
-/// Rules that whoever writes `reload` exchanges without entering the element.
-#[derive(Default)]
-struct Shared {
-    now: Mutex<(String, Option<Arc<RuleSet>>)>,
-    /// How often they were exchanged.
-    changes: AtomicU64,
-}
-
-impl Shared {
-    fn set(&self, file: String, rules: RuleSet) {
-        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = (file, Some(Arc::new(rules)));
-        self.changes.fetch_add(1, Ordering::Release);
-    }
-
-    fn get(&self) -> (String, Option<Arc<RuleSet>>) {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Takes the rules of a file; nothing: those of the last one.
-    fn reload(&self, file: &str) -> Result<(), String> {
-        let file = if file.is_empty() { self.get().0 } else { file.to_owned() };
-        if file.is_empty() {
-            return Err("no file of rules to load again".to_owned());
-        }
-        let rules = load(&file)?;
-        self.set(file, rules);
-        Ok(())
-    }
-}
-
-/// The rules of a file.
-fn load(file: &str) -> Result<RuleSet, String> {
-    let mut text = Vec::new();
-    let opened = File::open(file).map_err(|error| format!("{file}: {}", reason(&error)))?;
-    opened.take(MAX_FILE + 1).read_to_end(&mut text).map_err(|error| format!("{file}: {}", reason(&error)))?;
-    if text.len() as u64 > MAX_FILE {
-        return Err(format!("{file}: more than {MAX_FILE} bytes"));
-    }
-    RuleSet::new(parse(&text)).map_err(|error| format!("{file}: {error}"))
-}
-
-/// Literals as rules, numbered from 1.
-fn of_literals(words: &str, nocase: bool) -> Rules {
-    let words = split_words(words);
-    let rule = |(sid, word): (u32, &String)| {
-        let content = Content { bytes: unquote_bytes(word), is_nocase: nocase, ..Content::default() };
-        let ends = ["any", "any", "->", "any", "any"].map(str::to_owned);
-        let header = Header { action: "alert".to_owned(), proto: "ip".to_owned(), ends: Some(ends) };
-        Rule { header, sid, options: vec![Opt::Content(content)], ..Rule::default() }
-    };
-    Rules { rules: (1..).zip(&words).map(rule).collect(), problems: Vec::new() }
-}
-
-/// What is searched of a packet.
-fn payload(packet: &Packet) -> &[u8] {
-    packet.network_header().and_then(behind_headers).unwrap_or(packet.bytes())
-}
-
-/// What follows the headers of an IP packet; nothing where its length contradicts itself.
-fn behind_headers(network: &[u8]) -> Option<&[u8]> {
-    let ip = Ip::new(network).filter(|ip| ip.version() == 4)?;
-    if ip.header_len() < 20 || usize::from(ip.total_len()) < ip.header_len() || network.len() < ip.header_len() {
-        return None;
-    }
-    let body = ip.payload();
-    let header = match ip.protocol() {
-        _ if ip.fragment_offset() > 0 => 0,
-        1 | 17 => 8,
-        6 => Tcp::new(body).map(Tcp::header_len).filter(|len| *len >= 20).unwrap_or(0),
-        _ => 0,
-    };
-    // A header that is not all there is searched: nothing hides behind a length.
-    Some(body.get(header..).unwrap_or(body))
-}
+use crate::streams::Streams;
+use std::sync::Arc;
 
 /// The element.
 #[derive(Default)]
 pub(super) struct IdsMatcher {
-    shared: Arc<Shared>,
-    rules: Option<Arc<RuleSet>>,
+    file: Arc<RuleFile>,
     changes: u64,
-    scratch: Scratch,
-    /// Packets that matched each rule.
-    matches: Vec<u64>,
-    count: u64,
-    is_first: bool,
-    anno: Option<AnnoArg<1>>,
-    sid_anno: Option<AnnoArg<4>>,
+    inspector: Inspector,
+    streamed: Streamed,
+    streams: Option<Streams>,
+    /// What stands before the payload of the packet at hand.
+    before: Vec<u8>,
 }
 
 impl IdsMatcher {
     /// Takes the rules that are to be searched for now.
     #[inline]
     fn refresh(&mut self) {
-        let changes = self.shared.changes.load(Ordering::Acquire);
+        let changes = self.file.changes();
         if changes != self.changes {
-            self.exchange(changes);
+            self.changes = changes;
+            self.inspector.set_rules(self.file.get().1);
         }
     }
 
-    #[cold]
-    fn exchange(&mut self, changes: u64) {
-        (_, self.rules) = self.shared.get();
-        self.changes = changes;
-        self.scratch = Scratch::default();
-        self.matches = vec![0; self.rules.as_ref().map_or(0, |rules| rules.rules().len())];
-    }
-
-    /// Searches a packet, counts and annotates it; says whether it matches.
-    fn inspect(&mut self, packet: &mut Packet) -> bool {
-        self.refresh();
-        let Some(rules) = &self.rules else { return false };
-        let mut first = None;
-        rules.search(payload(packet), &mut self.scratch, |rule| {
-            first.get_or_insert(rule);
-            self.matches[rule as usize] += 1;
-            if self.is_first { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        self.count += u64::from(first.is_some());
-        if let Some(AnnoArg(at)) = self.anno {
-            packet.set_anno_u8(at, first.is_some().into());
-        }
-        if let Some(AnnoArg(at)) = self.sid_anno {
-            packet.set_anno_u32(at, first.map_or(0, |rule| rules.rules()[rule as usize].sid));
-        }
-        first.is_some()
-    }
-
-    /// A line for each rule that matched.
     fn matches(&mut self) -> String {
         self.refresh();
-        let mut text = String::new();
-        let rules = self.rules.iter().flat_map(|rules| rules.rules());
-        for (rule, count) in rules.zip(&self.matches).filter(|(_, count)| **count > 0) {
-            let _ = writeln!(text, "{}\t{count}\t{}", rule.sid, rule.msg);
-        }
-        text
-    }
-
-    fn reset(&mut self) {
-        self.count = 0;
-        self.matches.fill(0);
+        self.inspector.matches()
     }
 }
 
 impl Element for IdsMatcher {
     fn configure(&mut self, args: &mut Args<'_>) -> Result<(), Failed> {
-        let (mut file, mut literals, mut nocase) = (String::new(), Raw::default(), false);
-        let has_file = args.has_key("RULES", &mut file);
-        let has_literals = args.has_key("PATTERN", &mut literals);
-        args.key("NOCASE", &mut nocase)
-            .key("FIRST", &mut self.is_first)
-            .key("ANNO", &mut self.anno)
-            .key("SID_ANNO", &mut self.sid_anno)
-            .finish()?;
-        if has_file == has_literals {
-            return Err(args.error("one of RULES and PATTERN is needed"));
-        }
-        let (name, rules) =
-            if has_file { ("RULES", load(&file)) } else { ("PATTERN", RuleSet::new(of_literals(&literals.0, nocase))) };
-        let rules = rules.map_err(|error| args.error_of(name, error))?;
-        if !rules.problems().is_empty() {
-            let (rules, lines) = (rules.rules().len(), rules.problems().len());
-            args.warning(format_args!("{file}: {rules} rules loaded, and {lines} remarks in handler 'errors'"));
-        }
-        self.shared.set(file, rules);
+        self.inspector.configure(args);
+        self.streamed.configure(args)?;
+        self.file.configure(args)?;
+        self.streams = self.streamed.following(&self.file).map(Streams::new);
         Ok(())
     }
 
     fn initialize(&mut self, cx: &mut Cx<'_>) -> Result<(), String> {
         if cx.outputs() == 1 {
-            self.anno.get_or_insert(AnnoArg(anno::PAINT));
+            self.inspector.anno.get_or_insert(AnnoArg(anno::PAINT));
         }
         Ok(())
     }
 
     fn action(&mut self, cx: &mut Cx<'_>, mut packet: Packet) -> Option<Packet> {
-        if self.inspect(&mut packet) && cx.outputs() > 1 {
+        self.refresh();
+        self.before.clear();
+        if let (Some(streams), Some(network)) = (&mut self.streams, packet.network_header()) {
+            streams.follow(network, &mut self.before);
+        }
+        if self.inspector.inspect(&mut packet, &self.before, None) && cx.outputs() > 1 {
             cx.emit(1, packet);
             return None;
         }
@@ -228,31 +105,35 @@ impl Element for IdsMatcher {
     }
 
     fn handlers(&self, handlers: &mut Handlers) {
-        handlers.read("count", |matcher: &mut Self, _| matcher.count);
+        handlers.read("count", |matcher: &mut Self, _| matcher.inspector.count);
         handlers.read("matches", |matcher: &mut Self, _| matcher.matches());
-        handlers.button("reset", |matcher: &mut Self, _| matcher.reset());
-        let [shown, told, changed] = std::array::from_fn(|_| Arc::clone(&self.shared));
-        handlers.free_read("rules", move |_, _| Ok(lines(&shown, |rules| rules.rules())));
-        handlers.free_read("errors", move |_, _| Ok(lines(&told, |rules| rules.problems())));
-        handlers.free_write("reload", move |_, file| changed.reload(file.trim()));
+        handlers.button("reset", |matcher: &mut Self, _| matcher.inspector.reset());
+        self.streamed.handlers(handlers);
+        let file = Arc::clone(&self.file);
+        rule_handlers(handlers, move || Arc::clone(&file));
     }
-}
-
-/// A line for each thing that the rules have.
-fn lines<T: ToString>(shared: &Shared, of: impl Fn(&RuleSet) -> &[T]) -> String {
-    let (_, rules) = shared.get();
-    rules.iter().flat_map(|rules| of(rules)).map(|thing| thing.to_string() + "\n").collect()
 }
 
 #[cfg(test)]
 mod tests {
     use crate::elements::testing::{Harness, fuzz, ip, udp};
+    use crate::headers::payload::behind_headers;
+    use crate::streams::segment;
     use crate::{Packet, packet::anno};
+    use bifolio_kernels::packets::literal_match::{LiteralSearch, texts};
+    use bifolio_kernels::packets::{HAS_NETWORK, PacketRows, SPANS_ALL};
     use bifolio_testing::seed;
 
     /// Both outputs.
     fn outputs(config: &str) -> Harness {
         Harness::new(&format!("give :: Give -> m :: IDSMatcher({config}) -> clean :: Take; m[1] -> bad :: Take"))
+    }
+
+    /// The same behind MarkIPHeader.
+    fn marked(config: &str) -> Harness {
+        Harness::new(&format!(
+            "give :: Give -> MarkIPHeader -> m :: IDSMatcher({config}) -> clean :: Take; m[1] -> bad :: Take"
+        ))
     }
 
     fn rules_file(text: &str) -> tempfile::NamedTempFile {
@@ -328,6 +209,100 @@ mod tests {
     }
 
     #[test]
+    fn devices_search_the_same_bytes_of_a_packet() {
+        let mut random = fastrand::Rng::with_seed(seed());
+        let mut differ = 0;
+        for _ in 0..3000 {
+            let body: Vec<u8> = (0..random.usize(..60)).map(|_| random.u8(..)).collect();
+            let mut packet = match random.u8(..4) {
+                0 => tcp(random.usize(..11) * 4, &body),
+                1 => udp(([1; 4], 9), ([2; 4], 9), &body),
+                _ => ip(random.u8(..18), [1; 4], [2; 4], &body),
+            };
+            if random.bool() {
+                let at = random.usize(..packet.len().min(36));
+                packet[at] = random.u8(..);
+            }
+            packet.truncate(if random.u8(..4) == 0 { random.usize(..=packet.len()) } else { packet.len() });
+            let mut rows = PacketRows { spans: SPANS_ALL, network: 2, ..PacketRows::new(1, 7, 1) };
+            let mut input = [packet.len() as u32 | HAS_NETWORK, 0].map(u32::to_le_bytes).concat();
+            input.extend(packet.iter().copied().chain([0; 20]).take(20));
+            input.extend([0; 4]);
+            (rows.span_at, rows.span_bytes) = (32, packet.len().saturating_sub(20).next_multiple_of(4) as u64);
+            input.extend(packet.iter().skip(20));
+            input.resize(32 + rows.span_bytes as usize, 0);
+            let search = LiteralSearch { rows, payload: true, list: true, first: None };
+            let expected = behind_headers(&packet);
+            assert_eq!(texts(&search, &input, &[0; 4])[0], expected, "{packet:?}");
+            differ += usize::from(expected.is_none_or(|text| text != body));
+        }
+        assert!(differ > 500, "headers are hardly ever bad");
+    }
+
+    /// A flow of text, cut into packets: the text, and each packet with where its payload ends in the text.
+    fn flow(random: &mut fastrand::Rng) -> (Vec<u8>, Vec<(Vec<u8>, usize)>) {
+        let text: Vec<u8> = (0..random.usize(1..400)).map(|_| random.u8(b'a'..b'd')).collect();
+        let (mut packets, mut at) = (Vec::new(), 0);
+        while at < text.len() {
+            let end = text.len().min(at + random.usize(1..9));
+            packets.push((segment([1, 2], 77 + at as u32, 0, &text[at..end]), end));
+            at = end;
+        }
+        (text, packets)
+    }
+
+    #[test]
+    fn literals_across_packets_are_found_where_they_end() {
+        let mut random = fastrand::Rng::with_seed(seed());
+        let (mut found, mut across) = (0, 0);
+        for _ in 0..40 {
+            let literals: Vec<Vec<u8>> =
+                (0..4).map(|_| (0..random.usize(3..9)).map(|_| random.u8(b'a'..b'd')).collect()).collect();
+            let tail = [2, 5, 100][random.usize(..3)];
+            let words = literals.iter().map(|literal| String::from_utf8(literal.clone()).unwrap()).collect::<Vec<_>>();
+            let config = format!("PATTERN {}, STREAM true, TAIL {tail}", words.join(" "));
+            let mut harness = marked(&config);
+            let (text, packets) = flow(&mut random);
+            let (mut bad, mut begin) = (Vec::new(), 0);
+            for (packet, end) in &packets {
+                let begins_at = |at: usize| at >= begin || begin - at <= tail;
+                let ends_here = |end: usize| {
+                    literals.iter().any(|literal| text[..end].ends_with(literal) && begins_at(end - literal.len()))
+                };
+                if (begin + 1..=*end).any(ends_here) {
+                    bad.push(packet.clone());
+                    let alone =
+                        |literal: &Vec<u8>| text[begin..*end].windows(literal.len()).any(|part| part == literal);
+                    across += usize::from(!literals.iter().any(alone));
+                }
+                begin = *end;
+            }
+            found += bad.len();
+            harness.give("give", packets.iter().map(|(packet, _)| Packet::from_slice(packet)));
+            assert_eq!(harness.take_bytes("bad"), bad, "{config} in {:?}", String::from_utf8_lossy(&text));
+            assert_eq!((harness.read("m.strays"), harness.read("m.flows")), ("0".into(), "1".into()));
+        }
+        assert!(across > 50 && found > across, "{found} packets, {across} of them by what was before");
+    }
+
+    #[test]
+    fn places_of_contents_count_from_the_payload() {
+        let file = rules_file(
+            "alert ip any any -> any any ( content:\"abc\"; sid:1; )
+             alert ip any any -> any any ( content:\"abc\",offset 0; sid:2; )
+             alert ip any any -> any any ( content:\"abc\",depth 3; sid:3; )
+             alert ip any any -> any any ( content:\"a\"; content:\"c\",fast_pattern,distance 0; sid:4; )
+             alert ip any any -> any any ( content:\"c\",depth 1; content:\"xy\"; sid:5; )
+             alert ip any any -> any any ( content:\"xya\"; sid:6; )",
+        );
+        let config = format!("RULES {}, STREAM true", file.path().display());
+        let mut harness = marked(&config);
+        let packets = [segment([1, 2], 0, 0, b".xya"), segment([1, 2], 4, 0, b"bc"), segment([1, 2], 6, 0, b"cxy")];
+        harness.give("give", packets.iter().map(|packet| Packet::from_slice(packet)));
+        assert_eq!(harness.read("m.matches"), "1\t1\t\n4\t1\t\n5\t1\t\n6\t1\t\n");
+    }
+
+    #[test]
     fn without_a_second_output_annotations_tell() {
         for (arguments, at) in [("", anno::PAINT), (", ANNO 3", 3)] {
             for join in [" -> ", " -> Queue -> "] {
@@ -359,7 +334,7 @@ mod tests {
 
     const RULES: &str = "# a comment\n\
         alert tcp any any -> any 80 ( msg:\"one\"; content:\"evil\",nocase; content:\"root\",distance 1,within 4; sid:7; )\n\
-        alert tcp any any -> any 80 ( msg:\"two\"; content:\"worse\"; pcre:\"/x/\"; sid:8; )\nnonsense\n";
+        alert tcp any any -> any 80 ( msg:\"two\"; content:\"worse\"; pcre:\"/(x)\\1/\"; sid:8; )\nnonsense\n";
 
     #[test]
     fn rules_of_a_file_are_searched_with_their_places() {
@@ -369,9 +344,34 @@ mod tests {
         harness.give("give", packets.map(Packet::from_slice));
         assert_eq!(harness.take_bytes("bad"), [packets[0], packets[3], packets[4]]);
         assert_eq!(harness.read("m.matches"), "7\t2\tone\n8\t1\ttwo\n");
-        let errors = "line 3: rule 8: not evaluated: pcre\nline 4: not loaded: it has no options in parentheses\n";
+        let errors = "line 3: rule 8: not evaluated: pcre has a backreference\nline 4: not loaded: it has no options in parentheses\n";
         assert_eq!(harness.read("m.errors"), errors);
         assert_eq!(harness.read("m.rules").lines().count(), 2);
+    }
+
+    #[test]
+    fn headers_of_rules_are_compared_with_those_of_packets() {
+        let file = rules_file(
+            "alert udp $HOME any -> !$HOME $DNS ( content:\"x\"; sid:1; )
+             alert udp any $DNS -> any any ( content:\"x\"; sid:2; )
+             alert tcp any any -> any any ( content:\"x\"; sid:3; )
+             alert ip [1.1.1.1,$OTHER] any <> 9.9.9.9 any ( content:\"x\"; sid:4; )",
+        );
+        let variables = "VARIABLES \"HOME [1.0.0.0/8]\" \"DNS 53\"";
+        let mut harness = marked(&format!("RULES {}, {variables}, SID_ANNO 20, FIRST true", file.path().display()));
+        let of = |from: ([u8; 4], u16), to: ([u8; 4], u16)| Packet::from_slice(&udp(from, to, b"x"));
+        let packets = [
+            of(([1; 4], 9), ([2; 4], 53)),
+            of(([1; 4], 53), ([1; 4], 53)),
+            of(([1; 4], 9), ([1; 4], 9)),
+            of(([9; 4], 9), ([2; 4], 9)),
+            Packet::from_slice(&tcp(0, b"x")),
+        ];
+        harness.give("give", packets);
+        let found: Vec<_> = harness.take("bad").iter().map(|packet| packet.anno_u32(20)).collect();
+        assert_eq!((found, harness.take("clean").len()), (vec![1, 2, 4, 3], 1));
+        let told = Harness::errors("Give -> IDSMatcher(PATTERN a, VARIABLES \"X 1.2\") -> Take");
+        assert!(told.contains("VARIABLES: X: '1.2' is no address"), "{told}");
     }
 
     #[test]
@@ -406,6 +406,8 @@ mod tests {
             ("RULES /nonexistent/rules", "RULES: /nonexistent/rules: No such file or directory"),
             ("PATTERN a, ANNO 48", "ANNO: "),
             ("PATTERN a, SID_ANNO 45", "SID_ANNO: "),
+            ("PATTERN a, STREAM true, TAIL 0", "TAIL: must be between 1 and 4096"),
+            ("PATTERN a, STREAM true, FLOWS 1048577", "FLOWS: must be between 1 and 1048576"),
             ("abc", "too many arguments"),
             ("PATTERN a, DEPTH 3", "DEPTH: unknown argument"),
         ] {
@@ -414,6 +416,83 @@ mod tests {
         }
         let mut harness = outputs("PATTERN a");
         assert_eq!(harness.write("m.reload", "").unwrap_err().lines().last(), Some("no file of rules to load again"));
+    }
+
+    /// A rule with this content and other options.
+    fn rule(content: &str, more: &str) -> String {
+        format!("alert ip any any -> any any ( content:\"{content}\"; {more} )\n")
+    }
+
+    /// Random letters: literals that have no prefixes in common.
+    fn letters(random: &mut fastrand::Rng, len: usize) -> String {
+        (0..len).map(|_| random.alphabetic()).collect()
+    }
+
+    #[test]
+    fn hostile_rules_are_refused_by_a_bound_in_configurations_and_at_reload() {
+        let mut random = fastrand::Rng::with_seed(seed());
+        let mut many = |count: usize, len: usize, more: &str| -> String {
+            (0..count).map(|_| rule(&letters(&mut random, len), more)).collect()
+        };
+        let good = rules_file(&rule("good", "sid:1;"));
+        for (what, text, told) in [
+            ("a million states", many(17_000, 60, ""), "the literals have more than 524288 bytes together"),
+            (
+                "a million states of both cases",
+                many(17_000, 60, "nocase;"),
+                "the literals have more than 524288 bytes together",
+            ),
+            ("one line of megabytes", rule(&"x".repeat(3 << 20), ""), "there are no rules"),
+            (
+                "a rule over a million lines",
+                "alert ip any any -> any any (\n ".to_owned() + &"a\n ".repeat(1 << 20),
+                "there are no rules",
+            ),
+            ("a million lines that say nothing", "x\n".repeat(1 << 20), "there are no rules"),
+            ("nothing", String::new(), "there are no rules"),
+        ] {
+            let file = rules_file(&text);
+            let path = file.path().display();
+            let said = Harness::errors(&format!("Give -> IDSMatcher(RULES {path}) -> Take"));
+            assert!(said.contains(told) && said.len() < 500, "{what}: {said}");
+            let mut harness = outputs(&format!("RULES {}", good.path().display()));
+            let said = harness.write("m.reload", &path.to_string()).unwrap_err();
+            assert!(said.ends_with(told), "{what}: {said}");
+            harness.give_bytes("give", b"good");
+            assert_eq!(harness.take("bad").len(), 1, "{what}");
+        }
+        let long = tempfile::NamedTempFile::new().unwrap();
+        long.as_file().set_len(65 << 20).unwrap();
+        let said = Harness::errors(&format!("Give -> IDSMatcher(RULES {}) -> Take", long.path().display()));
+        assert!(said.contains("more than 67108864 bytes"), "{said}");
+    }
+
+    #[test]
+    fn hostile_expressions_are_left_out_and_the_rest_is_loaded() {
+        let deep = format!("{}x{}", "(".repeat(5000), ")".repeat(5000));
+        let hostile = ["((a{99}){99}){99}", "(a+)+(b|b)*$", &deep, "(x+x+)+y", "[^\\x00]{0,60000}z"];
+        let text: String =
+            (1..).zip(hostile).map(|(sid, pcre)| rule("a", &format!("pcre:\"/{pcre}/i\"; sid:{sid};"))).collect();
+        let file = rules_file(&(text + &rule("a", "sid:9;")));
+        let mut harness = outputs(&format!("RULES {}", file.path().display()));
+        let errors = harness.read("m.errors");
+        assert!(errors.contains("line 1: rule 1: not evaluated: pcre needs more than 262144 bytes"), "{errors}");
+        assert!(errors.contains("line 3: rule 3: not evaluated: pcre is not understood: exceed"), "{errors}");
+        assert!(errors.contains("line 5: rule 5: not evaluated: pcre needs more"), "{errors}");
+        assert_eq!((errors.lines().count(), harness.read("m.rules").lines().count()), (3, 6));
+        // What takes those who go back for ever.
+        harness.give_bytes("give", &[b'a'; 9000]);
+        assert_eq!(harness.read("m.matches"), "1\t1\t\n2\t1\t\n3\t1\t\n5\t1\t\n9\t1\t\n");
+    }
+
+    #[test]
+    fn as_many_literals_as_there_may_be_are_searched_without_their_case() {
+        let mut random = fastrand::Rng::with_seed(seed());
+        let words: Vec<String> = (0..4000).map(|_| letters(&mut random, 120)).collect();
+        let file = rules_file(&words.iter().map(|word| rule(word, "nocase;")).collect::<String>());
+        let mut harness = outputs(&format!("RULES {}", file.path().display()));
+        harness.give_bytes("give", words[17].to_ascii_lowercase().as_bytes());
+        assert_eq!(harness.take("bad").len(), 1);
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use crate::element::Class;
 
+pub(super) mod following;
 mod ids_matcher;
+pub(super) mod inspector;
+pub(super) mod rule_files;
 
 /// All of this group.
 pub(super) static CLASSES: &[Class] =

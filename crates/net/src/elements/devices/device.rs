@@ -129,8 +129,8 @@ impl Device {
 
     /// Sets the timer of looks.
     pub(super) fn look_later(cx: &mut Cx<'_>) {
-        // Simulated time has nothing to do with devices, and would not pass between two looks.
-        if !cx.router().clock().is_simulated() {
+        // Time that jumps has nothing to do with devices, and would not pass between two looks.
+        if !cx.router().clock().jumps() {
             cx.timer_after(LOOK_TIMER, LOOK);
         }
     }

@@ -27,7 +27,7 @@ pub(super) type Store<'a> = &'a mut dyn FnMut(&str, &ArgCx<'_>) -> Result<(), St
 
 /// Addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Addresses(pub(super) Vec<Ipv4Addr>);
+pub(crate) struct Addresses(pub(crate) Vec<Ipv4Addr>);
 
 impl Addresses {
     /// Whether an address is among them; there are a few at most.
@@ -57,9 +57,9 @@ impl Arg for BadSources {
 
 /// A router's own addresses, and those of which no packet may come: broadcast addresses of its networks, and of all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Interfaces {
-    pub(super) addresses: Vec<Ipv4Addr>,
-    pub(super) broadcasts: Vec<Ipv4Addr>,
+pub(crate) struct Interfaces {
+    pub(crate) addresses: Vec<Ipv4Addr>,
+    pub(crate) broadcasts: Vec<Ipv4Addr>,
 }
 
 impl Arg for Interfaces {

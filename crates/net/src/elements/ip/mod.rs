@@ -2,7 +2,7 @@
 
 use crate::element::Class;
 
-mod addresses;
+pub(super) mod addresses;
 mod checkipheader;
 mod checksums;
 mod checktransport;
@@ -13,7 +13,7 @@ mod ipencap;
 mod ipgwoptions;
 mod markipheader;
 mod reasons;
-mod routes;
+pub(super) mod routes;
 mod tos;
 mod udpipencap;
 

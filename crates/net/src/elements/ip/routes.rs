@@ -83,7 +83,7 @@ impl<K: Kind> Default for IpLookup<K> {
 }
 
 /// Names that a configuration has defined.
-struct Defined<'a>(&'a ArgCx<'a>);
+pub(crate) struct Defined<'a>(&'a ArgCx<'a>);
 
 /// Whether a word is a number, which no name is: outputs need not be looked for.
 fn is_number(word: &str) -> bool {
@@ -103,8 +103,31 @@ impl Names for Defined<'_> {
 
 /// A handler's work on a table, without the element.
 fn command<R>(table: &impl Table, cx: &Cx<'_>, work: impl FnOnce(Commands<'_, Defined<'_>>) -> R) -> R {
+    command_with(table, cx, cx.outputs(), work)
+}
+
+/// The same for a table that leads to so many outputs.
+pub(crate) fn command_with<R>(
+    table: &impl Table,
+    cx: &Cx<'_>,
+    outputs: usize,
+    work: impl FnOnce(Commands<'_, Defined<'_>>) -> R,
+) -> R {
     let arg_cx = cx.arg_cx();
-    work(Commands { table, outputs: cx.outputs(), names: &Defined(&arg_cx) })
+    work(Commands { table, outputs, names: &Defined(&arg_cx) })
+}
+
+/// Puts the routes of a configuration into a table that leads to so many outputs.
+pub(crate) fn configure_routes(table: &impl Table, outputs: usize, args: &mut Args<'_>) {
+    let routes = args.rest();
+    let mut log = Log::new();
+    Commands { table, outputs, names: &Defined(args.cx()) }.configure(&routes, &mut log);
+    for entry in log.take() {
+        match entry.level {
+            Level::Error => _ = args.error(entry.text),
+            _ => args.warning(entry.text),
+        }
+    }
 }
 
 impl<K: Kind> IpLookup<K> {
@@ -137,17 +160,9 @@ impl<K: Kind> IpLookup<K> {
 
 impl<K: Kind> Element for IpLookup<K> {
     fn configure(&mut self, args: &mut Args<'_>) -> Result<(), Failed> {
-        let routes = args.rest();
-        let mut log = Log::new();
         let cx = args.cx();
         let outputs = cx.elements.number(cx.element).map_or(0, |number| cx.elements.ports(number).1);
-        Commands { table: &*self.table, outputs, names: &Defined(cx) }.configure(&routes, &mut log);
-        for entry in log.take() {
-            match entry.level {
-                Level::Error => _ = args.error(entry.text),
-                _ => args.warning(entry.text),
-            }
-        }
+        configure_routes(&*self.table, outputs, args);
         args.finish()
     }
 

@@ -71,10 +71,10 @@ impl Element for BlockThread {
         handlers.write("block", |_: &mut Self, cx: &mut Cx<'_>, text| {
             let time = cx.parse::<Interval>(text).map_err(|_| "bad TIME".to_owned())?.0;
             let clock = cx.router().clock();
-            if clock.is_simulated() {
+            if clock.jumps() {
                 clock.advance(clock.now() + time);
             } else {
-                std::thread::sleep(time.to_duration());
+                std::thread::sleep(clock.until(clock.now() + time));
             }
             Ok(())
         });

@@ -3,10 +3,11 @@
 //! `RoundRobinIPMapper(PATTERN1, ..., PATTERNn)`: no ports. A rewriter with this element's name as the specification of an
 //! input asks it about each new flow. Each argument is `SADDR SPORT DADDR DPORT FOUTPUT ROUTPUT` or `NAME FOUTPUT ROUTPUT`,
 //! as after `pattern` in a rewriter's argument. Each flow takes the next pattern, or the first one from there that has
-//! something left to choose.
+//! something left to choose. In the place of another router, one with the same patterns goes on with the next.
 
+use crate::Log;
 use crate::args::{Args, Failed};
-use crate::element::Element;
+use crate::element::{Element, downcast};
 use crate::headers::FlowId;
 use crate::lang::config::split_words;
 use crate::rewrite::{FlowSet, MapId, Variable};
@@ -85,5 +86,11 @@ impl Element for RoundRobinIpMapper {
             which.resolve(cx);
         }
         Ok(())
+    }
+
+    fn take_state(&mut self, _: &mut Cx<'_>, old: &mut dyn Element, _: &mut Log) {
+        let Some(old) = downcast::<Self>(old).filter(|old| old.told() == self.told()) else { return };
+        self.next = old.next;
+        self.patterns.iter().zip(&old.patterns).for_each(|((own, _), (old, _))| own.go_on(old));
     }
 }

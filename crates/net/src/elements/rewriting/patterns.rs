@@ -1,13 +1,15 @@
 //! IPRewriterPatterns: patterns with names, for rewriters.
 //!
 //! `IPRewriterPatterns(NAME SADDR SPORT DADDR DPORT, ...)`: no ports. Each argument names a pattern (see [`Pattern`]), or is
-//! another name of one, for all rewriters of its compound and below. What is next in a range is shared by all who use the name.
+//! another name of one, for all rewriters of its compound and below. What is next in a range is shared by all who use the name,
+//! and is kept in the place of another router.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::Log;
 use crate::args::{Arg, ArgCx, Args, Failed, NameKind, Prefix};
-use crate::element::Element;
+use crate::element::{Element, downcast};
 use crate::lang::config::split_words;
 use crate::rewrite::{Names, Pattern};
 use crate::router::Cx;
@@ -67,6 +69,13 @@ impl Which {
         }
     }
 
+    /// Goes on in its range where another one stopped, if it is the same.
+    pub(super) fn go_on(&self, other: &Self) {
+        if let (Some(own), Some(other)) = (self.get(), other.get()) {
+            own.go_on(other);
+        }
+    }
+
     /// The pattern in words, once it was resolved.
     pub(super) fn told(&self) -> String {
         self.get().map(Pattern::to_string).unwrap_or_default()
@@ -114,5 +123,10 @@ impl Element for IpRewriterPatterns {
             }
         }
         args.finish()
+    }
+
+    fn take_state(&mut self, _: &mut Cx<'_>, old: &mut dyn Element, _: &mut Log) {
+        let Some(old) = downcast::<Self>(old) else { return };
+        self.patterns.iter().zip(&old.patterns).for_each(|(own, old)| own.go_on(old));
     }
 }

@@ -48,7 +48,7 @@
 //! `capacity` (r/w), `clear`. `mappings`, `tcp_mappings`, `udp_mappings` and `nmappings` are old names.
 //!
 //! In the place of another router, a rewriter takes the flows of one of its name and class, as far as it has inputs that make
-//! such flows: the same word or pattern, and the same outputs. Others end.
+//! such flows: the same word or pattern, and the same outputs. Others end. A range goes on where the same input stopped.
 //!
 //! Unlike Click: ranges are searched in logarithmic time; the identifiers of pings to one host differ; a table lists replies of
 //! IPAddrRewriter by their destination, and those of pings by their identifier; DCCP's checksum is adjusted, and a UDP
@@ -291,6 +291,11 @@ impl Element for Rewriter {
             let is_same = |to: &usize| self.told.get(*to) == Some(&old.told[from]);
             std::iter::once(from).chain(0..self.specs.len()).find(is_same)
         };
+        for (own, old) in self.specs.iter().zip(&old.specs) {
+            if let (Way::Pattern(own), Way::Pattern(old)) = (&own.way, &old.way) {
+                own.go_on(old);
+            }
+        }
         let mut set = lock(&self.flows);
         set.take_over(&mut lock(&old.flows), |from, owner| Some((map(from)?, self.specs[input(owner)?].owner)));
         set.shrink(millis(cx.now()), false);

@@ -374,8 +374,13 @@ impl Script {
         };
         let free: Vec<_> = self.numbers().iter().filter(is_last).copied().collect();
         let set = set_of(&free);
-        // SAFETY: a set that is alive.
-        unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) };
+        let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // A signal that came meanwhile was a script's, and does not end the process.
+        // SAFETY: a set and a time that are alive.
+        unsafe {
+            while libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const at_once) > 0 {}
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a script says, compiled.
 
 use crate::args::{Arg, ArgCx, Interval, NameDb, NoElements};
-use crate::lang::config::first_word;
+use crate::lang::config::{first_word, split_words};
 
 /// Where a jump leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,9 +150,14 @@ fn instruction(word: &str, rest: &str) -> Option<Instruction> {
             unquoted: word.ends_with('q'),
             exported: word.starts_with("export"),
         }),
-        // What `print` was called for files.
-        "save" | "append" => variable(false).map(|(handler, file)| {
-            let (arrow, file) = (if word == "save" { ">" } else { ">>" }, if file.is_empty() { "-" } else { &file });
+        // What `print` was called for files: the handler, its argument and a file.
+        "save" | "append" => variable(false).map(|_| {
+            let words = split_words(rest);
+            let (handler, file) = match words.split_last() {
+                Some((file, handler @ [_, ..])) => (handler.join(" "), file.as_str()),
+                _ => (rest.to_owned(), "-"),
+            };
+            let arrow = if word == "save" { ">" } else { ">>" };
             Instruction::Print { text: format!("{arrow}{file} {handler}"), newline: true, unquoted: false }
         }),
         "print" | "printn" | "printq" | "printnq" => {

@@ -32,6 +32,17 @@ fn a_passive_script_returns_a_value() {
 }
 
 #[test]
+fn several_stops_of_one_moment_are_waited_for_one_by_one() {
+    // Symptom: a router ended at the second of two stops, with packets in its queues, as its driver was asked once.
+    let config = "InfiniteSource(LIMIT 5, STOP true) -> q :: Queue; InfiniteSource(LIMIT 5, STOP true) -> q;
+                  InfiniteSource(LIMIT 5, STOP true) -> q; q -> RatedUnqueue(10) -> take :: Take;
+                  DriverManager(wait_stop 2, wait_stop, wait 5s, print 'done')";
+    let mut harness = Harness::new(config);
+    harness.pass(10.0);
+    assert_eq!((harness.take("take").len(), harness.printed(), harness.runcount()), (15, "done\n".to_owned(), 0));
+}
+
+#[test]
 fn times_and_steps_are_waited_for() {
     let config = "a :: Script(wait 1s, print 'a', pause, print 'b', pause 2, print 'c'); \
                   Script(wait 2s, write a.step, wait 1s, write a.step, wait 1s, printn 'd', write a.step)";
@@ -230,6 +241,8 @@ fn times_of_waits_are_calculated() {
 #[test]
 fn files_may_be_left_out_where_handlers_are_saved() {
     assert_eq!(printed("q :: Script(TYPE PASSIVE, return 5); Script(save q.run, append q.run -)"), "5\n5\n");
+    let sums = "q :: Script(TYPE PASSIVE, return $(add $args)); Script(save q.run 1 2 -, append q.run 3  4 -)";
+    assert_eq!(printed(sums), "3\n7\n");
 }
 
 #[test]

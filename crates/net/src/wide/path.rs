@@ -1,0 +1,638 @@
+//! Batches on their way through the executor, and back.
+
+use super::batch::{BOUNDARY, Buffers, Extent, PacketBatch};
+use super::devices::{self, BATCH_BYTES};
+use super::layout::{Layout, Wants};
+use super::pack::network;
+use super::sample::sample;
+use super::service::{Forced, PathService, Work};
+use super::stage::{Done, Operation};
+use super::texts::TEXT_BYTES;
+use crate::Packet;
+use crate::streams::Streams;
+use bifolio_compute::{Caller, Executor, Handle, Outcome, Request};
+use bifolio_device::{Device, DeviceChoice, DeviceId};
+use bifolio_kernels::packets::{CAPTURED_MAX, NONE, PacketBegin};
+use rustix::event::{EventfdFlags, eventfd};
+use std::collections::{BTreeSet, HashMap};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Bytes of a packet that spans have room for, where all of them are as long as Ethernet lets them be.
+const SPAN_BYTES: usize = 1536;
+
+/// Bytes of a batch that is computed where it is: the CPU is over with it before any device has begun, and before another
+/// thread was woken.
+const SMALL_BYTES: usize = 4096;
+
+/// Packets that results are written into together: their headers fit the processor's nearest cache.
+const TOGETHER: usize = 64;
+
+/// What a path may use.
+#[derive(Debug, Clone, Copy)]
+pub struct PathOptions {
+    /// The device.
+    pub device: DeviceChoice,
+    /// The most packets of a batch.
+    pub size: usize,
+    /// The most batches at a time, packed or under way.
+    pub batches: usize,
+    /// Who computes; nothing: whoever is over first.
+    pub forced: Option<Forced>,
+    /// Whether only what elements look at travels, and not whole packets.
+    pub slices: bool,
+}
+
+/// Batches between a Batcher and its Debatcher.
+#[derive(Debug)]
+pub struct Path {
+    options: PathOptions,
+    layout: Arc<Layout>,
+    service: Arc<PathService>,
+    handle: Handle<PathService>,
+    caller: Caller,
+    executor: Arc<Executor>,
+    shared: Arc<Shared>,
+    /// Flows, where somebody wants them followed.
+    streams: Option<Mutex<Streams>>,
+}
+
+/// Where a batch is.
+#[derive(Debug)]
+enum Stored {
+    Packed(PacketBatch),
+    /// Without its buffers, and since when.
+    UnderWay(PacketBatch, Instant),
+    Back(PacketBatch),
+}
+
+impl Stored {
+    fn into_batch(self) -> PacketBatch {
+        match self {
+            Self::Packed(batch) | Self::UnderWay(batch, _) | Self::Back(batch) => batch,
+        }
+    }
+}
+
+/// What a batch's number says of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// There is no such batch.
+    Unknown,
+    /// It waits for a submission.
+    Packed,
+    /// The executor has it.
+    UnderWay,
+    /// It is back.
+    Back,
+}
+
+/// What those who end requests need as well: it does not keep the executor alive.
+#[derive(Debug)]
+struct Shared {
+    batches: Mutex<Batches>,
+    back: Condvar,
+    /// Batches that the executor has.
+    under_way: AtomicUsize,
+    /// Readable when a batch is back.
+    event: OwnedFd,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Batches {
+    free: Vec<PacketBatch>,
+    /// How many there are.
+    made: usize,
+    stored: HashMap<u64, Stored>,
+    next: u64,
+    /// Batches that were taken back from the executor, which still has their buffers.
+    late: usize,
+    /// What went wrong and was not told yet.
+    trouble: Option<String>,
+    /// Why the device does not compute, as it was told last.
+    off: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    batches: AtomicU64,
+    packets: AtomicU64,
+    by_device: AtomicU64,
+    input_bytes: AtomicU64,
+    failures: AtomicU64,
+    lost: AtomicU64,
+}
+
+/// What a path has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Statistics {
+    /// Batches that are back.
+    pub batches: u64,
+    /// Their packets.
+    pub packets: u64,
+    /// Packets of batches that the device computed.
+    pub by_device: u64,
+    /// Bytes of rows and spans that travelled, or would have.
+    pub input_bytes: u64,
+    /// Batches that the executor failed at, or had for too long, and that were computed by the CPU at once.
+    pub failures: u64,
+    /// Packets that were dropped, as nobody could compute them.
+    pub lost: u64,
+}
+
+/// A name that lives as long as the program: services are known by theirs. There are as many as there are kinds of paths.
+fn keep(name: String) -> &'static str {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = names.get(name.as_str()) {
+        return known;
+    }
+    let name: &'static str = Box::leak(name.into_boxed_str());
+    names.insert(name);
+    name
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Batches> {
+        self.batches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A batch's request is over.
+    fn end(&self, number: u64, extent: Extent, outcome: Outcome) {
+        let Outcome { source, destination, result } = outcome;
+        let mut batches = self.lock();
+        let stored = batches.stored.remove(&number);
+        let Some(Stored::UnderWay(mut batch, _)) = stored else {
+            // It took too long, and its packets have gone on.
+            batches.late -= 1;
+            batches.stored.extend(stored.map(|stored| (number, stored)));
+            return;
+        };
+        batch.give_back(source, destination);
+        match result {
+            Ok(answers) => {
+                if answers.path == Forced::Device {
+                    self.counts.by_device.fetch_add(extent.count as u64, Ordering::Relaxed);
+                }
+                batch.is_computed = true;
+            }
+            Err(error) => batches.trouble = Some(format!("the CPU takes over a batch: {error}")),
+        }
+        // Whoever sees that it is back sees that it is not under way.
+        self.under_way.fetch_sub(1, Ordering::Release);
+        batches.stored.insert(number, Stored::Back(batch));
+        drop(batches);
+        self.back.notify_all();
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+    }
+}
+
+impl Path {
+    /// A path of these elements.
+    ///
+    /// # Errors
+    /// A sentence for whoever wrote the configuration.
+    pub fn new(options: PathOptions, operations: &[Arc<dyn Operation>], names: &str) -> Result<Arc<Self>, String> {
+        let mut wants = Vec::new();
+        for operation in operations {
+            let more = operation.wants(&wants)?;
+            if wants.last().is_some_and(|before: &Wants| before.rewrites) {
+                return Err("an element that changes packets as a whole is the last one of its path".to_owned());
+            }
+            wants.push(more);
+        }
+        let count = wants.len();
+        if !options.slices {
+            wants.push(Wants { link: true, payload: true, ..Wants::default() });
+        }
+        let layout = Arc::new(Layout::new(&wants)?);
+        wants.truncate(count);
+        let executor = devices::executor(options.device)?;
+        let stage = |(at, operation): (usize, &Arc<dyn Operation>)| operation.stage(&layout, &wants[..at], &executor);
+        let stages = operations.iter().enumerate().map(stage);
+        let stages = stages.collect::<Result<Vec<_>, _>>()?;
+        let begin = executor.kernels().load(&PacketBegin).map_err(|error| error.to_string())?;
+        let refused = begin.is_err() || stages.iter().any(|stage| stage.refusal().is_some());
+        // What a device cannot compute is another kind of work than what it can, though the elements have the same names.
+        let name = keep(format!("packets: {names}{}", if refused { ", by the CPU alone" } else { "" }));
+        let service = Arc::new(PathService::new(name, Arc::clone(&layout), stages, begin, sample));
+        let (found, size) = (service.extras(options.size, 0).1, options.size);
+        if found > BATCH_BYTES {
+            return Err(format!(
+                "what is found in {size} packets needs {found} bytes, and {BATCH_BYTES} are the most; make SIZE (or ROOM) smaller"
+            ));
+        }
+        let handle = executor.register(Arc::clone(&service));
+        let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+            .map_err(|error| format!("no event can be made: {error}"))?;
+        let shared = Shared {
+            batches: Mutex::default(),
+            back: Condvar::new(),
+            under_way: AtomicUsize::new(0),
+            event,
+            counts: Counts::default(),
+        };
+        let caller = executor.caller();
+        let streams = layout.wants.texts.clone().map(|following| Mutex::new(Streams::new(following)));
+        Ok(Arc::new(Self { options, layout, service, handle, caller, executor, shared: Arc::new(shared), streams }))
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        self.executor.device()
+    }
+
+    /// Where things lie in rows.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The most packets of a batch.
+    pub fn size(&self) -> usize {
+        self.options.size
+    }
+
+    /// The most batches at a time.
+    pub fn batches(&self) -> usize {
+        self.options.batches
+    }
+
+    /// Why the device does not compute, or failed when it was tried last; as a sentence without its full stop.
+    pub fn off(&self) -> Option<String> {
+        use bifolio_compute::service::Service;
+        self.service.refusal().or_else(|| self.handle.device_off())
+    }
+
+    /// Batches that the executor has.
+    pub fn under_way(&self) -> usize {
+        self.shared.under_way.load(Ordering::Acquire)
+    }
+
+    /// How many batches can still be begun.
+    pub fn free(&self) -> usize {
+        let batches = self.shared.lock();
+        batches.free.len() + self.options.batches.saturating_sub(batches.made)
+    }
+
+    /// Bytes of a packet in a batch, where it is as long as Ethernet lets it be.
+    fn packet_bytes(&self) -> usize {
+        let text = if self.layout.has_texts() { TEXT_BYTES } else { 0 };
+        self.layout.input_bytes() + text + self.layout.span_bytes_max(SPAN_BYTES)
+    }
+
+    /// How many packets a batch has room for, unless some are longer than Ethernet lets them be.
+    pub fn packets(&self) -> usize {
+        self.options.size.min((BATCH_BYTES - 2 * BOUNDARY) / self.packet_bytes())
+    }
+
+    /// Buffers of a batch, pinned for a device.
+    fn buffers(&self, device: &Device) -> Result<Buffers, String> {
+        let many = (self.options.size * self.packet_bytes() + 2 * BOUNDARY).min(BATCH_BYTES);
+        // The longest packet fits into any batch.
+        let one = self.layout.span_bytes_max(CAPTURED_MAX as usize) + 4 * BOUNDARY;
+        let input = if self.layout.has_spans() { many.max(one) } else { many };
+        // Where packets come back, there is less room for them.
+        let excess = self.service.extras(self.options.size, input).1.saturating_sub(BATCH_BYTES);
+        let input = if self.layout.wants.rewrites { input - excess.min(input / 2) } else { input };
+        let output = self.service.extras(self.options.size, input).1;
+        Buffers::new(device, input, output).map_err(|error| error.to_string())
+    }
+
+    /// Memory of the host that no device knows of.
+    fn host_buffers(&self) -> Result<Buffers, String> {
+        let host = bifolio_device::open(DeviceChoice::Exactly(DeviceId::HOST)).map_err(|error| error.to_string())?;
+        self.buffers(&host)
+    }
+
+    /// Gets the memory of all batches, which takes a device long, before packets come. What cannot be had now is asked for
+    /// again by [`begin`](Self::begin).
+    pub fn prepare(&self) {
+        let all: Vec<_> = std::iter::from_fn(|| self.begin()).take(self.options.batches).collect();
+        self.shared.lock().free.extend(all);
+    }
+
+    /// An empty batch; none where as many as may be are on their way, or no memory can be had.
+    pub fn begin(&self) -> Option<PacketBatch> {
+        let mut batches = self.shared.lock();
+        if let Some(batch) = batches.free.pop() {
+            return Some(batch);
+        }
+        if batches.made >= self.options.batches {
+            return None;
+        }
+        batches.made += 1;
+        drop(batches);
+        let in_ordinary_memory = |error: String| {
+            let buffers = self.host_buffers()?;
+            self.shared.lock().trouble =
+                Some(format!("a batch travels from ordinary memory, which is slower: {error}"));
+            Ok::<_, String>(buffers)
+        };
+        match self.buffers(self.device()).or_else(in_ordinary_memory) {
+            Ok(buffers) => Some(PacketBatch::new(buffers)),
+            Err(error) => {
+                let mut batches = self.shared.lock();
+                batches.made -= 1;
+                batches.trouble = Some(format!("there is no memory for a batch: {error}"));
+                None
+            }
+        }
+    }
+
+    /// Whether a batch has room for a packet.
+    #[inline]
+    pub fn has_room(&self, batch: &PacketBatch, packet: &Packet) -> bool {
+        // Headers that were pulled lie before the data, and travel too.
+        let bytes = || network(&self.layout, packet).map_or(0, <[u8]>::len).min(CAPTURED_MAX as usize);
+        let len = if self.layout.has_spans() { bytes() } else { 0 };
+        batch.len() < self.options.size && batch.has_room(&self.layout, self.layout.span_bytes_max(len))
+    }
+
+    /// Packs a packet, for which there is room.
+    #[inline]
+    pub fn add(&self, batch: &mut PacketBatch, packet: Packet) {
+        if let (Some(streams), Some(network)) = (&self.streams, packet.network_header()) {
+            streams.lock().unwrap_or_else(PoisonError::into_inner).follow(network, batch.texts.next());
+        }
+        batch.add(&self.layout, packet);
+    }
+
+    /// Keeps a packed batch; its number.
+    pub fn store(&self, batch: PacketBatch) -> u64 {
+        let mut batches = self.shared.lock();
+        let number = batches.next;
+        batches.next += 1;
+        batches.stored.insert(number, Stored::Packed(batch));
+        number
+    }
+
+    /// Has a batch computed.
+    pub fn submit(&self, number: u64) {
+        let mut batches = self.shared.lock();
+        let Some(Stored::Packed(mut batch)) = batches.stored.remove(&number) else { return };
+        let extent = batch.close(&self.layout);
+        let counts = &self.shared.counts;
+        counts.batches.fetch_add(1, Ordering::Relaxed);
+        counts.packets.fetch_add(extent.count as u64, Ordering::Relaxed);
+        counts.input_bytes.fetch_add(extent.input_bytes as u64, Ordering::Relaxed);
+        if self.options.forced != Some(Forced::Device) && extent.input_bytes <= SMALL_BYTES {
+            drop(batches);
+            self.compute_here(&mut batch, &self.service.work(extent));
+            self.shared.lock().stored.insert(number, Stored::Back(batch));
+            return;
+        }
+        let Some((source, destination)) =
+            batch.lend(extent.input_bytes, self.service.extras(extent.count, extent.span_bytes).1)
+        else {
+            batches.stored.insert(number, Stored::Back(batch));
+            return;
+        };
+        let work = self.service.work(extent);
+        batch.snapshots = Arc::clone(&work.snapshots);
+        self.shared.under_way.fetch_add(1, Ordering::Relaxed);
+        batches.stored.insert(number, Stored::UnderWay(batch, Instant::now()));
+        // A device that is late gets nothing more until it has answered.
+        let forced = if batches.late > 0 { Some(Forced::Cpu) } else { self.options.forced };
+        drop(batches);
+        let mut request = Request::new(self.handle.step(work), source).into(destination);
+        if let Some(path) = forced {
+            request = request.on(path);
+        }
+        let shared = Arc::clone(&self.shared);
+        let submitted = self.caller.submit_with(request, move |outcome| shared.end(number, extent, outcome));
+        if let Err(refused) = submitted {
+            let outcome = Outcome { source: None, destination: None, result: Err(refused.error) };
+            self.shared.end(number, extent, outcome);
+        }
+    }
+
+    /// Where a batch is.
+    pub fn state(&self, number: u64) -> State {
+        match self.shared.lock().stored.get(&number) {
+            None => State::Unknown,
+            Some(Stored::Packed(_)) => State::Packed,
+            Some(Stored::UnderWay(..)) => State::UnderWay,
+            Some(Stored::Back(_)) => State::Back,
+        }
+    }
+
+    /// Waits until a batch is not under way.
+    pub fn wait(&self, number: u64) {
+        let mut batches = self.shared.lock();
+        while matches!(batches.stored.get(&number), Some(Stored::UnderWay(..))) {
+            batches = self.shared.back.wait(batches).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// A batch that the executor has had for this long is back, for the CPU to compute it: the packets are here, and what the
+    /// device still finds is thrown away. Whether it was so late.
+    pub fn overtake(&self, number: u64, patience: Duration) -> bool {
+        let mut batches = self.shared.lock();
+        match batches.stored.remove(&number) {
+            Some(Stored::UnderWay(batch, since)) if since.elapsed() >= patience => {
+                batches.stored.insert(number, Stored::Back(batch));
+            }
+            stored => {
+                batches.stored.extend(stored.map(|stored| (number, stored)));
+                return false;
+            }
+        }
+        batches.late += 1;
+        let id = self.device().id();
+        batches.trouble = Some(format!("the CPU takes over: {id} has not given a batch back for {patience:?}"));
+        self.shared.under_way.fetch_sub(1, Ordering::Release);
+        true
+    }
+
+    /// The packets of all batches in their order, as they were before: the path ends.
+    pub fn end(&self) -> Vec<Packet> {
+        let mut batches = self.shared.lock();
+        let mut all: Vec<_> = std::mem::take(&mut batches.stored).into_iter().collect();
+        all.sort_unstable_by_key(|(number, _)| *number);
+        batches.late += all.iter().filter(|(_, stored)| matches!(stored, Stored::UnderWay(..))).count();
+        all.into_iter().flat_map(|(_, stored)| stored.into_batch().packets).collect()
+    }
+
+    /// A batch that is back, with what was found written into its packets. Where the executor failed, the CPU computes it now;
+    /// where that cannot be, it has no packets any more: what nobody has looked at must not pass for what somebody has.
+    pub fn take(&self, number: u64) -> Option<PacketBatch> {
+        let mut batches = self.shared.lock();
+        match batches.stored.remove(&number) {
+            Some(Stored::Back(mut batch)) => {
+                drop(batches);
+                self.finish(&mut batch);
+                Some(batch)
+            }
+            stored => {
+                batches.stored.extend(stored.map(|stored| (number, stored)));
+                None
+            }
+        }
+    }
+
+    fn finish(&self, batch: &mut PacketBatch) {
+        if !batch.is_computed {
+            let counts = &self.shared.counts;
+            counts.failures.fetch_add(1, Ordering::Relaxed);
+            if let Err(error) = self.compute(batch) {
+                let lost = batch.packets.len();
+                batch.packets.clear();
+                counts.lost.fetch_add(lost as u64, Ordering::Relaxed);
+                self.shared.lock().trouble = Some(format!("{lost} packets are lost: {error}"));
+            }
+        }
+        self.unpack(batch);
+    }
+
+    /// Computes a batch on this thread, whatever became of its buffers.
+    fn compute(&self, batch: &mut PacketBatch) -> Result<(), String> {
+        let buffers = batch.buffers.take().map_or_else(|| self.host_buffers(), Ok)?;
+        let before = std::mem::take(&mut batch.snapshots);
+        batch.pack_again(&self.layout, buffers);
+        let extent = batch.close(&self.layout);
+        let work = if before.is_empty() { self.service.work(extent) } else { Work { extent, snapshots: before } };
+        self.compute_here(batch, &work);
+        if batch.is_computed { Ok(()) } else { Err("an element panicked on the CPU; please report it".to_owned()) }
+    }
+
+    /// Computes a packed batch on this thread; it is not computed where an element panics.
+    fn compute_here(&self, batch: &mut PacketBatch, work: &Work) {
+        let extent = work.extent;
+        let total = self.service.extras(extent.count, extent.span_bytes).1;
+        batch.snapshots = Arc::clone(&work.snapshots);
+        let Some(Buffers { input, output }) = &mut batch.buffers else { return };
+        let (input, output) = (&input.bytes()[..extent.input_bytes], &mut output.bytes_mut()[..total]);
+        let computed = catch_unwind(AssertUnwindSafe(|| self.service.compute(work, input, output)));
+        batch.is_computed = computed.is_ok();
+    }
+
+    /// Writes what was found into the packets: a few at a time, as they have left the processor's caches meanwhile.
+    fn unpack(&self, batch: &mut PacketBatch) {
+        let Some(buffers) = batch.buffers.as_ref().filter(|_| batch.is_computed) else { return };
+        let (places, _) = self.service.extras(batch.packets.len(), batch.span_bytes);
+        let (all, row) = (buffers.output.bytes(), self.layout.output_bytes());
+        // Who has more than rows looks at all of a batch together.
+        let has_extras = places.iter().any(|(_, bytes)| *bytes > 0);
+        let together = if has_extras { batch.packets.len().max(1) } else { TOGETHER };
+        let outputs = all[..batch.packets.len() * row].chunks(together * row);
+        // Annotations lie beside packets: where nothing else is written, nobody waits for their bytes.
+        let has_bytes = self.layout.ttl() != NONE || self.layout.wants.finds_header;
+        let (layout, rows, stages) = (&*self.layout, &batch.rows, self.service.stages());
+        let texts = layout.has_texts().then_some(&batch.texts);
+        let of_stages = || stages.iter().zip(&*batch.snapshots).zip(&places);
+        for (packets, output) in batch.packets.chunks_mut(together).zip(outputs) {
+            fetch(packets, has_bytes);
+            for ((stage, snapshot), (at, bytes)) in of_stages() {
+                let extra = &all[*at..at + bytes];
+                stage.finish(&mut Done { layout, packets, texts, snapshot, rows, output, extra });
+            }
+            self.write_back(packets, output);
+            if let Some(((stage, snapshot), (at, bytes))) = of_stages().next_back().filter(|_| layout.wants.rewrites) {
+                let extra = &all[*at..at + bytes];
+                stage.rewrite(&mut Done { layout, packets, texts, snapshot, rows, output, extra });
+            }
+        }
+    }
+
+    /// Annotations, and changed headers.
+    fn write_back(&self, packets: &mut [Packet], output: &[u8]) {
+        let layout = &*self.layout;
+        let words: Vec<_> = layout.wants.words.iter().map(|word| (*word, layout.word(*word) as usize * 4)).collect();
+        let ttl = layout.ttl();
+        for (packet, row) in packets.iter_mut().zip(output.chunks_exact(layout.output_bytes())) {
+            for (slot, annotation) in row.iter().zip(&layout.wants.slots) {
+                packet.set_anno_u8(*annotation, *slot);
+            }
+            for (annotation, at) in &words {
+                if let Some(found) = row[*at..].first_chunk().copied().filter(|found| *found != [0; 4]) {
+                    packet.set_anno_u32(*annotation, u32::from_ne_bytes(found));
+                }
+            }
+            if ttl != NONE
+                && let Some(changed) = row[ttl as usize * 4..].first_chunk::<4>()
+            {
+                set_ttl(layout, packet, *changed);
+            }
+        }
+    }
+
+    /// Gives a batch back that has been emptied.
+    pub fn release(&self, mut batch: PacketBatch) {
+        batch.clear();
+        let mut batches = self.shared.lock();
+        if batch.buffers.is_some() {
+            batches.free.push(batch);
+        } else {
+            batches.made -= 1;
+        }
+    }
+
+    /// Readable when a batch is back.
+    pub fn event(&self) -> RawFd {
+        self.shared.event.as_raw_fd()
+    }
+
+    /// Nobody needs to be told any more of what is back by now.
+    pub fn clear_event(&self) {
+        let _ = rustix::io::read(&self.shared.event, &mut [0; 8]);
+    }
+
+    /// What went wrong since this was asked last, or that all is well again; a sentence without its full stop.
+    pub fn take_trouble(&self) -> Option<String> {
+        let off = self.handle.device_off();
+        let mut batches = self.shared.lock();
+        let trouble = batches.trouble.take();
+        if batches.off == off {
+            return trouble;
+        }
+        batches.off.clone_from(&off);
+        let told = off.map_or("the device computes again".to_owned(), |off| format!("the CPU takes over: {off}"));
+        Some(trouble.map_or(told.clone(), |trouble| format!("{told}; {trouble}")))
+    }
+
+    /// What it has done.
+    pub fn statistics(&self) -> Statistics {
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let Counts { batches, packets, by_device, input_bytes, failures, lost } = &self.shared.counts;
+        Statistics {
+            batches: get(batches),
+            packets: get(packets),
+            by_device: get(by_device),
+            input_bytes: get(input_bytes),
+            failures: get(failures),
+            lost: get(lost),
+        }
+    }
+}
+
+/// Has the processor load what it will need of packets, whose waits for memory so overlap.
+#[inline]
+fn fetch(packets: &[Packet], has_bytes: bool) {
+    let first = |packet: &Packet| usize::from(packet.bytes().first().copied().unwrap_or_default());
+    let found: usize = if has_bytes { packets.iter().map(first).sum() } else { packets.iter().map(Packet::len).sum() };
+    std::hint::black_box(found);
+}
+
+/// Writes bytes 8 to 12 of the IP header, where they differ.
+#[inline]
+fn set_ttl(layout: &Layout, packet: &mut Packet, changed: [u8; 4]) {
+    let Some(header) = network(layout, packet) else { return };
+    if header.get(8..12).is_none_or(|bytes| bytes == changed) {
+        return;
+    }
+    // Headers reach to the end of the data.
+    let len = header.len();
+    let header = if packet.network_header().is_some_and(|header| header.len() == len) {
+        packet.network_header_mut()
+    } else {
+        let at = packet.len().checked_sub(len);
+        at.and_then(|at| packet.bytes_mut().get_mut(at..))
+    };
+    if let Some(bytes) = header.and_then(|header| header.get_mut(8..12)) {
+        bytes.copy_from_slice(&changed);
+    }
+}
