@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use bifolio_net::rules::{MAX_LINE, Rule, RuleSet, Scratch, parse};
+use bifolio_net::rules::{MAX_LINE, Rule, RuleSet, Scratch, Text, parse};
 use libfuzzer_sys::fuzz_target;
 use std::ops::ControlFlow;
 
@@ -18,7 +18,7 @@ fuzz_target!(|input: (&[u8], &[u8])| {
     let count = read.rules.len();
     let Ok(set) = RuleSet::new(read) else { return };
     let (mut scratch, mut seen) = (Scratch::default(), vec![false; count]);
-    set.search(payload, &mut scratch, |rule| {
+    set.search(Text::from(payload), &mut scratch, |rule| {
         assert!(!std::mem::replace(&mut seen[rule as usize], true), "a rule is reported twice");
         ControlFlow::Continue(())
     });

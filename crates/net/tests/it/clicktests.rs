@@ -7,13 +7,16 @@
 mod compare;
 mod file;
 
+use bifolio_testing::until;
 use file::Test;
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::os::unix::fs::symlink;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 
 /// Names by which the program is called.
@@ -55,7 +58,13 @@ impl Tools {
         command.args(["100", "sh", "-e", "-c", &script]).current_dir(folder).env("PATH", &self.path);
         command.env("LC_ALL", "C").env("rundir", folder).stdin(stdin);
         command.stdout(File::create(stdout).unwrap()).stderr(File::create(stderr).unwrap());
-        command.status().unwrap().success()
+        // A group of its own, which is over with the script.
+        let mut child = command.process_group(0).spawn().unwrap();
+        let is_done = ends_well(&child);
+        // SAFETY: no memory is passed. The group's number is the child's as long as nobody has waited for that.
+        unsafe { libc::kill(-(child.id() as libc::pid_t), libc::SIGKILL) };
+        child.wait().unwrap();
+        is_done
     }
 
     fn run(&self, test: &Test) -> Outcome {
@@ -85,6 +94,19 @@ impl Tools {
             Err(told) => Outcome::Failed(format!("{told}\nstandard error:\n{stderr}")),
         }
     }
+}
+
+/// Whether a child ends with success; it stays there, to be waited for.
+fn ends_well(child: &Child) -> bool {
+    // SAFETY: what it is filled with may be zeroes, and it is alive.
+    let info = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let flags = libc::WEXITED | libc::WNOWAIT;
+        assert_eq!(libc::waitid(libc::P_PID, child.id(), &raw mut info, flags), 0, "{}", io::Error::last_os_error());
+        info
+    };
+    // SAFETY: it is about a child.
+    info.si_code == libc::CLD_EXITED && unsafe { info.si_status() } == 0
 }
 
 /// Whether a configuration names elements that are not there.
@@ -206,4 +228,17 @@ fn a_test_passes_fails_or_is_not_supported() {
     }
     assert!(matches!(run("%script\ntrue\n%expect nowhere\na\n"), Outcome::Failed(_)));
     assert!(matches!(run("%require\ntrue\nfalse\n%script\nfalse\n"), Outcome::Unsupported(_)));
+}
+
+/// They ran on, and wrote to files of tests that came later.
+#[test]
+fn what_a_failing_test_leaves_in_the_background_is_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut reader = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&pipe).unwrap();
+    let text = format!("%script\nexec 3> {}\nsleep 1000 &\nexec 3>&-\nfalse\n%expect stdout\n", pipe.display());
+    let outcome = Tools::new().run(&file::parse(text.as_bytes(), Path::new("")).unwrap()[0]);
+    assert!(matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
+    until("nobody has the pipe any more", || matches!(reader.read(&mut [0]), Ok(0)));
 }

@@ -250,6 +250,9 @@ impl Live {
     pub(crate) fn packets_in(&self) -> BTreeMap<String, u64> {
         let router = self.running.router();
         let inputs = router.connections().into_iter().map(|(_, input)| input);
+        // Batches are as large as they happen to be.
+        let is_wide = |element: usize| router.class_of(element).wide.starts_with(['w', 'c']);
+        let inputs = inputs.filter(|(element, _)| !is_wide(*element));
         inputs.map(|(e, port)| (format!("{} [{port}]", router.name(e)), router.packets_in(e, port))).collect()
     }
 

@@ -3,10 +3,12 @@
 mod captures;
 mod clicktests;
 mod corpus;
+mod corpus_paths;
 mod devices;
 mod differential;
 mod elements;
 mod hosts;
+mod literals;
 mod live;
 mod malformed;
 mod namespaces;

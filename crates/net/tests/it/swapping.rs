@@ -79,6 +79,32 @@ fn queues_keep_their_packets() {
     }
 }
 
+/// Packets are in a Batcher, in batches and in a Debatcher, some of them changed already.
+#[test]
+fn paths_keep_their_packets() {
+    let text = |source: &str, batch: usize, queue: usize, end: &str| {
+        format!(
+            "{source} -> b :: Batcher({batch}, 0, ADAPTIVE false) -> HostToDeviceMemcpy(host) -> GPUDecIPTTL -> DeviceToHostMemcpy
+             -> GPUCompletionQueue(4) -> d :: Debatcher(3) -> q :: Queue({queue}) -> {end}"
+        )
+    };
+    let header = "\\<4500 0014 0000 0000 4011 66d5 0a00 0001 0a00 0002>";
+    let source = format!("InfiniteSource(DATA {header}, LIMIT 45) -> MarkIPHeader(0)");
+    let mut router = Changing::new(&text(&source, 10, 12, "Discard(ACTIVE false)"));
+    router.running.run_for(2000);
+    assert_eq!(
+        (router.read("q.length"), router.read("d.length"), router.read("b.length")),
+        ("12".into(), "8".into(), "5".into())
+    );
+    let end =
+        "Unqueue -> c :: IPClassifier(ip ttl 63, -) -> once :: Counter -> Discard; c[1] -> more :: Counter -> Discard";
+    router.change(&text("Idle", 7, 100, end)).unwrap();
+    router.running.run_for(2000);
+    assert_eq!((router.read("once.count"), router.read("more.count")), ("41".into(), "0".into()));
+    assert_eq!(router.read("b.length"), "4");
+    assert_eq!(router.said(), [""; 0]);
+}
+
 #[test]
 fn the_youngest_stay_where_the_oldest_are_dropped() {
     for (class, bytes) in [("FrontDropQueue", "198"), ("Queue", "120")] {
@@ -168,6 +194,24 @@ fn rewriters_keep_flows_that_they_would_make() {
     assert_eq!(flows(&mut router), second.collect());
     router.change(&idle("IPRewriter", &specs)).unwrap();
     assert_eq!((router.read("rw.size"), router.said()), ("0".into(), Vec::<String>::new()));
+}
+
+/// Ranges began anew, so that a port which was free again came back at once.
+#[test]
+fn ranges_go_on_where_they_stopped() {
+    let named = "IPRewriterPatterns(p 1.0.0.1 1024-1027# - -);";
+    let mapper = "m :: RoundRobinIPMapper(1.0.0.1 1024-1024# - - 0 1, 1.0.0.1 1025-1025# - - 0 1);";
+    for (before, spec) in [("", "pattern 1.0.0.1 1024-1027# - - 0 1"), (named, "pattern p 0 1"), (mapper, "m")] {
+        let text = format!("{before} {}", rewriting("UDPRewriter", &format!("{spec}, drop")));
+        let mut router = Changing::new(&text);
+        router.running.run_for(100);
+        assert!(router.read("rw.table").contains("1.0.0.1, 1024"), "{}", router.read("rw.table"));
+        router.running.write("rw.clear", "").unwrap();
+        router.change(&text).unwrap();
+        router.running.run_for(100);
+        let table = router.read("rw.table");
+        assert!(table.contains("1.0.0.1, 1025") && !table.contains("1.0.0.1, 1024"), "{text}\n{table}");
+    }
 }
 
 #[test]

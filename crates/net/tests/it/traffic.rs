@@ -5,7 +5,8 @@
 
 use crate::wire::{Ether, Header, Ip, arp, frame, icmp, ip, sum_header, tcp, udp};
 use bifolio_net::capture::{LinkType, PcapOptions, PcapWriter, Reader};
-use bifolio_net::lang::Graph;
+use bifolio_net::lang::{Graph, config};
+use bifolio_net::rules;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
@@ -49,6 +50,14 @@ pub(crate) struct World {
     /// Networks of 256 addresses around those.
     nets: Vec<[u8; 3]>,
     ethers: Vec<Ether>,
+    /// What rules about payloads search for: of each, all of its contents.
+    texts: Vec<Vec<u8>>,
+}
+
+/// Payloads that match rules of a file, one for each rule.
+fn matching(file: &str) -> Vec<Vec<u8>> {
+    let rules = rules::parse(&std::fs::read(file).unwrap_or_else(|error| panic!("{file}: {error}"))).rules;
+    rules.iter().map(|rule| rule.contents().map(|content| &content.bytes[..]).collect::<Vec<_>>().join(&b' ')).collect()
 }
 
 fn parse_ether(word: &str) -> Option<Ether> {
@@ -59,7 +68,12 @@ fn parse_ether(word: &str) -> Option<Ether> {
 impl World {
     /// The addresses that a configuration names.
     pub(crate) fn of(graph: &Graph) -> Self {
-        let mut world = Self { ips: Vec::new(), nets: Vec::new(), ethers: Vec::new() };
+        let mut world = Self { ips: Vec::new(), nets: Vec::new(), ethers: Vec::new(), texts: Vec::new() };
+        for searches in graph.elements.iter().filter(|element| element.class.ends_with("IDSMatcher")) {
+            let args = config::split_args(&searches.config);
+            let files = args.iter().filter_map(|argument| argument.strip_prefix("RULES "));
+            world.texts.extend(files.flat_map(|file| matching(&config::unquote(file.trim()))));
+        }
         let words = graph
             .elements
             .iter()
@@ -148,7 +162,11 @@ impl World {
 
     fn any_ip(&self, src: Ip, dst: Ip, random: &mut fastrand::Rng) -> Vec<u8> {
         let len = [0, 1, 8, 64, 512, 700, 1400, 1472, 1600][random.usize(..9)];
-        let data = vec![random.u8(..); random.usize(..=len)];
+        let mut data = vec![random.u8(..); random.usize(..=len)];
+        if let Some(text) = random.choice(&self.texts).filter(|_| random.u8(..3) == 0) {
+            let at = if random.bool() { 0 } else { random.usize(..=data.len()) };
+            data.splice(at..at, text.iter().copied());
+        }
         let ports = [random.u16(1000..1006), [53, 80, 1024, 5000][random.usize(..4)]];
         let (protocol, payload) = match random.u8(..20) {
             0..6 => (17, udp(src, dst, ports, &data)),
