@@ -1,10 +1,18 @@
 //! Measures the kernels on one device: `cargo run --release -p bifolio-bench --example kernel_rates -- cuda:0`.
 //!
+//! With `literals` behind the device only the search for literals is measured; with a file of rules behind that, with its
+//! literals. With `reload`, and perhaps a file of rules behind that, it is measured how long an exchange of rules takes. With
+//! `headers` it is header checks, routes and rules over many fields; with files of `ClassBench` behind that, with
+//! theirs.
+//!
 //! Each row is the best and the median of some runs; a run is several launches in a row and a wait,
 //! so that the time to launch does not count. The rival is the device's own copy of as many bytes.
 //! A rate counts every byte of the file or of the extents once; "moved" is what the memory reads and
 //! writes for it, by the median.
 
+mod headers;
+mod literals;
+mod reload;
 mod storage;
 
 use bifolio_bench::harness::machine;
@@ -25,6 +33,24 @@ fn main() -> Outcome {
     let choice = std::env::args().nth(1).map_or(Ok(DeviceChoice::Auto), |name| name.parse())?;
     let device = open(choice)?;
     let (stream, kernels) = (device.create_stream()?, Kernels::load(&device, KERNELS)?);
+    let more: Vec<String> = std::env::args().skip(2).collect();
+    let rules = more.get(1).map(String::as_str);
+    match more.first().map(String::as_str) {
+        Some("literals") => {
+            println!("{}; seed {SEED}, {RUNS} runs", machine::describe(&device));
+            return literals::measure_all(&stream, rules);
+        }
+        Some("reload") => {
+            println!("{}; seed {SEED}, {RUNS} runs", machine::describe(&device));
+            return reload::measure_all(rules);
+        }
+        Some("headers") => {
+            println!("{}; seed {SEED}, {RUNS} runs", machine::describe(&device));
+            return headers::measure_all(&stream, &more[1..]);
+        }
+        Some(other) => return Err(format!("{other}: only literals, reload and headers can be named").into()),
+        None => {}
+    }
     // Both buffers of the largest case fit beside whatever else is there.
     let bytes = (device.memory()?.free / 4).min(if device.info().is_accelerator { 4 << 30 } else { 64 << 20 });
     println!("{}; seed {SEED}, {RUNS} runs", machine::describe(&device));
@@ -42,7 +68,10 @@ fn main() -> Outcome {
         mask_bytes(&stream, &kernels, page, &a, &b)?;
         fold_pages(&stream, &kernels, page, &a)?;
     }
-    storage::measure_all(&stream, &a, &b)
+    storage::measure_all(&stream, &a, &b)?;
+    drop((a, b));
+    headers::measure_all(&stream, &[])?;
+    literals::measure_all(&stream, rules)
 }
 
 fn copy(stream: &Stream, a: &Allocation, b: &Allocation) -> Outcome {

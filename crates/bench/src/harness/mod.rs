@@ -10,7 +10,7 @@
 //!   router      how the router that is measured is set up
 //!   verify      device memory beside the file
 //!   report      what was measured, all of it or a part: text, JSON, page
-//!   table plots page        how it is shown
+//!   table plots panels page how it is shown
 //!   machine usage           where it was measured, and what that took
 //! ```
 
@@ -19,6 +19,7 @@ pub mod cache_state;
 pub mod compare;
 pub mod machine;
 pub mod page;
+pub mod panels;
 pub mod plots;
 pub mod report;
 pub mod rounds;

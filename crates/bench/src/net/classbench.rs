@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 /// A line such as `@10.0.0.0/8 18.0.0.0/8 0 : 65535 80 : 80 0x06/0xFF`; what follows is left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Rule {
+pub struct Rule {
     /// Source and destination, and how many bits of them count.
     addresses: [(u32, u32); 2],
     /// Source and destination, the lowest and the highest.
@@ -15,16 +15,20 @@ pub(super) struct Rule {
 
 /// What of a packet rules are about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Flow {
-    pub(super) from: u32,
-    pub(super) to: u32,
-    pub(super) ports: [u16; 2],
-    pub(super) protocol: u8,
+pub struct Flow {
+    /// The source.
+    pub from: u32,
+    /// The destination.
+    pub to: u32,
+    /// Source and destination.
+    pub ports: [u16; 2],
+    /// TCP, UDP or another one.
+    pub protocol: u8,
 }
 
 impl Rule {
     /// The rule of a line, or nothing where it is none.
-    pub(super) fn parse(line: &str) -> Option<Self> {
+    pub fn parse(line: &str) -> Option<Self> {
         let mut words = line.trim().strip_prefix('@')?.split_whitespace();
         let mut address = || {
             let (address, bits) = words.next()?.split_once('/')?;
@@ -65,7 +69,7 @@ impl Rule {
     }
 
     /// A packet that meets the rule, with what it leaves open drawn.
-    pub(super) fn flow(&self, random: &mut fastrand::Rng) -> Flow {
+    pub fn flow(&self, random: &mut fastrand::Rng) -> Flow {
         let [from, to] = self.addresses.map(|(address, bits)| {
             let free = u32::MAX.checked_shr(bits).unwrap_or(0);
             address & !free | random.u32(..) & free

@@ -13,6 +13,10 @@ use std::sync::Arc;
 
 /// Different frames of a run.
 const FRAMES: usize = 16 << 10;
+/// Different flows, each of one frame, where a rewriter keeps them; fewer of long frames, which would fill the memory.
+const FLOWS: usize = 128 << 10;
+/// As many bytes may they have.
+const FLOW_BYTES: usize = 256 << 20;
 
 /// A configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -24,11 +28,13 @@ pub enum CaseKind {
     Filter,
     /// `RadixIPLookup` with many routes.
     Lookup,
+    /// `IPRewriter` with many flows, each made by its first packet.
+    Nat,
 }
 
 impl CaseKind {
-    const ALL: [(&'static str, Self); 3] =
-        [("router", Self::Router), ("filter", Self::Filter), ("lookup", Self::Lookup)];
+    const ALL: [(&'static str, Self); 4] =
+        [("router", Self::Router), ("filter", Self::Filter), ("lookup", Self::Lookup), ("nat", Self::Nat)];
 }
 
 impl fmt::Display for CaseKind {
@@ -41,7 +47,7 @@ impl FromStr for CaseKind {
     type Err = String;
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let found = Self::ALL.iter().find(|(name, _)| *name == text).map(|(_, kind)| *kind);
-        found.ok_or_else(|| format!("'{text}' is no configuration: router, filter or lookup"))
+        found.ok_or_else(|| format!("'{text}' is no configuration: router, filter, lookup or nat"))
     }
 }
 
@@ -63,16 +69,23 @@ impl Case {
             CaseKind::Filter if !rules.is_empty() => (classbench::config(rules), Vec::new()),
             CaseKind::Filter => (filter(&mut random, options.rules), Vec::new()),
             CaseKind::Lookup => (lookup(routes), Vec::new()),
+            CaseKind::Nat => (NAT.to_owned(), Vec::new()),
         };
         let targets = match kind {
             CaseKind::Filter if !rules.is_empty() => Targets::Rules(rules),
             CaseKind::Lookup => Targets::Routes(routes),
-            CaseKind::Router | CaseKind::Filter => Targets::Subnet,
+            CaseKind::Router | CaseKind::Filter | CaseKind::Nat => Targets::Subnet,
         };
-        let traffic = Arc::new(traffic(&mut random, options.frame_bytes, targets)?);
+        let frames = if kind == CaseKind::Nat { FLOWS.min(FLOW_BYTES / options.frame_bytes) } else { FRAMES };
+        let traffic = Arc::new(traffic(&mut random, options.frame_bytes, frames, targets)?);
         Ok(Self { kind, config, writes, traffic })
     }
 }
+
+/// A gateway's rewriter, from whose ports a flow takes the next one. What an address behind it gets is not measured.
+const NAT: &str = "BenchSource -> Strip(14) -> CheckIPHeader
+     -> rw :: IPRewriter(pattern 192.0.2.1 1024-65535# - - 0 1, drop) -> BenchSink;
+ Idle -> [1] rw; rw [1] -> Discard;";
 
 /// The router: packets come in at interface 0, and leave by interface 1 through a gateway that is known.
 fn router() -> String {
@@ -224,12 +237,12 @@ enum Targets<'a> {
     Rules(&'a [Rule]),
 }
 
-fn traffic(random: &mut fastrand::Rng, frame_bytes: usize, targets: Targets<'_>) -> Result<Traffic> {
+fn traffic(random: &mut fastrand::Rng, frame_bytes: usize, frames: usize, targets: Targets<'_>) -> Result<Traffic> {
     if frame_bytes < 60 {
         return Err(Error::failed(frame_bytes, "a frame has at least 60 bytes"));
     }
-    let mut frames = Vec::with_capacity(FRAMES * frame_bytes);
-    for _ in 0..FRAMES {
+    let mut traffic = Traffic { frames: Vec::with_capacity(frames * frame_bytes), ends: Vec::with_capacity(frames) };
+    for _ in 0..frames {
         let flow = match targets {
             Targets::Rules(rules) => rules[random.usize(..rules.len())].flow(random),
             Targets::Subnet => {
@@ -242,9 +255,10 @@ fn traffic(random: &mut fastrand::Rng, frame_bytes: usize, targets: Targets<'_>)
                 udp(random, to)
             }
         };
-        frame(random, &mut frames, frame_bytes, flow);
+        frame(random, &mut traffic.frames, frame_bytes, flow);
+        traffic.ends.push(traffic.frames.len());
     }
-    Ok(Traffic { frame_bytes, frames })
+    Ok(traffic)
 }
 
 /// An address of a prefix.

@@ -1,10 +1,12 @@
 //! The packet engine on packets in memory: a whole router, a filter of many rules, a table of many routes; with batches, with
 //! packets one by one, and with a router for each of several processors.
 
-mod classbench;
+pub mod classbench;
 mod configs;
 pub mod devices;
+mod latency;
 mod memory;
+pub mod paths;
 
 use crate::error::{Error, Result};
 use crate::harness::compare::{self, Comparison, compare};

@@ -25,9 +25,19 @@ pub(super) fn measure_and_draw<R: Page>(
     page: Option<&Path>,
     run: impl FnOnce(&Session) -> Result<Measured<R>>,
 ) -> Result<(), Failure> {
+    measure_and_plot(global, cancel, page.map(|out| (out, Measured::page)), run)
+}
+
+/// The same with what `draw` makes of it, in a file.
+pub(super) fn measure_and_plot<R: Report>(
+    global: &Global,
+    cancel: &Cancel,
+    drawing: Option<(&Path, impl Fn(&Measured<R>) -> Result<String>)>,
+    run: impl FnOnce(&Session) -> Result<Measured<R>>,
+) -> Result<(), Failure> {
     let measured = with_progress(cancel, run)?;
-    if let Some(out) = page {
-        std::fs::write(out, measured.page()?)
+    if let Some((out, draw)) = drawing {
+        std::fs::write(out, draw(&measured)?)
             .map_err(|error| Failure::failed(format!("{}: writing the report failed: {error}", out.display())))?;
     }
     print(global, &measured)

@@ -1,9 +1,10 @@
 //! `bifolio bench net`.
 
-use super::measure::measure;
+use super::measure::{measure, measure_and_plot};
 use crate::exit::Failure;
 use crate::global::Global;
-use bifolio_bench::net::{self, CaseKind, devices};
+use bifolio_bench::Measured;
+use bifolio_bench::net::{self, CaseKind, devices, paths};
 use bifolio_io::Cancel;
 use clap::Args as ClapArgs;
 use std::path::PathBuf;
@@ -11,8 +12,8 @@ use std::path::PathBuf;
 /// Choices for `bench net`.
 #[derive(Debug, ClapArgs)]
 pub struct NetArgs {
-    /// Configurations: the router of the Click paper, a filter of many rules, a table of many routes.
-    #[arg(long, value_delimiter = ',', default_value = "router,filter,lookup", value_name = "LIST")]
+    /// Configurations: the router of the Click paper, a filter of many rules, a table of many routes, NAT of many flows.
+    #[arg(long, value_delimiter = ',', default_value = "router,filter,lookup,nat", value_name = "LIST")]
     pub cases: Vec<CaseKind>,
     /// Packets of a run, for each core.
     #[arg(long, default_value_t = 2_000_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -23,6 +24,36 @@ pub struct NetArgs {
     /// Packets over a veth pair instead, by packet sockets and XDP sockets (root).
     #[arg(long, id = "over_devices", conflicts_with_all = ["cases", "rules_file", "rules", "routes_file", "routes", "cores", "burst", "seed"])]
     pub devices: bool,
+    /// Paths of GPU elements instead, beside the CPU's (see --device): applications of route, forward, sdn, dpi, ids, full, united, diverging.
+    #[arg(long, value_delimiter = ',', value_name = "LIST", conflicts_with_all = ["cases", "over_devices", "packets", "frame", "routes_file"])]
+    pub paths: Vec<paths::App>,
+    /// Bytes of frames for --paths; 0 stands for IMIX.
+    #[arg(long, value_delimiter = ',', default_value = "64", value_name = "LIST", requires = "paths", value_parser = clap::value_parser!(u16).range(0..=9000))]
+    pub frames: Vec<u16>,
+    /// What is behind the headers for --paths: http or random.
+    #[arg(long, default_value = "http", value_name = "TEXT", requires = "paths")]
+    pub text: paths::Text,
+    /// Bytes of frames of a run and core for --paths.
+    #[arg(long, default_value = "256M", value_name = "SIZE", requires = "paths", value_parser = bifolio_io::size::parse)]
+    pub bytes: u64,
+    /// Rules of Snort or Suricata for --paths; without them literals are drawn.
+    #[arg(long, value_name = "FILE", requires = "paths")]
+    pub ids_rules: Option<PathBuf>,
+    /// How many literals are drawn.
+    #[arg(long, default_value_t = 4500, value_name = "N", requires = "paths", value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    pub literals: u32,
+    /// The most packets of a batch; several sizes are compared.
+    #[arg(long, value_delimiter = ',', default_value = "16384", value_name = "LIST", requires = "paths", value_parser = clap::value_parser!(u32).range(1..=262_144))]
+    pub batch: Vec<u32>,
+    /// Latencies, too, at these percentages of the highest rate.
+    #[arg(long, value_delimiter = ',', value_name = "LIST", requires = "paths", value_parser = parse_percent)]
+    pub loads: Vec<f64>,
+    /// Write a figure as SVG: throughput by frames and batches, latencies by load.
+    #[arg(long, value_name = "OUT", requires = "paths")]
+    pub plot: Option<PathBuf>,
+    /// Sends whole packets to the device, too.
+    #[arg(long, requires = "paths")]
+    pub whole: bool,
     /// Rules of the filter, in the form of the classification benchmarks' generator; without them they are drawn.
     #[arg(long, value_name = "FILE")]
     pub rules_file: Option<PathBuf>,
@@ -49,6 +80,33 @@ pub struct NetArgs {
     pub seed: u64,
 }
 
+impl NetArgs {
+    fn of_paths(&self) -> paths::Options {
+        paths::Options {
+            apps: self.paths.clone(),
+            frames: self.frames.iter().map(|bytes| usize::from(*bytes)).collect(),
+            text: self.text,
+            bytes: self.bytes,
+            ids_rules: self.ids_rules.clone(),
+            literals: self.literals as usize,
+            flow_rules: self.rules_file.clone(),
+            flows: self.rules as usize,
+            routes: self.routes as usize,
+            cores: self.cores.iter().map(|cores| usize::from(*cores)).collect(),
+            sizes: self.batch.iter().map(|size| *size as usize).collect(),
+            loads: self.loads.clone(),
+            whole: self.whole,
+            repetitions: self.repetitions,
+            seed: self.seed,
+        }
+    }
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let percent = text.parse().ok().filter(|percent| *percent > 0.0 && *percent <= 100.0);
+    percent.ok_or_else(|| format!("'{text}' is no percentage above 0 and up to 100"))
+}
+
 /// Measures and prints.
 pub fn run(global: &Global, args: &NetArgs, cancel: &Cancel) -> Result<(), Failure> {
     let device = global.device()?;
@@ -59,6 +117,11 @@ pub fn run(global: &Global, args: &NetArgs, cancel: &Cancel) -> Result<(), Failu
             repetitions: args.repetitions,
         };
         return measure(global, cancel, |session| devices::run(&device, &options, session));
+    }
+    if !args.paths.is_empty() {
+        let draw = |measured: &Measured<paths::Results>| measured.figure();
+        let plot = args.plot.as_deref().map(|out| (out, draw));
+        return measure_and_plot(global, cancel, plot, |session| paths::run(&device, &args.of_paths(), session));
     }
     let options = net::Options {
         cases: args.cases.clone(),

@@ -16,7 +16,7 @@ fn every_configuration_is_measured_in_every_way() {
     let rows = results["rows"].as_array().unwrap();
     let names: Vec<_> = rows.iter().map(|row| (row["case"].as_str().unwrap(), row["way"].to_string())).collect();
     let ways = [r#""single""#, r#"{"batches":1}"#, r#"{"batches":2}"#];
-    let all = ["router", "filter", "lookup"].into_iter().flat_map(|case| ways.map(|way| (case, way.to_owned())));
+    let all = ["router", "filter", "lookup", "nat"].into_iter().flat_map(|case| ways.map(|way| (case, way.to_owned())));
     assert_eq!(names, all.collect::<Vec<_>>());
     for row in rows {
         assert!(row["million_packets_per_s"].as_f64() > Some(0.0) && row["load_s"].as_f64() > Some(0.0), "{row}");

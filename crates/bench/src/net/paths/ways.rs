@@ -1,0 +1,43 @@
+//! How packets go through an application.
+
+use serde::Serialize;
+
+/// How packets go through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Who {
+    /// The CPU's elements.
+    Elements,
+    /// A path that the CPU computes.
+    Twins,
+    /// A path that the device computes.
+    Device,
+    /// The same with whole packets.
+    Whole,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) struct Way {
+    pub(super) who: Who,
+    pub(super) cores: usize,
+    /// The most packets of a batch; 0 where there are none.
+    pub(super) size: usize,
+}
+
+impl Way {
+    pub(super) fn name(self) -> String {
+        let who = match self.who {
+            Who::Elements => "CPU elements",
+            Who::Twins => "CPU twins",
+            Who::Device => "device",
+            Who::Whole => "device, whole packets",
+        };
+        let cores = if self.cores == 1 { "core" } else { "cores" };
+        let batches = if self.size == 0 { String::new() } else { format!(", batches of {}", self.size) };
+        format!("{who}, {} {cores}{batches}", self.cores)
+    }
+}
+
+pub(super) fn frame_name(bytes: usize) -> String {
+    if bytes == 0 { "IMIX".to_owned() } else { bytes.to_string() }
+}
