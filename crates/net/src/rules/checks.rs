@@ -5,6 +5,7 @@
 //! that kind count as absent. So a rule never refuses a packet because of what is not understood of it.
 
 use super::ends::Facts;
+use super::needle::Needle;
 use super::pcre::{Expressions, Pcre, Written};
 use super::rule::{Content, Opt, Rule};
 use std::sync::Arc;
@@ -74,8 +75,7 @@ impl Check {
 /// A content.
 #[derive(Debug, Clone)]
 pub(super) struct Literal {
-    bytes: Vec<u8>,
-    is_nocase: bool,
+    needle: Needle,
     is_negated: bool,
     window: Window,
 }
@@ -105,25 +105,10 @@ impl Literal {
             return None;
         }
         Some(Self {
-            bytes: content.bytes.clone(),
-            is_nocase: content.is_nocase,
+            needle: Needle::new(&content.bytes, content.is_nocase),
             is_negated: content.is_negated,
             window: if is_known { window } else { Window::default() },
         })
-    }
-
-    fn is_at(&self, payload: &[u8], at: usize) -> bool {
-        let found = &payload[at..at + self.bytes.len()];
-        if self.is_nocase { found.eq_ignore_ascii_case(&self.bytes) } else { found == self.bytes }
-    }
-
-    /// Where it begins in a part of the payload.
-    fn places<'a>(&'a self, payload: &'a [u8], from: i64, end: i64) -> impl Iterator<Item = usize> + 'a {
-        let last = end.min(payload.len() as i64) - self.bytes.len() as i64;
-        let first = self.bytes.first().copied().unwrap_or_default();
-        // Most places fail at the first byte, whatever its case.
-        let may_be = move |at: &usize| payload.get(*at).is_some_and(|byte| byte.eq_ignore_ascii_case(&first));
-        (from.max(0)..=last).map(|at| at as usize).filter(move |at| may_be(at) && self.is_at(payload, *at))
     }
 
     fn apply(&self, text: Text<'_>, cursors: &mut Vec<usize>, scratch: &mut Vec<usize>) -> bool {
@@ -136,14 +121,14 @@ impl Literal {
         };
         let end = len.filter(|_| !is_relative).map_or(i64::MAX, |len| first + len);
         scratch.clear();
-        scratch.extend(self.places(text.bytes, first, end));
+        scratch.extend(self.needle.places(text.bytes, first, end));
         match (self.is_negated, is_relative) {
             (true, false) => return scratch.is_empty(),
             (true, true) => cursors.retain(|cursor| !self.is_behind(*cursor, scratch)),
             (false, is_relative) => {
                 scratch.retain(|at| !is_relative || self.is_reached(*at, cursors));
                 for at in scratch.iter_mut() {
-                    *at += self.bytes.len();
+                    *at += self.needle.len();
                 }
                 std::mem::swap(cursors, scratch);
             }
@@ -155,7 +140,7 @@ impl Literal {
     fn is_behind(&self, cursor: usize, places: &[usize]) -> bool {
         let start = cursor as i64 + self.window.from;
         let first = places.get(places.partition_point(|at| (*at as i64) < start));
-        let end = |at: usize| (at + self.bytes.len()) as i64;
+        let end = |at: usize| (at + self.needle.len()) as i64;
         first.is_some_and(|at| self.window.len.is_none_or(|len| end(*at) <= start + len))
     }
 
@@ -164,7 +149,7 @@ impl Literal {
         let latest = at as i64 - self.window.from;
         let before = cursors.partition_point(|cursor| *cursor as i64 <= latest);
         let Some(cursor) = before.checked_sub(1).map(|nearest| cursors[nearest] as i64) else { return false };
-        let end = (at + self.bytes.len()) as i64;
+        let end = (at + self.needle.len()) as i64;
         self.window.len.is_none_or(|len| end <= cursor + self.window.from + len)
     }
 }

@@ -6,6 +6,7 @@
 //!   content    one `content` option with its modifiers, and those that stand behind it
 //!   buffers    names of buffers that contents are searched in
 //!   ends       what the header says of packets: protocol, addresses, ports
+//!   needle     where a content's bytes are
 //!   pcre       regular expressions
 //!   checks     contents and expressions of a rule, with their places
 //!   search     all rules at once: a fast pattern of each, then the rest
@@ -18,6 +19,7 @@ mod buffers;
 mod checks;
 mod content;
 mod ends;
+mod needle;
 mod parse;
 mod pcre;
 mod rule;
