@@ -5,8 +5,8 @@
 //!
 //! - SIZE: the most packets of a batch, 1 to 262,144 (8,192).
 //! - TIMEOUT: how long the first packet of a batch waits at most (1 ms); 0: until the batch is full.
-//! - ADAPTIVE: whether a batch leaves before it is full where no other one is under way and no packets come at the moment
-//!   (true): then batches become larger with the load.
+//! - ADAPTIVE: whether a batch leaves before it is full where no other one is under way, and no packets come at the moment or its
+//!   first one has waited for 50 us (true): then batches become larger with the load.
 //! - SLICING: whether only what elements of the path look at is copied from packets (true), or all of them.
 //!
 //! A packet that comes while as many batches are on their way as may be waits outside, as SIZE others may; further ones are
@@ -34,6 +34,9 @@ use std::sync::Arc;
 /// The most packets of a batch.
 const LARGEST: usize = 1 << 18;
 
+/// How long packets that keep coming may hold up a batch that a device has time for.
+const LINGER: Timestamp = Timestamp::from_nanos(50_000);
+
 /// The timer at which a batch leaves that is not full.
 const LEAVE: usize = 0;
 /// The timer at which memory for a batch is asked for again.
@@ -50,6 +53,8 @@ pub(super) struct Batcher {
     /// Packets that no batch has room for yet.
     waiting: VecDeque<Packet>,
     count: u64,
+    /// When its first packet came.
+    began: Timestamp,
     /// How many had come at the last look whether the batch shall leave.
     looked_at: u64,
     drops: u64,
@@ -67,6 +72,7 @@ impl Default for Batcher {
             batch: None,
             waiting: VecDeque::new(),
             count: 0,
+            began: Timestamp::default(),
             looked_at: 0,
             drops: 0,
         }
@@ -265,8 +271,11 @@ impl Batcher {
         let Some(batch) = self.batch.as_mut().filter(|batch| path.has_room(batch, &packet)) else { return Err(packet) };
         path.add(batch, packet);
         self.count += 1;
-        if self.timeout > Timestamp::default() && self.batch.as_ref().is_some_and(|batch| batch.len() == 1) {
-            cx.timer_after(LEAVE, self.timeout);
+        if self.batch.as_ref().is_some_and(|batch| batch.len() == 1) {
+            self.began = cx.now();
+            if self.timeout > Timestamp::default() {
+                cx.timer_after(LEAVE, self.timeout);
+            }
         }
         Ok(())
     }
@@ -313,8 +322,8 @@ impl Element for Batcher {
         self.settle(cx);
     }
 
-    /// The batch leaves where the device has nothing to do, and no packets have come since the last look: others have had
-    /// their turns in between. Half of all batches are kept for more packets than this one has.
+    /// The batch leaves where the device has nothing to do, and no packets have come since the last look or its first one has
+    /// waited long enough: others have had their turns in between. Half of all batches are kept for more packets than this one has.
     fn run_task(&mut self, cx: &mut Cx<'_>) -> Run {
         if !self.waiting.is_empty() {
             self.let_in(cx);
@@ -322,7 +331,7 @@ impl Element for Batcher {
         if !self.is_adaptive {
             return Run::Stop;
         }
-        if self.count != self.looked_at {
+        if self.count != self.looked_at && cx.now() - self.began < LINGER {
             self.looked_at = self.count;
             return Run::Worked;
         }
