@@ -138,6 +138,7 @@ const CASES: &[Case] = &[
 ];
 
 /// Batches, and how much of the corpus goes through them: of few packets, where the longest fits alone, and of many.
+/// There is room for all that are sent at once, as the source does not ask for it.
 const BATCHES: [(&str, usize); 2] = [("7", 500), ("512, SLICING false", usize::MAX)];
 
 /// A source, what is to be tried, and who keeps what comes out of it.
@@ -152,7 +153,7 @@ fn config(before: &str, tried: &str, parted_by: &str, outputs: usize) -> String 
 fn by_path(case: &Case, before: &str, batch: &str, (device, user): (&str, &str)) -> String {
     let path = format!(
         "b :: Batcher({batch}) -> HostToDeviceMemcpy({device}, USE {user}) -> {} -> DeviceToHostMemcpy
-         -> GPUCompletionQueue -> back :: Debatcher -> d :: {}",
+         -> GPUCompletionQueue(128) -> back :: Debatcher -> d :: {}",
         case.path, case.parted_by
     );
     config(before, &path, "d", case.outputs)
