@@ -1,7 +1,7 @@
 //! What is known of one kind of work: its curves, its counts, and whether the device still does it.
 
 use super::choice::TRIAL_PAUSE;
-use super::curve::Curve;
+use super::curve::{Curve, knee};
 use super::path::{Path, Route};
 use super::tally::Tallies;
 use serde::Serialize;
@@ -50,6 +50,9 @@ struct Failing {
 const REST: Duration = Duration::from_secs(1);
 /// The longest rest is that after so many failures.
 const RESTS_MAX: u32 = 7;
+
+/// The share of the best rate at which a batch is large enough.
+const KNEE: f32 = 0.8;
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -136,6 +139,11 @@ impl Kind {
 
     pub(crate) fn curve(&self, path: Path, route: Route) -> &Curve {
         &self.curves[path as usize][route as usize]
+    }
+
+    /// From how many bytes on, up to `most`, a larger batch gains the device little; `most` if nothing is known.
+    pub(crate) fn knee(&self, route: Route, most: u64) -> u64 {
+        knee(&self.curve(Path::Device, route).snapshot(), KNEE, most)
     }
 
     /// What a request takes on a path, in nanoseconds. One that may wait a moment joins what waits for the device.

@@ -7,7 +7,6 @@ mod path;
 mod tally;
 
 pub(crate) use choice::{Choice, Outlook, choose, trial_ratio};
-pub(crate) use curve::knee;
 pub use kind::ServiceStatistics;
 pub(crate) use kind::{Kind, TIME_EVERY};
 pub use path::{Path, Route};

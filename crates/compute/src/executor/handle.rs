@@ -46,6 +46,12 @@ impl<S: Service> Handle<S> {
         self.kind.why_off()
     }
 
+    /// From how many bytes of host memory on, up to `most`, a larger request gains the device little, as far as it was measured by
+    /// now; `most` if nothing is known.
+    pub fn knee(&self, most: u64) -> u64 {
+        self.kind.knee(Route::HostToHost, most)
+    }
+
     pub(crate) fn kind(&self) -> &Arc<Kind> {
         &self.kind
     }

@@ -6,7 +6,7 @@ use super::fair::Fair;
 use super::job::{CallerId, Task};
 use super::layout::BOUNDARY;
 use super::options::{Options, WhenFull};
-use crate::cost::{Path, knee};
+use crate::cost::Path;
 use crate::{Error, ErrorKind, Result};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -62,9 +62,6 @@ struct Load {
 #[must_use = "tasks wait for them"]
 pub(crate) struct Shifts(pub(crate) usize);
 
-/// Merging goes on until a batch reaches this share of the best rate.
-const KNEE: f32 = 0.8;
-
 impl Waiting {
     fn is_over(&self) -> bool {
         self.is_closed && self.jobs == 0
@@ -95,8 +92,7 @@ fn is_joinable(task: &Task) -> bool {
 
 /// How many bytes of a kind on a route make a good batch.
 fn knee_of(task: &Task, slot_bytes: u64) -> u64 {
-    let curve = task.job.kind.curve(Path::Device, task.job.route);
-    knee(&curve.snapshot(), KNEE, slot_bytes)
+    task.job.kind.knee(task.job.route, slot_bytes)
 }
 
 impl Queue {
