@@ -104,11 +104,11 @@ fn long<'a, T: Copy + PartialEq>(
         return Ok(Given::Negated(option.meaning));
     }
     let Some(option) = find(name, known) else {
-        let is_ambiguous = known.iter().any(|option| option.long.starts_with(name));
-        return Err(if is_ambiguous {
-            format!("option '--{text}' is ambiguous")
-        } else {
+        let possible: Vec<_> = known.iter().map(|option| option.long).filter(|long| long.starts_with(name)).collect();
+        return Err(if possible.is_empty() {
             format!("unrecognized option '--{text}'")
+        } else {
+            format!("option '--{text}' is ambiguous\n{}", possibilities(&possible))
         });
     };
     let name = format!("--{}", option.long);
@@ -121,6 +121,24 @@ fn long<'a, T: Copy + PartialEq>(
         (_, Some(value)) => value.to_owned(),
     };
     Ok(Given::Option(option.meaning, option.value.check(&name, value)?))
+}
+
+/// How many options that could be meant are listed at most.
+const LISTED: usize = 4;
+
+/// A line about what could be meant.
+fn possibilities(names: &[&str]) -> String {
+    let mut line = "(Possibilities are".to_owned();
+    for (at, name) in names.iter().take(LISTED).enumerate() {
+        line += match (at, at + 1 == names.len()) {
+            (0, _) => "",
+            (1, true) => " and",
+            (_, true) => ", and",
+            (_, false) => ",",
+        };
+        line += &format!(" '--{name}'");
+    }
+    line + if names.len() > LISTED { ", and others.)" } else { ".)" }
 }
 
 /// The option whose name is this, or begins so where all that do mean the same.
@@ -216,11 +234,22 @@ mod tests {
     }
 
     #[test]
+    fn what_could_be_meant_is_listed() {
+        let lines = [
+            (&["a", "b", "c"][..], "(Possibilities are '--a', '--b', and '--c'.)"),
+            (&["a", "b", "c", "d", "e"], "(Possibilities are '--a', '--b', '--c', '--d', and others.)"),
+        ];
+        for (names, line) in lines {
+            assert_eq!(possibilities(names), line);
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_said() {
         for (args, error) in [
             (&["-x"][..], "unrecognized option '-x'"),
             (&["--nope"], "unrecognized option '--nope'"),
-            (&["--si"], "option '--si' is ambiguous"),
+            (&["--si"], "option '--si' is ambiguous\n(Possibilities are '--simtime' and '--size'.)"),
             (&["--quit=1"], "'--quit' can't take an argument"),
             (&["-e"], "'-e' requires an argument"),
             (&["--expression"], "'--expression' requires an argument"),

@@ -139,9 +139,14 @@ impl PacketBatch {
         self.packets.push(packet);
     }
 
+    /// Where everything lies when it leaves now.
+    pub(super) fn extent(&self, layout: &Layout) -> Extent {
+        Extent::new(layout, self.len(), if layout.has_spans() { self.span_bytes } else { 0 })
+    }
+
     /// Brings rows to their places; where everything lies then.
     pub(super) fn close(&mut self, layout: &Layout) -> Extent {
-        let extent = Extent::new(layout, self.len(), if layout.has_spans() { self.span_bytes } else { 0 });
+        let extent = self.extent(layout);
         if let Some(buffers) = self.buffers.as_mut().filter(|_| layout.has_spans()) {
             let input = buffers.input.bytes_mut();
             input[extent.rows_at..][..self.rows.len()].copy_from_slice(&self.rows);

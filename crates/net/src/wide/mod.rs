@@ -26,7 +26,7 @@
 //!   stage    what an element of a path computes                service  all stages of a path, as one service
 //!   devices  an executor for each device                       path     batches on their way
 //!   sample   batches to measure paths with                      tables   what stages look at, on a device
-//!   texts    payloads with what stands before them in flows
+//!   texts    payloads with what stands before them in flows      unpack   what was found, to packets
 //! ```
 
 mod batch;
@@ -40,6 +40,7 @@ mod service;
 mod stage;
 mod tables;
 mod texts;
+mod unpack;
 
 pub use batch::PacketBatch;
 pub use layout::{Layout, Wants};

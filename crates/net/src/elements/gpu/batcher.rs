@@ -5,8 +5,9 @@
 //!
 //! - SIZE: the most packets of a batch, 1 to 262,144 (8,192).
 //! - TIMEOUT: how long the first packet of a batch waits at most (1 ms); 0: until the batch is full.
-//! - ADAPTIVE: whether a batch leaves before it is full where no other one is under way, and no packets come at the moment or its
-//!   first one has waited for 50 us (true): then batches become larger with the load.
+//! - ADAPTIVE: whether a batch leaves before it is full (true): where no other one is under way, and no packets come at the
+//!   moment or its first one has waited for 50 us; and where a larger one would gain the device little, as far as that has been
+//!   measured. So batches become larger with the load.
 //! - SLICING: whether only what elements of the path look at is copied from packets (true), or all of them.
 //!
 //! A packet that comes while as many batches are on their way as may be waits outside, as SIZE others may; further ones are
@@ -322,8 +323,8 @@ impl Element for Batcher {
         self.settle(cx);
     }
 
-    /// The batch leaves where the device has nothing to do, and no packets have come since the last look or its first one has
-    /// waited long enough: others have had their turns in between. Half of all batches are kept for more packets than this one has.
+    /// The batch leaves where the device has nothing to do or would be no slower with it, and no packets have come since the last
+    /// look or its first one has waited long enough: others have had their turns in between. Half of all batches are kept for more packets than this one has.
     fn run_task(&mut self, cx: &mut Cx<'_>) -> Run {
         if !self.waiting.is_empty() {
             self.let_in(cx);
@@ -335,8 +336,10 @@ impl Element for Batcher {
             self.looked_at = self.count;
             return Run::Worked;
         }
-        let is_idle = |path: &Arc<Path>| path.under_way() == 0 && path.free() * 2 >= path.batches();
-        if self.path.as_ref().is_some_and(is_idle) {
+        if let (Some(path), Some(batch)) = (&self.path, &self.batch)
+            && path.free() * 2 >= path.batches()
+            && (path.under_way() == 0 || path.is_past_knee(batch))
+        {
             self.flush(cx);
         }
         Run::Stop
