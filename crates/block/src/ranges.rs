@@ -41,6 +41,11 @@ pub struct Held<'a> {
 }
 
 impl Ranges {
+    /// With room for so many threads at a time, so that none of them allocates.
+    pub fn for_threads(count: usize) -> Self {
+        Self(Mutex::new(InUse { next: 0, entries: Vec::with_capacity(count) }))
+    }
+
     /// Waits until the range is free for a read.
     pub fn read(&self, range: Range<u64>) -> Held<'_> {
         self.hold(range, false)
