@@ -1,0 +1,358 @@
+//! The device's memory over time: taking it, growing, giving back, failures, and trying again.
+//!
+//! All of it happens in [`PagingCache::tick`], one thread at a time; requests only note that something failed. The wanted
+//! size is a word of the directory, so that whoever has the directory can change it, and a successor follows it, too.
+
+use super::{Mode, PagingCache};
+use crate::directory::Head;
+use crate::pages::BLOCK_BYTES;
+use crate::stats::Counter;
+use crate::store::Store;
+use bifolio_block::{ErrorKind, Result};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How often the housekeeper looks.
+const TICK: Duration = Duration::from_millis(10);
+/// How long after memory was refused it is asked for again.
+const GROW_AGAIN_MS: u64 = 1000;
+/// Pauses while a slot that is to leave is in use.
+const LEAVING_PAUSE: Duration = Duration::from_micros(50);
+
+/// What [`PagingCache::tick`] remembers.
+#[derive(Debug, Default)]
+pub(super) struct Upkeep {
+    written_back_ms: u64,
+    grow_not_before_ms: u64,
+    /// A refusal of memory was told.
+    has_told_refusal: bool,
+    /// A failure to write back was told.
+    has_told_write_back: bool,
+}
+
+impl PagingCache {
+    /// Takes the device and adopts what a predecessor left on it. What cannot be had is retried later.
+    pub(super) fn start(&self, chunks: Vec<(u32, OwnedFd)>) {
+        let mut upkeep = self.upkeep();
+        let adopted = self.open_store(chunks);
+        if adopted.is_ok() {
+            self.follow_target(&mut upkeep);
+        }
+    }
+
+    /// How many bytes of device memory are wanted, rounded down to chunks. [`PagingCache::tick`] follows.
+    pub fn set_target(&self, bytes: u64) {
+        let chunks = (bytes / self.directory.chunk_bytes()).min(self.directory.shape().chunks.into());
+        self.directory.head(Head::TargetChunks).store(chunks, Ordering::Release);
+    }
+
+    /// Bytes of device memory at present.
+    pub fn memory_bytes(&self) -> u64 {
+        u64::from(self.table().present()) * BLOCK_BYTES
+    }
+
+    /// Changes the size at once, and returns when it is so.
+    ///
+    /// # Errors
+    /// The backing's, where dirty pages cannot be written back. Less memory than was asked for is no error.
+    pub fn resize(&self, bytes: u64) -> Result<()> {
+        self.set_target(bytes);
+        let mut upkeep = self.upkeep();
+        upkeep.grow_not_before_ms = 0;
+        self.shrink()?;
+        self.grow(&mut upkeep);
+        Ok(())
+    }
+
+    /// Has the next [`PagingCache::tick`] try a device that is left alone, as after a change that may have mended it.
+    pub fn retry_now(&self) {
+        self.health().due_now();
+    }
+
+    /// Does what is due: drops what is lost, tries the device again, follows the wanted size, writes back.
+    pub fn tick(&self) {
+        let mut upkeep = self.upkeep();
+        let now = self.now_ms();
+        if self.is_lost.swap(false, Ordering::AcqRel) {
+            self.drop_store();
+        }
+        if self.health().is_due(now) {
+            self.try_again();
+        }
+        if self.is_serving() {
+            self.follow_target(&mut upkeep);
+        }
+        self.write_back_when_due(&mut upkeep, now);
+    }
+
+    /// Notes a failure of the device, which is told once; the backing serves until it is tried again.
+    pub(super) fn device_failed(&self, error: &bifolio_device::Error) {
+        let is_lost = error.kind() == bifolio_device::ErrorKind::Lost;
+        let is_news = self.health().failed(self.now_ms());
+        self.serves.store(false, Ordering::Release);
+        self.directory.head(Head::Device).store(2, Ordering::Relaxed);
+        self.directory.stats().add(Counter::DeviceErrors, 1);
+        if is_lost {
+            self.is_lost.store(true, Ordering::Release);
+        }
+        if is_news {
+            let after = if is_lost { ", and what it held is dropped" } else { "" };
+            self.complain(format!(
+                "{error}; {} serves from the backing{after}, and the device is tried again later",
+                self.name
+            ));
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.begun.elapsed().as_millis() as u64
+    }
+
+    fn upkeep(&self) -> MutexGuard<'_, Upkeep> {
+        self.upkeep.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn health(&self) -> MutexGuard<'_, crate::health::Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens the device, maps the chunks of a predecessor, and forgets what is not among them.
+    fn open_store(&self, chunks: Vec<(u32, OwnedFd)>) -> Result<(), ()> {
+        let shape = self.directory.shape();
+        let opened =
+            (self.open_device)().and_then(|device| Store::new(&device, self.directory.chunk_bytes(), shape.chunks));
+        let store = match opened {
+            Ok(store) => Some(store),
+            Err(error) => {
+                self.device_failed(&error);
+                None
+            }
+        };
+        let mut is_mapped = vec![false; shape.chunks as usize];
+        for (chunk, memory) in chunks {
+            if let Some(store) = &store
+                && self.directory.is_present(chunk)
+            {
+                is_mapped[chunk as usize] =
+                    store.adopt(chunk, memory).map_err(|error| self.device_failed(&error)).is_ok();
+            }
+        }
+        for chunk in 0..shape.chunks {
+            if self.directory.is_present(chunk) && !is_mapped[chunk as usize] {
+                self.forget_chunk(chunk);
+            }
+        }
+        let is_there = store.is_some();
+        *self.store.write().unwrap_or_else(PoisonError::into_inner) = store;
+        if is_there && self.health().is_serving() {
+            self.serves.store(true, Ordering::Release);
+            self.directory.head(Head::Device).store(1, Ordering::Relaxed);
+        }
+        if is_there { Ok(()) } else { Err(()) }
+    }
+
+    /// A chunk that nobody has any more.
+    fn forget_chunk(&self, chunk: u32) {
+        let slots = self.directory.shape().chunk_slots;
+        let lost = self.directory.stats().get(Counter::LostPages);
+        self.table().forget(&self.directory, chunk * slots..(chunk + 1) * slots);
+        self.directory.set_present(chunk, false);
+        self.owe(lost);
+    }
+
+    /// After a loss: nobody uses the store when this has its lock, so what it held can be forgotten.
+    fn drop_store(&self) {
+        let mut store = self.store.write().unwrap_or_else(PoisonError::into_inner);
+        let lost = self.directory.stats().get(Counter::LostPages);
+        self.table().forget_all(&self.directory);
+        for chunk in 0..self.directory.shape().chunks {
+            if self.directory.is_present(chunk) {
+                self.directory.set_present(chunk, false);
+                self.release_kept(chunk);
+            }
+        }
+        *store = None;
+        self.owe(lost);
+    }
+
+    /// The next flush fails if pages were lost since `before` were.
+    fn owe(&self, before: u64) {
+        let lost = self.directory.stats().get(Counter::LostPages) - before;
+        if lost > 0 {
+            self.owes_error.store(true, Ordering::Release);
+            self.complain(format!("{}: {lost} pages that were not written back went with the device", self.name));
+        }
+    }
+
+    fn release_kept(&self, chunk: u32) {
+        if let Some(keeper) = &self.keeper {
+            keeper.release(chunk);
+        }
+    }
+
+    fn try_again(&self) {
+        let renewed = self.store().as_ref().map(Store::renew);
+        match renewed {
+            Some(Ok(())) => self.health().recovered(self.now_ms()),
+            Some(Err(error)) => return self.device_failed(&error),
+            None => {
+                self.health().recovered(self.now_ms());
+                // It goes on being left alone where it still cannot be opened.
+                let _ = self.open_store(vec![]);
+                return;
+            }
+        }
+        self.serves.store(true, Ordering::Release);
+        self.directory.head(Head::Device).store(1, Ordering::Relaxed);
+    }
+
+    fn follow_target(&self, upkeep: &mut Upkeep) {
+        if let Err(error) = self.shrink() {
+            self.tell_write_back(upkeep, &error);
+        }
+        self.grow(upkeep);
+    }
+
+    fn target(&self) -> u32 {
+        self.directory.head(Head::TargetChunks).load(Ordering::Acquire) as u32
+    }
+
+    fn present(&self) -> u32 {
+        (0..self.directory.shape().chunks).filter(|chunk| self.directory.is_present(*chunk)).count() as u32
+    }
+
+    fn grow(&self, upkeep: &mut Upkeep) {
+        if self.present() >= self.target() || self.now_ms() < upkeep.grow_not_before_ms {
+            return;
+        }
+        let missing = (0..self.directory.shape().chunks).filter(|chunk| !self.directory.is_present(*chunk));
+        for chunk in missing.take((self.target() - self.present()) as usize) {
+            if let Err(sentence) = self.add_chunk(chunk) {
+                upkeep.grow_not_before_ms = self.now_ms() + GROW_AGAIN_MS;
+                if !std::mem::replace(&mut upkeep.has_told_refusal, true) {
+                    self.complain(format!("{sentence}; {} goes on with the memory that it has", self.name));
+                }
+                return;
+            }
+        }
+        upkeep.has_told_refusal = false;
+    }
+
+    fn add_chunk(&self, chunk: u32) -> Result<(), String> {
+        let store = self.store();
+        let Some(store) = &*store else { return Ok(()) };
+        let memory = store.add(chunk).map_err(|error| error.to_string())?;
+        // It is used only when a successor could find it.
+        if let (Some(keeper), Some(memory)) = (&self.keeper, memory) {
+            keeper.keep(chunk, memory).map_err(|error| {
+                let _ = store.remove(chunk);
+                error.to_string()
+            })?;
+        }
+        self.directory.set_present(chunk, true);
+        let slots = self.directory.shape().chunk_slots;
+        self.table().add_slots(&self.directory, chunk * slots..(chunk + 1) * slots);
+        Ok(())
+    }
+
+    /// Gives back the chunks beyond the wanted size: clean ones at once, dirty ones when they are written back.
+    fn shrink(&self) -> Result<()> {
+        while self.present() > self.target() {
+            let last = (0..self.directory.shape().chunks).rev().find(|chunk| self.directory.is_present(*chunk));
+            let Some(chunk) = last else { break };
+            self.remove_chunk(chunk)?;
+        }
+        Ok(())
+    }
+
+    fn remove_chunk(&self, chunk: u32) -> Result<()> {
+        let length = self.directory.shape().chunk_slots;
+        let slots = chunk * length..(chunk + 1) * length;
+        self.table().begin_leaving(&slots);
+        while !self.table().empty_leaving(&self.directory) {
+            for at in slots.clone() {
+                let slot = self.directory.slot(at);
+                if let (false, Some(block)) = (slot.dirty.is_empty(), slot.block)
+                    && let Err(error) = self.write_back(block)
+                {
+                    self.table().stay(&self.directory);
+                    return Err(error);
+                }
+            }
+            // A request uses one of them, and ends.
+            std::thread::sleep(LEAVING_PAUSE);
+        }
+        self.directory.set_present(chunk, false);
+        if let Some(store) = &*self.store() {
+            store.remove(chunk).map_err(|error| self.device_failed(&error)).unwrap_or_default();
+        }
+        self.release_kept(chunk);
+        Ok(())
+    }
+
+    fn write_back_when_due(&self, upkeep: &mut Upkeep, now: u64) {
+        if self.mode != Mode::WriteBack {
+            return;
+        }
+        let (dirty, present) = {
+            let table = self.table();
+            (table.dirty_pages(), u64::from(table.present()) * 16)
+        };
+        let is_old = now.saturating_sub(upkeep.written_back_ms) >= self.flush_interval.as_millis() as u64;
+        let is_much = dirty * 200 > present * u64::from(self.dirty_percent_max);
+        if dirty == 0 || !(is_old || is_much) {
+            return;
+        }
+        upkeep.written_back_ms = now;
+        match self.write_back_all() {
+            Ok(()) => upkeep.has_told_write_back = false,
+            Err(error) => self.tell_write_back(upkeep, &error),
+        }
+    }
+
+    fn tell_write_back(&self, upkeep: &mut Upkeep, error: &bifolio_block::Error) {
+        if error.kind() != ErrorKind::BadState && !std::mem::replace(&mut upkeep.has_told_write_back, true) {
+            self.complain(format!("{error}; it is tried again"));
+        }
+    }
+}
+
+/// A thread that calls [`PagingCache::tick`] until this is dropped.
+#[derive(Debug)]
+pub struct Housekeeper {
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Housekeeper {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn start(cache: Arc<PagingCache>) -> Result<Self> {
+        let is_over = Arc::<AtomicBool>::default();
+        let (seen, name) = (Arc::clone(&is_over), cache.name.clone());
+        let look = move || {
+            while !seen.load(Ordering::Acquire) {
+                cache.tick();
+                std::thread::park_timeout(TICK);
+            }
+        };
+        let thread = std::thread::Builder::new().name("bifolio-paging".to_owned()).spawn(look);
+        let thread = thread.map_err(|error| bifolio_block::Error::system(name, "starting its housekeeper", error))?;
+        Ok(Self { is_over, thread: Some(thread) })
+    }
+}
+
+impl Drop for Housekeeper {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The paging cache: a block device whose content is in a file, with device memory in front of it, for pages that the
+//! system has no room for.
+//!
+//! ```text
+//!   cache/       PagingCache: reads, writes, write-back, and the device's memory over time
+//!     |
+//!   table        which block lies in which slot         policy     which one leaves (pure)
+//!   directory    the same in memory that outlives us    stats      counters in it
+//!   store        device memory in chunks                health     when a device is left alone (pure)
+//!   backing      the file                               header     what its beginning says
+//!   pages        blocks, pages and sets of them         buffers    aligned memory, made once
+//! ```
+
+pub mod backing;
+mod buffers;
+pub mod cache;
+pub mod directory;
+pub mod header;
+mod health;
+pub mod pages;
+mod policy;
+pub mod stats;
+mod store;
+mod table;
+
+pub use backing::Backing;
+pub use cache::{
+    ChunkKeeper, Housekeeper, Legacy, Mode, OpenDevice, Options, PagingCache, chunk_bytes, format_backing,
+    new_directory,
+};

@@ -1,0 +1,80 @@
+//! A device that fails, is lost, and comes back.
+
+use crate::support::{CHUNK, backing, cache, faulty_device};
+use bifolio_block::{BlockDevice, ErrorKind};
+use bifolio_device::backend::fault::Faults as DeviceFaults;
+use bifolio_device::{Device, HostOptions};
+use bifolio_paging::stats::Counter;
+use bifolio_paging::{Mode, OpenDevice};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A device that can be lost the first time, and works when it is opened again.
+fn replaced(faults: &Arc<DeviceFaults>, opened: &Arc<AtomicU64>) -> OpenDevice {
+    let (first, opened) = (faulty_device(faults, 1 << 30), Arc::clone(opened));
+    Box::new(move || {
+        let is_first = opened.fetch_add(1, Ordering::SeqCst) == 0;
+        Ok(if is_first { first.clone() } else { Device::host(&HostOptions::default()) })
+    })
+}
+
+#[test]
+fn a_lost_device_costs_a_write_through_cache_nothing_and_is_opened_again() {
+    let (faults, opened) = (Arc::<DeviceFaults>::default(), Arc::<AtomicU64>::default());
+    let backing = backing(8 << 20);
+    let cache = cache(&backing, replaced(&faults, &opened), Mode::WriteThrough, 2);
+    let bytes = bifolio_testing::noise(2 << 20, 9);
+    cache.write(0, &bytes).unwrap();
+    faults.life.store(0, Ordering::SeqCst);
+    let mut seen = vec![0; 2 << 20];
+    cache.read(0, &mut seen).unwrap();
+    assert!(seen == bytes && !cache.is_serving());
+    cache.tick();
+    cache.read(0, &mut seen).unwrap();
+    cache.write(4096, &bytes[..4096]).unwrap();
+    let told = cache.complaints();
+    assert!(told.len() == 1 && told[0].contains("serves from the backing"), "{told:?}");
+    cache.retry_now();
+    cache.tick();
+    assert!(cache.is_serving() && opened.load(Ordering::SeqCst) == 2);
+    assert_eq!(cache.memory_bytes(), 2 * CHUNK);
+    cache.read(0, &mut seen).unwrap();
+    assert!(seen[..4096] == bytes[..4096] && seen[4096..8192] == bytes[..4096] && seen[8192..] == bytes[8192..]);
+    let hits = cache.directory().stats().get(Counter::HitPages);
+    cache.read(0, &mut seen).unwrap();
+    assert!(cache.directory().stats().get(Counter::HitPages) > hits, "the second read is from the new device");
+}
+
+#[test]
+fn what_only_a_lost_device_had_reads_as_an_error_until_it_is_written_again() {
+    let (faults, opened) = (Arc::<DeviceFaults>::default(), Arc::<AtomicU64>::default());
+    let backing = backing(8 << 20);
+    let cache = cache(&backing, replaced(&faults, &opened), Mode::WriteBack, 2);
+    cache.write(0, &[1; 3 * 4096]).unwrap();
+    cache.flush().unwrap();
+    cache.write(4096, &[2; 4096]).unwrap();
+    cache.write(9 * 4096, &[3; 2 * 4096]).unwrap();
+    faults.life.store(0, Ordering::SeqCst);
+    let mut page = [0; 4096];
+    assert_eq!(cache.read(4096, &mut page).unwrap_err().kind(), ErrorKind::Read);
+    cache.tick();
+    cache.retry_now();
+    cache.tick();
+    assert!(cache.is_serving());
+    cache.read(0, &mut page).unwrap();
+    assert_eq!(page, [1; 4096]);
+    for at in [4096, 9 * 4096, 10 * 4096] {
+        let error = cache.read(at, &mut page).unwrap_err();
+        assert!(error.kind() == ErrorKind::Damaged && error.to_string().contains(&at.to_string()), "{error}");
+    }
+    assert_eq!(cache.flush().unwrap_err().kind(), ErrorKind::Write, "who flushes hears of it");
+    cache.flush().unwrap();
+    cache.write(4096, &[4; 4096]).unwrap();
+    cache.discard(9 * 4096, 4096).unwrap();
+    cache.read(4096, &mut page).unwrap();
+    assert_eq!(page, [4; 4096]);
+    cache.read(9 * 4096, &mut page).unwrap();
+    assert_eq!(page, [0; 4096]);
+    assert!(cache.read(10 * 4096, &mut page).is_err());
+    assert!(cache.complaints().iter().any(|said| said.contains("3 pages")));
+}

@@ -1,0 +1,8 @@
+//! The paging cache on faulty backings and faulty devices, against an oracle.
+
+mod allocations;
+mod device_faults;
+mod oracle;
+mod resize;
+mod support;
+mod write_back;
