@@ -48,6 +48,8 @@ pub enum Head {
     UsedSlots,
     /// Slots with device memory behind them.
     PresentSlots,
+    /// The process that serves.
+    Worker,
 }
 
 /// How much there is.

@@ -2,6 +2,8 @@
 //! system has no room for.
 //!
 //! ```text
+//!   service      a cache as a mounted file: keeper and worker     serve   requests of that file
+//!     |
 //!   cache/       PagingCache: reads, writes, write-back, and the device's memory over time
 //!     |
 //!   table        which block lies in which slot         policy     which one leaves (pure)
@@ -19,6 +21,8 @@ pub mod header;
 mod health;
 pub mod pages;
 mod policy;
+mod serve;
+pub mod service;
 pub mod stats;
 mod store;
 mod table;

@@ -2,6 +2,7 @@
 
 mod allocations;
 mod device_faults;
+mod kills;
 mod oracle;
 mod resize;
 mod support;

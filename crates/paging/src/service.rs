@@ -1,0 +1,232 @@
+//! A paging cache as a mounted file, in two processes: a keeper that holds everything, and a worker that does everything.
+//!
+//! ```text
+//!   keeper   claims the backing, makes the directory, mounts the file; holds these and the chunks of device memory
+//!   worker   opens the device, adopts directory and chunks, has unanswered requests sent again, serves
+//! ```
+//!
+//! A worker that is killed leaves requests unanswered; its successor is given them again and everything that was in
+//! device memory. It is started only when the killed process is gone whole, so that nothing of it writes any more.
+//!
+//! The service ends when the file is unmounted and closed: the worker then writes back, notes that the backing is whole,
+//! and ends, and so does the keeper.
+
+use crate::backing::Backing;
+use crate::cache::{
+    ChunkKeeper, Housekeeper, Legacy, Mode, OpenDevice, Options, PagingCache, format_backing, new_directory,
+};
+use crate::directory::{Directory, Head};
+use crate::serve::serve;
+use bifolio_block::{BlockDevice, Error, ErrorKind, Result};
+use bifolio_keeper::fuse::{Channel, FileMount};
+use bifolio_keeper::{Ended, Event, Keeper, SharedMemory, Worker, process};
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const DIRECTORY: u32 = 1;
+const BACKING: u32 = 2;
+const CHANNEL: u32 = 3;
+/// How often complaints are looked for.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What a service serves.
+#[derive(Debug, Clone)]
+pub struct ServiceOptions {
+    /// The backing file; it is made, or made anew.
+    pub backing: PathBuf,
+    /// Bytes of content, a multiple of a page.
+    pub size: u64,
+    /// When writes have ended.
+    pub mode: Mode,
+    /// Bytes of device memory to begin with.
+    pub memory_bytes: u64,
+    /// Bytes of device memory at most.
+    pub memory_bytes_max: u64,
+    /// The file to mount on, which exists.
+    pub mount: PathBuf,
+    /// Serving threads.
+    pub threads: usize,
+}
+
+/// The keeper's side of a service, mounted and not served yet.
+#[derive(Debug)]
+pub struct Service {
+    keeper: Keeper,
+    directory: Directory,
+    mount: PathBuf,
+    can_resend: bool,
+}
+
+impl Service {
+    /// Makes the backing and the directory, and mounts the file.
+    ///
+    /// # Errors
+    /// Those of making a backing, and of mounting.
+    pub fn new(options: &ServiceOptions) -> Result<Self> {
+        let backing = Backing::create(&options.backing, options.size)?;
+        format_backing(&backing, options.size)?;
+        let memory = new_directory(options.size, options.memory_bytes_max, options.mode)?;
+        let directory = Directory::adopt(memory)?;
+        let chunks = (options.memory_bytes / directory.chunk_bytes()).min(directory.shape().chunks.into());
+        directory.head(Head::TargetChunks).store(chunks, Ordering::Release);
+        let duplicate = |fd: std::io::Result<OwnedFd>| {
+            fd.map_err(|error| Error::system(options.backing.display(), "duplicating a descriptor", error))
+        };
+        let mut keeper = Keeper::default();
+        keeper.hold(DIRECTORY, duplicate(directory.memory().as_fd().try_clone_to_owned())?);
+        keeper.hold(BACKING, duplicate(backing.file().try_clone().map(OwnedFd::from))?);
+        let mount =
+            FileMount::new(&options.mount, options.threads).map_err(|error| of_keeper(&options.mount, error))?;
+        let can_resend = mount.can_resend();
+        mount.into_descriptors().into_iter().for_each(|fd| keeper.hold(CHANNEL, fd));
+        Ok(Self { keeper, directory, mount: options.mount.clone(), can_resend })
+    }
+
+    /// The directory: counters, and the wanted size.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Where other processes of the same user find the directory, while this one runs.
+    pub fn directory_path(&self) -> PathBuf {
+        let number = self.directory.memory().as_fd().as_raw_fd();
+        PathBuf::from(format!("/proc/{}/fd/{number}", std::process::id()))
+    }
+
+    /// Whether requests of a killed worker are sent again.
+    pub fn can_resend(&self) -> bool {
+        self.can_resend
+    }
+
+    /// Keeps a worker running (`command` starts one, which calls [`work`]) until the file is unmounted and closed. The
+    /// process that calls this must not use the file: between two workers nobody would answer it.
+    ///
+    /// # Errors
+    /// `BadState` if no worker comes up, and the system's. The file is unmounted then, and its users get errors.
+    pub fn run(
+        mut self,
+        command: &mut dyn FnMut() -> Command,
+        is_stopped: &dyn Fn() -> bool,
+        event: &mut dyn FnMut(Event),
+    ) -> Result<()> {
+        let ended = self.keeper.run(command, is_stopped, event);
+        // Nobody serves it any more. It is no error that it is unmounted already.
+        let _ = bifolio_keeper::fuse::unmount(&self.mount);
+        match ended.map_err(|error| of_keeper(&self.mount, error))? {
+            Ended::Well | Ended::Stopped => Ok(()),
+            Ended::GaveUp(status) => {
+                let detail = format!("its worker ended {status} before it served, several times; its messages say why");
+                Err(Error::new(ErrorKind::BadState, self.mount.display(), detail))
+            }
+        }
+    }
+}
+
+/// A worker's choices.
+pub struct WorkOptions {
+    /// The backing's path, for sentences.
+    pub backing: PathBuf,
+    /// Opens the device.
+    pub open_device: OpenDevice,
+    /// In write-back mode: how long a write waits at most before writing it back begins.
+    pub flush_interval: Duration,
+    /// The process is locked in memory and marked as a writer of memory, as far as that is permitted.
+    pub locks: bool,
+}
+
+/// A worker, from its start to its end: what the process that [`Service::run`] starts does. `say` gets what goes wrong and is
+/// made good, each as a sentence.
+///
+/// # Errors
+/// Those of the keeper, of adopting, and of writing back at the end.
+pub fn work(options: WorkOptions, say: &dyn Fn(&str)) -> Result<()> {
+    if options.locks {
+        for done in [process::become_flusher(), process::lock_memory(), process::refuse_oom_kill()] {
+            done.unwrap_or_else(|error| say(&error.to_string()));
+        }
+    }
+    let name = options.backing.clone();
+    let about = |error| of_keeper(&name, error);
+    let mut worker = Worker::connect().map_err(about)?;
+    let missing =
+        || Error::new(ErrorKind::BadState, name.display(), "the keeper did not hand over what a worker needs");
+    let directory = worker.take(DIRECTORY).pop().ok_or_else(missing)?;
+    let backing = worker.take(BACKING).pop().ok_or_else(missing)?;
+    let channels: Vec<Channel> = worker.take(CHANNEL).into_iter().map(Channel::new).collect();
+    let legacy = Legacy { directory: SharedMemory::map(directory).map_err(about)?, chunks: worker.take_memory() };
+    let backing = Backing::adopt(File::from(backing), &options.backing)?;
+    if let Some(why) = backing.why_cached() {
+        say(&format!("{}: {why}", options.backing.display()));
+    }
+    let worker = Arc::new(worker);
+    let own =
+        Options { flush_interval: options.flush_interval, ..Options::new(Arc::new(backing), options.open_device, 0) };
+    let keeper = Box::new(Chunks { worker: Arc::clone(&worker), name: name.clone() });
+    let cache = Arc::new(PagingCache::adopt(own, legacy, Some(keeper))?);
+    // Before anybody reads: what is read from here on is not sent again. Older kernels cannot, and have nothing to send
+    // to a first worker.
+    if let Some(first) = channels.first() {
+        let _ = first.resend();
+    }
+    let housekeeper = Housekeeper::start(Arc::clone(&cache))?;
+    cache.directory().head(Head::Worker).store(std::process::id().into(), Ordering::Release);
+    worker.ready().map_err(about)?;
+    let served = serve_all(&channels, &cache, say);
+    drop(housekeeper);
+    let settled = cache.settle();
+    cache.complaints().iter().for_each(|sentence| say(sentence));
+    served.map_err(about).and(settled)
+}
+
+fn serve_all(channels: &[Channel], cache: &PagingCache, say: &dyn Fn(&str)) -> bifolio_keeper::Result<()> {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let serving: Vec<_> = channels.iter().map(|channel| scope.spawn(|| serve(channel, cache))).collect();
+        let watched = scope.spawn(|| {
+            // All of them end before any of them is judged.
+            let ended: Vec<_> = serving.into_iter().map(|thread| thread.join().unwrap_or(Ok(()))).collect();
+            is_over.store(true, Ordering::Release);
+            ended.into_iter().collect()
+        });
+        while !is_over.load(Ordering::Acquire) {
+            std::thread::sleep(TICK);
+            cache.complaints().iter().for_each(|sentence| say(sentence));
+        }
+        watched.join().unwrap_or(Ok(()))
+    })
+}
+
+/// Chunks of device memory in the keeper's hands.
+#[derive(Debug)]
+struct Chunks {
+    worker: Arc<Worker>,
+    name: PathBuf,
+}
+
+impl ChunkKeeper for Chunks {
+    fn keep(&self, chunk: u32, memory: OwnedFd) -> Result<()> {
+        self.worker.keep(chunk, &memory).map_err(|error| of_keeper(&self.name, error))
+    }
+
+    fn release(&self, chunk: u32) {
+        self.worker.release(chunk);
+    }
+}
+
+fn of_keeper(subject: &Path, error: bifolio_keeper::Error) -> Error {
+    use bifolio_keeper::ErrorKind as Kind;
+    let kind = match error.kind() {
+        Kind::Missing => ErrorKind::Missing,
+        Kind::Permission => ErrorKind::Permission,
+        Kind::InUse => ErrorKind::InUse,
+        Kind::BadUse => ErrorKind::BadUse,
+        Kind::Damaged => ErrorKind::Damaged,
+        _ => ErrorKind::BadState,
+    };
+    Error::new(kind, subject.display(), error.to_string()).with_cause(error)
+}
