@@ -10,6 +10,7 @@
 //!   directory    the same in memory that outlives us    stats      counters in it
 //!   store        device memory in chunks                health     when a device is left alone (pure)
 //!   backing      the file                               header     what its beginning says
+//!   region/      Region: memory that is partly on a device, for one process
 //!   pages        blocks, pages and sets of them         buffers    aligned memory, made once
 //! ```
 
@@ -21,6 +22,7 @@ pub mod header;
 mod health;
 pub mod pages;
 mod policy;
+pub mod region;
 mod serve;
 pub mod service;
 pub mod stats;

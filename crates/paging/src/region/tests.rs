@@ -1,0 +1,189 @@
+//! Regions beside ordinary memory with the same content.
+
+use super::{BUDGET_MIN, Region, RegionOptions};
+use crate::pages::BLOCK_BYTES;
+use bifolio_device::backend::fault::{FaultBackend, Faults};
+use bifolio_device::{Capability, Device, DeviceChoice, DeviceId, ErrorKind, open};
+use bifolio_testing::{seed, skip, until};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const BLOCK: usize = BLOCK_BYTES as usize;
+
+fn host() -> Device {
+    open(DeviceChoice::Exactly(DeviceId::HOST)).unwrap()
+}
+
+fn options(blocks: usize, budget: usize, on_device: usize) -> RegionOptions {
+    let [bytes, budget, device_bytes] = [blocks, budget, on_device].map(|blocks| (blocks * BLOCK) as u64);
+    RegionOptions { bytes, budget, device_bytes }
+}
+
+/// A region; nothing, said aloud, where the kernel hands no page faults over.
+fn region(device: &Device, options: RegionOptions) -> Option<Region> {
+    match Region::new(device, options) {
+        Ok(region) => Some(region),
+        Err(error) if error.os_code() == Some(libc::EPERM) || error.kind() == ErrorKind::Unsupported => {
+            skip(error.to_string());
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn what_is_written_is_read_whatever_leaves_meanwhile() {
+    let mut random = fastrand::Rng::with_seed(seed());
+    let (blocks, budget) = (60, 8);
+    let Some(mut region) = region(&host(), options(blocks, budget, blocks)) else { return };
+    let mut expected = vec![0_u8; blocks * BLOCK];
+    for _ in 0..4000 {
+        let at = random.usize(..expected.len());
+        let len = random.usize(..3 * 4096).min(expected.len() - at);
+        match random.u8(..8) {
+            0..3 => {
+                random.fill(&mut expected[at..at + len]);
+                region.bytes_mut()[at..at + len].copy_from_slice(&expected[at..at + len]);
+            }
+            // Blocks of zeroes need nothing of the device.
+            3 => {
+                let at = at / BLOCK * BLOCK;
+                expected[at..at + BLOCK].fill(0);
+                region.bytes_mut()[at..at + BLOCK].fill(0);
+            }
+            4 => region.set_budget(random.u64(..20) * BLOCK_BYTES),
+            _ => assert!(region.bytes()[at..at + len] == expected[at..at + len], "bytes {at} and {len} more"),
+        }
+    }
+    assert!(region.bytes() == expected);
+    let found = region.statistics();
+    assert!(found.stored > 100 && found.dropped > 100 && found.fetched > 100 && found.zeroes > 0, "{found:?}");
+    assert_eq!((found.lost, found.refused, region.take_trouble()), (0, 0, None));
+    region.set_budget(BUDGET_MIN);
+    until("the rest has left", || region.statistics().resident_bytes <= BUDGET_MIN);
+}
+
+#[test]
+fn threads_write_to_the_same_blocks() {
+    let blocks = 40;
+    let Some(region) = region(&host(), options(blocks, 8, blocks)) else { return };
+    let threads = 4;
+    let start = region.as_ptr() as usize;
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let mut random = fastrand::Rng::with_seed(seed());
+            scope.spawn(move || {
+                // Each has every fourth word of each page.
+                let mut words = vec![0_u64; blocks * BLOCK / 4096];
+                for round in 1..4000_u64 {
+                    let page = random.usize(..words.len());
+                    let word = (start + page * 4096 + thread * 8) as *mut u64;
+                    // SAFETY: the region lives, and nobody else has this word.
+                    unsafe {
+                        assert_eq!(word.read_volatile(), words[page], "page {page}");
+                        word.write_volatile(round);
+                    }
+                    words[page] = round;
+                }
+            });
+        }
+    });
+    let found = region.statistics();
+    assert!(found.stored > 100 && found.fetched > 100, "{found:?}");
+}
+
+#[test]
+fn system_calls_read_and_write_it() {
+    let Some(mut region) = region(&host(), options(20, 8, 20)) else { return };
+    if !region.serves_system_calls() {
+        skip("system calls may not meet pages of a region that are not in memory");
+        return;
+    }
+    let mut content = vec![0; region.len()];
+    fastrand::Rng::with_seed(seed()).fill(&mut content);
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&content).unwrap();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    file.read_exact(region.bytes_mut()).unwrap();
+    assert!(region.bytes() == content);
+    file.seek(SeekFrom::Start(0)).unwrap();
+    file.write_all(region.bytes()).unwrap();
+    let mut written = Vec::new();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    file.read_to_end(&mut written).unwrap();
+    assert!(written == content);
+}
+
+#[test]
+fn what_a_device_does_not_take_stays() {
+    for (on_device, device_fails) in [(10, false), (40, true)] {
+        let faults = Arc::new(Faults::default());
+        let device = Device::from_backend(FaultBackend::new(host().backend(), &faults));
+        let Some(mut region) = region(&device, options(40, 8, on_device)) else { return };
+        if device_fails {
+            faults.frames.store(0, Ordering::SeqCst);
+            faults.allocations.store(0, Ordering::SeqCst);
+        }
+        let mut expected = vec![0; region.len()];
+        fastrand::Rng::with_seed(seed()).fill(&mut expected);
+        region.bytes_mut().copy_from_slice(&expected);
+        assert!(region.bytes() == expected);
+        assert!(region.statistics().refused > 0);
+        let trouble = region.take_trouble().unwrap();
+        assert!(trouble.contains("takes no more of a region"), "{trouble}");
+    }
+}
+
+#[test]
+fn sizes_that_cannot_be_are_told() {
+    let refused = |bytes, budget| {
+        let wrong = RegionOptions { bytes, budget, device_bytes: 0 };
+        let error = Region::new(&host(), wrong).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BadArgument, "{error}");
+    };
+    refused(0, BUDGET_MIN);
+    refused(1, BUDGET_MIN - 1);
+    refused(u64::MAX, BUDGET_MIN);
+}
+
+/// A device whose memory the CPU does not use by its addresses, and whose operations may fail.
+fn apart(faults: &Arc<Faults>) -> Device {
+    let mut info = host().info().clone();
+    info.capabilities.host_addressable = Capability::no("a test says so");
+    Device::from_backend(FaultBackend::presented_as(info, host().backend(), faults))
+}
+
+/// Whether a system call can read a byte; no signal tells.
+fn is_readable(at: &[u8]) -> bool {
+    let (_reader, mut writer) = std::io::pipe().unwrap();
+    writer.write(&at[..1]).is_ok()
+}
+
+#[test]
+fn nobody_is_shown_other_bytes_than_were_written() {
+    let faults = Arc::new(Faults::default());
+    let blocks = 30;
+    let Some(mut region) = region(&apart(&faults), options(blocks, 8, blocks)) else { return };
+    let mut expected = vec![0; region.len()];
+    fastrand::Rng::with_seed(seed()).fill(&mut expected);
+    region.bytes_mut().copy_from_slice(&expected);
+    until("some have left", || region.statistics().stored > 10);
+    // A failure is no loss while the second try succeeds.
+    assert!(region.bytes() == expected);
+    if !region.serves_system_calls() {
+        skip("system calls may not meet pages of a region that are not in memory");
+        return;
+    }
+    faults.downloads.store(0, Ordering::SeqCst);
+    let lost: Vec<_> = (0..blocks).filter(|block| !is_readable(&region.bytes()[block * BLOCK..])).collect();
+    assert!(!lost.is_empty() && region.statistics().lost == lost.len() as u64, "{lost:?}, {:?}", region.statistics());
+    faults.downloads.store(-1, Ordering::SeqCst);
+    for block in 0..blocks {
+        let at = block * BLOCK + 77;
+        assert_eq!(is_readable(&region.bytes()[at..]), !lost.contains(&block));
+        assert!(lost.contains(&block) || region.bytes()[at] == expected[at]);
+    }
+    let trouble = region.take_trouble().unwrap();
+    assert!(trouble.starts_with("bytes ") && trouble.contains("of a region are lost: "), "{trouble}");
+}
