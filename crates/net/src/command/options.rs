@@ -136,7 +136,7 @@ fn possibilities(names: &[&str]) -> String {
             (_, true) => ", and",
             (_, false) => ",",
         };
-        line += &format!(" '--{name}'");
+        line.extend([" '--", name, "'"]);
     }
     line + if names.len() > LISTED { ", and others.)" } else { ".)" }
 }

@@ -406,9 +406,8 @@ pub(super) fn flows(count: usize) -> Vec<Packet> {
 
 #[test]
 fn literals_across_packets_are_found_as_by_the_cpu() {
-    let packets = flows(700);
     let config = r#"PATTERN abca "bCAb" cc "aBcabcabc" b, STREAM true, SID_ANNO 20, FLOWS 3"#;
-    let run = |config: &str| {
+    let run = |config: &str, packets: &[Packet]| {
         let mut harness = Harness::new(config);
         for part in packets.chunks(130) {
             harness.give("give", part.iter().cloned());
@@ -418,12 +417,18 @@ fn literals_across_packets_are_found_as_by_the_cpu() {
         let taken: Vec<_> = harness.take("take").iter().map(seen).collect();
         (taken, ["m.count", "m.matches", "m.strays", "m.flows"].map(|handler| harness.read(handler)))
     };
-    let by_cpu = run(&format!("give :: Give -> m :: IDSMatcher({config}) -> take :: Take"));
-    let alone = run(&format!(
-        "give :: Give -> m :: IDSMatcher({}) -> take :: Take",
-        config.replace("STREAM true", "STREAM false")
-    ));
-    assert!(by_cpu.1[1] != alone.1[1] && by_cpu.1[2] != "0", "{:?}, {:?}", by_cpu.1, alone.1);
+    let by_twin = |config: &str, packets: &[Packet]| {
+        run(&format!("give :: Give -> m :: IDSMatcher({config}) -> take :: Take"), packets)
+    };
+    // Now and then no literal lies across packets.
+    let draw = || {
+        let packets = flows(700);
+        let by_cpu = by_twin(config, &packets);
+        let alone = by_twin(&config.replace("STREAM true", "STREAM false"), &packets);
+        (by_cpu.1[1] != alone.1[1] && by_cpu.1[2] != "0").then_some((packets, by_cpu))
+    };
+    let (packets, by_cpu) = (0..20).find_map(|_| draw()).expect("literals across packets, and strays");
+    let run = |config: &str| run(config, &packets);
     for place in places() {
         for (room, more) in [(1, ""), (64, ""), (64, " -> GPUSetIPChecksum(ANNO 17)"), (64, " -> GPUDecIPTTL(ANNO 17)")]
         {
