@@ -11,6 +11,7 @@ use crate::global::Global;
 use crate::net::NetArgs;
 use crate::read::ReadArgs;
 use crate::stripe::StripeCommand;
+use crate::swap::SwapCommand;
 #[cfg(feature = "volumes")]
 use crate::volume::VolumeCommand;
 use crate::write::WriteArgs;
@@ -46,6 +47,9 @@ pub enum Command {
     /// The caches of running processes: files that they have mapped on devices.
     #[command(subcommand)]
     Cache(CacheCommand),
+    /// Swap space with device memory in front of a file: pages come back from there instead of from a disk.
+    #[command(subcommand)]
+    Swap(SwapCommand),
     /// Encrypted and redundant volumes: LUKS and md RAID-6 in image files or on block devices.
     #[cfg(feature = "volumes")]
     #[command(subcommand)]

@@ -151,10 +151,21 @@ fn of_system(error: &bifolio_io::Error) -> Option<std::io::ErrorKind> {
     Some(error.cause()?.downcast_ref::<std::io::Error>()?.kind())
 }
 
-#[cfg(feature = "volumes")]
 impl From<bifolio_block::Error> for Failure {
     fn from(error: bifolio_block::Error) -> Self {
-        bifolio_volume::Error::from(error).into()
+        Self::new(code_of_block(error.kind()), error)
+    }
+}
+
+/// The code for an error of a block device.
+fn code_of_block(kind: bifolio_block::ErrorKind) -> Code {
+    use bifolio_block::ErrorKind;
+    match kind {
+        ErrorKind::BadUse => Code::Usage,
+        ErrorKind::Missing => Code::Unavailable,
+        ErrorKind::Exists => Code::Refused,
+        ErrorKind::Damaged | ErrorKind::TooFewMembers => Code::Damaged,
+        _ => Code::Failed,
     }
 }
 

@@ -34,6 +34,7 @@ mod router;
 mod secret;
 mod signals;
 mod stripe;
+mod swap;
 #[cfg(feature = "volumes")]
 mod volume;
 mod write;
@@ -51,6 +52,13 @@ fn main() -> ExitCode {
     if let Command::Net(args) = &args.command {
         return net::run(args);
     }
+    // What swap needs has its own way with signals, too, and switching it off is interrupted by them.
+    if let Command::Swap(command) = &args.command {
+        return match swap::run(&args.global, command) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => failure.report(),
+        };
+    }
     match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
@@ -65,6 +73,7 @@ fn run(Args { global, command }: &Args) -> Result<(), exit::Failure> {
         Command::Write(options) => write::run(global, options, &cancel),
         Command::Stripe(command) => stripe::run(global, command),
         Command::Cache(command) => cache::run(global, command),
+        Command::Swap(_) => Ok(()),
         #[cfg(feature = "volumes")]
         Command::Volume(command) => volume::run(global, command, &cancel),
         #[cfg(feature = "volumes")]

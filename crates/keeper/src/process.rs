@@ -30,6 +30,35 @@ pub fn become_flusher() -> Result<()> {
     Err(Error::last_os("asking to be a writer of memory (PR_SET_IO_FLUSHER)"))
 }
 
+/// Whether [`become_flusher`] would be permitted; nothing stays changed.
+///
+/// # Errors
+/// As there.
+pub fn can_become_flusher() -> Result<()> {
+    /// `PR_GET_IO_FLUSHER`, which takes the same permission.
+    const GET_IO_FLUSHER: libc::c_int = 58;
+    // SAFETY: takes numbers.
+    if unsafe { libc::prctl(GET_IO_FLUSHER, 0, 0, 0, 0) } >= 0 {
+        return Ok(());
+    }
+    Err(Error::last_os("asking to be a writer of memory (PR_SET_IO_FLUSHER)"))
+}
+
+/// Whether [`lock_memory`] would be permitted; nothing stays changed.
+///
+/// # Errors
+/// As there.
+pub fn can_lock_memory() -> Result<()> {
+    // SAFETY: locks and unlocks memory of ours.
+    unsafe {
+        if libc::mlockall(libc::MCL_CURRENT) != 0 {
+            return Err(Error::last_os("locking the process in memory (mlockall)"));
+        }
+        libc::munlockall();
+    }
+    Ok(())
+}
+
 /// Asks the kernel to end any other process first when memory runs out.
 ///
 /// # Errors

@@ -26,7 +26,7 @@ use bifolio_keeper::SharedMemory;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"BFPAGDIR");
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 const HEAD_WORDS: usize = 64;
 const NO_BLOCK: u32 = u32::MAX;
 
@@ -50,6 +50,14 @@ pub enum Head {
     PresentSlots,
     /// The process that serves.
     Worker,
+    /// Bytes of device memory that are left to others: the cache gives back what is below.
+    FreeBytes,
+    /// Not zero: no device memory is to be held, as before a suspend. The wanted size stays what it is.
+    Suspended,
+    /// Chunks of device memory that others want at present.
+    WithheldChunks,
+    /// How long the system had slept since its start when the first chunk was taken, in milliseconds.
+    SleptMs,
 }
 
 /// How much there is.

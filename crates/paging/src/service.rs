@@ -47,6 +47,8 @@ pub struct ServiceOptions {
     pub memory_bytes: u64,
     /// Bytes of device memory at most.
     pub memory_bytes_max: u64,
+    /// Bytes of device memory that are left to others; 0 to look at nobody.
+    pub left_bytes: u64,
     /// The file to mount on, which exists.
     pub mount: PathBuf,
     /// Serving threads.
@@ -74,6 +76,7 @@ impl Service {
         let directory = Directory::adopt(memory)?;
         let chunks = (options.memory_bytes / directory.chunk_bytes()).min(directory.shape().chunks.into());
         directory.head(Head::TargetChunks).store(chunks, Ordering::Release);
+        directory.head(Head::FreeBytes).store(options.left_bytes, Ordering::Release);
         let duplicate = |fd: std::io::Result<OwnedFd>| {
             fd.map_err(|error| Error::system(options.backing.display(), "duplicating a descriptor", error))
         };
@@ -92,10 +95,9 @@ impl Service {
         &self.directory
     }
 
-    /// Where other processes of the same user find the directory, while this one runs.
-    pub fn directory_path(&self) -> PathBuf {
-        let number = self.directory.memory().as_fd().as_raw_fd();
-        PathBuf::from(format!("/proc/{}/fd/{number}", std::process::id()))
+    /// The descriptor of the directory, by which others of the same user find it in `/proc` while this process runs.
+    pub fn directory_fd(&self) -> i32 {
+        self.directory.memory().as_fd().as_raw_fd()
     }
 
     /// Whether requests of a killed worker are sent again.
@@ -146,9 +148,10 @@ pub struct WorkOptions {
 /// Those of the keeper, of adopting, and of writing back at the end.
 pub fn work(options: WorkOptions, say: &dyn Fn(&str)) -> Result<()> {
     if options.locks {
-        for done in [process::become_flusher(), process::lock_memory(), process::refuse_oom_kill()] {
-            done.unwrap_or_else(|error| say(&error.to_string()));
-        }
+        // What the keeper has of these is inherited, and it said what it has not.
+        let _ = process::become_flusher();
+        let _ = process::refuse_oom_kill();
+        process::lock_memory().unwrap_or_else(|error| say(&error.to_string()));
     }
     let name = options.backing.clone();
     let about = |error| of_keeper(&name, error);

@@ -174,6 +174,19 @@ impl Store {
         })
     }
 
+    /// Whether the memory outlives a sleep of the system: only what is host memory does for certain.
+    pub(crate) fn keeps_in_sleep(&self) -> bool {
+        self.lanes.is_none()
+    }
+
+    /// Bytes of the device that nobody has.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(crate) fn free_bytes(&self) -> Result<u64> {
+        self.device.memory().map(|memory| memory.free)
+    }
+
     fn map(&self, range: &AddressRange, chunk: u32, frame: &bifolio_device::Frame) -> Result<()> {
         let offset = u64::from(chunk) * self.chunk_bytes;
         range.map(offset, frame, Access::ReadWrite)?;

@@ -1,7 +1,7 @@
 //! A descriptor of a mounted file: requests in, answers out.
 
 use super::wire::{
-    ANSWER_BYTES, Operation, REQUEST_BYTES_MAX, Request, WRITE_HEAD_BYTES, attributes, greeting, opened, parse,
+    ANSWER_BYTES, Operation, REQUEST_BYTES_MAX, Request, WRITE_HEAD_BYTES, attributes, greeting, opened, parse, sizes,
 };
 use crate::{Error, ErrorKind, Result};
 use std::io;
@@ -126,6 +126,7 @@ impl Channel {
                 return Ok(true);
             }
             Operation::GetAttributes => self.answer(unique, &attributes(size)),
+            Operation::GetSizes => self.answer(unique, &sizes(size)),
             Operation::Open => self.answer(unique, &opened()),
             Operation::Close => self.answer(unique, &[]),
             Operation::Unanswered => Ok(()),

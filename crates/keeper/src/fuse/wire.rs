@@ -11,6 +11,9 @@ pub(super) const ANSWER_BYTES: usize = 16;
 /// An answer to a question about attributes, without the head.
 pub(super) const ATTRIBUTES_BYTES: usize = 104;
 
+/// An answer to a question about sizes, without the head.
+pub(super) const SIZES_BYTES: usize = 80;
+
 /// The bit of a request's number by which the kernel says that it was sent before.
 const RESENT: u64 = 1 << 63;
 
@@ -57,6 +60,8 @@ pub enum Operation {
         /// The flags of `fallocate`.
         mode: u32,
     },
+    /// Sizes of the file system, by which a loop device decides whether it can make holes.
+    GetSizes,
     /// A close, or the last one.
     Close,
     /// Something that gets no answer.
@@ -101,6 +106,7 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Request> {
             }
             Operation::Write { offset, len }
         }
+        17 => Operation::GetSizes,
         20 => Operation::Sync,
         18 | 25 => Operation::Close,
         26 => {
@@ -167,6 +173,19 @@ pub(super) fn attributes(size: u64) -> [u8; ATTRIBUTES_BYTES] {
     put(file + 60, &(libc::S_IFREG | 0o600).to_ne_bytes());
     put(file + 64, &1_u32.to_ne_bytes());
     put(file + 80, &4096_u32.to_ne_bytes());
+    answer
+}
+
+/// The sizes of a file system that the file fills (`struct fuse_kstatfs`).
+pub(super) fn sizes(size: u64) -> [u8; SIZES_BYTES] {
+    let mut answer = [0; SIZES_BYTES];
+    let mut put = |at: usize, bytes: &[u8]| answer[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, &(size / 4096).to_ne_bytes());
+    put(24, &1_u64.to_ne_bytes());
+    // Bytes of a block, of a name at most, and of a fragment.
+    put(40, &4096_u32.to_ne_bytes());
+    put(44, &255_u32.to_ne_bytes());
+    put(48, &4096_u32.to_ne_bytes());
     answer
 }
 

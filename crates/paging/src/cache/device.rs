@@ -5,6 +5,7 @@
 
 use super::{Mode, PagingCache};
 use crate::directory::Head;
+use crate::giving::{Giving, Look};
 use crate::pages::BLOCK_BYTES;
 use crate::stats::Counter;
 use crate::store::Store;
@@ -19,6 +20,8 @@ use std::time::Duration;
 const TICK: Duration = Duration::from_millis(10);
 /// How long after memory was refused it is asked for again.
 const GROW_AGAIN_MS: u64 = 1000;
+/// How often free memory is looked at.
+const LOOK_MS: u64 = 30;
 /// Pauses while a slot that is to leave is in use.
 const LEAVING_PAUSE: Duration = Duration::from_micros(50);
 
@@ -31,6 +34,8 @@ pub(super) struct Upkeep {
     has_told_refusal: bool,
     /// A failure to write back was told.
     has_told_write_back: bool,
+    giving: Giving,
+    looked_ms: u64,
 }
 
 impl PagingCache {
@@ -83,6 +88,7 @@ impl PagingCache {
             self.try_again();
         }
         if self.is_serving() {
+            self.look_at_others(&mut upkeep, now);
             self.follow_target(&mut upkeep);
         }
         self.write_back_when_due(&mut upkeep, now);
@@ -107,7 +113,7 @@ impl PagingCache {
         }
     }
 
-    fn now_ms(&self) -> u64 {
+    pub(super) fn now_ms(&self) -> u64 {
         self.begun.elapsed().as_millis() as u64
     }
 
@@ -115,7 +121,7 @@ impl PagingCache {
         self.upkeep.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn health(&self) -> MutexGuard<'_, crate::health::Health> {
+    pub(super) fn health(&self) -> MutexGuard<'_, crate::health::Health> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -216,8 +222,37 @@ impl PagingCache {
         self.grow(upkeep);
     }
 
+    /// The wanted size, less what others want at present; nothing while the system is about to sleep.
     fn target(&self) -> u32 {
-        self.directory.head(Head::TargetChunks).load(Ordering::Acquire) as u32
+        let word = |word| self.directory.head(word).load(Ordering::Acquire);
+        if word(Head::Suspended) != 0 {
+            return 0;
+        }
+        word(Head::TargetChunks).saturating_sub(word(Head::WithheldChunks)) as u32
+    }
+
+    /// Looks how much memory others have left, and withholds what they want.
+    fn look_at_others(&self, upkeep: &mut Upkeep, now: u64) {
+        let left_bytes = self.directory.head(Head::FreeBytes).load(Ordering::Acquire);
+        let withheld = self.directory.head(Head::WithheldChunks);
+        if left_bytes == 0 {
+            return withheld.store(0, Ordering::Release);
+        }
+        if now < upkeep.looked_ms + LOOK_MS {
+            return;
+        }
+        upkeep.looked_ms = now;
+        let free = self.store().as_ref().map(Store::free_bytes);
+        match free {
+            None => {}
+            Some(Err(error)) => self.device_failed(&error),
+            Some(Ok(free_bytes)) => {
+                let (chunk_bytes, present) = (self.directory.chunk_bytes(), self.present());
+                let allowed = upkeep.giving.allowed(now, Look { free_bytes, left_bytes, chunk_bytes, present });
+                let target = self.directory.head(Head::TargetChunks).load(Ordering::Acquire);
+                withheld.store(target.saturating_sub(allowed.into()), Ordering::Release);
+            }
+        }
     }
 
     fn present(&self) -> u32 {
@@ -227,6 +262,9 @@ impl PagingCache {
     fn grow(&self, upkeep: &mut Upkeep) {
         if self.present() >= self.target() || self.now_ms() < upkeep.grow_not_before_ms {
             return;
+        }
+        if self.present() == 0 {
+            self.believe();
         }
         let missing = (0..self.directory.shape().chunks).filter(|chunk| !self.directory.is_present(*chunk));
         for chunk in missing.take((self.target() - self.present()) as usize) {

@@ -24,10 +24,12 @@
 
 mod device;
 mod read;
+mod trust;
 mod write;
 mod write_back;
 
 pub use device::Housekeeper;
+pub use trust::SleepClock;
 
 use crate::backing::check_content;
 use crate::buffers::Buffers;
@@ -94,6 +96,8 @@ pub struct Options {
     pub flush_interval: Duration,
     /// In write-back mode: the share of the slots, in percent, that may be dirty; a write beyond goes through.
     pub dirty_percent_max: u8,
+    /// Tells how long the system has slept, after which device memory is not believed; tests bring their own.
+    pub sleep_clock: SleepClock,
 }
 
 impl Options {
@@ -107,6 +111,7 @@ impl Options {
             memory_bytes_max: memory_bytes,
             flush_interval: Duration::from_secs(1),
             dirty_percent_max: 50,
+            sleep_clock: trust::slept,
         }
     }
 }
@@ -164,6 +169,7 @@ pub struct PagingCache {
     complaints: Mutex<Vec<String>>,
     flush_interval: Duration,
     dirty_percent_max: u8,
+    sleep_clock: SleepClock,
     begun: Instant,
 }
 
@@ -275,6 +281,7 @@ impl PagingCache {
             complaints: Mutex::default(),
             flush_interval: options.flush_interval,
             dirty_percent_max: options.dirty_percent_max.min(100),
+            sleep_clock: options.sleep_clock,
             begun: Instant::now(),
         }
     }
@@ -331,11 +338,11 @@ impl BlockDevice for PagingCache {
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.check_range(offset, buffer.len() as u64)?;
         let begin = Instant::now();
-        self.read_bytes(offset, buffer)?;
+        let side = if self.read_bytes(offset, buffer)? { Side::Miss } else { Side::Hit };
         let stats = self.directory.stats();
         stats.add(Counter::Reads, 1);
         stats.add(Counter::ReadBytes, buffer.len() as u64);
-        stats.took(Side::Read, begin.elapsed());
+        stats.took(side, buffer.len() as u64, begin.elapsed());
         Ok(())
     }
 
@@ -347,7 +354,7 @@ impl BlockDevice for PagingCache {
         let stats = self.directory.stats();
         stats.add(Counter::Writes, 1);
         stats.add(Counter::WrittenBytes, data.len() as u64);
-        stats.took(Side::Write, begin.elapsed());
+        stats.took(Side::Write, data.len() as u64, begin.elapsed());
         Ok(())
     }
 

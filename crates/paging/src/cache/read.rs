@@ -26,14 +26,15 @@ fn sources(wanted: Pages, zero: Pages, slot: Slot, serves: bool) -> Sources {
 }
 
 impl PagingCache {
-    pub(super) fn read_bytes(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+    /// Reads, and tells whether the backing was needed.
+    pub(super) fn read_bytes(&self, offset: u64, buffer: &mut [u8]) -> Result<bool> {
         let len = buffer.len() as u64;
         let _held = self.ranges.read(Self::blocks(offset, len));
-        parts(offset, len).try_for_each(|part| self.read_part(&part, buffer))
+        parts(offset, len).try_fold(false, |missed, part| Ok(self.read_part(&part, buffer)? | missed))
     }
 
-    /// Reads what lies in one block, whose range the caller holds.
-    pub(super) fn read_part(&self, part: &Part, buffer: &mut [u8]) -> Result<()> {
+    /// Reads what lies in one block, whose range the caller holds, and tells whether the backing was needed.
+    pub(super) fn read_part(&self, part: &Part, buffer: &mut [u8]) -> Result<bool> {
         let wanted = Pages::of(&part.pages());
         let found = self.table().look(&self.directory, part.block, wanted);
         let done = self.read_found(part, wanted, &found, buffer);
@@ -43,7 +44,7 @@ impl PagingCache {
         done
     }
 
-    fn read_found(&self, part: &Part, wanted: Pages, found: &Found, buffer: &mut [u8]) -> Result<()> {
+    fn read_found(&self, part: &Part, wanted: Pages, found: &Found, buffer: &mut [u8]) -> Result<bool> {
         if !wanted.and(found.block.lost).is_empty() {
             let at = u64::from(part.block) * BLOCK_BYTES + part.bytes.start;
             let detail = format!("what was written at offset {at} and not written back was lost with the device");
@@ -68,7 +69,7 @@ impl PagingCache {
         if failed.is_empty() && !missed.is_empty() && self.is_serving() {
             self.fill(part, found, missed, buffer);
         }
-        Ok(())
+        Ok(!missed.is_empty())
     }
 
     /// Reads pages from device memory, and returns those that the backing has to give after all.
@@ -77,15 +78,9 @@ impl PagingCache {
             return Ok(Pages::NONE);
         }
         let mut failed = Pages::NONE;
-        let store = self.store();
         for run in pages.runs() {
             let (bytes, own) = part.cut(&run);
-            let done = match &*store {
-                Some(store) => {
-                    store.read(at, bytes.start, &mut buffer[own]).map_err(|error| self.device_failed(&error))
-                }
-                None => Err(()),
-            };
+            let done = self.copy_out(at, bytes.start, &mut buffer[own]);
             if done.is_ok() {
                 continue;
             }
@@ -111,11 +106,9 @@ impl PagingCache {
             None => self.table().admit(&self.directory, part.block, false).map(|at| (at, true)),
         };
         let Some((at, is_pinned_here)) = admitted else { return };
-        let store = self.store();
         let filled = whole.runs().try_for_each(|run| {
             let (bytes, own) = part.cut(&run);
-            let Some(store) = &*store else { return Err(()) };
-            store.write(at, bytes.start, &buffer[own]).map_err(|error| self.device_failed(&error))
+            self.copy_in(at, bytes.start, &buffer[own])
         });
         let mut table = self.table();
         if filled.is_ok() {

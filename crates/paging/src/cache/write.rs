@@ -56,7 +56,7 @@ impl PagingCache {
         let _held = self.ranges.write(Self::blocks(page, PAGE_BYTES));
         let mut lent = self.buffers.take();
         let own = &mut lent.bytes()[..PAGE_BYTES as usize];
-        parts(page, PAGE_BYTES).try_for_each(|part| self.read_part(&part, own))?;
+        parts(page, PAGE_BYTES).try_for_each(|part| self.read_part(&part, own).map(drop))?;
         let at = (offset - page) as usize;
         own[at..at + data.len()].copy_from_slice(data);
         self.write_pages(page, own)
@@ -89,7 +89,7 @@ impl PagingCache {
         }
         let Some(at) = table.admit(&self.directory, part.block, true) else { return false };
         drop(table);
-        let is_there = self.put(at, part, data);
+        let is_there = self.copy_in(at, part.bytes.start, data).is_ok();
         let mut table = self.table();
         if is_there {
             table.set_valid(&self.directory, at, pages, true);
@@ -134,7 +134,7 @@ impl PagingCache {
                 table.look(&self.directory, part.block, Pages::NONE).slot.map(|(at, _)| at)
             }
         };
-        let is_there = slot.is_some_and(|at| serves && self.put(at, part, data));
+        let is_there = slot.is_some_and(|at| serves && self.copy_in(at, part.bytes.start, data).is_ok());
         let mut table = self.table();
         if let Some(at) = slot {
             if is_there {
@@ -150,14 +150,6 @@ impl PagingCache {
         }
         if !is_there {
             self.directory.stats().add(Counter::BypassPages, pages.count());
-        }
-    }
-
-    /// Copies a part into its slot; false if the device failed.
-    fn put(&self, at: u32, part: &Part, data: &[u8]) -> bool {
-        match &*self.store() {
-            Some(store) => store.write(at, part.bytes.start, data).map_err(|error| self.device_failed(&error)).is_ok(),
-            None => false,
         }
     }
 

@@ -36,10 +36,7 @@ impl PagingCache {
             let start = u64::from(run.start) * PAGE_BYTES;
             let own = &mut lent.bytes()[..(run.len() as u64 * PAGE_BYTES) as usize];
             let place = u64::from(number) * BLOCK_BYTES + start;
-            let read = match &*self.store() {
-                Some(store) => store.read(at, start, own).map_err(|error| self.device_failed(&error)),
-                None => Err(()),
-            };
+            let read = self.copy_out(at, start, own);
             if read.is_err() {
                 let detail =
                     format!("writing back offset {place} failed, as the device did not give what it has of it");

@@ -89,6 +89,7 @@ fn options(folder: &Path, mode: Mode) -> ServiceOptions {
         mode,
         memory_bytes: 8 << 20,
         memory_bytes_max: 8 << 20,
+        left_bytes: 0,
         mount: folder.join("disk"),
         threads: 3,
     }
@@ -283,7 +284,7 @@ fn a_keeper_serves_when_a_test_starts_it() {
     let role = through.or_else(|| plays("write-back keeper").map(|folder| (folder, Mode::WriteBack)));
     let Some((folder, mode)) = role else { return };
     let service = Service::new(&options(&folder, mode)).unwrap();
-    let path = service.directory_path();
+    let path = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), service.directory_fd()));
     let mut event = |event| {
         if event == Event::Ready && !folder.join("directory").exists() {
             std::fs::write(folder.join("new"), path.to_str().unwrap()).unwrap();

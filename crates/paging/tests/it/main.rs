@@ -5,5 +5,6 @@ mod device_faults;
 mod kills;
 mod oracle;
 mod resize;
+mod sleeps;
 mod support;
 mod write_back;

@@ -5,6 +5,7 @@ use bifolio_block::BlockDevice;
 use bifolio_device::backend::fault::Faults as DeviceFaults;
 use bifolio_device::{Device, HostOptions};
 use bifolio_paging::Mode;
+use bifolio_paging::directory::Head;
 use bifolio_paging::stats::Counter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,6 +31,32 @@ fn clean_memory_is_given_back_at_once_and_taken_again() {
     cache.resize(0).unwrap();
     cache.read(0, &mut seen).unwrap();
     assert!(seen == bytes && device.memory().unwrap().free == 64 << 20);
+}
+
+#[test]
+fn what_others_want_is_given_back_and_taken_again_when_they_have_gone() {
+    let device = Device::host(&HostOptions { memory_bytes: Some(10 * CHUNK), ..HostOptions::default() });
+    let backing = backing(8 << 20);
+    let cache = cache(&backing, opens(device.clone()), Mode::WriteThrough, 4);
+    cache.directory().head(Head::FreeBytes).store(3 * CHUNK, Ordering::Release);
+    let bytes = bifolio_testing::noise(8 << 20, 4);
+    cache.write(0, &bytes).unwrap();
+    let looks = |wanted: u64| {
+        bifolio_testing::until(format_args!("{wanted} chunks"), || {
+            cache.tick();
+            cache.memory_bytes() == wanted * CHUNK
+        });
+    };
+    looks(4);
+    let theirs = device.alloc(5 * CHUNK).unwrap();
+    looks(2);
+    assert_eq!(device.memory().unwrap().free, 3 * CHUNK);
+    let mut seen = vec![0; 8 << 20];
+    cache.read(0, &mut seen).unwrap();
+    assert!(seen == bytes);
+    drop(theirs);
+    looks(4);
+    assert!(cache.complaints().is_empty());
 }
 
 #[test]

@@ -1,0 +1,188 @@
+//! The system's side of swap.
+
+use bifolio_block::{Error, ErrorKind, Result};
+use std::ffi::{CString, OsString};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// `SWAP_FLAG_PREFER`, `SWAP_FLAG_DISCARD`.
+const PREFER: libc::c_int = 0x8000;
+const DISCARD: libc::c_int = 0x1_0000;
+/// The highest priority.
+pub const PRIORITY_MAX: u16 = 0x7fff;
+
+/// A swap space of the system's, whoever made it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Swap {
+    /// The file or disk.
+    pub path: PathBuf,
+    /// Bytes.
+    pub size: u64,
+    /// Bytes in use.
+    pub used: u64,
+    /// Higher ones are used first.
+    pub priority: i32,
+}
+
+/// All swap spaces.
+pub fn swaps() -> Vec<Swap> {
+    parse_swaps(&std::fs::read("/proc/swaps").unwrap_or_default())
+}
+
+/// The one on this disk.
+pub fn swap_on(disk: &Path) -> Option<Swap> {
+    swaps().into_iter().find(|swap| swap.path == disk)
+}
+
+fn parse_swaps(text: &[u8]) -> Vec<Swap> {
+    let line = |line: &[u8]| {
+        let text = String::from_utf8_lossy(line);
+        let mut fields = text.split_whitespace().rev();
+        let (priority, used, size) = (fields.next()?, fields.next()?, fields.next()?);
+        let path = line.split(u8::is_ascii_whitespace).next()?;
+        let kib = |field: &str| field.parse::<u64>().ok().map(|kib| kib << 10);
+        Some(Swap { path: unescaped(path), size: kib(size)?, used: kib(used)?, priority: priority.parse().ok()? })
+    };
+    text.split(|byte| *byte == b'\n').skip(1).filter_map(line).collect()
+}
+
+/// A name in which the kernel wrote white space as three octal digits.
+fn unescaped(name: &[u8]) -> PathBuf {
+    let mut plain = vec![];
+    let mut rest = name;
+    while let Some((first, after)) = rest.split_first() {
+        let digits =
+            after.get(..3).filter(|digits| *first == b'\\' && digits.iter().all(|d| (b'0'..=b'7').contains(d)));
+        if let Some(digits) = digits {
+            plain.push(digits.iter().fold(0_u8, |value, digit| value.wrapping_shl(3) | (digit - b'0')));
+            rest = &after[3..];
+        } else {
+            plain.push(*first);
+            rest = after;
+        }
+    }
+    PathBuf::from(OsString::from_vec(plain))
+}
+
+/// Bytes of memory, and those that can be had without swapping.
+pub fn memory() -> (u64, u64) {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
+    };
+    (field("MemTotal:").unwrap_or(0), field("MemAvailable:").unwrap_or(0))
+}
+
+/// Bytes that are free on the file system of a path.
+pub fn free_space(path: &Path) -> Option<u64> {
+    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+    // SAFETY: plain old data, for which zeroes are a valid value.
+    let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path is a C string, and the structure is filled.
+    let done = unsafe { libc::statvfs(path.as_ptr(), &raw mut stat) } == 0;
+    done.then(|| stat.f_bavail as u64 * stat.f_frsize as u64)
+}
+
+/// What kind of file system a path is on, where swap on it would need memory for writing memory out.
+pub fn why_unfit(path: &Path) -> Option<&'static str> {
+    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+    // SAFETY: plain old data, for which zeroes are a valid value.
+    let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path is a C string, and the structure is filled.
+    if unsafe { libc::statfs(path.as_ptr(), &raw mut stat) } != 0 {
+        return None;
+    }
+    match stat.f_type as u64 {
+        0x0102_1994 | 0x8584_58f6 => Some("it is on a file system in memory"),
+        0x6969 | 0xff53_4d42 | 0xfe53_4d42 | 0x517b | 0x00c3_6400 => Some("it is on a file system of the network"),
+        0x6573_5546 => Some("it is on a file system that a program serves"),
+        _ => None,
+    }
+}
+
+/// Makes a disk one for swap.
+///
+/// # Errors
+/// `Missing` without `mkswap`, and what that says.
+pub fn mkswap(disk: &Path) -> Result<()> {
+    // Few users have its folder in their path.
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+    let run = Command::new("mkswap").args(["-L", "bifolio"]).arg(disk).env("PATH", path).output();
+    let output = run.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            Error::new(ErrorKind::Missing, disk.display(), "mkswap is missing; install the package util-linux")
+        }
+        _ => Error::system(disk.display(), "starting mkswap", error),
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(Error::new(ErrorKind::Write, disk.display(), format!("mkswap failed: {}", said.trim())))
+}
+
+/// Has the system use a disk, and tell it of what is not needed any more.
+///
+/// # Errors
+/// The system's.
+pub fn swapon(disk: &Path, priority: u16) -> Result<()> {
+    let path = c_path(disk)?;
+    let flags = PREFER | libc::c_int::from(priority.min(PRIORITY_MAX)) | DISCARD;
+    // SAFETY: the path is a C string.
+    if unsafe { libc::swapon(path.as_ptr(), flags) } == 0 {
+        return Ok(());
+    }
+    Err(Error::system(disk.display(), "switching swap on (swapon)", io::Error::last_os_error()))
+}
+
+/// Brings everything on a disk back into memory. It stays on if that fails or is interrupted.
+///
+/// # Errors
+/// The system's; `BadState` if memory does not suffice, or a signal came.
+pub fn swapoff(disk: &Path) -> Result<()> {
+    let path = c_path(disk)?;
+    // SAFETY: the path is a C string.
+    if unsafe { libc::swapoff(path.as_ptr()) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    let why = match error.raw_os_error() {
+        Some(libc::ENOMEM) => "there is too little memory for what is on it; it stays on",
+        Some(libc::EINTR) => "it was interrupted; it stays on",
+        _ => return Err(Error::system(disk.display(), "switching swap off (swapoff)", error)),
+    };
+    Err(Error::new(ErrorKind::BadState, disk.display(), why))
+}
+
+fn c_path(path: &Path) -> Result<CString> {
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| Error::new(ErrorKind::BadUse, path.display(), "it has a zero byte in its name"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn swaps_are_read_as_the_kernel_writes_them() {
+        let text = b"Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n\
+            /dev/loop3                              partition\t1048572\t\t1024\t\t50\n\
+            /swap\\040file\\011x                      file\t\t4\t\t0\t\t-2\n\nnonsense\n";
+        let swaps = parse_swaps(text);
+        assert_eq!(swaps.len(), 2);
+        let first = Swap { path: "/dev/loop3".into(), size: 1_048_572 << 10, used: 1024 << 10, priority: 50 };
+        assert_eq!(swaps[0], first);
+        assert_eq!((swaps[1].path.to_str(), swaps[1].priority), (Some("/swap file\tx"), -2));
+    }
+
+    #[test]
+    fn memory_and_space_are_those_of_this_machine() {
+        let (total, available) = memory();
+        assert!(total >= available && available > 0);
+        assert!(free_space(Path::new("/")).is_some() && free_space(Path::new("/none/such")).is_none());
+        assert_eq!(why_unfit(Path::new("/dev/shm")).is_some(), Path::new("/dev/shm").exists());
+    }
+}
