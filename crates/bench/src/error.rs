@@ -49,6 +49,16 @@ impl Error {
         Self { cause: Some(cause.into()), ..Self::failed(subject, detail) }
     }
 
+    /// Something that this machine does not have.
+    pub fn unavailable(detail: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unavailable, "", detail)
+    }
+
+    /// Options that make no sense.
+    pub fn bad_use(detail: impl Into<String>) -> Self {
+        Self::new(ErrorKind::BadUse, "", detail)
+    }
+
     /// Somebody interrupted it.
     pub fn interrupted() -> Self {
         Self::new(ErrorKind::Interrupted, "", "interrupted")
@@ -110,6 +120,17 @@ impl From<bifolio_io::Error> for Error {
     }
 }
 
+impl From<bifolio_block::Error> for Error {
+    fn from(error: bifolio_block::Error) -> Self {
+        let kind = match error.kind() {
+            bifolio_block::ErrorKind::BadUse => ErrorKind::BadUse,
+            bifolio_block::ErrorKind::Missing => ErrorKind::Unavailable,
+            _ => ErrorKind::Failed,
+        };
+        Self::of_room(kind, error)
+    }
+}
+
 impl From<bifolio_device::Error> for Error {
     fn from(error: bifolio_device::Error) -> Self {
         Self::of_room(kind_of_device(&error), error)
@@ -135,13 +156,6 @@ impl From<bifolio_volume::Error> for Error {
             _ => ErrorKind::Failed,
         };
         Self::of_room(kind, error)
-    }
-}
-
-#[cfg(feature = "volumes")]
-impl From<bifolio_block::Error> for Error {
-    fn from(error: bifolio_block::Error) -> Self {
-        bifolio_volume::Error::from(error).into()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Measurements of everything below the faces.
 //!
 //! ```text
-//!   read  write  small  spread  volume  disparity  compute  plan     what is measured, a benchmark each
+//!   read  write  small  spread  volume  disparity  compute  plan  paging     what is measured, a benchmark each
 //!      |     |     |       |       |        |         |       |
 //!      +-----+-----+-------+---+---+--------+---------+-------+
 //!                              |
@@ -21,6 +21,7 @@ pub mod disparity;
 mod error;
 pub mod harness;
 pub mod net;
+pub mod paging;
 pub mod plan;
 pub mod read;
 pub mod small;

@@ -188,6 +188,9 @@ fn code_of_cause(cause: &(dyn std::error::Error + Send + Sync + 'static)) -> Cod
     if let Some(error) = cause.downcast_ref() {
         return code_of_io(error);
     }
+    if let Some(error) = cause.downcast_ref::<bifolio_block::Error>() {
+        return code_of_block(error.kind());
+    }
     #[cfg(feature = "volumes")]
     if let Some(error) = cause.downcast_ref::<bifolio_volume::Error>() {
         return code_of_volume(error.kind());

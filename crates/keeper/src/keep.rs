@@ -10,6 +10,7 @@
 //! It does nothing else, so that nothing of it can fail: it opens no device and computes nothing. When it ends, however,
 //! the kernel ends its worker.
 
+use crate::locked::LockedPages;
 use crate::parcel::{Message, Socket};
 use crate::restart::Restarts;
 use crate::{Error, Result};
@@ -52,8 +53,16 @@ pub enum Ended {
 #[derive(Debug, Default)]
 pub struct Keeper {
     held: Vec<(u32, OwnedFd)>,
-    memory: BTreeMap<u32, OwnedFd>,
+    memory: BTreeMap<u32, Memory>,
     restarts: Restarts,
+}
+
+/// Memory that is held.
+#[derive(Debug)]
+struct Memory {
+    fd: OwnedFd,
+    /// Before the first worker dies, its pages must not be anywhere else.
+    _locked: Option<LockedPages>,
 }
 
 /// A worker from the keeper's side.
@@ -145,8 +154,8 @@ impl Keeper {
         for (number, fd) in &self.held {
             socket.send(Message::Held(*number), Some(fd.as_fd()))?;
         }
-        for (number, fd) in &self.memory {
-            socket.send(Message::Memory(*number), Some(fd.as_fd()))?;
+        for (number, memory) in &self.memory {
+            socket.send(Message::Memory(*number), Some(memory.fd.as_fd()))?;
         }
         socket.send(Message::Begin, None)
     }
@@ -155,7 +164,8 @@ impl Keeper {
     fn hear(&mut self, running: &mut Running, event: &mut dyn FnMut(Event)) -> bool {
         match running.socket.receive() {
             Ok(Some((Message::Memory(number), Some(fd)))) => {
-                self.memory.insert(number, fd);
+                let locked = LockedPages::of(&fd);
+                self.memory.insert(number, Memory { fd, _locked: locked });
                 running.socket.send(Message::Kept(number), None).is_ok()
             }
             Ok(Some((Message::Release(number), _))) => {

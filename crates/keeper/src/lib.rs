@@ -4,6 +4,7 @@
 //!   keep     the keeper: holds, hands out, restarts        worker   a worker's side of it
 //!   restart  whether and when (pure)                       parcel   messages with descriptors
 //!   shared   memory that a successor of a killed process maps again
+//!   locked   what it holds stays in memory
 //!   fuse/    a file that is served through FUSE by whoever is the worker
 //!   process  what lets a process serve without memory
 //!   error    errors as sentences
@@ -14,6 +15,7 @@
 mod error;
 pub mod fuse;
 mod keep;
+mod locked;
 mod parcel;
 pub mod process;
 mod restart;

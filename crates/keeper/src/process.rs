@@ -30,6 +30,18 @@ pub fn become_flusher() -> Result<()> {
     Err(Error::last_os("asking to be a writer of memory (PR_SET_IO_FLUSHER)"))
 }
 
+/// Has this thread, and those that it starts, run before others: somebody waits for memory.
+///
+/// # Errors
+/// `Permission` without `CAP_SYS_NICE`.
+pub fn run_before_others() -> Result<()> {
+    // SAFETY: takes numbers.
+    if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) } == 0 {
+        return Ok(());
+    }
+    Err(Error::last_os("asking to run before others (setpriority)"))
+}
+
 /// Whether [`become_flusher`] would be permitted; nothing stays changed.
 ///
 /// # Errors

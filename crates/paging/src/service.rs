@@ -151,6 +151,7 @@ pub fn work(options: WorkOptions, say: &dyn Fn(&str)) -> Result<()> {
         // What the keeper has of these is inherited, and it said what it has not.
         let _ = process::become_flusher();
         let _ = process::refuse_oom_kill();
+        let _ = process::run_before_others();
         process::lock_memory().unwrap_or_else(|error| say(&error.to_string()));
     }
     let name = options.backing.clone();

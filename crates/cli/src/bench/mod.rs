@@ -5,6 +5,7 @@ mod compute;
 mod disparity;
 mod measure;
 mod net;
+mod paging;
 mod plan;
 mod read;
 mod small;
@@ -43,6 +44,13 @@ pub enum BenchCommand {
     #[cfg(feature = "volumes")]
     #[command(after_help = exit::CODES)]
     Volume(volume::VolumeArgs),
+    /// Swap space: the paging cache, a swap file and zram under a program that has less memory than it needs, and the
+    /// throughput metric of the slides.
+    #[command(after_help = exit::CODES)]
+    Paging(paging::PagingArgs),
+    /// A program that verifies every word of its memory, in a cgroup that has less of it.
+    #[command(hide = true)]
+    PagingLoad(paging::LoadArgs),
     /// Planners on random residencies: how near they come to their optimum, and how long they take.
     #[command(after_help = exit::CODES)]
     Plan(plan::PlanArgs),
@@ -62,6 +70,8 @@ pub fn run(global: &Global, command: &BenchCommand, cancel: &Cancel) -> Result<(
         #[cfg(feature = "volumes")]
         BenchCommand::Volume(args) => volume::run(global, args, cancel),
         BenchCommand::Net(args) => net::run(global, args, cancel),
+        BenchCommand::Paging(args) => paging::run(global, args, cancel),
+        BenchCommand::PagingLoad(args) => paging::load(args),
         BenchCommand::Plan(args) => plan::run(global, args, cancel),
         #[cfg(feature = "volumes")]
         BenchCommand::Compute(args) => compute::run(global, args, cancel),

@@ -6,6 +6,8 @@ mod processes;
 mod status;
 mod units;
 
+pub use processes::keeper;
+
 use crate::exit::{self, Failure};
 use crate::global::Global;
 use crate::output;

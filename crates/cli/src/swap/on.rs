@@ -192,7 +192,10 @@ fn choose(device: &Device, backing: &Path, args: &OnArgs) -> Result<Sizes, Failu
     } else {
         let folder = backing.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let now = found.map_or(0, |found| found.len());
-        system::free_space(folder).unwrap_or(0).saturating_add(now)
+        let free = system::free_space(folder).ok_or_else(|| {
+            Failure::failed(format!("{}: the folder that it is to be in does not exist", backing.display()))
+        })?;
+        free.saturating_add(now)
     };
     let found = Found {
         memory: system::memory().0,

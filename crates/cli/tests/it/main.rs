@@ -2,6 +2,7 @@
 
 mod bench_compute;
 mod bench_net;
+mod bench_paging;
 mod bench_plan;
 mod bench_read;
 mod bench_volume;
@@ -14,5 +15,6 @@ mod raid;
 mod read;
 mod read_volume;
 mod support;
+mod swap;
 mod volume;
 mod write;

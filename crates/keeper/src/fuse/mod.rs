@@ -15,5 +15,5 @@ mod mount;
 mod wire;
 
 pub use channel::{Channel, RequestBuffer};
-pub use mount::{FileMount, unmount};
+pub use mount::{FileMount, abort, unmount};
 pub use wire::{Operation, REQUEST_BYTES_MAX, Request};

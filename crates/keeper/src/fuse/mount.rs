@@ -67,9 +67,24 @@ impl FileMount {
 /// # Errors
 /// The system's.
 pub fn unmount(at: &Path) -> Result<()> {
+    unmount_with(at, libc::MNT_DETACH)
+}
+
+/// Fails every request of a mounted file, now and later, whoever holds its descriptors: for one whose worker waits for
+/// itself. It is out of sight then, too.
+///
+/// # Errors
+/// The system's.
+pub fn abort(at: &Path) -> Result<()> {
+    // A forced unmount ends the connection, and may then still find the file in use.
+    let aborted = unmount_with(at, libc::MNT_FORCE);
+    unmount_with(at, libc::MNT_DETACH).or(aborted)
+}
+
+fn unmount_with(at: &Path, flag: libc::c_int) -> Result<()> {
     let path = c_path(at)?;
     // SAFETY: the path is a C string.
-    if unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW) } == 0 {
+    if unsafe { libc::umount2(path.as_ptr(), flag | libc::UMOUNT_NOFOLLOW) } == 0 {
         return Ok(());
     }
     Err(Error::last_os(format_args!("unmounting {}", at.display())))

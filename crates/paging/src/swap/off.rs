@@ -1,7 +1,7 @@
 //! Switching swap off, and undoing what a crash or a failure has left.
 
 use super::record::{Held, Instance, Place};
-use super::system::{self, Swap, swap_on};
+use super::system::{self, Crowded, Swap, swap_on};
 use crate::attach;
 use crate::directory::Head;
 use bifolio_block::{Error, ErrorKind, Result};
@@ -35,6 +35,7 @@ pub fn off(place: &Place, options: &OffOptions, tell: &(dyn Fn(u64) + Sync)) -> 
     let on = instance.record.disk.as_deref().and_then(swap_on);
     if let (Some(on), false) = (&on, options.is_forced) {
         check_room(on, &system::swaps(), system::memory().1)?;
+        check_groups(on, system::crowded_group())?;
     }
     instance.record.made_backing &= !options.keeps_backing;
     instance.save()?;
@@ -56,6 +57,19 @@ fn check_room(on: &Swap, all: &[Swap], available: u64) -> Result<()> {
     Err(Error::new(ErrorKind::BadState, on.path.display(), detail))
 }
 
+/// Refuses what would end programs of a cgroup.
+fn check_groups(on: &Swap, crowded: Option<Crowded>) -> Result<()> {
+    let Some(Crowded { group, swapped, room }) = crowded.filter(|_| on.used > 0) else { return Ok(()) };
+    let detail = format!(
+        "the cgroup {} has {} MiB swapped and room for {} MiB, so bringing it back would end its programs, and it stays on; \
+         raise its limit or end them, or use --force",
+        group.display(),
+        swapped >> 20,
+        room >> 20
+    );
+    Err(Error::new(ErrorKind::BadState, on.path.display(), detail))
+}
+
 /// Undoes everything that the record tells of, whatever of it is there.
 pub(super) fn take_down(
     instance: &mut Instance,
@@ -64,6 +78,10 @@ pub(super) fn take_down(
     tell: &(dyn Fn(u64) + Sync),
 ) -> Result<()> {
     let record = instance.record.clone();
+    // Without its keeper nobody takes over: what waits for it, a worker that hangs included, is to fail.
+    if !instance.is_kept() {
+        let _ = bifolio_keeper::fuse::abort(&instance.served());
+    }
     if let Some(disk) = &record.disk {
         if swap_on(disk).is_some() {
             switch_off(disk, tell)?;

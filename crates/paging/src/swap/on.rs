@@ -206,7 +206,9 @@ fn is_nobodys(path: &Path) -> Result<bool> {
 pub fn serve(folder: &Path, worker: &mut dyn FnMut(&Path) -> Command, say: &dyn Fn(&str)) -> Result<()> {
     let instance = Instance::load(folder.to_owned())?;
     let record = &instance.record;
-    for done in [process::become_flusher(), process::lock_memory(), process::refuse_oom_kill()] {
+    for done in
+        [process::become_flusher(), process::lock_memory(), process::refuse_oom_kill(), process::run_before_others()]
+    {
         done.unwrap_or_else(|error| say(&error.to_string()));
     }
     let service = Service::new(&ServiceOptions {

@@ -94,6 +94,11 @@ impl Place {
         Self(run.join("swap"))
     }
 
+    /// Another place, for tests and measurements.
+    pub fn at(path: PathBuf) -> Self {
+        Self(path)
+    }
+
     /// Its path.
     pub fn path(&self) -> &Path {
         &self.0
@@ -294,7 +299,7 @@ mod tests {
     #[test]
     fn records_are_found_by_their_backing_and_a_damaged_one_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        let place = Place(folder.path().join("swap"));
+        let place = Place::at(folder.path().join("swap"));
         assert_eq!(place.find(None).unwrap_err().kind(), ErrorKind::NotFound);
         let held = place.hold().unwrap();
         let first = place.create(&held, record("/a b")).unwrap();

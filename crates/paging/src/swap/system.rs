@@ -76,6 +76,48 @@ pub fn memory() -> (u64, u64) {
     (field("MemTotal:").unwrap_or(0), field("MemAvailable:").unwrap_or(0))
 }
 
+/// A memory cgroup that has more swapped than it could take back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Crowded {
+    /// Its folder.
+    pub group: PathBuf,
+    /// Bytes that it has swapped.
+    pub swapped: u64,
+    /// Bytes that it could take back.
+    pub room: u64,
+}
+
+/// The first cgroup whose limit is too low for what it has swapped: bringing that back would end its programs.
+pub fn crowded_group() -> Option<Crowded> {
+    [("/sys/fs/cgroup/memory", true), ("/sys/fs/cgroup", false)]
+        .into_iter()
+        .find_map(|(root, is_old)| crowded_below(Path::new(root), is_old, 0))
+}
+
+fn crowded_below(folder: &Path, is_old: bool, depth: u32) -> Option<Crowded> {
+    // Containers are nested a few levels deep.
+    const DEPTH_MAX: u32 = 16;
+    let number = |name: &str| std::fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
+    let names = ["memory.limit_in_bytes", "memory.usage_in_bytes", "memory.memsw.usage_in_bytes"];
+    let found = if is_old {
+        let swapped = |used| number(names[2]).map(|both| both.saturating_sub(used));
+        number(names[0]).zip(number(names[1])).and_then(|(limit, used)| Some((limit, used, swapped(used)?)))
+    } else {
+        number("memory.max")
+            .zip(number("memory.current"))
+            .zip(number("memory.swap.current"))
+            .map(|((a, b), c)| (a, b, c))
+    };
+    if let Some((limit, used, swapped)) = found
+        && swapped > limit.saturating_sub(used)
+    {
+        return Some(Crowded { group: folder.to_owned(), swapped, room: limit.saturating_sub(used) });
+    }
+    let entries = std::fs::read_dir(folder).ok().filter(|_| depth < DEPTH_MAX)?;
+    let below = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    below.into_iter().find_map(|entry| crowded_below(&entry.path(), is_old, depth + 1))
+}
+
 /// Bytes that are free on the file system of a path.
 pub fn free_space(path: &Path) -> Option<u64> {
     let path = CString::new(path.as_os_str().as_bytes()).ok()?;
@@ -176,6 +218,26 @@ mod tests {
         let first = Swap { path: "/dev/loop3".into(), size: 1_048_572 << 10, used: 1024 << 10, priority: 50 };
         assert_eq!(swaps[0], first);
         assert_eq!((swaps[1].path.to_str(), swaps[1].priority), (Some("/swap file\tx"), -2));
+    }
+
+    #[test]
+    fn a_cgroup_that_could_not_take_back_what_it_has_swapped_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let group = |name: &str, [limit, used, swapped]: [&str; 3]| {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(&path).unwrap();
+            let files = [("memory.max", limit), ("memory.current", used), ("memory.swap.current", swapped)];
+            for (file, text) in files {
+                std::fs::write(path.join(file), text).unwrap();
+            }
+            path
+        };
+        group("free", ["max\n", "5000\n", "9000\n"]);
+        group("roomy", ["10000\n", "5000\n", "5000\n"]);
+        assert_eq!(crowded_below(folder.path(), false, 0), None);
+        let crowded = group("free/inner", ["10000\n", "9000\n", "5000\n"]);
+        let found = crowded_below(folder.path(), false, 0);
+        assert_eq!(found, Some(Crowded { group: crowded, swapped: 5000, room: 1000 }));
     }
 
     #[test]
