@@ -1,6 +1,6 @@
 //! Blocks of memory between a region and the device. One that leaves is moved here, where nobody writes to it while it is
 //! copied; its pages are moved on with what comes next. So pages are neither freed nor made anew: the kernel takes 23 us to
-//! make 16 and copy 64 KiB to them (UFFDIO_COPY), but 11 us for a copy to pages that are there and their move.
+//! make 16 and copy 64 KiB to them (`UFFDIO_COPY`), but 11 us for a copy to pages that are there and their move.
 
 use super::Mapping;
 use super::uffd::Uffd;
