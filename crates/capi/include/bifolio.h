@@ -60,7 +60,7 @@ enum bf_status
   BF_ERROR_ARGUMENT = -1,
   // There is no such file or folder.
   BF_ERROR_NOT_FOUND = -2,
-  // The file may not be read or written.
+  // The file may not be read or written, or page faults not be handled.
   BF_ERROR_PERMISSION = -3,
   // A folder, pipe, socket or terminal.
   BF_ERROR_NOT_A_FILE = -4,
@@ -94,7 +94,8 @@ enum bf_status
   BF_ERROR_TAKEN = -18,
   // This process was forked from the one that opened the context, or made the mapping.
   BF_ERROR_FORKED = -19,
-  // The device's memory, or the cache's part of it, holds no more than what is acquired already.
+  // The device's memory, or the cache's part of it, holds no more than what is acquired already; or there are no
+  // addresses left.
   BF_ERROR_MEMORY = -20,
 };
 #ifndef __cplusplus
@@ -146,6 +147,33 @@ typedef struct bf_extent {
   // Where they go, from the start of the destination.
   uint64_t place;
 } bf_extent;
+
+// What has happened to memory of bf_paged_alloc since it was allocated, in blocks of 65536 bytes where it does not
+// say bytes.
+typedef struct bf_paged_statistics {
+  // sizeof(bf_paged_statistics), set by the caller, so that later versions may add fields.
+  size_t size;
+  // Blocks that were touched for the first time, or had only zeroes.
+  uint64_t new_blocks;
+  // Blocks that came from the device.
+  uint64_t fetched;
+  // Blocks that left with a copy to the device.
+  uint64_t stored;
+  // Blocks that left without one, as the device has what is in them (before Linux 6.8).
+  uint64_t dropped;
+  // Blocks that left without one, as there were only zeroes in them.
+  uint64_t zeroes;
+  // Blocks that stayed although there were too many, as the device did not take them.
+  uint64_t refused;
+  // Blocks that stayed although there were too many, as direct I/O or a driver had them pinned.
+  uint64_t pinned;
+  // Blocks whose content is lost, as the device did not give it back.
+  uint64_t lost;
+  // Bytes that are in memory now.
+  uint64_t resident_bytes;
+  // Bytes that are on the device now.
+  uint64_t device_bytes;
+} bf_paged_statistics;
 
 #ifdef __cplusplus
 extern "C" {
@@ -348,6 +376,50 @@ bf_status bf_cache_stats(char **json);
 // Requires: stream is live as long as calls of this thread begin after it.
 bf_status bf_order_after(uint32_t what,
                          void *stream);
+
+// Allocates length bytes of host memory, of which at most budget are in memory at a time, at least 524288. What has
+// not been used for longest is in the memory of a device, at most device_bytes of it, where 0 stands for all of
+// length. For programs that need more memory than there is, and are not to use the system's swap. device is
+// "host:N" or "cuda:N"; NULL or "auto" take the first GPU, else "host:0". The memory begins as zeroes, at a multiple of
+// 65536. Any number of threads may use it. Free it with bf_paged_free; the end of the process does it, too.
+//
+// A thread that touches bytes that are elsewhere waits for some microseconds. The device has their only copy: if it
+// does not give one back, the thread gets SIGBUS, and bf_paged_trouble says why. A child of fork has none of the
+// memory: SIGSEGV there, and BF_ERROR_FORKED. Before Linux 6.8 nothing may write to it past the page table: read
+// files into it without O_DIRECT there, and do not register it with a device or an adapter.
+//
+// BF_ERROR_PERMISSION if the kernel does not let this process handle page faults (userfaultfd), as in containers
+// whose seccomp profile forbids it; BF_ERROR_MEMORY if there are not so many addresses.
+//
+// Requires: device is NULL or ends with a zero byte; memory may be written.
+bf_status bf_paged_alloc(const char *device,
+                         uint64_t length,
+                         uint64_t budget,
+                         uint64_t device_bytes,
+                         void **memory);
+
+// Frees memory of bf_paged_alloc, and what of it is on the device; NULL is allowed.
+//
+// Requires: Nobody uses the memory any more.
+bf_status bf_paged_free(void *memory);
+
+// From now on at most budget bytes may be in memory, at least 524288; others leave within moments. memory is what
+// bf_paged_alloc has returned.
+bf_status bf_paged_set_budget(void *memory,
+                              uint64_t budget);
+
+// What has happened to memory of bf_paged_alloc. statistics->size has to be set. Numbers are of a moment ago.
+//
+// Requires: statistics is NULL, or has as many bytes as its first field says.
+bf_status bf_paged_stats(void *memory,
+                         struct bf_paged_statistics *statistics);
+
+// What went wrong first with memory of bf_paged_alloc since this was asked last: a sentence that is freed with
+// bf_string_free, or NULL where nothing did.
+//
+// Requires: sentence may be written.
+bf_status bf_paged_trouble(void *memory,
+                           char **sentence);
 
 // bf_read, carried out while the caller goes on.
 //

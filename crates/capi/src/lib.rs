@@ -6,6 +6,7 @@
 //!   bf_request     a request that runs by itself    request.rs
 //!   bf_order_after what comes before a call          order.rs
 //!   bf_mmap        files mapped on devices          mapping.rs
+//!   bf_paged_alloc memory larger than its share     paged.rs
 //!   bf_status      why something failed             status.rs
 //! ```
 //!
@@ -19,6 +20,7 @@ mod context;
 mod file;
 mod mapping;
 mod order;
+mod paged;
 mod request;
 mod status;
 
@@ -33,6 +35,9 @@ pub use file::{
 };
 pub use mapping::{BF_MAP_ONGPU, bf_cache_stats, bf_macquire, bf_madvise, bf_mmap, bf_mrelease, bf_msync, bf_munmap};
 pub use order::{BF_AFTER_DEFAULT_STREAMS, BF_AFTER_NOTHING, BF_AFTER_STREAM, bf_order_after};
+pub use paged::{
+    bf_paged_alloc, bf_paged_free, bf_paged_set_budget, bf_paged_statistics, bf_paged_stats, bf_paged_trouble,
+};
 pub use request::{
     bf_read_on_stream, bf_request, bf_request_cancel, bf_request_free, bf_request_is_done, bf_request_wait,
     bf_submit_batch, bf_submit_read, bf_submit_write,

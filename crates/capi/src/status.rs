@@ -18,7 +18,7 @@ pub enum bf_status {
     BF_ERROR_ARGUMENT = -1,
     /// There is no such file or folder.
     BF_ERROR_NOT_FOUND = -2,
-    /// The file may not be read or written.
+    /// The file may not be read or written, or page faults not be handled.
     BF_ERROR_PERMISSION = -3,
     /// A folder, pipe, socket or terminal.
     BF_ERROR_NOT_A_FILE = -4,
@@ -52,7 +52,8 @@ pub enum bf_status {
     BF_ERROR_TAKEN = -18,
     /// This process was forked from the one that opened the context, or made the mapping.
     BF_ERROR_FORKED = -19,
-    /// The device's memory, or the cache's part of it, holds no more than what is acquired already.
+    /// The device's memory, or the cache's part of it, holds no more than what is acquired already; or there are no
+    /// addresses left.
     BF_ERROR_MEMORY = -20,
 }
 

@@ -145,17 +145,24 @@ impl Store {
     /// # Errors
     /// The device's; the buffer's bytes are of no use then.
     pub(crate) fn read(&self, slot: u32, at: u64, buffer: &mut [u8]) -> Result<()> {
-        let place = self.place(slot, at, buffer.len())?;
+        self.show(slot, at, buffer.len(), |bytes| buffer.copy_from_slice(bytes))
+    }
+
+    /// Shows bytes of a slot that the caller has pinned: those of the device's memory where the CPU uses it, else what a lane
+    /// has brought. Who copies them copies once.
+    ///
+    /// # Errors
+    /// The device's; nobody has looked then.
+    pub(crate) fn show<T>(&self, slot: u32, at: u64, len: usize, look: impl FnOnce(&[u8]) -> T) -> Result<T> {
+        let place = self.place(slot, at, len)?;
         let Some(lanes) = &self.lanes else {
-            // SAFETY: as in `write`.
-            unsafe { std::ptr::copy_nonoverlapping(place.ptr().0 as *const u8, buffer.as_mut_ptr(), buffer.len()) };
-            return Ok(());
+            // SAFETY: as in `write`; who has pinned the slot decides who writes to it.
+            return Ok(look(unsafe { std::slice::from_raw_parts(place.ptr().0 as *const u8, len) }));
         };
         let mut lane = lanes.take();
         let lane = &mut *lane;
-        lane.stream.download(&mut lane.memory.bytes_mut()[..buffer.len()], place)?;
-        buffer.copy_from_slice(&lane.memory.bytes()[..buffer.len()]);
-        Ok(())
+        lane.stream.download(&mut lane.memory.bytes_mut()[..len], place)?;
+        Ok(look(&lane.memory.bytes()[..len]))
     }
 
     /// Makes lanes anew after a failure, and sees whether the device works.

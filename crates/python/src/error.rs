@@ -128,6 +128,14 @@ pub(crate) fn of_device(error: &bifolio_device::Error) -> PyErr {
     }
 }
 
+/// The exception for a failure of a region, which stands on the kernel as well.
+pub(crate) fn of_region(error: &bifolio_device::Error) -> PyErr {
+    match (error.kind(), error.os_code()) {
+        (bifolio_device::ErrorKind::System, Some(code)) => os_error(code, error.to_string()),
+        _ => of_device(error),
+    }
+}
+
 /// Python picks the subclass by the number: `FileNotFoundError`, `PermissionError`, ...
 fn os_error(code: i32, sentence: String) -> PyErr {
     PyOSError::new_err((code, sentence))

@@ -6,6 +6,7 @@
 //!   buffer    what a Python object lends: address, length, device, and what keeps it there
 //!   map       files mapped into a device's memory, through the page cache
 //!   memory    device memory without a framework                  stream    a caller's stream
+//!   region    memory larger than what of it is in memory
 //!   devices   what there is, calibration                         header    safetensors, as strict as its model
 //!   explain   plans and reports as dictionaries                  extents   extents of a batch, as Python has them
 //!   life      forks, who keeps memory, requests under way        error     exceptions
@@ -32,6 +33,7 @@ mod header;
 mod life;
 mod map;
 mod memory;
+mod region;
 mod safetensors;
 mod shutdown;
 mod stream;
@@ -52,6 +54,7 @@ mod native {
         future::Future,
         map::{Acquired, Mapping, Report, cache_stats, map},
         memory::{FencedMemory, Memory, empty},
+        region::{Region, paged},
         safetensors::read_header,
         volume::{Volume, open_volume},
     };

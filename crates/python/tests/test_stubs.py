@@ -73,7 +73,8 @@ def test_everything_public_is_described() -> None:
     for name in bifolio.__all__:
         if name != "__version__":
             assert getattr(bifolio, name).__doc__, name
-    for kind in (bifolio.Acquired, bifolio.File, bifolio.Future, bifolio.Mapping, bifolio.Memory, bifolio.Report):
+    kinds = "Acquired", "File", "Future", "Mapping", "Memory", "Region", "Report"
+    for kind in (getattr(bifolio, name) for name in kinds):
         for name, member in vars(kind).items():
             if not name.startswith("_"):
                 assert member.__doc__, f"{kind.__name__}.{name}"

@@ -111,6 +111,97 @@ static void mappings(const char *path)
     close(fd);
 }
 
+static void *page_often(void *argument)
+{
+    for (int i = 0; i < 20; i++) {
+        unsigned char *memory = NULL;
+        EXPECT(bf_paged_alloc("host", 2 << 20, 1 << 19, 0, (void **)&memory) == BF_OK);
+        for (size_t at = 0; at < 2 << 20; at += 4096) {
+            memory[at] = (unsigned char)(at >> 12);
+        }
+        EXPECT(bf_paged_set_budget(memory, 1 << 20) == BF_OK);
+        for (size_t at = 0; at < 2 << 20; at += 4096) {
+            EXPECT(memory[at] == (unsigned char)(at >> 12));
+        }
+        EXPECT(bf_paged_free(memory) == BF_OK);
+    }
+    return argument;
+}
+
+static void paged(void)
+{
+    const uint64_t least = 1 << 19;
+    void *memory = NULL, *other = NULL;
+    char *sentence = (char *)&memory;
+    bf_paged_statistics statistics = {.size = sizeof statistics};
+    bf_status made = bf_paged_alloc("host", 8 * least, least, 0, &memory);
+    if (made == BF_ERROR_PERMISSION) {
+        EXPECT(strstr(bf_last_error(), "userfaultfd") != NULL);
+        printf("regions: skipped: %s\n", bf_last_error());
+        return;
+    }
+    EXPECT(made == BF_OK && memory != NULL && (uintptr_t)memory % 65536 == 0);
+    EXPECT(bf_paged_alloc("host", 1, least, 0, NULL) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_paged_alloc("nonsense", 1, least, 0, &other) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_paged_alloc("\xff", 1, least, 0, &other) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_paged_alloc("host:99", 1, least, 0, &other) == BF_ERROR_DEVICE);
+    EXPECT(bf_paged_alloc("host", 0, least, 0, &other) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_paged_alloc("host", 1, 0, 0, &other) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_paged_alloc("host", 1, least - 1, 0, &other) == BF_ERROR_ARGUMENT);
+    EXPECT(strstr(bf_last_error(), "524288") != NULL);
+    EXPECT(bf_paged_alloc("host", UINT64_MAX, least, 0, &other) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_paged_alloc("host", UINT64_MAX / 2, UINT64_MAX, UINT64_MAX, &other) == BF_ERROR_ARGUMENT);
+    EXPECT(other == NULL);
+    EXPECT(bf_paged_alloc("host", 1, UINT64_MAX, UINT64_MAX, &other) == BF_OK && bf_paged_free(other) == BF_OK);
+
+    memset(memory, 1, 8 * least);
+    ((char *)memory)[8 * least - 1] = 2;
+    EXPECT(((char *)memory)[0] == 1 && ((char *)memory)[8 * least - 1] == 2);
+    void *wild[] = {NULL, (void *)1, (void *)UINTPTR_MAX, (char *)memory - 1, (char *)memory + 65536, &memory, other};
+    for (size_t i = 0; i < sizeof wild / sizeof *wild; i++) {
+        EXPECT(bf_paged_free(wild[i]) == (wild[i] == NULL ? BF_OK : BF_ERROR_ARGUMENT));
+        EXPECT(bf_paged_set_budget(wild[i], least) == BF_ERROR_ARGUMENT);
+        EXPECT(bf_paged_stats(wild[i], &statistics) == BF_ERROR_ARGUMENT);
+        EXPECT(bf_paged_trouble(wild[i], &sentence) == BF_ERROR_ARGUMENT);
+        EXPECT(strstr(bf_last_error(), "bf_paged_alloc") != NULL);
+    }
+    EXPECT(bf_paged_set_budget(memory, 0) == BF_ERROR_ARGUMENT && bf_paged_set_budget(memory, 2 * least) == BF_OK);
+    EXPECT(bf_paged_set_budget(memory, UINT64_MAX) == BF_OK && bf_paged_set_budget(memory, least) == BF_OK);
+    EXPECT(bf_paged_stats(memory, NULL) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_paged_stats(memory, &statistics) == BF_OK && statistics.size == sizeof statistics);
+    EXPECT(statistics.new_blocks >= 64 && statistics.stored > 0 && statistics.lost == 0);
+    statistics.size = 8;
+    EXPECT(bf_paged_stats(memory, &statistics) == BF_ERROR_ARGUMENT && strstr(bf_last_error(), "size") != NULL);
+    statistics.size = sizeof statistics;
+    EXPECT(bf_paged_trouble(memory, NULL) == BF_ERROR_ARGUMENT);
+    EXPECT(bf_paged_trouble(memory, &sentence) == BF_OK && sentence == NULL);
+
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) {
+        EXPECT(pthread_create(&threads[i], NULL, page_often, NULL) == 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        EXPECT(pthread_join(threads[i], NULL) == 0);
+    }
+
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        int refused = bf_paged_stats(memory, &statistics) == BF_ERROR_FORKED && bf_paged_free(memory) == BF_ERROR_FORKED;
+        refused = refused && bf_paged_set_budget(memory, least) == BF_ERROR_FORKED;
+        refused = refused && bf_paged_alloc("host", 1, least, 0, &other) == BF_ERROR_FORKED;
+        exit(refused && strstr(bf_last_error(), "forked") != NULL ? 0 : 1);
+    }
+    int status = 0;
+    EXPECT(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+
+    EXPECT(((char *)memory)[8 * least - 1] == 2);
+    EXPECT(bf_paged_free(memory) == BF_OK && bf_paged_free(memory) == BF_ERROR_ARGUMENT);
+    /* Nobody frees this one. */
+    EXPECT(bf_paged_alloc("host", 8 * least, least, 0, &memory) == BF_OK);
+    memset(memory, 3, 8 * least);
+}
+
 static void *read_often(void *argument)
 {
     unsigned char *memory = malloc(4096);
@@ -252,6 +343,7 @@ int main(int argc, char **argv)
     bf_context_close(NULL);
     bf_close(NULL);
     mappings(argv[1]);
+    paged();
     printf("all refused\n");
     return 0;
 }

@@ -106,6 +106,22 @@ fn two_devices_write_one_mapped_file() {
 }
 
 #[test]
+fn an_array_larger_than_its_memory_is_sorted() {
+    let (folder, _, _) = folder_with_data(0);
+    let output = run(&example("paged.c", folder.path()), &[Path::new("16")]);
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    if err.contains("userfaultfd") && err.contains("not permitted") {
+        return bifolio_testing::skip(err.trim());
+    }
+    assert!(output.status.success(), "{out}{err}");
+    let numbers: Vec<u64> = out.split(' ').filter_map(|word| word.parse().ok()).collect();
+    let [words, kib, left, came_back] = numbers[..] else { panic!("{out}") };
+    assert!(words == 2 << 20 && kib <= 4096, "{out}");
+    // A quarter of 256 blocks is in memory, and all were written twice.
+    assert!(left > 192 && came_back > 192, "{out}");
+}
+
+#[test]
 fn what_is_wrong_is_refused_with_a_sentence() {
     let (folder, path, mut content) = folder_with_data(10_000);
     let program = compile(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/misuse.c"), folder.path());

@@ -4,12 +4,17 @@
 //!   mod         the region: addresses, budget, statistics
 //!   pager       the thread that answers its page faults
 //!   residency   which blocks are where, and who leaves next (pure)
+//!   spares      pages between the region and the device
 //!   uffd        page faults of a range of addresses (userfaultfd)
 //! ```
 //!
 //! For programs that need more memory than there is, and are not to use the system's swap. Blocks of 64 KiB come when they
-//! are touched and leave in the order in which they came, but for those that were written to since, which have one more turn. A
-//! block that was only read since it came leaves without a copy; what has only zeroes needs no device memory.
+//! are touched and leave in the order in which they came, but for those that were written to, which have one more turn. What
+//! has only zeroes needs no device memory. Before Linux 6.8, which can move pages, a block that was only read since it came
+//! leaves without a copy.
+//!
+//! Direct I/O and drivers pin pages, and write to them whatever the page table says. A block with a page that is pinned stays
+//! until it is not. Before Linux 6.8 nothing tells: what they write to a block that leaves meanwhile is lost.
 //!
 //! The device has the only copy of what is not in memory. Where it does not take a block, the block stays, and the region is
 //! larger than its budget; where it does not give one back, who touches it gets a signal (SIGBUS), and
@@ -17,6 +22,7 @@
 
 mod pager;
 mod residency;
+mod spares;
 #[cfg(test)]
 mod tests;
 mod uffd;
@@ -26,9 +32,11 @@ pub use pager::RegionStatistics;
 use crate::cache::chunk_bytes;
 use crate::pages::BLOCK_BYTES;
 use crate::store::Store;
+use bifolio_device::fork::Birth;
 use bifolio_device::{Device, Error, ErrorKind, Result, without_signals};
 use pager::{Pager, Shared};
 use rustix::event::{EventfdFlags, eventfd};
+use spares::Spares;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -37,10 +45,13 @@ use uffd::Uffd;
 /// The smallest budget: a fault of an instruction at the border of two blocks, and some to go on with.
 pub const BUDGET_MIN: u64 = 8 * BLOCK_BYTES;
 
+/// The largest region: 16 TiB, more than devices have.
+pub const BYTES_MAX: u64 = 16 << 40;
+
 /// How large a region is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionOptions {
-    /// Its bytes; more than none. They are rounded up to blocks of 64 KiB.
+    /// Its bytes; more than none, and at most [`BYTES_MAX`]. They are rounded up to blocks of 64 KiB.
     pub bytes: u64,
     /// How many of them may be in memory, at least [`BUDGET_MIN`].
     pub budget: u64,
@@ -48,7 +59,8 @@ pub struct RegionOptions {
     pub device_bytes: u64,
 }
 
-/// Memory of this process, a part of which is on a device. It is not there for children of `fork`.
+/// Memory of this process, a part of which is on a device. It is not there for a child of `fork`: who touches it there gets
+/// a signal (SIGSEGV), and dropping it there does nothing.
 #[derive(Debug)]
 pub struct Region {
     memory: Mapping,
@@ -62,6 +74,7 @@ pub struct Region {
 struct Mapping {
     start: *mut u8,
     len: usize,
+    birth: Birth,
 }
 
 // SAFETY: it is memory like any other, and whoever has the value decides who uses it.
@@ -90,7 +103,7 @@ impl Mapping {
             }
             libc::munmap((start + len) as *mut libc::c_void, all - before - len);
         }
-        let memory = Self { start: start as *mut u8, len };
+        let memory = Self { start: start as *mut u8, len, birth: Birth::here() };
         for (advice, doing) in [
             (libc::MADV_NOHUGEPAGE, "keeping huge pages out of a region"),
             (libc::MADV_DONTFORK, "keeping a region from children"),
@@ -107,8 +120,11 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it is ours, and whoever had its bytes had borrowed it.
-        unsafe { libc::munmap(self.start.cast(), self.len) };
+        // A child may have other memory at these addresses.
+        if !self.birth.was_elsewhere() {
+            // SAFETY: it is ours, and whoever had its bytes had borrowed it.
+            unsafe { libc::munmap(self.start.cast(), self.len) };
+        }
     }
 }
 
@@ -118,12 +134,16 @@ impl Region {
     /// # Errors
     /// `BadArgument` for sizes that cannot be; the device's; the system's, where it does not hand page faults over.
     pub fn new(device: &Device, options: RegionOptions) -> Result<Self> {
+        Self::of_kernel(device, options, true)
+    }
+
+    /// As on kernels that cannot move pages, if they may not be moved.
+    fn of_kernel(device: &Device, options: RegionOptions, may_move: bool) -> Result<Self> {
         let RegionOptions { bytes, budget, device_bytes } = options;
         let blocks = bytes.div_ceil(BLOCK_BYTES);
-        if bytes == 0 || budget < BUDGET_MIN || u32::try_from(blocks).is_err() {
-            let most = u64::from(u32::MAX) * BLOCK_BYTES;
+        if bytes == 0 || bytes > BYTES_MAX || budget < BUDGET_MIN {
             let detail = format!(
-                "a region of {bytes} bytes with a budget of {budget} cannot be: 1 to {most} bytes, and at least {BUDGET_MIN} in memory"
+                "a region of {bytes} bytes with a budget of {budget} cannot be: 1 to {BYTES_MAX} bytes, and at least {BUDGET_MIN} in memory"
             );
             return Err(Error::new(ErrorKind::BadArgument, detail));
         }
@@ -133,11 +153,12 @@ impl Region {
         let store = Store::new(device, chunk, chunks)?;
         let memory = Mapping::new((blocks * BLOCK_BYTES) as usize)?;
         let start = memory.start as u64;
-        let uffd = Uffd::new(start, blocks * BLOCK_BYTES)?;
+        let uffd = Uffd::new(start, blocks * BLOCK_BYTES, may_move)?;
         let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
             .map_err(|error| Error::system("making an event", error.into()))?;
+        let spares = Spares::new(&uffd)?;
         let shared = Arc::new(Shared::new(uffd, store, start, (budget / BLOCK_BYTES) as usize, bell));
-        let pager = Pager::new(blocks as u32, chunks, (chunk / BLOCK_BYTES) as u32);
+        let pager = Pager::new(blocks as u32, chunks, (chunk / BLOCK_BYTES) as u32, spares);
         let of_thread = Arc::clone(&shared);
         let name = || std::thread::Builder::new().name("bifolio-paging".to_owned());
         let thread = without_signals(|| name().spawn(move || pager.run(&of_thread)))
@@ -196,6 +217,10 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        // A child has not got the thread, and shares its bell with the parent's.
+        if self.memory.birth.was_elsewhere() {
+            return;
+        }
         self.shared.ends.store(true, Ordering::Release);
         self.shared.ring();
         if let Some(thread) = self.thread.take() {

@@ -1,17 +1,23 @@
 //! The thread that brings blocks of a region, and takes them away.
 
 use super::residency::{Leaving, Need, Residency};
+use super::spares::{SPARES, Spares, forget};
 use super::uffd::{Fault, Uffd};
-use crate::pages::BLOCK_BYTES;
+use crate::pages::{BLOCK_BYTES, BLOCK_PAGES, PAGE_BYTES};
 use crate::store::Store;
 use bifolio_device::{Error, Result};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Blocks of the budget that are kept free for the next faults, unless it is small.
-const RESERVE: usize = 8;
+/// What new blocks have.
+static ZEROES: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
+/// Blocks that may turn out to be pinned before others have to wait for the next round.
+const PINNED_MAX: usize = 32;
+/// When it is tried again to take away what was pinned.
+const PINNED_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
 /// What has happened to a region since it was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,12 +28,14 @@ pub struct RegionStatistics {
     pub fetched: u64,
     /// Blocks that left with a copy to the device.
     pub stored: u64,
-    /// Blocks that left without one, as the device has what is in them.
+    /// Blocks that left without one, as the device has what is in them (before Linux 6.8).
     pub dropped: u64,
     /// Blocks that left without one, as there were only zeroes in them.
     pub zeroes: u64,
     /// Blocks that stayed although there were too many, as the device did not take them.
     pub refused: u64,
+    /// Blocks that stayed although there were too many, as somebody had them pinned.
+    pub pinned: u64,
     /// Blocks whose content is lost, as the device did not give it back.
     pub lost: u64,
     /// Bytes in memory.
@@ -44,6 +52,7 @@ struct Counts {
     dropped: AtomicU64,
     zeroes: AtomicU64,
     refused: AtomicU64,
+    pinned: AtomicU64,
     lost: AtomicU64,
     here: AtomicU64,
     slots: AtomicU64,
@@ -84,6 +93,17 @@ impl Shared {
         self.ring();
     }
 
+    /// Whether blocks come protected, so that those that were only read leave without a copy. Where pages are moved they cannot
+    /// be protected before somebody else has them; and a move and a copy take less than to make pages and free them.
+    fn tells_writes(&self) -> bool {
+        !self.uffd.can_move
+    }
+
+    /// Blocks of the budget that are kept free for the next faults, or have the pages for them.
+    fn reserve(&self) -> usize {
+        SPARES.min(self.budget.load(Ordering::Acquire) / 4)
+    }
+
     pub(super) fn take_trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -95,7 +115,7 @@ impl Shared {
 
     pub(super) fn statistics(&self) -> RegionStatistics {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let Counts { new_blocks, fetched, stored, dropped, zeroes, refused, lost, here, slots } = &self.counts;
+        let Counts { new_blocks, fetched, stored, dropped, zeroes, refused, pinned, lost, here, slots } = &self.counts;
         RegionStatistics {
             new_blocks: get(new_blocks),
             fetched: get(fetched),
@@ -103,6 +123,7 @@ impl Shared {
             dropped: get(dropped),
             zeroes: get(zeroes),
             refused: get(refused),
+            pinned: get(pinned),
             lost: get(lost),
             resident_bytes: get(here) * BLOCK_BYTES,
             device_bytes: get(slots) * BLOCK_BYTES,
@@ -117,55 +138,86 @@ pub(super) struct Pager {
     /// Chunks of the store that have memory, and how many may have.
     chunks: (u32, u32),
     chunk_slots: u32,
-    buffer: Box<[u8]>,
     /// Whether the device took the last block that was to leave.
     takes: bool,
+    /// Blocks of this round that were pinned.
+    pinned: usize,
+    spares: Spares,
+}
+
+/// What became of a block that was to leave.
+enum Departure {
+    Left,
+    /// The device did not take it.
+    Refused,
+    Pinned,
 }
 
 impl Pager {
-    pub(super) fn new(blocks: u32, chunks: u32, chunk_slots: u32) -> Self {
-        let (known, buffer) = (Residency::new(blocks), vec![0; BLOCK_BYTES as usize].into_boxed_slice());
-        Self { known, chunks: (0, chunks), chunk_slots, buffer, takes: true }
+    pub(super) fn new(blocks: u32, chunks: u32, chunk_slots: u32, spares: Spares) -> Self {
+        let known = Residency::new(blocks);
+        let chunks = (0, chunks);
+        Self { known, chunks, chunk_slots, takes: true, pinned: 0, spares }
     }
 
     /// Answers faults until the region ends.
     pub(super) fn run(mut self, shared: &Shared) {
         let mut faults = Vec::with_capacity(16);
         while !shared.ends.load(Ordering::Acquire) {
-            let faulting = shared.uffd.as_fd();
-            let mut files = [PollFd::new(&faulting, PollFlags::IN), PollFd::new(&shared.bell, PollFlags::IN)];
-            // An interrupted wait is as good as one that is over.
-            let _ = poll(&mut files, None);
-            let _ = rustix::io::read(&shared.bell, &mut [0_u8; 8]);
-            self.takes = true;
+            if let Err(error) = self.wait(shared, &mut faults) {
+                return shared.tell("reading page faults", error);
+            }
+            (self.takes, self.pinned) = (true, 0);
             loop {
-                match shared.uffd.read(&mut faults) {
-                    Ok(true) => faults.drain(..).for_each(|fault| self.answer(shared, fault)),
-                    Ok(false) => {}
-                    Err(error) => return shared.tell("reading page faults", error),
-                }
+                faults.drain(..).for_each(|fault| self.answer(shared, fault));
                 // Room for the next faults is made while nobody waits.
-                let reserve = RESERVE.min(shared.budget.load(Ordering::Acquire) / 4);
-                if !self.make_room(shared, reserve) {
+                if !self.make_room(shared, shared.reserve()) {
                     break;
                 }
+                if let Err(error) = shared.uffd.read(&mut faults) {
+                    return shared.tell("reading page faults", error);
+                }
             }
-            shared.counts.here.store(self.known.here() as u64, Ordering::Relaxed);
+            self.spares.trim(shared.reserve());
+            shared.counts.here.store((self.known.here() + self.spares.ready()) as u64, Ordering::Relaxed);
             shared.counts.slots.store(self.known.used_slots().into(), Ordering::Relaxed);
         }
     }
 
-    /// Takes a block away where fewer than `reserve` are free; whether one has left, and there may be more to do.
+    /// Waits for faults, or for the bell. To look for the next one for some time instead of sleeping was no gain: it held up
+    /// who faults where both had one processor, and let both run on two, with interrupts between them.
+    fn wait(&self, shared: &Shared, faults: &mut Vec<Fault>) -> io::Result<()> {
+        let faulting = shared.uffd.as_fd();
+        let mut files = [PollFd::new(&faulting, PollFlags::IN), PollFd::new(&shared.bell, PollFlags::IN)];
+        // An interrupted wait is as good as one that is over.
+        let _ = poll(&mut files, (self.pinned > 0).then_some(&PINNED_TIME));
+        if !files[1].revents().is_empty() {
+            let _ = rustix::io::read(&shared.bell, &mut [0_u8; 8]);
+        }
+        shared.uffd.read(faults).map(drop)
+    }
+
+    /// Takes a block away where fewer than `reserve` are free; whether there may be more to do.
     fn make_room(&mut self, shared: &Shared, reserve: usize) -> bool {
-        if self.known.here() + reserve <= shared.budget.load(Ordering::Acquire) || !self.takes {
+        let has_room = self.known.here() + reserve <= shared.budget.load(Ordering::Acquire);
+        if has_room || !self.takes || self.pinned >= PINNED_MAX {
             return false;
         }
         let Some(leaving) = self.known.leaving() else { return false };
-        self.takes = self.take_away(shared, leaving);
+        match self.take_away(shared, leaving) {
+            Departure::Left => {}
+            Departure::Refused => self.takes = false,
+            Departure::Pinned => self.pinned += 1,
+        }
         self.takes
     }
 
     fn answer(&mut self, shared: &Shared, fault: Fault) {
+        if self.spares.has(fault.address) {
+            // The program has lost its way: a signal, as memory that is not its own would give it.
+            let _ = shared.uffd.poison(fault.address / PAGE_BYTES * PAGE_BYTES, PAGE_BYTES);
+            return;
+        }
         let block = ((fault.address - shared.start) / BLOCK_BYTES) as u32;
         let start = shared.start + u64::from(block) * BLOCK_BYTES;
         let need = self.known.need(block, fault.is_protected);
@@ -173,7 +225,10 @@ impl Pager {
             while self.make_room(shared, 1) {}
         }
         let answered = match need {
-            Need::Nothing => shared.uffd.wake(start, BLOCK_BYTES),
+            Need::Nothing => {
+                let page = fault.address / PAGE_BYTES * PAGE_BYTES;
+                shared.uffd.fill(page, &ZEROES[..PAGE_BYTES as usize], true)
+            }
             Need::Lost => shared.uffd.poison(start, BLOCK_BYTES),
             Need::Write => {
                 self.known.written(block);
@@ -181,29 +236,22 @@ impl Pager {
             }
             Need::Zeroes => {
                 add(&shared.counts.new_blocks);
-                self.known.came(block);
-                self.buffer.fill(0);
-                shared.uffd.fill(start, &self.buffer, false)
+                self.known.came(block, true);
+                give(&mut self.spares, &shared.uffd, start, &ZEROES, false)
             }
-            Need::Slot(slot) => match self.fetch(shared, slot) {
-                Ok(()) => {
+            Need::Slot(slot) => match self.fetch(shared, slot, start, fault.is_write) {
+                Ok(filled) => {
                     add(&shared.counts.fetched);
-                    self.known.came(block);
+                    self.known.came(block, !shared.tells_writes());
                     if fault.is_write {
                         self.known.written(block);
                     }
-                    shared.uffd.fill(start, &self.buffer, !fault.is_write)
+                    filled
                 }
                 Err(error) => {
                     add(&shared.counts.lost);
-                    shared.tell(
-                        &format!(
-                            "bytes {} to {} of a region are lost",
-                            start - shared.start,
-                            start - shared.start + BLOCK_BYTES
-                        ),
-                        error,
-                    );
+                    let (from, to) = (start - shared.start, start - shared.start + BLOCK_BYTES);
+                    shared.tell(&format!("bytes {from} to {to} of a region are lost"), error);
                     self.known.lose(block);
                     shared.uffd.poison(start, BLOCK_BYTES)
                 }
@@ -214,50 +262,97 @@ impl Pager {
         }
     }
 
-    /// A slot's content, into the buffer. After a failure lanes are made anew, for one more try.
-    fn fetch(&mut self, shared: &Shared, slot: u32) -> Result<()> {
-        let failed = shared.store.read(slot, 0, &mut self.buffer);
-        failed.or_else(|_| {
-            shared.store.renew()?;
-            shared.store.read(slot, 0, &mut self.buffer)
+    /// Brings what is in a slot to its block; how that went, once the device has given it. After a failure lanes are made anew, for
+    /// one more try.
+    fn fetch(&mut self, shared: &Shared, slot: u32, start: u64, is_write: bool) -> Result<io::Result<()>> {
+        let Shared { uffd, store, .. } = shared;
+        let protect = shared.tells_writes() && !is_write;
+        let mut show = || {
+            let bring = |content: &[u8]| give(&mut self.spares, uffd, start, content, protect);
+            store.show(slot, 0, BLOCK_BYTES as usize, bring)
+        };
+        show().or_else(|_| {
+            store.renew()?;
+            show()
         })
     }
 
-    /// Takes a block away; whether it has left.
-    fn take_away(&mut self, shared: &Shared, Leaving { block, is_dirty }: Leaving) -> bool {
+    /// Takes a block away.
+    fn take_away(&mut self, shared: &Shared, Leaving { block, is_dirty }: Leaving) -> Departure {
         let start = shared.start + u64::from(block) * BLOCK_BYTES;
-        let stored = if is_dirty { self.copy_away(shared, block, start) } else { Ok(false) };
-        match stored {
-            Ok(is_zero) => {
-                // SAFETY: the range is a block of the region. Writers wait, as it is protected, and its content is kept.
-                unsafe { libc::madvise(start as *mut libc::c_void, BLOCK_BYTES as usize, libc::MADV_DONTNEED) };
-                self.known.left(block, is_zero);
-                let counts = &shared.counts;
-                add(match (is_dirty, is_zero) {
-                    (true, true) => &counts.zeroes,
-                    (true, false) => &counts.stored,
-                    (false, _) => &counts.dropped,
-                });
-                true
+        let counts = &shared.counts;
+        if !is_dirty {
+            forget(start);
+            self.known.left(block, false);
+            add(&counts.dropped);
+            return Departure::Left;
+        }
+        let from = match self.hold(shared, start) {
+            Ok(Some(from)) => from,
+            Ok(None) => {
+                add(&counts.pinned);
+                self.known.stayed(block);
+                return Departure::Pinned;
             }
             Err(error) => {
-                add(&shared.counts.refused);
+                shared.tell("keeping a block of a region from being written to", error);
+                self.known.stayed(block);
+                return Departure::Refused;
+            }
+        };
+        let is_moved = from != start;
+        match self.store(shared, block, from) {
+            Ok(is_zero) => {
+                if is_moved {
+                    self.spares.keep(from);
+                } else {
+                    forget(start);
+                }
+                self.known.left(block, is_zero);
+                add(if is_zero { &counts.zeroes } else { &counts.stored });
+                Departure::Left
+            }
+            Err(error) => {
+                add(&counts.refused);
                 shared.tell("the device takes no more of a region, which so needs more memory than it may", error);
                 self.known.stayed(block);
-                if let Err(error) = shared.uffd.protect(start, BLOCK_BYTES, false) {
+                let back = if is_moved {
+                    self.spares.return_to(&shared.uffd, from, start)
+                } else {
+                    shared.uffd.protect(start, BLOCK_BYTES, false)
+                };
+                if let Err(error) = back {
                     shared.tell("allowing writes again", error);
                 }
-                false
+                Departure::Refused
             }
         }
     }
 
-    /// Copies a block to its slot, so that nobody can write to it meanwhile; whether there are only zeroes in it, which need none.
-    fn copy_away(&mut self, shared: &Shared, block: u32, start: u64) -> Result<bool> {
-        let protected = shared.uffd.protect(start, BLOCK_BYTES, true);
-        protected.map_err(|error| Error::system("protecting pages from writes", error))?;
-        // SAFETY: the block is here, readable, and nobody writes to it until it is unprotected or has left.
-        let content = unsafe { std::slice::from_raw_parts(start as *const u8, BLOCK_BYTES as usize) };
+    /// Sees to it that nobody writes to a block, and says where it is: elsewhere, where the kernel can move it, as it tells then
+    /// that somebody has pinned a page (none); or in its place, and protected.
+    fn hold(&mut self, shared: &Shared, start: u64) -> io::Result<Option<u64>> {
+        let uffd = &shared.uffd;
+        // Where the program has discarded pages there are zeroes: who copies the block must not meet a page that is missing.
+        let complete = || uffd.fill(start, &ZEROES, false);
+        if uffd.can_move {
+            let taken = self.spares.take(uffd, start);
+            if !matches!(&taken, Err(error) if error.raw_os_error() == Some(libc::ENOENT)) {
+                return taken;
+            }
+            complete()?;
+            return self.spares.take(uffd, start);
+        }
+        if !is_complete(start) {
+            complete()?;
+        }
+        uffd.protect(start, BLOCK_BYTES, true).map(|()| Some(start))
+    }
+
+    /// Copies a block to its slot from where nobody writes to it; whether there are only zeroes in it, which need none.
+    fn store(&mut self, shared: &Shared, block: u32, from: u64) -> Result<bool> {
+        // SAFETY: the block is there, readable, and nobody writes to it until it is let go or has left.
+        let content = unsafe { std::slice::from_raw_parts(from as *const u8, BLOCK_BYTES as usize) };
         // SAFETY: words may be read where bytes may.
         let (before, words, after) = unsafe { content.align_to::<u128>() };
         if words.iter().all(|word| *word == 0) && before.iter().chain(after).all(|byte| *byte == 0) {
@@ -286,5 +381,22 @@ impl Pager {
         self.chunks.0 += 1;
         self.known.add_slots(self.chunk_slots);
         self.known.slot_for(block).ok_or_else(full)
+    }
+}
+
+/// Whether all pages of a block are in memory.
+fn is_complete(start: u64) -> bool {
+    let mut pages = [0; BLOCK_PAGES as usize];
+    // SAFETY: the range is a block, and there is a byte for each of its pages.
+    let done = unsafe { libc::mincore(start as *mut libc::c_void, BLOCK_BYTES as usize, pages.as_mut_ptr()) };
+    done == 0 && pages.iter().all(|page| page & 1 == 1)
+}
+
+/// Gives a block that is not there its content, and wakes who waits for it.
+fn give(spares: &mut Spares, uffd: &Uffd, start: u64, content: &[u8], protect: bool) -> io::Result<()> {
+    match spares.give(uffd, start, content) {
+        Ok(true) => Ok(()),
+        // Pages that are there stay as they are.
+        Ok(false) | Err(_) => uffd.fill(start, content, protect),
     }
 }

@@ -21,15 +21,33 @@ struct Block {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    Here,
     Away,
+    Here,
     Lost,
+}
+
+impl Block {
+    /// As a word, which is 0 for a block that was never touched: a large table of those takes no memory.
+    fn word(self) -> u64 {
+        let slot = u64::from(self.slot.wrapping_add(1));
+        slot | (self.place as u64) << 32 | u64::from(self.is_dirty) << 34 | u64::from(self.has_turn) << 35
+    }
+
+    fn of(word: u64) -> Self {
+        let place = match word >> 32 & 3 {
+            0 => Place::Away,
+            1 => Place::Here,
+            _ => Place::Lost,
+        };
+        let slot = (word as u32).wrapping_sub(1);
+        Self { slot, place, is_dirty: word >> 34 & 1 == 1, has_turn: word >> 35 & 1 == 1 }
+    }
 }
 
 /// What a page fault needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
-    /// Nothing but a wake-up: the block is here.
+    /// Nothing but a wake-up: the block is here. A page of it is not where the program has discarded it.
     Nothing,
     /// Zeroes.
     Zeroes,
@@ -52,7 +70,8 @@ pub(super) struct Leaving {
 /// Where the blocks of a region are.
 #[derive(Debug)]
 pub(super) struct Residency {
-    blocks: Vec<Block>,
+    /// A [`Block`] each.
+    blocks: Vec<u64>,
     /// Those that are here, in the order in which they leave.
     here: VecDeque<u32>,
     free: Vec<u32>,
@@ -62,8 +81,15 @@ pub(super) struct Residency {
 impl Residency {
     /// Of blocks that are nowhere yet, and no slots.
     pub(super) fn new(blocks: u32) -> Self {
-        let block = Block { slot: NONE, place: Place::Away, is_dirty: false, has_turn: false };
-        Self { blocks: vec![block; blocks as usize], here: VecDeque::new(), free: Vec::new(), slots: 0 }
+        Self { blocks: vec![0; blocks as usize], here: VecDeque::new(), free: Vec::new(), slots: 0 }
+    }
+
+    fn block(&self, block: u32) -> Block {
+        Block::of(self.blocks[block as usize])
+    }
+
+    fn set(&mut self, block: u32, of: Block) {
+        self.blocks[block as usize] = of.word();
     }
 
     /// Blocks that are here.
@@ -82,73 +108,76 @@ impl Residency {
         self.slots += count;
     }
 
-    /// What a fault needs; whether it is a write to a block that is here.
+    /// What a fault needs, which may be a write to a page that is here.
     pub(super) fn need(&self, block: u32, is_protected: bool) -> Need {
-        let block = self.blocks[block as usize];
-        match block {
+        match self.block(block) {
             Block { place: Place::Lost, .. } => Need::Lost,
-            Block { place: Place::Here, is_dirty: false, .. } if is_protected => Need::Write,
+            Block { place: Place::Here, .. } if is_protected => Need::Write,
             Block { place: Place::Here, .. } => Need::Nothing,
             Block { slot: NONE, .. } => Need::Zeroes,
             Block { slot, .. } => Need::Slot(slot),
         }
     }
 
-    /// A block has come, from its slot or as zeroes; those are written to without a fault.
-    pub(super) fn came(&mut self, block: u32) {
-        let of = &mut self.blocks[block as usize];
-        (of.place, of.is_dirty, of.has_turn) = (Place::Here, of.slot == NONE, false);
+    /// A block has come, from its slot or as zeroes; whether it may be written to without a fault from now on, as zeroes are.
+    pub(super) fn came(&mut self, block: u32, is_dirty: bool) {
+        let slot = self.block(block).slot;
+        self.set(block, Block { slot, place: Place::Here, is_dirty: is_dirty || slot == NONE, has_turn: false });
         self.here.push_back(block);
     }
 
     /// A block that is here is written to.
     pub(super) fn written(&mut self, block: u32) {
-        let of = &mut self.blocks[block as usize];
-        (of.is_dirty, of.has_turn) = (true, true);
+        let of = self.block(block);
+        self.set(block, Block { is_dirty: true, has_turn: true, ..of });
     }
 
     /// Who leaves next. It counts as here until [`left`](Self::left) or [`stayed`](Self::stayed).
     pub(super) fn leaving(&mut self) -> Option<Leaving> {
         loop {
             let block = self.here.pop_front()?;
-            let of = &mut self.blocks[block as usize];
+            let of = self.block(block);
             if !of.has_turn {
                 return Some(Leaving { block, is_dirty: of.is_dirty });
             }
-            of.has_turn = false;
+            self.set(block, Block { has_turn: false, ..of });
             self.here.push_back(block);
         }
     }
 
     /// A slot for a block's content: its own, or a free one.
     pub(super) fn slot_for(&mut self, block: u32) -> Option<u32> {
-        let of = &mut self.blocks[block as usize];
-        if of.slot == NONE {
-            of.slot = self.free.pop()?;
+        let of = self.block(block);
+        if of.slot != NONE {
+            return Some(of.slot);
         }
-        Some(of.slot)
+        let slot = self.free.pop()?;
+        self.set(block, Block { slot, ..of });
+        Some(slot)
     }
 
     /// A block has left. Its content is in its slot, or is zeroes.
     pub(super) fn left(&mut self, block: u32, is_zero: bool) {
-        let of = &mut self.blocks[block as usize];
-        (of.place, of.is_dirty) = (Place::Away, false);
-        if is_zero && of.slot != NONE {
-            self.free.push(of.slot);
-            of.slot = NONE;
+        let of = self.block(block);
+        let mut slot = of.slot;
+        if is_zero && slot != NONE {
+            self.free.push(slot);
+            slot = NONE;
         }
+        self.set(block, Block { slot, place: Place::Away, is_dirty: false, ..of });
     }
 
     /// A block could not leave. Its slot, if it was given one, has nothing of use.
     pub(super) fn stayed(&mut self, block: u32) {
-        let of = &mut self.blocks[block as usize];
-        of.is_dirty = true;
+        let of = self.block(block);
+        self.set(block, Block { is_dirty: true, ..of });
         self.here.push_back(block);
     }
 
     /// A block's content cannot be read from its slot.
     pub(super) fn lose(&mut self, block: u32) {
-        self.blocks[block as usize].place = Place::Lost;
+        let of = self.block(block);
+        self.set(block, Block { place: Place::Lost, ..of });
     }
 }
 
@@ -193,7 +222,7 @@ mod tests {
                                 need => prop_assert!(need == Need::Nothing && here[at].is_some()),
                             }
                             if known.need(block, false) != Need::Nothing {
-                                known.came(block);
+                                known.came(block, false);
                             }
                             prop_assert_eq!(here[at], Some(last[at]));
                             if is_write {
@@ -232,12 +261,12 @@ mod tests {
         let mut known = Residency::new(3);
         known.add_slots(3);
         for block in 0..3 {
-            known.came(block);
+            known.came(block, false);
             assert_eq!(known.leaving(), Some(Leaving { block, is_dirty: true }));
             known.slot_for(block).unwrap();
             known.left(block, false);
         }
-        (0..3).for_each(|block| known.came(block));
+        (0..3).for_each(|block| known.came(block, false));
         known.written(0);
         assert_eq!(known.leaving(), Some(Leaving { block: 1, is_dirty: false }));
         assert_eq!(known.leaving(), Some(Leaving { block: 2, is_dirty: false }));

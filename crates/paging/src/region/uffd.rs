@@ -13,10 +13,12 @@ use std::os::unix::fs::OpenOptionsExt;
 const API: u64 = 0xaa;
 const FEATURE_WRITE_PROTECT: u64 = 1;
 const FEATURE_POISON: u64 = 1 << 14;
+const FEATURE_MOVE: u64 = 1 << 16;
 const FLAG_USER_MODE_ONLY: i32 = 1;
 const MODE_MISSING: u64 = 1;
 const MODE_WRITE_PROTECT: u64 = 2;
 const COPY_MODE_WRITE_PROTECT: u64 = 2;
+const MOVE_MODE_DONT_WAKE: u64 = 1;
 const PROTECT_MODE: u64 = 1;
 const EVENT_PAGE_FAULT: u8 = 0x12;
 const FAULT_WRITE_PROTECT: u64 = 2;
@@ -35,6 +37,7 @@ const IOCTL_API: u64 = request(BOTH, 0x3f, 24);
 const IOCTL_REGISTER: u64 = request(BOTH, 0, 32);
 const IOCTL_WAKE: u64 = request(WRITTEN, 2, 16);
 const IOCTL_COPY: u64 = request(BOTH, 3, 40);
+const IOCTL_MOVE: u64 = request(BOTH, 5, 40);
 const IOCTL_WRITE_PROTECT: u64 = request(BOTH, 6, 24);
 const IOCTL_POISON: u64 = request(BOTH, 8, 32);
 
@@ -55,6 +58,8 @@ pub(super) struct Uffd {
     /// Whether faults that system calls meet are handled.
     pub(super) in_system_calls: bool,
     can_poison: bool,
+    /// Whether pages can be moved from one place to another (Linux 6.8).
+    pub(super) can_move: bool,
 }
 
 /// A descriptor, and whether it may handle what system calls meet.
@@ -80,18 +85,31 @@ fn descriptor() -> Result<(OwnedFd, bool)> {
     }
     match call(flags | FLAG_USER_MODE_ONLY) {
         Some(fd) => Ok((fd, false)),
-        None => {
-            Err(Error::system("asking the kernel to hand page faults over (userfaultfd)", io::Error::last_os_error()))
+        None => Err(refusal(io::Error::last_os_error())),
+    }
+}
+
+/// Why the kernel hands no page faults over, and what to do.
+fn refusal(cause: io::Error) -> Error {
+    let doing = "asking the kernel to hand page faults over (userfaultfd)";
+    match cause.raw_os_error() {
+        Some(libc::EPERM) => {
+            let detail = format!(
+                "{doing} is not permitted: allow the system call userfaultfd in the seccomp profile of the container, or give \
+                 the program access to /dev/userfaultfd"
+            );
+            Error::new(ErrorKind::System, detail).with_cause(cause)
         }
+        _ => Error::system(doing, cause),
     }
 }
 
 impl Uffd {
-    /// For a range of anonymous memory, which begins and ends at pages.
+    /// For a range of anonymous memory, which begins and ends at pages. Pages are moved where the kernel can and they may be.
     ///
     /// # Errors
     /// The system's; `Unsupported` where the kernel lacks a part.
-    pub(super) fn new(start: u64, len: u64) -> Result<Self> {
+    pub(super) fn new(start: u64, len: u64, may_move: bool) -> Result<Self> {
         // A descriptor answers this question once; features are asked for with the next one.
         let known = Self::handshake(&descriptor()?.0, 0)?;
         if known & FEATURE_WRITE_PROTECT == 0 {
@@ -99,11 +117,21 @@ impl Uffd {
             return Err(Error::new(ErrorKind::Unsupported, detail));
         }
         let (fd, in_system_calls) = descriptor()?;
-        Self::handshake(&fd, FEATURE_WRITE_PROTECT | known & FEATURE_POISON)?;
-        let uffd = Self { fd, in_system_calls, can_poison: known & FEATURE_POISON != 0 };
-        uffd.ioctl(IOCTL_REGISTER, &mut [start, len, MODE_MISSING | MODE_WRITE_PROTECT, 0])
-            .map_err(|error| Error::system("registering memory for page faults", error))?;
+        Self::handshake(&fd, FEATURE_WRITE_PROTECT | known & (FEATURE_POISON | FEATURE_MOVE))?;
+        let has = |feature| known & feature != 0;
+        let uffd =
+            Self { fd, in_system_calls, can_poison: has(FEATURE_POISON), can_move: may_move && has(FEATURE_MOVE) };
+        uffd.register(start, len)?;
         Ok(uffd)
+    }
+
+    /// Hands over the faults of one more range.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn register(&self, start: u64, len: u64) -> Result<()> {
+        self.ioctl(IOCTL_REGISTER, &mut [start, len, MODE_MISSING | MODE_WRITE_PROTECT, 0])
+            .map_err(|error| Error::system("registering memory for page faults", error))
     }
 
     /// Agrees on features; those that the kernel has.
@@ -168,6 +196,23 @@ impl Uffd {
             }
         }
         self.wake(start, len)
+    }
+
+    /// Moves pages to a place of the registered ranges where there are none; how many bytes have moved. It fails with EBUSY at
+    /// a page that somebody has pinned, as direct I/O does while it lasts, and with ENOENT at one that is not there.
+    pub(super) fn shift(&self, from: u64, to: u64, len: u64, wake: bool) -> (u64, io::Result<()>) {
+        let mode = if wake { 0 } else { MOVE_MODE_DONT_WAKE };
+        let mut done = 0;
+        while done < len {
+            let mut shift = [to + done, from + done, len - done, mode, 0];
+            let result = self.ioctl(IOCTL_MOVE, &mut shift);
+            done += (shift[4] as i64).max(0) as u64;
+            match result {
+                Err(error) if error.raw_os_error() != Some(libc::EAGAIN) => return (done, Err(error)),
+                _ => {}
+            }
+        }
+        (done, Ok(()))
     }
 
     /// Forbids writes to pages that are there, or allows them and wakes who waits.

@@ -23,6 +23,12 @@ What is encrypted or redundant on storage is read, too: `bifolio.open_volume` op
     with bifolio.open_volume("weights.img", key_file="key") as volume:
         volume.read_into(tensor)
 
+An array may be larger than the memory that it gets: `bifolio.paged` allocates host memory of which no more than a
+budget is in memory, and the rest on a device.
+
+    region = bifolio.paged(64 << 30, budget=8 << 30, device="cuda:0")
+    numpy.frombuffer(region, "float32")[:] = 1
+
 A request keeps the memory of its buffer until it is over. A tensor may be given other memory meanwhile, but
 `storage.resize_()` of PyTorch frees bytes whoever keeps them: call it when the request is over.
 
@@ -40,6 +46,7 @@ from ._native import (
     Future,
     Mapping,
     Memory,
+    Region,
     Report,
     Volume,
     __version__,
@@ -53,6 +60,7 @@ from ._native import (
     map,
     open,
     open_volume,
+    paged,
 )
 
 __all__ = [
@@ -63,6 +71,7 @@ __all__ = [
     "Future",
     "Mapping",
     "Memory",
+    "Region",
     "Report",
     "Volume",
     "__version__",
@@ -76,5 +85,6 @@ __all__ = [
     "map",
     "open",
     "open_volume",
+    "paged",
     "safetensors",
 ]
