@@ -240,6 +240,38 @@ fn a_worker_that_is_killed_sixty_times_under_swap_load_loses_no_word() {
     swapping.done("swap off");
 }
 
+/// How long the system is under pressure: `BIFOLIO_SWAP_SECONDS`, else two minutes.
+fn pressure_seconds() -> f64 {
+    std::env::var("BIFOLIO_SWAP_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(120.0)
+}
+
+#[test]
+fn under_pressure_every_word_is_verified_while_memory_comes_and_goes() {
+    if !can_swap() {
+        return;
+    }
+    let swapping = Swapping::new();
+    swapping.done("swap on --backing s.img --size 128M --device-memory 64M --priority 32767 --force");
+    let Some((group, mut child)) = swapping.program(32 << 20, 64 << 20, pressure_seconds()) else { return };
+    let draw = &mut fastrand::Rng::with_seed(bifolio_testing::seed());
+    while child.try_wait().unwrap().is_none() {
+        match draw.u32(..4) {
+            0 => drop(swapping.done("swap suspend")),
+            1 => drop(swapping.done("swap resume")),
+            _ => drop(swapping.done(&format!("swap resize --device-memory {}M", draw.u32(..=64)))),
+        }
+        std::thread::sleep(Duration::from_millis(draw.u64(..500)));
+    }
+    let report = report(child);
+    drop(group);
+    let status = swapping.status();
+    eprintln!("{} pages verified, {} faults waited", report.pages_verified, report.slow_faults);
+    eprintln!("longest request {} us, longest fault {} us", status["longest_us"], report.longest_us);
+    assert!(report.wrong_words == 0 && report.slow_faults > 0, "{report:?}");
+    assert!(status["restarts"] == 0 && status["device_errors"] == 0, "{status}");
+    swapping.done("swap off");
+}
+
 #[test]
 fn a_keeper_that_is_killed_leaves_errors_and_nothing_hangs() {
     if !can_swap() {

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Measures the paging cache on this machine, as root: fio's jobs on its disk, beside the same jobs on a plain file of the same
+# file system, and then `bifolio bench paging`. Arguments: a folder on the disk, and what `swap on` is given besides.
+# Everything that it makes goes away again.
+set -euo pipefail
+folder=$(realpath "${1:?a folder on the disk that is compared with}")
+shift
+bifolio=${BIFOLIO:-bifolio}
+size=${SIZE:-1G}
+jobs=$(dirname "$(realpath "$0")")/../bench/compare/paging.fio
+export BIFOLIO_RUN_DIR=$folder/.bifolio-run
+
+clean() {
+    "$bifolio" swap off --force >/dev/null 2>&1 || true
+    rm -rf "$BIFOLIO_RUN_DIR" "$folder/.bifolio-plain"
+}
+trap clean EXIT
+
+# A line for each job: reads a second, MB/s, and the percentiles of fio.
+measure() {
+    echo "== $1"
+    fio --filename="$2" --size="$size" --output-format=json "$jobs" | python3 -c '
+import json, sys
+for job in json.load(sys.stdin)["jobs"]:
+    side = job["read"] if job["read"]["io_bytes"] else job["write"]
+    times = side["clat_ns"].get("percentile", {})
+    us = lambda share: times.get(share, 0) / 1000
+    name, iops, mb = job["jobname"], side["iops"], side["bw_bytes"] / 1e6
+    print(f"{name:24} {iops:9.0f}/s {mb:8.1f} MB/s   p50 {us("50.000000"):7.1f} us   p99 {us("99.000000"):8.1f} us")
+'
+}
+
+"$bifolio" swap on --disk-only --backing "$folder/.bifolio-backing" --size "$size" --device-memory "$size" --leave-free 0 "$@"
+disk=$("$bifolio" swap status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)[0]["disk"])')
+measure "paging cache ($disk)" "$disk"
+"$bifolio" swap status
+"$bifolio" swap off
+measure "a file on the same disk" "$folder/.bifolio-plain"
+rm -f "$folder/.bifolio-plain"
