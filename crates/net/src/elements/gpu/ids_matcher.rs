@@ -27,7 +27,9 @@ use crate::packet::anno;
 use crate::rules::RuleSet;
 use crate::wide::{Done, Images, Launching, Layout, Operation, PerDevice, Rows, Snapshot, Stage, Test, Wants};
 use bifolio_compute::{Executor, Loaded};
-use bifolio_kernels::packets::literal_match::{self, LIST_BYTES, LiteralMatch, LiteralSearch, Operands, UNSEARCHED};
+use bifolio_kernels::packets::literal_match::{
+    self, LIST_BYTES, Listed, LiteralMatch, LiteralSearch, Operands, UNSEARCHED,
+};
 use bifolio_kernels::packets::{Memory, NONE};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -252,7 +254,7 @@ impl Stage for SearchStage {
         let Some(rules) = launching.snapshot.get::<RuleSet>() else { return Ok(()) };
         // Texts are payloads already.
         let (rows, payload) = launching.texts.map_or((launching.rows, true), |texts| (texts, false));
-        let search = LiteralSearch { rows: tested(rows, self.test), payload, list: true, first: None };
+        let search = LiteralSearch { rows: tested(rows, self.test), payload, list: Listed::All, first: None };
         let memory = Memory { input: launching.input, output: launching.output };
         let hits = launching.output.part(launching.extra_at, launching.extra_bytes)?;
         let is_it = |there: &Arc<RuleSet>| Arc::ptr_eq(there, &rules);
