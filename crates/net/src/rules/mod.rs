@@ -9,12 +9,14 @@
 //!   needle     where a content's bytes are
 //!   pcre       regular expressions
 //!   checks     contents and expressions of a rule, with their places
+//!   apart      rules whose fast pattern is in most packets, by ports
 //!   search     all rules at once: a fast pattern of each, then the rest
 //! ```
 //!
 //! A rule is loaded with all that is understood of it; what is not is a [`Problem`] with its line. A rule whose tests are not
 //! all evaluated matches more packets than Snort would let it, never fewer.
 
+mod apart;
 mod buffers;
 mod checks;
 mod content;

@@ -295,7 +295,7 @@ impl Stage for SearchStage {
             while let Some(hit) = hits.next_if(|hit| (**hit >> 32) as usize == at) {
                 match automaton.hit(*hit as u32) {
                     // What ends before the payload was found in the packet before.
-                    Some(hit) if hit.end > before.len() => found.push(hit.pattern),
+                    Some(hit) if hit.end > before.len() => found.push(hit),
                     Some(_) => {}
                     None => is_searched = false,
                 }
