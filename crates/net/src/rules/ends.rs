@@ -284,6 +284,15 @@ impl Ends {
         Some(Ports { numbers, sides: [0, 1].map(|other| other == side || self.is_either) })
     }
 
+    /// Whether it is for all packets, as far as it can be seen at once.
+    pub(super) fn is_any(&self) -> bool {
+        let has_all = |set: &Option<Ranges>, most: u32| set.as_ref().is_none_or(|set| set.0[..] == [(0, most)]);
+        let (addresses, ports) = (&self.addresses, &self.ports);
+        self.protocol.is_none()
+            && addresses.iter().all(|set| has_all(set, u32::MAX))
+            && ports.iter().all(|set| has_all(set, PORT_MAX))
+    }
+
     /// Whether a packet is one that the rule is for.
     pub(super) fn is_met(&self, facts: &Facts) -> bool {
         let Facts { protocol, addresses, ports } = facts;

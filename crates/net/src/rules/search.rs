@@ -57,6 +57,7 @@ pub struct RuleSet {
     /// All other rules.
     apart: Aparts,
     longest: usize,
+    are_literals: bool,
     automaton: OnceLock<Automaton>,
 }
 
@@ -108,7 +109,20 @@ impl RuleSet {
         let matcher = Matcher::new(patterns)?;
         problems.sort_by_key(|problem| problem.line);
         let (ends, checks, automaton) = (headers.ends, all, OnceLock::new());
-        Ok(Self { rules, problems, ends, of_rule, checks, matcher, of_pattern, apart, longest, automaton })
+        let are_literals = !apart.are_there(None) && ends.iter().all(Ends::is_any) && checks.iter().all(Vec::is_empty);
+        Ok(Self {
+            rules,
+            problems,
+            ends,
+            of_rule,
+            checks,
+            matcher,
+            of_pattern,
+            apart,
+            longest,
+            are_literals,
+            automaton,
+        })
     }
 
     /// The rules, in their order.
@@ -124,6 +138,11 @@ impl RuleSet {
     /// What is not understood of them.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
+    }
+
+    /// Whether all of them are literals of which any packet that has one matches: the first literal says the first rule.
+    pub fn are_literals(&self) -> bool {
+        self.are_literals
     }
 
     /// Calls `each` with the number of every rule that matches a payload, from 0, once for each, in the order in which their fast patterns end, until it

@@ -19,7 +19,7 @@ pub(crate) struct Inspector {
     /// Packets that matched each rule.
     matches: Vec<u64>,
     pub(crate) count: u64,
-    is_first: bool,
+    pub(crate) is_first: bool,
     pub(crate) anno: Option<AnnoArg<1>>,
     sid_anno: Option<AnnoArg<4>>,
 }

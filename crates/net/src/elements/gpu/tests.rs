@@ -297,6 +297,8 @@ fn payloads_are_searched_as_by_the_cpu() {
 alert udp any any -> any any (content:"cab"; nocase; sid:8;)
 alert ip any any -> any any (content:!"a"; content:"bb"; sid:9;)
 alert udp any :99 <> 10.0.0.0/8 !5 (content:"a"; pcre:"/a[bc]+A/i"; sid:10;)
+alert udp any any -> any any (content:"B"; offset:3; sid:11;)
+alert udp any [1:500] <> any any (content:"Ab"; sid:12;)
 "#;
     let mut file = tempfile::NamedTempFile::new().unwrap();
     std::io::Write::write_all(&mut file, rules.as_bytes()).unwrap();
