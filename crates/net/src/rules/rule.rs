@@ -85,12 +85,28 @@ pub struct Problem {
     /// Where the rule begins that it is about, from 1.
     pub line: usize,
     /// What it is.
-    pub text: String,
+    pub what: What,
+}
+
+/// What is not understood or not supported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// A rule is not there, for this reason.
+    NotLoaded(String),
+    /// The rule with this number is there without these tests.
+    NotEvaluated(u32, Vec<String>),
+    /// Nothing is read from here on, for this reason.
+    End(String),
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.text)
+        write!(f, "line {}: ", self.line)?;
+        match &self.what {
+            What::NotLoaded(reason) => write!(f, "not loaded: {reason}"),
+            What::NotEvaluated(sid, tests) => write!(f, "rule {sid}: not evaluated: {}", tests.join(", ")),
+            What::End(reason) => f.write_str(reason),
+        }
     }
 }
 

@@ -7,7 +7,8 @@ use super::checks::{Check, Text, checks, second_pass};
 use super::ends::{Ends, Facts, ITEMS_TOTAL, Variables};
 use super::parse::Rules;
 use super::pcre::Expressions;
-use super::rule::{Content, Problem, Rule};
+use super::rule::{Content, Problem, Rule, What};
+use super::summary::Summary;
 use crate::matcher::{Automaton, Hit, Matcher, Patterns};
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -84,8 +85,7 @@ impl RuleSet {
             of_rule.push(header);
             let checks = checks(rule, &mut expressions, &mut notes);
             if !notes.is_empty() {
-                let text = format!("rule {}: not evaluated: {}", rule.sid, notes.join(", "));
-                problems.push(Problem { line: rule.line, text });
+                problems.push(Problem { line: rule.line, what: What::NotEvaluated(rule.sid, notes) });
             }
             let content = rule.fast_pattern().ok_or("a rule has no content to search for")?;
             longest = longest.max(content.bytes.len());
@@ -143,6 +143,11 @@ impl RuleSet {
     /// Whether all of them are literals of which any packet that has one matches: the first literal says the first rule.
     pub fn are_literals(&self) -> bool {
         self.are_literals
+    }
+
+    /// How many of them are searched for as they are written.
+    pub fn summary(&self) -> Summary {
+        Summary::new(self.rules.len(), &self.problems)
     }
 
     /// Calls `each` with the number of every rule that matches a payload, from 0, once for each, in the order in which their fast patterns end, until it

@@ -31,7 +31,7 @@
 //! length and no faster. One that needs more than 256 KiB is not evaluated, nor are those beyond 128 MiB in all.
 //!
 //! Handlers: `count` (packets that matched), `matches` (rules that matched: number, packets, message), `rules` (as they were
-//! understood), `errors` (what was not, by lines), `flows` (that are followed), `strays`, `reset` (w: all counts), `reload` (w: a file; nothing: the same as before).
+//! understood), `errors` (what was not, by lines), `summary` (how many rules are evaluated as they are written, and why others are not), `flows` (that are followed), `strays`, `reset` (w: all counts), `reload` (w: a file; nothing: the same as before).
 //! Packets do not wait for `reload`; where the file is bad, the rules stay as they are. The counts in `matches` begin anew.
 
 use super::following::Streamed;

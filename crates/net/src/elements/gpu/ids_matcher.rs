@@ -14,7 +14,7 @@
 //! With STREAM, what a flow's packet ended with travels before the payload of the next one. All packets of the path count then: none
 //! of its elements before this one may check headers, and CHK_ANNO is not possible. `CheckIPHeader` before the Batcher is.
 //!
-//! Handlers: `count`, `matches`, `reset`, `rules`, `errors`, `flows`, `strays`, `reload`, as IDSMatcher's, and `overflows` (batches for whose literals
+//! Handlers: `count`, `matches`, `reset`, `rules`, `errors`, `summary`, `flows`, `strays`, `reload`, as IDSMatcher's, and `overflows` (batches for whose literals
 //! there was no room). Packets do not wait for `reload`: a batch is searched for the rules that there were when it left.
 
 use super::element::{Kind, Predicate, Shared, Table, tested};
