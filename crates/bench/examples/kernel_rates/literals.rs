@@ -8,7 +8,9 @@ use super::{Outcome, SEED, measure};
 use bifolio_device::{Allocation, Module, Stream};
 use bifolio_kernels::Kernel;
 use bifolio_kernels::known_answer::Draw;
-use bifolio_kernels::packets::literal_match::{self, FirstHit, Listed, LiteralMatch, LiteralSearch, Operands, list_bytes};
+use bifolio_kernels::packets::literal_match::{
+    self, FirstHit, Listed, LiteralMatch, LiteralSearch, Operands, list_bytes,
+};
 use bifolio_kernels::packets::{HAS_NETWORK, Memory, PacketRows, SPANS_ALL};
 use bifolio_net::matcher::{Automaton, Hit, Matcher, Patterns};
 use bifolio_net::rules::parse;
@@ -130,7 +132,12 @@ impl Batch {
 
     fn search(&self, all: bool) -> LiteralSearch {
         let first = FirstHit { word: 1, slot: 0, value: 1 };
-        LiteralSearch { rows: self.rows, payload: true, list: if all { Listed::All } else { Listed::Nothing }, first: (!all).then_some(first) }
+        LiteralSearch {
+            rows: self.rows,
+            payload: true,
+            list: if all { Listed::All } else { Listed::Nothing },
+            first: (!all).then_some(first),
+        }
     }
 
     fn operands<'a>(&'a self, image: &'a Allocation, list: &'a Allocation) -> Operands<'a> {
