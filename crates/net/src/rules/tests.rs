@@ -82,7 +82,9 @@ fn the_fast_pattern_is_the_marked_one_or_the_longest() {
     };
     assert_eq!(fast("content:\"ab\"; content:\"cd\"; content:!\"long\";"), "ab");
     assert_eq!(fast("content:\"ab\"; content:\"cde\";"), "cde");
-    assert_eq!(fast("content:\"ab\",fast_pattern; content:\"cde\";"), "ab");
+    assert_eq!(fast("content:\"abcd\",fast_pattern; content:\"efghi\";"), "abcd");
+    assert_eq!(fast("content:\"ab\",fast_pattern; content:\"cde\";"), "cde");
+    assert_eq!(fast("content:\"cd\"; content:\"ab\",fast_pattern;"), "ab");
 }
 
 #[test]
