@@ -87,7 +87,9 @@ impl Aparts {
                     return false;
                 }
                 for side in sides() {
-                    numbers.iter().for_each(|port| self.by_port[side].add(*port, at));
+                    for port in &numbers {
+                        self.by_port[side].add(*port, at);
+                    }
                 }
             }
             None if len == 1 && self.anywhere.len() < ANYWHERE_MAX => self.anywhere.push(at),

@@ -31,7 +31,9 @@ impl Summary {
                 }
                 What::NotEvaluated(_, tests) => {
                     partly.insert(problem.line);
-                    tests.iter().for_each(|test| *summary.without.entry(test.clone()).or_default() += 1);
+                    for test in tests {
+                        *summary.without.entry(test.clone()).or_default() += 1;
+                    }
                 }
                 What::End(_) => {}
             }
