@@ -8,7 +8,9 @@ use super::{Outcome, SEED, measure};
 use bifolio_device::{Allocation, Module, Stream};
 use bifolio_kernels::Kernel;
 use bifolio_kernels::known_answer::Draw;
-use bifolio_kernels::packets::literal_match::{self, FirstHit, LiteralMatch, LiteralSearch, Operands, list_bytes};
+use bifolio_kernels::packets::literal_match::{
+    self, FirstHit, Listed, LiteralMatch, LiteralSearch, Operands, list_bytes,
+};
 use bifolio_kernels::packets::{HAS_NETWORK, Memory, PacketRows, SPANS_ALL};
 use bifolio_net::matcher::{Automaton, Hit, Matcher, Patterns};
 use bifolio_net::rules::parse;
@@ -56,7 +58,7 @@ impl Literals {
         let (image, room) = (self.image(stream)?, 8 * batch.bytes as u32);
         let list = stream.device().alloc(list_bytes(room))?;
         // SAFETY: the allocations live until the list was read back.
-        unsafe { literal_match::launch(stream, module, &batch.search(true), batch.operands(&image, &list)) }?;
+        unsafe { literal_match::launch(stream, module, &batch.search(Listed::All), batch.operands(&image, &list)) }?;
         let mut found = vec![0; list.len() as usize];
         stream.download(&mut found, list.slice())?;
         let found = literal_match::hits(&found).ok_or("there are more hits than bytes")?;
@@ -79,15 +81,22 @@ impl Literals {
         let image = self.image(stream)?;
         // Mostly there is less than one at a byte; what has no room is counted.
         let list = stream.device().alloc(list_bytes(batch.bytes as u32))?;
-        for (mode, all) in [("all", true), ("first", false)] {
-            let search = batch.search(all);
+        for (mode, listed) in [
+            ("all", Listed::All),
+            ("each once", Listed::Once),
+            ("first, listed", Listed::First),
+            ("first", Listed::Nothing),
+        ] {
+            let search = batch.search(listed);
             // SAFETY: all allocations outlive the measurement, which waits for its work.
             let launch = || unsafe { literal_match::launch(stream, module, &search, batch.operands(&image, &list)) };
             measure(&format!("literals, {mode}, {what}"), batch.bytes as u64, 1.0, stream, launch)?;
+            if listed != Listed::Nothing {
+                let mut head = [0; 4];
+                stream.download(&mut head, list.slice().part(0, 4)?)?;
+                println!("    {:.4} hits a byte", f64::from(u32::from_ne_bytes(head)) / batch.bytes as f64);
+            }
         }
-        let mut head = [0; 4];
-        stream.download(&mut head, list.slice().part(0, 4)?)?;
-        println!("    {:.4} hits a byte", f64::from(u32::from_ne_bytes(head)) / batch.bytes as f64);
         Ok(())
     }
 }
@@ -128,9 +137,10 @@ impl Batch {
         Ok(Self { rows, input: on_device(stream, &input)?, output, payloads, bytes: count * payload })
     }
 
-    fn search(&self, all: bool) -> LiteralSearch {
-        let first = FirstHit { word: 1, slot: 0, value: 1 };
-        LiteralSearch { rows: self.rows, payload: true, list: all, first: (!all).then_some(first) }
+    /// For a list, or else for the first hit of each packet in its row.
+    fn search(&self, list: Listed) -> LiteralSearch {
+        let first = (list == Listed::Nothing).then_some(FirstHit { word: 1, slot: 0, value: 1 });
+        LiteralSearch { rows: self.rows, payload: true, list, first }
     }
 
     fn operands<'a>(&'a self, image: &'a Allocation, list: &'a Allocation) -> Operands<'a> {

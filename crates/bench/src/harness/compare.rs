@@ -7,7 +7,7 @@ use super::session::Session;
 use super::turns::in_turns;
 use super::usage::{Rates, Taken};
 use crate::error::{ErrorKind, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a benchmark compares, under one set of conditions: a cache state, a size.
 pub trait Comparison {
@@ -41,7 +41,7 @@ pub trait Comparison {
 }
 
 /// How one way did.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Row<W> {
     /// The way.
     pub way: W,

@@ -2,12 +2,13 @@
 
 use bifolio_device::{Device, DeviceId};
 use bifolio_io::OpenFile;
-use serde::Serialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::fs::read_to_string;
 use std::os::unix::fs::MetadataExt;
 
 /// Where the measurements were taken.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's name.
     pub cpu: String,
@@ -16,11 +17,17 @@ pub struct Machine {
     /// The kernel's version.
     pub kernel: String,
     /// The device's name on the command line.
+    #[serde(deserialize_with = "by_name")]
     pub device: DeviceId,
     /// The vendor's name for it.
     pub device_name: String,
     /// Its driver.
     pub driver: String,
+}
+
+/// A device by its name on the command line.
+fn by_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DeviceId, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }
 
 /// This machine with a device.

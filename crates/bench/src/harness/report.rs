@@ -2,7 +2,7 @@
 
 use super::page;
 use crate::error::{Error, ErrorKind, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Said first of results that are partial.
 const PARTIAL: &str = "partial: the benchmark was interrupted; this is what it had measured by then";
@@ -23,7 +23,7 @@ pub trait Page: Report {
 }
 
 /// Results, and whether they are all that there should be.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Measured<R> {
     /// The benchmark was interrupted.
     pub partial: bool,

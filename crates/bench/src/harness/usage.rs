@@ -1,7 +1,7 @@
 //! What work has used of the machine.
 
 use crate::error::Result;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
 /// Seconds of CPU that the process has used so far, user and system, all threads.
@@ -50,7 +50,7 @@ impl Taken {
 }
 
 /// The rates of one way, over all of its runs.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
     /// Seconds of every run.
     pub seconds: Vec<f64>,

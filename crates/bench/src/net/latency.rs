@@ -1,6 +1,6 @@
 //! How long packets took: counts by classes of durations, which threads share.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -25,7 +25,7 @@ impl Default for Latencies {
 }
 
 /// What of a distribution is told, in microseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[expect(clippy::struct_field_names, reason = "units go last")]
 pub(super) struct Percentiles {
     pub(super) p50_us: f64,

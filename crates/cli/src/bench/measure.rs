@@ -37,10 +37,15 @@ pub(super) fn measure_and_plot<R: Report>(
 ) -> Result<(), Failure> {
     let measured = with_progress(cancel, run)?;
     if let Some((out, draw)) = drawing {
-        std::fs::write(out, draw(&measured)?)
-            .map_err(|error| Failure::failed(format!("{}: writing the report failed: {error}", out.display())))?;
+        write_drawing(out, draw(&measured)?)?;
     }
     print(global, &measured)
+}
+
+/// Writes a report or a figure.
+pub(super) fn write_drawing(out: &Path, drawing: String) -> Result<(), Failure> {
+    std::fs::write(out, drawing)
+        .map_err(|error| Failure::failed(format!("{}: writing the report failed: {error}", out.display())))
 }
 
 fn with_progress<R>(cancel: &Cancel, run: impl FnOnce(&Session) -> Result<R>) -> Result<R> {

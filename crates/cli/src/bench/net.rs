@@ -1,13 +1,13 @@
 //! `bifolio bench net`.
 
-use super::measure::{measure, measure_and_plot};
+use super::measure::{measure, measure_and_plot, write_drawing};
 use crate::exit::Failure;
 use crate::global::Global;
 use bifolio_bench::Measured;
 use bifolio_bench::net::{self, CaseKind, devices, paths};
 use bifolio_io::Cancel;
 use clap::Args as ClapArgs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Choices for `bench net`.
 #[derive(Debug, ClapArgs)]
@@ -25,7 +25,7 @@ pub struct NetArgs {
     #[arg(long, id = "over_devices", conflicts_with_all = ["cases", "rules_file", "rules", "routes_file", "routes", "cores", "burst", "seed"])]
     pub devices: bool,
     /// Paths of GPU elements instead, beside the CPU's (see --device): applications of route, forward, sdn, dpi, ids, full, united, diverging.
-    #[arg(long, value_delimiter = ',', value_name = "LIST", conflicts_with_all = ["cases", "over_devices", "packets", "frame", "routes_file"])]
+    #[arg(long, group = "drawable", value_delimiter = ',', value_name = "LIST", conflicts_with_all = ["cases", "over_devices", "packets", "frame", "routes_file"])]
     pub paths: Vec<paths::App>,
     /// Bytes of frames for --paths; 0 stands for IMIX.
     #[arg(long, value_delimiter = ',', default_value = "64", value_name = "LIST", requires = "paths", value_parser = clap::value_parser!(u16).range(0..=9000))]
@@ -49,8 +49,11 @@ pub struct NetArgs {
     #[arg(long, value_delimiter = ',', value_name = "LIST", requires = "paths", value_parser = parse_percent)]
     pub loads: Vec<f64>,
     /// Write a figure as SVG: throughput by frames and batches, latencies by load.
-    #[arg(long, value_name = "OUT", requires = "paths")]
+    #[arg(long, value_name = "OUT", requires = "drawable")]
     pub plot: Option<PathBuf>,
+    /// For --plot: measure nothing, and draw what --paths has printed with --json.
+    #[arg(long, group = "drawable", value_name = "RESULTS", requires = "plot", conflicts_with_all = ["cases", "over_devices"])]
+    pub from: Option<PathBuf>,
     /// Sends whole packets to the device, too.
     #[arg(long, requires = "paths")]
     pub whole: bool,
@@ -107,8 +110,26 @@ fn parse_percent(text: &str) -> Result<f64, String> {
     percent.ok_or_else(|| format!("'{text}' is no percentage above 0 and up to 100"))
 }
 
+/// What `--paths` has printed with `--json`.
+fn read_results(file: &Path) -> Result<Measured<paths::Results>, Failure> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Failure::failed(format!("{}: reading the results failed: {error}", file.display())))?;
+    serde_json::from_str(&text).map_err(|error| {
+        let whole = error.to_string();
+        let what = whole.split(" at line ").next().unwrap_or_default();
+        let (file, line) = (file.display(), error.line());
+        Failure::failed(format!("{file}: line {line}: this is not what bench net --paths --json prints: {what}"))
+    })
+}
+
 /// Measures and prints.
 pub fn run(global: &Global, args: &NetArgs, cancel: &Cancel) -> Result<(), Failure> {
+    let draw = |measured: &Measured<paths::Results>| measured.figure();
+    if let (Some(from), Some(out)) = (&args.from, &args.plot) {
+        let measured = read_results(from)?;
+        write_drawing(out, draw(&measured)?)?;
+        return global.answer(&measured, || measured.text());
+    }
     let device = global.device()?;
     if args.devices {
         let options = devices::Options {
@@ -119,7 +140,6 @@ pub fn run(global: &Global, args: &NetArgs, cancel: &Cancel) -> Result<(), Failu
         return measure(global, cancel, |session| devices::run(&device, &options, session));
     }
     if !args.paths.is_empty() {
-        let draw = |measured: &Measured<paths::Results>| measured.figure();
         let plot = args.plot.as_deref().map(|out| (out, draw));
         return measure_and_plot(global, cancel, plot, |session| paths::run(&device, &args.of_paths(), session));
     }

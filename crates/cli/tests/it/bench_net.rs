@@ -57,6 +57,45 @@ fn routes_come_from_a_file_that_is_named() {
 }
 
 #[test]
+fn results_are_drawn_again_without_measuring() {
+    let place = Place::new();
+    let file = |name: &str| place.dir.path().join(name).to_str().unwrap().to_owned();
+    let (results, first, again) = (file("results.json"), file("first.svg"), file("again.svg"));
+    let paths = ["bench", "net", "--device", "host", "--paths", "route,ids", "--frames", "64,0", "--bytes", "100K"];
+    let small = ["--literals", "20", "--routes", "20", "--batch", "64,256", "--loads", "5", "--repetitions", "1"];
+    let measured = place.run(&[&paths[..], &small, &["--plot", &first, "--json"]].concat());
+    let text = String::from_utf8(measured.stdout.clone()).unwrap();
+    std::fs::write(&results, &text).unwrap();
+    let redraw = ["bench", "net", "--plot", &again, "--from", &results];
+    assert_eq!(json(&place.run(&[&redraw[..], &["--json"]].concat())), json(&measured));
+    let read = |name: &str| std::fs::read_to_string(name).unwrap();
+    assert!(read(&again) == read(&first) && read(&again).contains("latency, us"));
+    assert!(String::from_utf8(place.run(&redraw).stdout).unwrap().contains("all packets accounted for"));
+
+    let lines: Vec<&str> = text.lines().collect();
+    let broken = [&lines[..3], &["nonsense"], &lines[3..]].concat().join("\n");
+    for (content, told) in [
+        (broken.as_str(), "results.json: line 4: this is not what bench net --paths --json prints"),
+        ("{\n}", "results.json: line 2: this is not what bench net --paths --json prints: missing field"),
+        ("", "results.json: line 1: "),
+    ] {
+        std::fs::write(&results, content).unwrap();
+        let error = sentence(&place.run(&redraw), 1);
+        assert!(error.contains(told), "{error}");
+    }
+    std::fs::remove_file(&results).unwrap();
+    assert!(sentence(&place.run(&redraw), 1).contains("reading the results failed"));
+    for (line, told) in [
+        (vec!["--from", "x"], "--plot"),
+        (vec!["--plot", "x"], "--paths"),
+        (vec!["--plot", "x", "--from", "y", "--paths", "ids"], "--from"),
+    ] {
+        let error = sentence(&place.run(&[&["bench", "net"], &line[..]].concat()), 2);
+        assert!(error.contains(told), "{error}");
+    }
+}
+
+#[test]
 fn numbers_that_mean_nothing_are_refused() {
     let place = Place::new();
     for (option, value) in [

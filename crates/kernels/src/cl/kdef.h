@@ -15,6 +15,7 @@
  *   local_or(pointer, bits)   atomic or on a LOCAL u32
  *   local_add(pointer, term)  atomic sum on a LOCAL u32; local_min, local_max accordingly
  *   local_take(pointer, n)    atomic sum on a LOCAL u32; what it was
+ *   local_swap(p, from, to)   atomic: a LOCAL u32 that is `from` becomes `to`; what it was
  *   global_swap(p, from, to)  atomic: a GLOBAL u32 that is `from` becomes `to`; what it was
  *   global_take(p, n)         atomic sum on a GLOBAL u32, global_lower(p, other) its minimum; what it was
  *   lowest_bit(bits)          the number of the lowest bit that is set; one is
@@ -71,6 +72,7 @@ FN void local_add(u32 *target, u32 term) { atomicAdd(target, term); }
 FN void local_min(u32 *target, u32 other) { atomicMin(target, other); }
 FN void local_max(u32 *target, u32 other) { atomicMax(target, other); }
 FN u32 local_take(u32 *target, u32 count) { return atomicAdd(target, count); }
+FN u32 local_swap(u32 *target, u32 from, u32 to) { return atomicCAS(target, from, to); }
 FN u32 global_swap(u32 *target, u32 from, u32 to) { return atomicCAS(target, from, to); }
 FN u32 global_take(u32 *target, u32 count) { return atomicAdd(target, count); }
 FN u32 global_lower(u32 *target, u32 other) { return atomicMin(target, other); }
@@ -120,6 +122,7 @@ FN void local_add(volatile LOCAL u32 *target, u32 term) { atomic_add(target, ter
 FN void local_min(volatile LOCAL u32 *target, u32 other) { atomic_min(target, other); }
 FN void local_max(volatile LOCAL u32 *target, u32 other) { atomic_max(target, other); }
 FN u32 local_take(volatile LOCAL u32 *target, u32 count) { return atomic_add(target, count); }
+FN u32 local_swap(volatile LOCAL u32 *target, u32 from, u32 to) { return atomic_cmpxchg(target, from, to); }
 FN u32 global_swap(volatile GLOBAL u32 *target, u32 from, u32 to) { return atomic_cmpxchg(target, from, to); }
 FN u32 global_take(volatile GLOBAL u32 *target, u32 count) { return atomic_add(target, count); }
 FN u32 global_lower(volatile GLOBAL u32 *target, u32 other) { return atomic_min(target, other); }
@@ -158,12 +161,14 @@ FN u32 logic3(u32 a, u32 b, u32 c, u32 table)
     return result;
 }
 #define LOGIC3(a, b, c, table, expression) logic3(a, b, c, table)
-FN u32 global_swap(u32 *target, u32 from, u32 to)
+FN u32 local_swap(u32 *target, u32 from, u32 to)
 {
     u32 found = *target;
     *target = found == from ? to : found;
     return found;
 }
+FN u32 global_swap(u32 *target, u32 from, u32 to) { return local_swap(target, from, to); }
+FN void local_min(u32 *target, u32 other) { *target = other < *target ? other : *target; }
 FN u32 local_take(u32 *target, u32 count)
 {
     u32 found = *target;

@@ -59,6 +59,7 @@ KERNEL void literal_match(GLOBAL const u8 *input, GLOBAL u8 *output, GLOBAL cons
     search.classes = classes;
     search.singles = singles;
     search.stage = stage;
+    search.slots = (LOCAL u32 *)stage;
     search.staged = &staged;
     for (tile = group_index(); tile < params.tiles; tile += group_count()) {
         u32 unit = tile * LITERAL_TILE_BYTES + thread * LITERAL_UNIT_BYTES;
@@ -76,6 +77,11 @@ KERNEL void literal_match(GLOBAL const u8 *input, GLOBAL u8 *output, GLOBAL cons
             staged = 0;
             single_count = 0;
         }
+        if ((params.mode & LITERAL_ONCE) != 0) {
+            for (i = thread; i < 2 * LITERAL_SLOTS; i += LITERAL_GROUP_SIZE) {
+                search.slots[i] = LITERAL_EMPTY;
+            }
+        }
         group_barrier(); /* The tile's packets are known, and nothing is counted yet. */
         search.first = edges[0];
         search.last = edges[1];
@@ -86,7 +92,16 @@ KERNEL void literal_match(GLOBAL const u8 *input, GLOBAL u8 *output, GLOBAL cons
             place_of_singles = local_take(&single_count, count);
         }
         group_barrier(); /* All hits are counted. */
-        if ((params.mode & LITERAL_LIST) != 0) {
+        if ((params.mode & LITERAL_ONCE) != 0) {
+            u32 kept = literal_kept(search.slots, thread);
+            u32 place_of_kept = kept != 0 ? local_take(&staged, kept) : 0;
+            group_barrier(); /* All slots are counted. */
+            if (thread == 0) {
+                base = staged != 0 ? global_take(hits, staged) : 0;
+            }
+            group_barrier(); /* The hits have their place. */
+            literal_put_kept(&params, &search, thread, base + place_of_kept);
+        } else if ((params.mode & LITERAL_LIST) != 0) {
             u32 waiting = staged < LITERAL_STAGE ? staged : LITERAL_STAGE;
             if (thread == 0) {
                 base = single_count + waiting != 0 ? global_take(hits, single_count + waiting) : 0;

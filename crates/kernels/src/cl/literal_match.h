@@ -20,6 +20,11 @@
  *
  * Letters are folded, by the filter roughly (bit 5 of any byte is left out), by the automaton exactly; a literal that
  * regards their case is compared when it was found.
+ *
+ * Each literal of a packet but once, if LITERAL_ONCE is asked for: a group puts what it finds in a tile into a hash table in
+ * its memory, with where it ends first, and lists that. So what a packet has in several tiles is listed for each of them, and
+ * what finds no slot in the table is listed as it is found: at least once, and hardly ever oftener. With LITERAL_ONE, a packet
+ * has one slot for all of its literals, and the first of them is in it.
  */
 #ifndef BIFOLIO_LITERAL_MATCH_H
 #define BIFOLIO_LITERAL_MATCH_H
@@ -31,6 +36,11 @@
 #define LITERAL_TILE_BYTES (LITERAL_GROUP_SIZE * LITERAL_UNIT_BYTES)
 /* Hits of a group that wait in group memory for their place in the list. */
 #define LITERAL_STAGE 1024u
+/* Slots of the table of LITERAL_ONCE, which is in the same memory: first what they are of, then the first such hit. */
+#define LITERAL_SLOTS LITERAL_STAGE
+#define LITERAL_SLOT_SHIFT 22u
+#define LITERAL_PROBES 32u
+#define LITERAL_EMPTY 0xffffffffu
 
 /* Words of the image before the root, which follows the classes of bytes, four a word. */
 #define LITERAL_PATTERNS 2u
@@ -68,6 +78,10 @@
 /* Values of `mode`. */
 #define LITERAL_LIST 1u
 #define LITERAL_FIRST 2u
+/* With LITERAL_LIST. */
+#define LITERAL_ONCE 4u
+/* With LITERAL_ONCE. */
+#define LITERAL_ONE 8u
 
 /* In the place of end and rank: nothing was found, or the processor has to search. */
 #define LITERAL_NONE 0xffffffffu
@@ -99,6 +113,7 @@ typedef struct {
     LOCAL const u32 *classes; /* four a word */
     LOCAL const u32 *singles;
     LOCAL u64 *stage;
+    LOCAL u32 *slots; /* the same memory */
     LOCAL u32 *staged;
     u32 first; /* packets of the tile */
     u32 last;
@@ -306,6 +321,46 @@ FN void literal_put(GLOBAL u32 *hits, u32 room, u32 at, u64 hit)
     }
 }
 
+/* Keeps a hit, where none before it is kept with this key; whether there was a slot for it. */
+FN u32 literal_keep(LOCAL u32 *slots, u32 key, u32 what)
+{
+    u32 at = key * LITERAL_QUAD_FACTOR >> LITERAL_SLOT_SHIFT;
+    u32 i;
+    for (i = 0; i < LITERAL_PROBES; i++) {
+        u32 found = local_swap(slots + at, LITERAL_EMPTY, key);
+        if (found == LITERAL_EMPTY || found == key) {
+            local_min(slots + LITERAL_SLOTS + at, what);
+            return 1;
+        }
+        at = (at + 1) & (LITERAL_SLOTS - 1);
+    }
+    return 0;
+}
+
+/* How many slots of a thread's are in use. */
+FN u32 literal_kept(LOCAL const u32 *slots, u32 thread)
+{
+    u32 count = 0;
+    u32 at;
+    for (at = thread; at < LITERAL_SLOTS; at += LITERAL_GROUP_SIZE) {
+        count += slots[at] != LITERAL_EMPTY ? 1 : 0;
+    }
+    return count;
+}
+
+/* Puts what a thread's slots have into the list, from `to` on. */
+FN void literal_put_kept(PRIVATE const LiteralMatchParams *params, PRIVATE const LiteralSearch *search, u32 thread, u32 to)
+{
+    u32 at;
+    for (at = thread; at < LITERAL_SLOTS; at += LITERAL_GROUP_SIZE) {
+        u32 key = search->slots[at];
+        if (key != LITERAL_EMPTY) {
+            u64 hit = literal_hit(search->first + (key >> 16), search->slots[LITERAL_SLOTS + at]);
+            literal_put(search->hits, params->room, to++, hit);
+        }
+    }
+}
+
 /* Reports a literal that ends before `end`. */
 FN void literal_report(PRIVATE const LiteralMatchParams *params, PRIVATE const LiteralSearch *search,
                        PRIVATE LiteralPlace *place, u32 end, u32 rank)
@@ -316,7 +371,17 @@ FN void literal_report(PRIVATE const LiteralMatchParams *params, PRIVATE const L
     }
     if ((params->mode & LITERAL_LIST) != 0) {
         u64 hit = literal_hit(place->packet, what);
-        u32 at = local_take(search->staged, 1);
+        u32 at = LITERAL_STAGE;
+        if ((params->mode & LITERAL_ONCE) != 0) {
+            /* A key is not that of an empty slot. */
+            u32 packet = place->packet - search->first;
+            u32 own = (params->mode & LITERAL_ONE) != 0 ? 0 : rank;
+            if (packet < 0xffff && literal_keep(search->slots, packet << 16 | own, what) != 0) {
+                return;
+            }
+        } else {
+            at = local_take(search->staged, 1);
+        }
         if (at < LITERAL_STAGE) {
             search->stage[at] = hit;
         } else {
@@ -443,7 +508,7 @@ FN u32 literal_single_rank(GLOBAL const u32 *image, u32 entry, u32 i)
     return (entry & LITERAL_SEVERAL) != 0 ? image[(entry & ~LITERAL_SEVERAL) + 1 + i] : entry - 1;
 }
 
-/* Counts literals of one byte for the list, or finds the first. */
+/* Counts literals of one byte for the list, or finds the first. Where each is listed once, they are reported at once. */
 FN u32 literal_count_singles(PRIVATE const LiteralMatchParams *params, PRIVATE const LiteralSearch *search,
                              PRIVATE LiteralPlace *place, u32 unit, u32 singles)
 {
@@ -452,7 +517,15 @@ FN u32 literal_count_singles(PRIVATE const LiteralMatchParams *params, PRIVATE c
     for (; singles != 0; singles &= singles - 1) {
         u32 at = unit + lowest_bit(singles);
         u32 entry = search->singles[spans[at]];
-        count += literal_single_count(search->image, entry);
+        u32 own = literal_single_count(search->image, entry);
+        if ((params->mode & LITERAL_ONCE) != 0) {
+            u32 i;
+            for (i = 0; i < own; i++) {
+                literal_report(params, search, place, at + 1, literal_single_rank(search->image, entry, i));
+            }
+            continue;
+        }
+        count += own;
         if ((params->mode & LITERAL_FIRST) != 0) {
             u32 what = (at + 1 - place->from) << 16 | literal_single_rank(search->image, entry, 0);
             place->best = what < place->best ? what : place->best;
@@ -475,7 +548,7 @@ FN void literal_leave(PRIVATE const LiteralMatchParams *params, GLOBAL u8 *outpu
 }
 
 /* Searches a unit. `singles` keeps what is searched, and how many hits these are is the result: they go into the list
- * when it is known where. `place` is that of the last byte looked at. */
+ * when it is known where, unless each literal goes there once. `place` is that of the last byte looked at. */
 FN u32 literal_unit(PRIVATE const LiteralMatchParams *params, PRIVATE const LiteralSearch *search, u32 unit,
                     PRIVATE u32 *singles, u32 walks, PRIVATE LiteralPlace *place)
 {

@@ -6,6 +6,7 @@
 #include "harness.hpp"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -154,25 +155,31 @@ static void run(const LiteralMatchParams &params, u8 *input, u8 *output, const u
     }
     u32 single_bits[8] = {}, staged, bytes = (u32)params.rows.span_bytes;
     std::vector<u64> stage(LITERAL_STAGE);
+    std::vector<u32> slots(2 * LITERAL_SLOTS);
     const u32 *singles = image + image[LITERAL_SINGLES];
     for (u32 byte = 0; byte < 256; byte++) {
         single_bits[byte / 32] |= (singles[byte] != 0 ? 1u : 0u) << byte % 32;
     }
-    LiteralSearch search = {input, output, image, hits, image + LITERAL_CLASSES, singles, stage.data(), &staged, 0, 0};
+    LiteralSearch search = {input, output, image, hits, image + LITERAL_CLASSES, singles, stage.data(), slots.data(), &staged, 0, 0};
     for (u32 tile = 0; tile < params.tiles; tile++) {
         u32 begin = tile * LITERAL_TILE_BYTES, end = begin + LITERAL_TILE_BYTES - 1;
         search.first = literal_packet_at(&params.rows, input, 0, params.rows.count, begin);
         search.last = literal_packet_at(&params.rows, input, 0, params.rows.count, end);
         staged = 0;
+        std::fill(slots.begin(), slots.end(), LITERAL_EMPTY);
         for (u32 thread = 0; thread < LITERAL_GROUP_SIZE; thread++) {
             u32 words[9], here, walks, unit = begin + thread * LITERAL_UNIT_BYTES;
             LiteralPlace place;
             literal_load(input + params.rows.span_at, unit, bytes, words);
             literal_filter(words, single_bits, image + image[LITERAL_PAIRS], image + image[LITERAL_QUADS], &here, &walks);
             u32 count = literal_unit(&params, &search, unit, &here, walks, &place);
-            if ((params.mode & LITERAL_LIST) != 0) {
+            if ((params.mode & LITERAL_LIST) != 0 && (params.mode & LITERAL_ONCE) == 0) {
                 literal_put_singles(&params, &search, unit, here, &place, global_take(hits, count));
             }
+        }
+        for (u32 thread = 0; thread < LITERAL_GROUP_SIZE && (params.mode & LITERAL_ONCE) != 0; thread++) {
+            u32 kept = literal_kept(slots.data(), thread);
+            literal_put_kept(&params, &search, thread, global_take(hits, kept));
         }
         u32 waiting = std::min(staged, LITERAL_STAGE);
         u32 base = (params.mode & LITERAL_LIST) != 0 ? global_take(hits, waiting) : 0;
@@ -198,6 +205,19 @@ static std::vector<u64> naive(const std::vector<Literal> &ranked, const std::str
     return hits;
 }
 
+// Of sorted hits, each literal of a packet where it ends first, or of a packet the first alone.
+static std::vector<u64> kept(const std::vector<u64> &hits, bool is_one)
+{
+    std::set<u64> seen;
+    std::vector<u64> first;
+    for (u64 hit : hits) {
+        if (seen.insert((hit >> 32) << 16 | (is_one ? 0 : hit & 0xffff)).second) {
+            first.push_back(hit);
+        }
+    }
+    return first;
+}
+
 static LiteralMatchParams params_of(u32 count, u64 span_bytes, Draw &draw)
 {
     LiteralMatchParams params = {};
@@ -209,7 +229,9 @@ static LiteralMatchParams params_of(u32 count, u64 span_bytes, Draw &draw)
     params.rows.test = PACKET_NONE;
     params.rows.span_at = (count * 28 + 15) / 16 * 16;
     params.rows.span_bytes = span_bytes;
-    params.mode = 1 + (u32)draw.below(3);
+    const u32 modes[] = {LITERAL_LIST, LITERAL_FIRST, LITERAL_LIST | LITERAL_FIRST, LITERAL_LIST | LITERAL_ONCE,
+                         LITERAL_LIST | LITERAL_ONCE | LITERAL_FIRST, LITERAL_LIST | LITERAL_ONCE | LITERAL_ONE};
+    params.mode = modes[draw.below(6)];
     params.word = 1;
     params.slot = 8;
     params.hit = 9;
@@ -260,11 +282,18 @@ static void check(Draw &draw)
     if ((params.mode & LITERAL_LIST) == 0 || count == 0) {
         return;
     }
-    if (list[0] != expected.size() || (list[1] != 0) != (expected.size() > params.room)) {
-        fail("%u hits are counted instead of %zu, room for %u", list[0], expected.size(), params.room);
+    bool is_once = (params.mode & LITERAL_ONCE) != 0;
+    bool is_one = (params.mode & LITERAL_ONE) != 0;
+    size_t least = is_once ? kept(expected, is_one).size() : expected.size();
+    if (list[0] < least || list[0] > expected.size() || (list[1] != 0) != (list[0] > params.room)) {
+        fail("%u hits are counted instead of %zu to %zu, room for %u", list[0], least, expected.size(), params.room);
     }
     std::vector<u64> found((u64 *)(list + 4), (u64 *)(list + 4) + std::min(list[0], params.room));
     std::sort(found.begin(), found.end());
+    if (is_once) {
+        found = kept(found, is_one);
+        expected = kept(expected, is_one);
+    }
     if (list[1] == 0 && found != expected) {
         fail("%zu hits are not those expected", found.size());
     }

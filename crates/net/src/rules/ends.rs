@@ -67,6 +67,12 @@ impl Facts {
         let ports = ports.map(|[a, b, c, d]| [u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d])]);
         Some(Self { protocol: ip.protocol(), addresses: [ip.source(), ip.destination()].map(Ipv4Addr::to_bits), ports })
     }
+
+    /// The ports that it comes from and goes to; nothing where they are not in the packet.
+    #[inline]
+    pub(super) fn ports(&self) -> Option<[u16; 2]> {
+        self.ports
+    }
 }
 
 /// Numbers from one to another, apart and in ascending order.
@@ -102,6 +108,10 @@ impl Ranges {
     fn has(&self, number: u32) -> bool {
         let behind = self.0.partition_point(|(first, _)| *first <= number);
         behind.checked_sub(1).is_some_and(|at| number <= self.0[at].1)
+    }
+
+    fn count(&self) -> usize {
+        self.0.iter().map(|(first, last)| (last - first) as usize + 1).sum()
     }
 }
 
@@ -215,6 +225,13 @@ impl Variables {
     }
 }
 
+/// Ports of which a packet has one at a side, or else a rule is not for it.
+pub(super) struct Ports {
+    pub(super) numbers: Vec<u16>,
+    /// Whether that is where it comes from, or where it goes to; both: one of them has it.
+    pub(super) sides: [bool; 2],
+}
+
 /// What the header of a rule says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ends {
@@ -255,6 +272,25 @@ impl Ends {
         }
         ends.is_either = matches!(&direction[..], "<>" | "=>");
         ends
+    }
+
+    /// The ports that packets with ports are told by, those of the side that has fewer of them; nothing where these are more than
+    /// `most`, or not known.
+    pub(super) fn ports(&self, most: usize) -> Option<Ports> {
+        let count = |side: &usize| self.ports[*side].as_ref().map_or(usize::MAX, Ranges::count);
+        let side = [1, 0].into_iter().min_by_key(count)?;
+        let ranges = self.ports[side].as_ref().filter(|ranges| ranges.count() <= most)?;
+        let numbers = ranges.0.iter().flat_map(|(first, last)| *first as u16..=*last as u16).collect();
+        Some(Ports { numbers, sides: [0, 1].map(|other| other == side || self.is_either) })
+    }
+
+    /// Whether it is for all packets, as far as it can be seen at once.
+    pub(super) fn is_any(&self) -> bool {
+        let has_all = |set: &Option<Ranges>, most: u32| set.as_ref().is_none_or(|set| set.0[..] == [(0, most)]);
+        let (addresses, ports) = (&self.addresses, &self.ports);
+        self.protocol.is_none()
+            && addresses.iter().all(|set| has_all(set, u32::MAX))
+            && ports.iter().all(|set| has_all(set, PORT_MAX))
     }
 
     /// Whether a packet is one that the rule is for.

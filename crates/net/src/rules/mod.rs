@@ -9,12 +9,15 @@
 //!   needle     where a content's bytes are
 //!   pcre       regular expressions
 //!   checks     contents and expressions of a rule, with their places
+//!   apart      rules whose fast pattern is in most packets, by ports
 //!   search     all rules at once: a fast pattern of each, then the rest
+//!   summary    how many are evaluated as they are written
 //! ```
 //!
 //! A rule is loaded with all that is understood of it; what is not is a [`Problem`] with its line. A rule whose tests are not
 //! all evaluated matches more packets than Snort would let it, never fewer.
 
+mod apart;
 mod buffers;
 mod checks;
 mod content;
@@ -24,6 +27,7 @@ mod parse;
 mod pcre;
 mod rule;
 mod search;
+mod summary;
 #[cfg(test)]
 mod tests;
 
@@ -31,5 +35,6 @@ pub use checks::Text;
 pub use ends::{Facts, Variables};
 pub use parse::{MAX_CONTENTS, MAX_LINE, MAX_OPTIONS, MAX_PROBLEMS, MAX_RULES, Rules, parse};
 pub use pcre::MAX_PCRES;
-pub use rule::{Content, Header, Opt, Problem, Rule};
+pub use rule::{Content, Header, Opt, Problem, Rule, What};
 pub use search::{RuleSet, Scratch};
+pub use summary::Summary;

@@ -3,7 +3,7 @@
 use super::buffers::{Place, buffer, place};
 use super::content::{self, MODIFIERS, has_commas};
 use super::pcre::MAX_PCRES;
-use super::rule::{Content, Header, Opt, Problem, Rule};
+use super::rule::{Content, Header, Opt, Problem, Rule, What};
 
 /// How many rules are read of a file at most.
 pub const MAX_RULES: usize = 1 << 16;
@@ -42,7 +42,7 @@ pub fn parse(text: &[u8]) -> Rules {
         }
         if read.problems.len() >= MAX_PROBLEMS {
             let text = format!("there are more than {MAX_PROBLEMS} remarks, and nothing is read from here on");
-            read.problems.push(Problem { line, text });
+            read.problems.push(Problem { line, what: What::End(text) });
             break;
         }
         let (mut whole, mut has_options) = (first.to_vec(), first.contains(&b'('));
@@ -54,15 +54,19 @@ pub fn parse(text: &[u8]) -> Rules {
             has_options |= next.contains(&b'(');
         }
         if read.rules.len() == MAX_RULES {
-            read.problems.push(Problem { line, text: format!("there are more than {MAX_RULES} rules") });
+            let text = format!("there are more than {MAX_RULES} rules");
+            read.problems.push(Problem { line, what: What::End(text) });
             break;
         }
-        let mut notes = Vec::new();
-        match rule(line, &whole, &mut notes) {
-            Ok(rule) => read.rules.push(rule),
-            Err(text) => read.problems.push(Problem { line, text: format!("not loaded: {text}") }),
+        match rule(line, &whole) {
+            Ok((rule, ignored)) => {
+                if !ignored.is_empty() {
+                    read.problems.push(Problem { line, what: What::NotEvaluated(rule.sid, ignored) });
+                }
+                read.rules.push(rule);
+            }
+            Err(text) => read.problems.push(Problem { line, what: What::NotLoaded(text) }),
         }
-        read.problems.extend(notes.into_iter().map(|text| Problem { line, text }));
     }
     read
 }
@@ -79,8 +83,8 @@ fn continues(whole: &[u8], has_options: bool, next: Option<&[u8]>) -> Option<usi
     (has_begun && is_more).then_some(whole.len())
 }
 
-/// Reads one rule; what of it is not understood goes to `notes`.
-fn rule(line: usize, text: &[u8], notes: &mut Vec<String>) -> Result<Rule, String> {
+/// Reads one rule; with it, what of it is not evaluated.
+fn rule(line: usize, text: &[u8]) -> Result<(Rule, Vec<String>), String> {
     if text.len() > MAX_LINE {
         return Err(format!("it has more than {MAX_LINE} bytes"));
     }
@@ -96,7 +100,7 @@ fn rule(line: usize, text: &[u8], notes: &mut Vec<String>) -> Result<Rule, Strin
     for (name, value) in &options {
         reader.option(name, *value)?;
     }
-    reader.finish(notes)
+    reader.finish()
 }
 
 /// Words, of which one between brackets may have spaces.
@@ -281,17 +285,14 @@ impl Reader {
         }
     }
 
-    fn finish(mut self, notes: &mut Vec<String>) -> Result<Rule, String> {
+    fn finish(mut self) -> Result<(Rule, Vec<String>), String> {
         self.doubtful.sort_unstable();
         self.doubtful.dedup();
         self.doubtful.iter().rev().for_each(|at| _ = self.rule.options.remove(*at));
         if self.rule.fast_pattern().is_none() {
             return Err("it has no content to search for".to_owned());
         }
-        if !self.ignored.is_empty() {
-            notes.push(format!("rule {}: not evaluated: {}", self.rule.sid, self.ignored.join(", ")));
-        }
-        Ok(self.rule)
+        Ok((self.rule, self.ignored))
     }
 }
 

@@ -2,6 +2,10 @@
 
 use std::fmt::{self, Write};
 
+/// A content that is marked as the fast pattern, and shorter, is not the one where there is a longer one: Snort looks for it in a
+/// buffer, where it is rare, and here it would be found in most packets.
+const MARKED_MIN: usize = 4;
+
 /// What stands before the options. Addresses and ports are text: variables stand in them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Header {
@@ -85,12 +89,28 @@ pub struct Problem {
     /// Where the rule begins that it is about, from 1.
     pub line: usize,
     /// What it is.
-    pub text: String,
+    pub what: What,
+}
+
+/// What is not understood or not supported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// A rule is not there, for this reason.
+    NotLoaded(String),
+    /// The rule with this number is there without these tests.
+    NotEvaluated(u32, Vec<String>),
+    /// Nothing is read from here on, for this reason.
+    End(String),
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.text)
+        write!(f, "line {}: ", self.line)?;
+        match &self.what {
+            What::NotLoaded(reason) => write!(f, "not loaded: {reason}"),
+            What::NotEvaluated(sid, tests) => write!(f, "rule {sid}: not evaluated: {}", tests.join(", ")),
+            What::End(reason) => f.write_str(reason),
+        }
     }
 }
 
@@ -103,12 +123,15 @@ impl Rule {
         })
     }
 
-    /// The content that all packets are searched for: the one that is marked, or else the longest. Nothing: it has none but
-    /// negated ones.
+    /// The content that all packets are searched for: the one that is marked, if it is no shorter than others or than four bytes,
+    /// or else the longest. Nothing: it has none but negated ones.
     pub fn fast_pattern(&self) -> Option<&Content> {
         let mut best: Option<&Content> = None;
         for content in self.contents().filter(|content| !content.is_negated) {
-            let rank = |content: &Content| (content.is_fast_pattern, content.bytes.len());
+            let rank = |content: &Content| {
+                let (len, is_marked) = (content.bytes.len(), content.is_fast_pattern);
+                (is_marked && len >= MARKED_MIN, len, is_marked)
+            };
             // Of equals, the first.
             if best.is_none_or(|best| rank(content) > rank(best)) {
                 best = Some(content);

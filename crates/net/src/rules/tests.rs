@@ -1,6 +1,6 @@
 //! Rules read and written, and searched for against a naive search.
 
-use super::{Content, Opt, Rule, RuleSet, Rules, Scratch, parse};
+use super::{Content, Facts, Opt, Rule, RuleSet, Rules, Scratch, Text, parse};
 use bifolio_testing::{noise, seed};
 use std::ops::ControlFlow;
 
@@ -82,7 +82,9 @@ fn the_fast_pattern_is_the_marked_one_or_the_longest() {
     };
     assert_eq!(fast("content:\"ab\"; content:\"cd\"; content:!\"long\";"), "ab");
     assert_eq!(fast("content:\"ab\"; content:\"cde\";"), "cde");
-    assert_eq!(fast("content:\"ab\",fast_pattern; content:\"cde\";"), "ab");
+    assert_eq!(fast("content:\"abcd\",fast_pattern; content:\"efghi\";"), "abcd");
+    assert_eq!(fast("content:\"ab\",fast_pattern; content:\"cde\";"), "cde");
+    assert_eq!(fast("content:\"cd\"; content:\"ab\",fast_pattern;"), "ab");
 }
 
 #[test]
@@ -267,6 +269,86 @@ fn rules_match_where_trying_every_way_says_so() {
         }
     }
     assert!(matched * 20 > tried && matched * 10 < tried * 9, "{matched} of {tried} match");
+}
+
+/// Where a rule's fast pattern ends first behind `begin`.
+fn first_end(rule: &Rule, text: &[u8], begin: usize) -> Option<usize> {
+    let content = rule.fast_pattern()?;
+    let is_it =
+        |part: &[u8]| if content.is_nocase { part.eq_ignore_ascii_case(&content.bytes) } else { part == content.bytes };
+    let len = content.bytes.len();
+    (begin + 1..=text.len()).find(|end| *end >= len && is_it(&text[end - len..*end]))
+}
+
+/// Rules apart are found one by one, the others by an automaton, or by a device: in which way must not be seen.
+#[test]
+fn rules_come_in_the_order_in_which_their_fast_patterns_end_however_they_are_found() {
+    let mut random = fastrand::Rng::with_seed(seed());
+    let (mut matched, mut apart) = (0, 0);
+    for _ in 0..150 {
+        let mut numbers = std::collections::HashMap::new();
+        let rules: Vec<Rule> = (0..random.usize(1..40))
+            .map(|_| {
+                let header = [
+                    "tcp any any -> any 7",
+                    "tcp any [7,8] <> any any",
+                    "ip any any -> any any",
+                    "udp any any -> any 7",
+                ];
+                let mut rule = small_rule(&mut random);
+                rule.header = one(&format!("alert {} ( content:\"x\"; )", header[random.usize(..4)])).header;
+                rule
+            })
+            .collect();
+        let literal = |rule: &Rule| rule.fast_pattern().map(|content| (content.bytes.clone(), content.is_nocase));
+        for rule in &rules {
+            let count = numbers.len();
+            numbers.entry(literal(rule)).or_insert(count);
+        }
+        let set = RuleSet::new(Rules { rules: rules.clone(), problems: Vec::new() }).unwrap();
+        apart += set.apart().of(None).count();
+        let mut scratch = Scratch::default();
+        for _ in 0..20 {
+            let bytes: Vec<u8> = (0..random.usize(..30)).map(|_| b"abABc"[random.usize(..5)]).collect();
+            let begin = if random.bool() { random.usize(..=bytes.len()) } else { 0 };
+            let ports = [random.u16(7..10), random.u16(7..10)];
+            let facts = random.bool().then(|| Facts::of(&crate::streams::segment(ports, 0, 0, b"")).unwrap());
+            let text = Text { bytes: &bytes, begin, facts };
+            let mut all = Vec::new();
+            set.search(text, &mut scratch, |rule| {
+                all.push(rule);
+                ControlFlow::Continue(())
+            });
+            let mut found = Vec::new();
+            set.search_found(text, &set.automaton().all(&bytes), &mut scratch, |rule| {
+                found.push(rule);
+                ControlFlow::Continue(())
+            });
+            assert_eq!(found, all);
+            let key = |rule: &u32| {
+                let rule = &rules[*rule as usize];
+                let end = first_end(rule, &bytes, begin).expect("it matches");
+                (end, std::cmp::Reverse(rule.fast_pattern().unwrap().bytes.len()), numbers[&literal(rule)])
+            };
+            assert!(all.is_sorted_by_key(|rule| (key(rule), *rule)), "{all:?} of {rules:?} in {bytes:?}");
+            let is_met = |rule: &Rule| {
+                let ends = &rule.header.ends.as_ref().unwrap()[..];
+                let is_for = facts.is_none()
+                    || match &ends[4][..] {
+                        "7" => rule.header.proto == "tcp" && ports[1] == 7,
+                        _ if ends[1] == "[7,8]" => ports.iter().any(|port| *port < 9),
+                        _ => true,
+                    };
+                is_for && naive(&rule.contents().cloned().collect::<Vec<_>>(), &bytes, 0)
+            };
+            if begin == 0 {
+                let expected = (0..).zip(&rules).filter(|(_, rule)| is_met(rule)).count();
+                assert_eq!(all.len(), expected, "{rules:?} in {bytes:?}, {ports:?}");
+            }
+            matched += all.len();
+        }
+    }
+    assert!(matched > 1000 && apart > 500, "{matched} matched, {apart} apart");
 }
 
 #[test]

@@ -7,13 +7,13 @@ use super::options::App;
 use super::ways::Way;
 use crate::error::{Error, Result};
 use bifolio_net::router::Running;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// How long a load is kept up, in seconds.
 const SECONDS: f64 = 2.0;
 
 /// Latencies at one load.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Loaded {
     pub(super) app: App,
     pub(super) frame_bytes: usize,

@@ -1,11 +1,11 @@
 //! What is measured: applications, frames, loads.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
 /// An application of Snap's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum App {
     /// Header checks, TTL and routes.
@@ -54,7 +54,7 @@ impl FromStr for App {
 }
 
 /// What is behind headers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Text {
     /// Requests and answers that look like HTTP.

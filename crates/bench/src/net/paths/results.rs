@@ -7,9 +7,9 @@ use crate::harness::compare;
 use crate::harness::machine::Machine;
 use crate::harness::report::Report;
 use crate::harness::table::Table;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Row {
     pub(super) app: App,
     pub(super) frame_bytes: usize,
@@ -23,7 +23,7 @@ pub(super) struct Row {
 }
 
 /// What was measured.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Results {
     pub(super) machine: Machine,
     pub(super) device: String,

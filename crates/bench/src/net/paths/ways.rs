@@ -1,9 +1,9 @@
 //! How packets go through an application.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// How packets go through.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Who {
     /// The CPU's elements.
@@ -16,7 +16,7 @@ pub(super) enum Who {
     Whole,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Way {
     pub(super) who: Who,
     pub(super) cores: usize,

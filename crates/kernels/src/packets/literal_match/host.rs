@@ -2,7 +2,7 @@
 
 use super::list::LIST_BYTES;
 use super::oracle::oracle;
-use super::params::LiteralSearch;
+use super::params::{Listed, LiteralSearch};
 use crate::packets::PacketRows;
 use bifolio_device::{DevicePtr, HostLaunch, KernelArg};
 use std::slice;
@@ -53,7 +53,7 @@ unsafe fn run(search: &LiteralSearch, room: u32, [input, output, list]: [DeviceP
     let place = output.offset_by(rows.output_at).0 as *mut u8;
     // SAFETY: as above, and nobody else uses the output rows.
     unsafe { slice::from_raw_parts_mut(place, after.len()) }.copy_from_slice(&after);
-    if search.list {
+    if search.list != Listed::Nothing {
         // SAFETY: the list begins with four words, and nobody else uses it.
         let head = unsafe { slice::from_raw_parts_mut(list.0 as *mut u32, 4) };
         (head[0], head[1]) = (found.len() as u32, u32::from(found.len() > room as usize));

@@ -1,7 +1,7 @@
 //! The launch: `literal_begin_packets`, then `literal_match`.
 
 use super::list::LIST_BYTES;
-use super::params::LiteralSearch;
+use super::params::{Listed, LiteralSearch};
 use super::{BEGIN, MATCH};
 use crate::addressing::Addressing;
 use crate::launch::{WORD_BYTES, bad, grid};
@@ -10,7 +10,7 @@ use bifolio_device::{DeviceSlice, KernelArg, Module, Result, Stream};
 
 const GROUP_SIZE: u32 = 256;
 /// Bytes that a group searches at a time.
-const TILE_BYTES: u64 = 32 * GROUP_SIZE as u64;
+pub(super) const TILE_BYTES: u64 = 32 * GROUP_SIZE as u64;
 /// More groups than any device runs at once. Each brings the tables of the filter into its memory.
 const GROUPS_MAX: u64 = 1056;
 /// Packets whose headers a thread looks at where there is little text.
@@ -23,7 +23,7 @@ pub struct Operands<'a> {
     pub memory: Memory<'a>,
     /// The image of the literals.
     pub image: DeviceSlice<'a>,
-    /// The list of hits, see [`list_bytes`](super::list_bytes). Without [`LiteralSearch::list`] it is not used, and may
+    /// The list of hits, see [`list_bytes`](super::list_bytes). With [`Listed::Nothing`] it is not used, and may
     /// be empty.
     pub hits: DeviceSlice<'a>,
 }
@@ -49,7 +49,8 @@ pub unsafe fn launch(stream: &Stream, module: &Module, search: &LiteralSearch, o
         )));
     }
     let room = room(search, hits)?;
-    if search.list && !is_at_boundary(hits) {
+    let has_list = search.list != Listed::Nothing;
+    if has_list && !is_at_boundary(hits) {
         return Err(bad(format!("a list at {} is not at a {boundary}-byte boundary", hits.ptr())));
     }
     let mut search = *search;
@@ -61,13 +62,13 @@ pub unsafe fn launch(stream: &Stream, module: &Module, search: &LiteralSearch, o
     let count = u64::from(search.rows.count);
     if count == 0 {
         // Nobody clears the list.
-        return if search.list { stream.upload(hits.part(0, LIST_BYTES)?, &[0; LIST_BYTES as usize]) } else { Ok(()) };
+        return if has_list { stream.upload(hits.part(0, LIST_BYTES)?, &[0; LIST_BYTES as usize]) } else { Ok(()) };
     }
     let tiles = search.rows.span_bytes.div_ceil(TILE_BYTES);
     let params = search.to_bytes(room, tiles as u32);
     let [input, output, image] = [input, output, image.ptr()].map(KernelArg::Buffer);
     // One that nobody looks at.
-    let hits = if search.list { KernelArg::Buffer(hits.ptr()) } else { output };
+    let hits = if has_list { KernelArg::Buffer(hits.ptr()) } else { output };
     let params = KernelArg::Bytes(&params);
     let packet_groups = count.div_ceil(GROUP_SIZE.into());
     // SAFETY: the arguments are those of the kernel, what the parameters name lies inside of rows and buffers, and the caller
@@ -81,7 +82,7 @@ pub unsafe fn launch(stream: &Stream, module: &Module, search: &LiteralSearch, o
 /// For how many hits the list has room.
 fn room(search: &LiteralSearch, hits: DeviceSlice<'_>) -> Result<u32> {
     match hits.len().checked_sub(LIST_BYTES) {
-        _ if !search.list => Ok(0),
+        _ if search.list == Listed::Nothing => Ok(0),
         Some(bytes) => Ok(u32::try_from(bytes / 8).unwrap_or(u32::MAX)),
         None => Err(bad(format!("a list of hits has at least {LIST_BYTES} bytes, got {}", hits.len()))),
     }

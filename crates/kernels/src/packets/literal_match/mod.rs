@@ -27,9 +27,9 @@ mod oracle;
 mod params;
 
 pub use launch::{Operands, launch};
-pub use list::{LIST_BYTES, NOTHING, UNSEARCHED, hits, list_bytes};
+pub use list::{LIST_BYTES, NOTHING, UNSEARCHED, hits, keep, list_bytes};
 pub use oracle::{oracle, texts};
-pub use params::{FirstHit, LiteralSearch};
+pub use params::{FirstHit, Listed, LiteralSearch};
 
 use super::rows::PACKET_ROWS_H;
 use crate::kernel::{KDEF_H, Kernel, Trial};

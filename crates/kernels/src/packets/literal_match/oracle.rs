@@ -1,6 +1,6 @@
 //! Every literal at every place.
 
-use super::list::{NOTHING, UNSEARCHED};
+use super::list::{NOTHING, UNSEARCHED, keep};
 use super::params::LiteralSearch;
 use crate::packets::{HAS_NETWORK, NONE};
 
@@ -98,7 +98,7 @@ pub fn texts<'a>(search: &LiteralSearch, input: &'a [u8], output: &[u8]) -> Vec<
     inputs.zip(outputs).map(text).collect()
 }
 
-/// What the kernels compute: all hits, sorted, whether or not there is a list for them. The output rows get what
+/// What the kernels compute: all hits that the list is to have, sorted; all where there is none. The output rows get what
 /// [`LiteralSearch::first`] says.
 ///
 /// # Panics
@@ -120,5 +120,7 @@ pub fn oracle(search: &LiteralSearch, image: &[u32], input: &[u8], output: &mut 
         }
     }
     let of_packet = |(packet, hits): (u64, Vec<u32>)| hits.into_iter().map(move |what| packet << 32 | u64::from(what));
-    (0..).zip(found).flat_map(of_packet).collect()
+    let mut hits = (0..).zip(found).flat_map(of_packet).collect();
+    keep(&mut hits, search.list);
+    hits
 }

@@ -19,6 +19,20 @@ pub struct FirstHit {
     pub value: u32,
 }
 
+/// Which hits go into the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listed {
+    /// None: there is no list.
+    Nothing,
+    /// All.
+    All,
+    /// Each literal of a packet at least once: where it ends first, and elsewhere hardly ever. [`keep`](super::keep) leaves the
+    /// first alone.
+    Once,
+    /// At least the first hit of a packet, and others hardly ever. [`keep`](super::keep) leaves the first alone.
+    First,
+}
+
 /// A search over a batch. Its rows have spans of all bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LiteralSearch {
@@ -27,8 +41,8 @@ pub struct LiteralSearch {
     /// Whether only what follows the TCP, UDP or ICMP header is searched, up to the length that the IP header says; else
     /// the whole span. It needs the network region. Packets whose headers contradict each other are left to the processor.
     pub payload: bool,
-    /// Whether all hits go into the list.
-    pub list: bool,
+    /// Which hits go into the list.
+    pub list: Listed,
     /// What is done with the first hit of each packet.
     pub first: Option<FirstHit>,
 }
@@ -37,6 +51,10 @@ pub struct LiteralSearch {
 const LIST: u32 = 1;
 /// The first hit of a packet goes into its output row.
 const FIRST: u32 = 2;
+/// Into the list goes each literal of a packet once.
+const ONCE: u32 = 4;
+/// One of them.
+const ONE: u32 = 8;
 
 impl LiteralSearch {
     /// Bytes of the params as they travel.
@@ -71,7 +89,13 @@ impl LiteralSearch {
     /// `LiteralMatchParams` of `literal_match.h`, with room for so many hits.
     pub(super) fn to_bytes(self, room: u32, tiles: u32) -> Vec<u8> {
         let first = self.first.unwrap_or(FirstHit { word: 0, slot: NONE, value: 0 });
-        let mode = if self.list { LIST } else { 0 } | if self.first.is_some() { FIRST } else { 0 };
+        let list = match self.list {
+            Listed::Nothing => 0,
+            Listed::All => LIST,
+            Listed::Once => LIST | ONCE,
+            Listed::First => LIST | ONCE | ONE,
+        };
+        let mode = list | if self.first.is_some() { FIRST } else { 0 };
         let words = [mode, self.payload.into(), first.word, first.slot, first.value, room, tiles, 0];
         [self.rows.to_bytes(), words.map(u32::to_ne_bytes).concat()].concat()
     }
@@ -83,7 +107,13 @@ impl LiteralSearch {
         let words: Vec<u32> = words.iter().map(|word| u32::from_ne_bytes(*word)).collect();
         let [mode, payload, word, slot, value, room, _, _] = words[..] else { return None };
         let first = (mode & FIRST != 0).then_some(FirstHit { word, slot, value });
-        Some((Self { rows, payload: payload != 0, list: mode & LIST != 0, first }, room))
+        let list = match (mode & LIST != 0, mode & ONCE != 0, mode & ONE != 0) {
+            (false, ..) => Listed::Nothing,
+            (true, false, _) => Listed::All,
+            (true, true, false) => Listed::Once,
+            (true, true, true) => Listed::First,
+        };
+        Some((Self { rows, payload: payload != 0, list, first }, room))
     }
 }
 
@@ -93,13 +123,14 @@ mod tests {
 
     fn search() -> LiteralSearch {
         let rows = PacketRows { spans: SPANS_ALL, network: 2, test: 3, ..PacketRows::new(9, 7, 4) };
-        LiteralSearch { rows, payload: true, list: true, first: Some(FirstHit { word: 2, slot: 1, value: 7 }) }
+        LiteralSearch { rows, payload: true, list: Listed::All, first: Some(FirstHit { word: 2, slot: 1, value: 7 }) }
     }
 
     #[test]
     fn params_survive_the_trip_to_the_device() {
-        let plain = LiteralSearch { payload: false, list: false, first: None, ..search() };
-        for search in [search(), plain] {
+        let plain = LiteralSearch { payload: false, list: Listed::Nothing, first: None, ..search() };
+        let once = LiteralSearch { list: Listed::Once, ..search() };
+        for search in [search(), plain, once, LiteralSearch { list: Listed::First, ..search() }] {
             let bytes = search.to_bytes(77, 5);
             assert_eq!((bytes.len(), LiteralSearch::from_bytes(&bytes)), (LiteralSearch::BYTES, Some((search, 77))));
         }

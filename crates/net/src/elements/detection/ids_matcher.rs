@@ -31,7 +31,7 @@
 //! length and no faster. One that needs more than 256 KiB is not evaluated, nor are those beyond 128 MiB in all.
 //!
 //! Handlers: `count` (packets that matched), `matches` (rules that matched: number, packets, message), `rules` (as they were
-//! understood), `errors` (what was not, by lines), `flows` (that are followed), `strays`, `reset` (w: all counts), `reload` (w: a file; nothing: the same as before).
+//! understood), `errors` (what was not, by lines), `summary` (how many rules are evaluated as they are written, and why others are not), `flows` (that are followed), `strays`, `reset` (w: all counts), `reload` (w: a file; nothing: the same as before).
 //! Packets do not wait for `reload`; where the file is bad, the rules stay as they are. The counts in `matches` begin anew.
 
 use super::following::Streamed;
@@ -120,7 +120,7 @@ mod tests {
     use crate::headers::payload::behind_headers;
     use crate::streams::segment;
     use crate::{Packet, packet::anno};
-    use bifolio_kernels::packets::literal_match::{LiteralSearch, texts};
+    use bifolio_kernels::packets::literal_match::{Listed, LiteralSearch, texts};
     use bifolio_kernels::packets::{HAS_NETWORK, PacketRows, SPANS_ALL};
     use bifolio_testing::seed;
 
@@ -231,7 +231,7 @@ mod tests {
             (rows.span_at, rows.span_bytes) = (32, packet.len().saturating_sub(20).next_multiple_of(4) as u64);
             input.extend(packet.iter().skip(20));
             input.resize(32 + rows.span_bytes as usize, 0);
-            let search = LiteralSearch { rows, payload: true, list: true, first: None };
+            let search = LiteralSearch { rows, payload: true, list: Listed::All, first: None };
             let expected = behind_headers(&packet);
             assert_eq!(texts(&search, &input, &[0; 4])[0], expected, "{packet:?}");
             differ += usize::from(expected.is_none_or(|text| text != body));

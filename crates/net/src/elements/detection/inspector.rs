@@ -3,6 +3,7 @@
 use super::rule_files::payload;
 use crate::Packet;
 use crate::args::{AnnoArg, Args};
+use crate::matcher::Hit;
 use crate::rules::{Facts, RuleSet, Scratch, Text};
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
@@ -18,7 +19,7 @@ pub(crate) struct Inspector {
     /// Packets that matched each rule.
     matches: Vec<u64>,
     pub(crate) count: u64,
-    is_first: bool,
+    pub(crate) is_first: bool,
     pub(crate) anno: Option<AnnoArg<1>>,
     sid_anno: Option<AnnoArg<4>>,
 }
@@ -42,19 +43,10 @@ impl Inspector {
     }
 
     /// Looks a packet up, counts and annotates it; says whether it matches. `before` is what stands before its payload in its
-    /// flow. Of both together it is known which literals are there that end in the payload, if `found` says so.
-    pub(crate) fn inspect(&mut self, packet: &mut Packet, before: &[u8], found: Option<&[u32]>) -> bool {
+    /// flow. Of both together it is known which literals of the automaton are there that end in the payload, if `found` says so.
+    pub(crate) fn inspect(&mut self, packet: &mut Packet, before: &[u8], found: Option<&[Hit]>) -> bool {
         let Some(rules) = &self.rules else { return false };
-        let mut text = Text::from(payload(packet));
-        if !before.is_empty() && found.is_none_or(|found| !found.is_empty()) {
-            self.joined.clear();
-            self.joined.extend(before);
-            self.joined.extend(text.bytes);
-            text = Text { bytes: &self.joined, begin: before.len(), facts: None };
-        }
-        if found.is_none_or(|found| !found.is_empty()) {
-            text.facts = packet.network_header().and_then(Facts::of);
-        }
+        let facts = packet.network_header().and_then(Facts::of);
         let mut first = None;
         let (matches, is_first) = (&mut self.matches, self.is_first);
         let each = |rule: u32| {
@@ -62,10 +54,18 @@ impl Inspector {
             matches[rule as usize] += 1;
             if is_first { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        match found {
-            None => rules.search(text, &mut self.scratch, each),
-            Some([]) => {}
-            Some(found) => rules.search_found(text, found, &mut self.scratch, each),
+        if found.is_none_or(|found| !found.is_empty()) || rules.may_match_without(facts.as_ref()) {
+            let mut text = Text { facts, ..Text::from(payload(packet)) };
+            if !before.is_empty() {
+                self.joined.clear();
+                self.joined.extend(before);
+                self.joined.extend(text.bytes);
+                text = Text { bytes: &self.joined, begin: before.len(), facts };
+            }
+            match found {
+                None => rules.search(text, &mut self.scratch, each),
+                Some(found) => rules.search_found(text, found, &mut self.scratch, each),
+            }
         }
         self.count += u64::from(first.is_some());
         if let Some(AnnoArg(at)) = self.anno {

@@ -129,11 +129,14 @@ impl RuleFile {
     }
 }
 
-/// Handlers about the rules, which do not enter the element: `rules`, `errors`, `reload`.
+/// Handlers about the rules, which do not enter the element: `rules`, `errors`, `summary`, `reload`.
 pub(crate) fn rule_handlers(handlers: &mut Handlers, file: impl Fn() -> Arc<RuleFile> + Clone + Send + Sync + 'static) {
-    let [shown, told, changed] = std::array::from_fn(|_| file.clone());
+    let [shown, told, counted, changed] = std::array::from_fn(|_| file.clone());
     handlers.free_read("rules", move |_, _| Ok(lines(&shown(), |rules| rules.rules())));
     handlers.free_read("errors", move |_, _| Ok(lines(&told(), |rules| rules.problems())));
+    handlers.free_read("summary", move |_, _| {
+        Ok(counted().get().1.map_or_else(String::new, |rules| rules.summary().to_string()))
+    });
     handlers.free_write("reload", move |_, file| changed().reload(file.trim()));
 }
 

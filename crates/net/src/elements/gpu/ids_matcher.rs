@@ -6,13 +6,15 @@
 //! The device finds literals: a fast pattern of each rule. When a batch is back, the host looks at what else rules say of the
 //! packets in which some were found, and only then annotations are set: elements of the same path cannot look at them.
 //!
-//! - ROOM: for how many literals a batch has room for each of its packets, 1 to 1024 (8). Where more are found, the
-//!   host searches the batch, and so it does with packets whose headers contradict each other or are not known.
+//! - ROOM: for how many literals a batch has room for each of its packets, 1 to 1024 (4), beside one for each 64 bytes that are
+//!   searched; without STREAM a literal counts once for a packet, and with FIRST the first one alone where rules are literals and
+//!   nothing else. Where more are found, the host searches the batch, and so it does with packets whose headers contradict each
+//!   other or are not known.
 //!
 //! With STREAM, what a flow's packet ended with travels before the payload of the next one. All packets of the path count then: none
 //! of its elements before this one may check headers, and CHK_ANNO is not possible. `CheckIPHeader` before the Batcher is.
 //!
-//! Handlers: `count`, `matches`, `reset`, `rules`, `errors`, `flows`, `strays`, `reload`, as IDSMatcher's, and `overflows` (batches for whose literals
+//! Handlers: `count`, `matches`, `reset`, `rules`, `errors`, `summary`, `flows`, `strays`, `reload`, as IDSMatcher's, and `overflows` (batches for whose literals
 //! there was no room). Packets do not wait for `reload`: a batch is searched for the rules that there were when it left.
 
 use super::element::{Kind, Predicate, Shared, Table, tested};
@@ -27,11 +29,17 @@ use crate::packet::anno;
 use crate::rules::RuleSet;
 use crate::wide::{Done, Images, Launching, Layout, Operation, PerDevice, Rows, Snapshot, Stage, Test, Wants};
 use bifolio_compute::{Executor, Loaded};
-use bifolio_kernels::packets::literal_match::{self, LIST_BYTES, LiteralMatch, LiteralSearch, Operands, UNSEARCHED};
+use bifolio_kernels::packets::literal_match::{
+    self, LIST_BYTES, Listed, LiteralMatch, LiteralSearch, Operands, UNSEARCHED,
+};
 use bifolio_kernels::packets::{Memory, NONE};
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A batch has room for a literal beside ROOM for so many bytes of its packets. HTTP has a literal of Snort's rules, each counted
+/// once, in 140 bytes of a packet of 1,514 bytes.
+const BYTES_A_HIT: usize = 64;
 
 /// Rules that elements share, and where they are on devices.
 #[derive(Debug, Default)]
@@ -46,6 +54,8 @@ pub(super) struct Literals {
 struct Findings {
     inspector: Mutex<Inspector>,
     overflows: AtomicU64,
+    /// FIRST.
+    is_first: AtomicBool,
 }
 
 impl Findings {
@@ -72,7 +82,7 @@ impl Default for IdsMatcher {
             literals,
             findings,
             predicate: Predicate::default(),
-            room: 8,
+            room: 4,
             has_table: false,
             streamed: Streamed::default(),
         }
@@ -86,6 +96,7 @@ impl Kind for IdsMatcher {
             let mut inspector = self.findings.lock();
             inspector.configure(args);
             inspector.anno.get_or_insert(AnnoArg(anno::PAINT));
+            self.findings.is_first.store(inspector.is_first, Ordering::Relaxed);
         }
         if !(1..=1024).contains(&self.room) {
             return Err(args.error_of("ROOM", "must be between 1 and 1024"));
@@ -207,6 +218,15 @@ fn searched<'a>(rows: &Rows<'a>, packet: usize) -> Option<&'a [u8]> {
 }
 
 impl SearchStage {
+    /// Which hits are needed. Of a literal that ends in what is before a payload, and then in it, the second one counts.
+    fn listed(&self, rules: &RuleSet, has_texts: bool) -> Listed {
+        match (has_texts, self.findings.is_first.load(Ordering::Relaxed) && rules.are_literals()) {
+            (true, _) => Listed::All,
+            (false, true) => Listed::First,
+            (false, false) => Listed::Once,
+        }
+    }
+
     fn takes_part(&self, row: &[u8]) -> bool {
         self.test.is_none_or(|test| row[test.slot as usize] == test.value)
     }
@@ -217,8 +237,9 @@ impl Stage for SearchStage {
         self.loaded.as_ref().err().cloned()
     }
 
-    fn extra_bytes(&self, count: usize, _: usize) -> u64 {
-        literal_match::list_bytes((count as u32).saturating_mul(self.room).max(64))
+    fn extra_bytes(&self, count: usize, span_bytes: usize) -> u64 {
+        let room = (count as u32).saturating_mul(self.room).saturating_add((span_bytes / BYTES_A_HIT) as u32);
+        literal_match::list_bytes(room.max(64))
     }
 
     fn snapshot(&self, _: usize) -> Snapshot {
@@ -231,6 +252,9 @@ impl Stage for SearchStage {
         let automaton = rules.automaton();
         let ranks = automaton.ranks();
         let mut list = List { bytes: extra, count: 0 };
+        let listed = self.listed(&rules, rows.layout().has_texts());
+        // Of each literal, behind the packet that had it last.
+        let mut had = vec![0; automaton.patterns()];
         for packet in 0..rows.len() {
             if !rows.takes_part(packet, self.test) {
                 continue;
@@ -240,8 +264,11 @@ impl Stage for SearchStage {
                 continue;
             };
             let _ = automaton.scan(payload, |hit| {
-                list.push(packet, Automaton::packed(&ranks, hit));
-                ControlFlow::<()>::Continue(())
+                let before = std::mem::replace(&mut had[hit.pattern as usize], packet + 1);
+                if listed == Listed::All || before != packet + 1 {
+                    list.push(packet, Automaton::packed(&ranks, hit));
+                }
+                if listed == Listed::First { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
         }
         list.finish();
@@ -252,7 +279,12 @@ impl Stage for SearchStage {
         let Some(rules) = launching.snapshot.get::<RuleSet>() else { return Ok(()) };
         // Texts are payloads already.
         let (rows, payload) = launching.texts.map_or((launching.rows, true), |texts| (texts, false));
-        let search = LiteralSearch { rows: tested(rows, self.test), payload, list: true, first: None };
+        let search = LiteralSearch {
+            rows: tested(rows, self.test),
+            payload,
+            list: self.listed(&rules, launching.texts.is_some()),
+            first: None,
+        };
         let memory = Memory { input: launching.input, output: launching.output };
         let hits = launching.output.part(launching.extra_at, launching.extra_bytes)?;
         let is_it = |there: &Arc<RuleSet>| Arc::ptr_eq(there, &rules);
@@ -293,7 +325,7 @@ impl Stage for SearchStage {
             while let Some(hit) = hits.next_if(|hit| (**hit >> 32) as usize == at) {
                 match automaton.hit(*hit as u32) {
                     // What ends before the payload was found in the packet before.
-                    Some(hit) if hit.end > before.len() => found.push(hit.pattern),
+                    Some(hit) if hit.end > before.len() => found.push(hit),
                     Some(_) => {}
                     None => is_searched = false,
                 }

@@ -1,6 +1,6 @@
 //! Paths beside their CPU elements: the same packets leave, with the same bytes, whoever computes.
 
-use crate::elements::testing::{Harness, noise};
+use crate::elements::testing::{Harness, noise, udp};
 use crate::packet::anno;
 use crate::{Packet, PacketType};
 use bifolio_device::{DeviceChoice, DeviceId};
@@ -159,7 +159,7 @@ fn packets_that_do_not_take_part_pass_as_they_are() {
                   -> DeviceToHostMemcpy -> GPUCompletionQueue -> Debatcher -> take :: Take";
     let mut harness = Harness::new(config);
     let packets = (0..40).map(|n| {
-        let mut packet = Packet::from_slice(&crate::elements::testing::udp(([1; 4], 1), ([2; 4], 2), &[n]));
+        let mut packet = Packet::from_slice(&udp(([1; 4], 1), ([2; 4], 2), &[n]));
         packet.set_network_header(0, 20);
         packet.set_anno_u8(anno::PAINT, n % 3);
         packet
@@ -219,7 +219,7 @@ fn addresses_come_from_headers_that_a_path_has_checked_itself() {
     let config = path("host", 8, &format!("GPUCheckIPHeader -> {lookup}"))
         + "v :: Dispatcher(18) -> d :: Dispatcher -> one :: Take; d[1] -> two :: Take; v[1] -> bad :: Take";
     let mut harness = Harness::new(&config);
-    let packet = |last| Packet::from_slice(&crate::elements::testing::udp(([1; 4], 1), ([10, 0, 0, last], 2), b"x"));
+    let packet = |last| Packet::from_slice(&udp(([1; 4], 1), ([10, 0, 0, last], 2), b"x"));
     let mut wrong = packet(1);
     wrong.bytes_mut()[10] ^= 1;
     harness.give("give", [packet(1), packet(2), packet(3), wrong]);
@@ -297,6 +297,8 @@ fn payloads_are_searched_as_by_the_cpu() {
 alert udp any any -> any any (content:"cab"; nocase; sid:8;)
 alert ip any any -> any any (content:!"a"; content:"bb"; sid:9;)
 alert udp any :99 <> 10.0.0.0/8 !5 (content:"a"; pcre:"/a[bc]+A/i"; sid:10;)
+alert udp any any -> any any (content:"B"; offset:3; sid:11;)
+alert udp any [1:500] <> any any (content:"Ab"; sid:12;)
 "#;
     let mut file = tempfile::NamedTempFile::new().unwrap();
     std::io::Write::write_all(&mut file, rules.as_bytes()).unwrap();
@@ -327,6 +329,28 @@ alert udp any :99 <> 10.0.0.0/8 !5 (content:"a"; pcre:"/a[bc]+A/i"; sid:10;)
                 assert_eq!(read_of_path, read, "{place}, {config}");
                 assert!(overflows == "0" || room == 1, "{place}, {config}: {overflows} batches had no room");
             }
+        }
+    }
+}
+
+/// A literal that a packet has everywhere filled the list of its batch, and the host searched all of that again.
+#[test]
+fn a_literal_that_is_everywhere_in_packets_needs_room_once() {
+    let texts = [b"ab".repeat(700), b"-".repeat(1400), b"ba".repeat(350), b"axbyab".to_vec()];
+    let packets = (0..60).map(|at| {
+        let mut packet = Packet::from_slice(&udp(([1; 4], 1), ([2; 4], 2), &texts[at % texts.len()]));
+        packet.set_network_header(0, 20);
+        packet
+    });
+    for place in places() {
+        for (first, matches) in [(false, "1\t45\t\n2\t30\t\n"), (true, "1\t30\t\n2\t15\t\n")] {
+            let elements = format!("m :: GPUIDSMatcher(PATTERN ab ba, FIRST {first}, ROOM 2)");
+            let mut harness = Harness::new(&(path(&place, 20, &elements) + "take :: Take"));
+            harness.give("give", packets.clone());
+            harness.pass(0.01);
+            assert_eq!(harness.take("take").len(), 60);
+            let read = ["m.overflows", "m.count", "m.matches"].map(|handler| harness.read(handler));
+            assert_eq!(read, ["0", "45", matches], "{place}, {first}");
         }
     }
 }
@@ -369,7 +393,7 @@ fn headers_that_were_pulled_travel_and_have_room() {
     let mut random = fastrand::Rng::with_seed(seed());
     let packets = (0..400).map(|_| {
         let body = vec![b'x'; random.usize(8800..9000)];
-        let mut packet = Packet::from_slice(&crate::elements::testing::udp(([1; 4], 1), ([2; 4], 2), &body));
+        let mut packet = Packet::from_slice(&udp(([1; 4], 1), ([2; 4], 2), &body));
         packet.set_network_header(0, 20);
         packet.pull(28);
         packet
@@ -479,7 +503,7 @@ fn twelve_thousand_literals_are_searched_as_by_the_cpu() {
             let mut payload: Vec<u8> =
                 (0..random.usize(..6)).flat_map(|_| literals[random.usize(..12_000)].bytes()).collect();
             payload.iter_mut().filter(|_| random.u8(..30) == 0).for_each(|byte| *byte = byte.to_ascii_uppercase());
-            let bytes = crate::elements::testing::udp(([1; 4], 1), ([2; 4], 2), &payload);
+            let bytes = udp(([1; 4], 1), ([2; 4], 2), &payload);
             let mut packet = Packet::from_slice(&bytes);
             packet.set_network_header(0, 20);
             packet
