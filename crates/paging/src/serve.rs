@@ -3,23 +3,46 @@
 //! Holes are discards: the kernel's loop device asks for them when swap gives clusters back. The device reads discarded
 //! pages as zeroes, which is what a hole has to be.
 
+use crate::cache::PagingCache;
 use bifolio_block::BlockDevice;
 use bifolio_keeper::fuse::{Channel, Operation, REQUEST_BYTES_MAX, Request, RequestBuffer};
 use bifolio_keeper::{Error, Result};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-/// Serves until the file is unmounted and closed.
+/// How long to look for a request before sleeping: longer than a program takes from one fault to the next.
+const LOOK: Duration = Duration::from_micros(100);
+
+/// Serves until the file is unmounted and closed, as one of several threads that share `turn`.
+///
+/// Whose turn it is awaits requests, and the others sleep until they have it: only one thread looks for requests, and what
+/// takes no time is answered without waking anybody. Whatever may wait, for the backing or for a device, is answered
+/// after the turn was passed on, so that nobody waits behind it.
 ///
 /// # Errors
 /// Those of the channel. Failures of the device are answers.
-pub(crate) fn serve(channel: &Channel, device: &dyn BlockDevice) -> Result<()> {
-    let size = device.geometry().size;
+pub(crate) fn serve(channel: &Channel, cache: &PagingCache, turn: &Mutex<()>) -> Result<()> {
+    let size = cache.geometry().size;
     let mut buffer = RequestBuffer::new();
-    while let Some(request) = channel.next(&mut buffer)? {
+    channel.look_before_sleeping()?;
+    loop {
+        let own = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(request) = channel.next(&mut buffer, LOOK)? else { return Ok(()) };
+        let held = is_quick(cache, &request).then_some(own);
         if channel.leaves(&request, size)? {
-            answer(channel, device, &request, &mut buffer)?;
+            answer(channel, cache, &request, &mut buffer)?;
         }
+        drop(held);
     }
-    Ok(())
+}
+
+/// Whether a request is answered out of memory.
+fn is_quick(cache: &PagingCache, request: &Request) -> bool {
+    match request.operation {
+        Operation::Read { offset, len } => cache.is_quick(offset, len.into()),
+        Operation::Write { .. } | Operation::Sync | Operation::Allocate { .. } => false,
+        _ => true,
+    }
 }
 
 fn answer(channel: &Channel, device: &dyn BlockDevice, request: &Request, buffer: &mut RequestBuffer) -> Result<()> {

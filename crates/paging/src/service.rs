@@ -24,8 +24,8 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const DIRECTORY: u32 = 1;
@@ -188,9 +188,9 @@ pub fn work(options: WorkOptions, say: &dyn Fn(&str)) -> Result<()> {
 }
 
 fn serve_all(channels: &[Channel], cache: &PagingCache, say: &dyn Fn(&str)) -> bifolio_keeper::Result<()> {
-    let is_over = AtomicBool::new(false);
+    let (is_over, turn) = (AtomicBool::new(false), Mutex::new(()));
     std::thread::scope(|scope| {
-        let serving: Vec<_> = channels.iter().map(|channel| scope.spawn(|| serve(channel, cache))).collect();
+        let serving: Vec<_> = channels.iter().map(|channel| scope.spawn(|| serve(channel, cache, &turn))).collect();
         let watched = scope.spawn(|| {
             // All of them end before any of them is judged.
             let ended: Vec<_> = serving.into_iter().map(|thread| thread.join().unwrap_or(Ok(()))).collect();

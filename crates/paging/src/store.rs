@@ -181,8 +181,8 @@ impl Store {
         })
     }
 
-    /// Whether the memory outlives a sleep of the system: only what is host memory does for certain.
-    pub(crate) fn keeps_in_sleep(&self) -> bool {
+    /// Whether the CPU copies by itself: the memory is the machine's, and outlives a sleep of the system.
+    pub(crate) fn is_host_memory(&self) -> bool {
         self.lanes.is_none()
     }
 

@@ -27,9 +27,13 @@ use metric::{Rate, Share, shares, throughput};
 use rates::{Asked, of_disk, of_memory};
 use serde::Serialize;
 use spaces::{Space, Up, is_missing};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+
+/// So often the program may be ended by the kernel.
+const KILLED_MAX: u32 = 6;
 
 /// What is measured.
 pub struct Options<'a> {
@@ -90,6 +94,8 @@ pub struct Run {
     space: Space,
     #[serde(flatten)]
     report: LoadReport,
+    /// How often the kernel ended the program before, as its cgroup seemed to have no memory left.
+    killed: u32,
     /// The longest request of the paging cache, in microseconds.
     longest_request_us: Option<f64>,
     /// The share of pages read that came from the device.
@@ -167,9 +173,8 @@ fn measure(options: &Options<'_>, session: &Session, found: &mut Found) -> Resul
     Ok(())
 }
 
-fn run_program(space: Space, options: &Options<'_>, found: &mut Found) -> Result<()> {
-    // Everything may be swapped, and some of it twice for a while.
-    let up = Up::new(space, options.working_set * 3 / 2, true, options)?;
+/// Runs the program once; none if the kernel has ended it, which happens now and then where a small cgroup swaps.
+fn try_program(options: &Options<'_>) -> Result<Option<LoadReport>> {
     let group = cgroup::Group::new(options.limit)?;
     let program =
         Program { bytes: options.working_set, time: options.time, entrance: group.entrance(), seed: options.seed };
@@ -177,12 +182,30 @@ fn run_program(space: Space, options: &Options<'_>, found: &mut Found) -> Result
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
     let failed = |error| Error::system("the program", "running it", error);
     let output = child.and_then(std::process::Child::wait_with_output).map_err(failed)?;
-    if !output.status.success() {
-        let detail = format!("it ended {}: its memory of {} bytes did not suffice", output.status, options.limit);
-        return Err(Error::failed("the program", detail));
+    if output.status.signal() == Some(libc::SIGKILL) {
+        return Ok(None);
     }
-    let report: LoadReport = serde_json::from_slice(&output.stdout)
-        .map_err(|error| Error::failed("the program", format!("what it printed is no report: {error}")))?;
+    if !output.status.success() {
+        return Err(Error::failed("the program", format!("it ended {}", output.status)));
+    }
+    let report = serde_json::from_slice(&output.stdout);
+    report.map(Some).map_err(|error| Error::failed("the program", format!("what it printed is no report: {error}")))
+}
+
+fn run_program(space: Space, options: &Options<'_>, found: &mut Found) -> Result<()> {
+    // Everything may be swapped, and some of it twice for a while.
+    let up = Up::new(space, options.working_set * 3 / 2, true, options)?;
+    let mut killed = 0;
+    let report = loop {
+        if let Some(report) = try_program(options)? {
+            break report;
+        }
+        killed += 1;
+        if killed == KILLED_MAX {
+            let detail = format!("the kernel has ended it {killed} times: {} bytes did not suffice", options.limit);
+            return Err(Error::failed("the program", detail));
+        }
+    };
     if report.wrong_words > 0 {
         let detail = format!("{} words came back from the {} changed", report.wrong_words, space.name());
         return Err(Error::new(crate::ErrorKind::Wrong, "the program", detail));
@@ -194,6 +217,7 @@ fn run_program(space: Space, options: &Options<'_>, found: &mut Found) -> Result
     found.runs.push(Run {
         space,
         report,
+        killed,
         longest_request_us: told.map(|told| told.0),
         hit_rate: told.map(|told| told.1),
     });

@@ -86,6 +86,7 @@ impl Results {
                 report.pages_verified.to_string(),
                 run.longest_request_us.map_or_else(String::new, |us| format!("{us:.0}")),
                 run.hit_rate.map_or_else(String::new, |rate| format!("{:.1} %", rate * 100.0)),
+                run.killed.to_string(),
             ]
         };
         Table::new(head, &[0]).with(self.runs.iter().map(cells))

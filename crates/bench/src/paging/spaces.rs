@@ -89,7 +89,7 @@ impl Up {
         // The paging cache is switched on already.
         if is_swap && space != Space::Paging {
             system::mkswap(&up.path)?;
-            system::swapon(&up.path, PRIORITY)?;
+            system::swapon(&up.path, PRIORITY, false)?;
             up.is_swap = true;
         }
         Ok(up)
@@ -146,6 +146,7 @@ fn paging_options(size: u64, is_swap: bool, options: &Options<'_>) -> OnOptions 
         left_bytes: 0,
         threads: options.threads,
         priority: PRIORITY,
+        discards: false,
         attachment: None,
         is_forced: true,
         is_disk_only: !is_swap,

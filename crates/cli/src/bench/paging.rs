@@ -35,7 +35,7 @@ pub struct PagingArgs {
     #[arg(long)]
     pub write_back: bool,
     /// Serving threads.
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub threads: u16,
     /// Sizes of single requests, multiples of 4K.
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = size::parse,

@@ -50,8 +50,11 @@ pub struct OnArgs {
     /// The swap priority: spaces of higher ones are used first. Disks have negative ones, zram usually 100.
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u16).range(0..=0x7fff))]
     pub priority: u16,
+    /// Have the system tell of pages that it does not need any more: frees device memory, and slows swapping down.
+    #[arg(long)]
+    pub discard: bool,
     /// Serving threads.
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub threads: u16,
     /// How the disk is attached: loop. The best way that the kernel has, if not named.
     #[arg(long, value_name = "WAY")]
@@ -122,6 +125,7 @@ pub fn run(global: &Global, args: &OnArgs, place: &Place) -> Result<(), Failure>
         left_bytes: sizes.left_to_others,
         threads: args.threads.into(),
         priority: args.priority,
+        discards: args.discard,
         attachment: args.attach.clone(),
         is_forced: args.force,
         is_disk_only: args.disk_only,

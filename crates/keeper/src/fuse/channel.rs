@@ -6,6 +6,7 @@ use super::wire::{
 use crate::{Error, ErrorKind, Result};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 const PAGE_BYTES: usize = 4096;
 /// `FUSE_NOTIFY_RESEND`.
@@ -58,12 +59,27 @@ impl Channel {
         Self { fd }
     }
 
-    /// The next request; none when the file is unmounted and nobody has it open.
+    /// Has [`Channel::next`] look again and again for a while before it sleeps, for descriptors of which only one thread at a
+    /// time awaits requests. Other holders of the descriptor are not blocked by it any more, either.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn look_before_sleeping(&self) -> Result<()> {
+        // SAFETY: takes numbers.
+        if unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_SETFL, libc::O_RDWR | libc::O_NONBLOCK) } == 0 {
+            return Ok(());
+        }
+        Err(Error::last_os("having a descriptor not block"))
+    }
+
+    /// The next request; none when the file is unmounted and nobody has it open. It sleeps when there was none for `look`:
+    /// waking up takes longer than most requests, and in a virtual machine longer than ten of them.
     ///
     /// # Errors
     /// `Damaged` for what cannot be read, and the system's.
-    pub fn next(&self, buffer: &mut RequestBuffer) -> Result<Option<Request>> {
+    pub fn next(&self, buffer: &mut RequestBuffer, look: Duration) -> Result<Option<Request>> {
         let room = buffer.request();
+        let mut since: Option<Instant> = None;
         loop {
             // SAFETY: the buffer is ours, and has this length.
             let len = unsafe { libc::read(self.fd.as_raw_fd(), room.as_mut_ptr().cast(), room.len()) };
@@ -74,12 +90,24 @@ impl Channel {
             }
             let error = io::Error::last_os_error();
             match error.raw_os_error() {
+                Some(libc::EAGAIN) if since.get_or_insert_with(Instant::now).elapsed() < look => {
+                    // Whoever makes the next request may be waiting for this processor.
+                    std::thread::yield_now();
+                }
+                Some(libc::EAGAIN) => self.sleep(),
                 // A signal, or a request that was taken back meanwhile.
-                Some(libc::EINTR | libc::ENOENT | libc::EAGAIN) => {}
+                Some(libc::EINTR | libc::ENOENT) => {}
                 Some(libc::ENODEV | libc::ECONNABORTED) => return Ok(None),
                 _ => return Err(Error::system("reading a request of the kernel's", error)),
             }
         }
+    }
+
+    /// Waits until there is a request, or an end.
+    fn sleep(&self) {
+        let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one structure, which is ours. What went wrong will be told by the read that follows.
+        unsafe { libc::poll(&raw mut poll, 1, -1) };
     }
 
     /// Has the kernel send every request again that was read and not answered, by whomever.

@@ -13,6 +13,7 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// `FUSE_DEV_IOC_CLONE`.
 const CLONE: libc::c_ulong = 0x8004_e500;
@@ -119,7 +120,7 @@ fn greet(device: File) -> Result<bool> {
     let channel = Channel::new(device.into());
     let mut buffer = RequestBuffer::new();
     loop {
-        let Some(request) = channel.next(&mut buffer)? else {
+        let Some(request) = channel.next(&mut buffer, Duration::ZERO)? else {
             return Err(Error::new(ErrorKind::Gone, "the file was unmounted before the kernel had greeted"));
         };
         if let Operation::Init { major, minor, readahead, flags } = request.operation {

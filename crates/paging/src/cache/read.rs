@@ -5,6 +5,7 @@ use crate::directory::Slot;
 use crate::header::HEADER_BYTES;
 use crate::pages::{BLOCK_BYTES, PAGE_BYTES, Pages, Part, parts};
 use crate::stats::Counter;
+use crate::store::Store;
 use crate::table::Found;
 use bifolio_block::{ErrorKind, Result};
 
@@ -26,6 +27,20 @@ fn sources(wanted: Pages, zero: Pages, slot: Slot, serves: bool) -> Sources {
 }
 
 impl PagingCache {
+    /// Whether a read would be done by a copy within memory, as far as can be told before: not if the device is one that has
+    /// to be waited for, or the backing.
+    pub(crate) fn is_quick(&self, offset: u64, len: u64) -> bool {
+        let within_memory = self.is_serving() && self.store().as_ref().is_some_and(Store::is_host_memory);
+        within_memory
+            && len > 0
+            && offset.checked_add(len).is_some_and(|end| end <= self.size)
+            && parts(offset, len).all(|part| {
+                let block = self.directory.block(part.block);
+                let there = block.slot.map_or(Pages::NONE, |slot| self.directory.slot(slot).valid);
+                Pages::of(&part.pages()).without(block.zero).without(there).is_empty()
+            })
+    }
+
     /// Reads, and tells whether the backing was needed.
     pub(super) fn read_bytes(&self, offset: u64, buffer: &mut [u8]) -> Result<bool> {
         let len = buffer.len() as u64;

@@ -58,7 +58,7 @@ impl PagingCache {
     /// Whether the memory may have been lost in a sleep; it is dropped then.
     fn is_stale(&self, store: &Store) -> bool {
         let before = self.directory.head(Head::SleptMs).load(Ordering::Acquire);
-        if store.keeps_in_sleep() || self.slept_ms().saturating_sub(before) < SLEPT_MIN_MS {
+        if store.is_host_memory() || self.slept_ms().saturating_sub(before) < SLEPT_MIN_MS {
             return false;
         }
         if !self.is_lost.swap(true, Ordering::AcqRel) {

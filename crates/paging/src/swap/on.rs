@@ -44,6 +44,8 @@ pub struct OnOptions {
     pub threads: usize,
     /// The swap priority.
     pub priority: u16,
+    /// The system tells of clusters that it does not need any more, which frees device memory and takes time.
+    pub discards: bool,
     /// How the disk is attached; the best way that works, if not named.
     pub attachment: Option<String>,
     /// Permissions that are lacking, and file systems that are unfit, are no reason to refuse.
@@ -82,6 +84,7 @@ pub fn on(place: &Place, options: &OnOptions, keeper: &mut dyn FnMut(&Path) -> C
         left_bytes: options.left_bytes,
         threads: options.threads.max(1),
         priority: options.priority,
+        discards: options.discards,
         attachment: attachment.name().to_owned(),
         keeper: None,
         directory_fd: None,
@@ -111,7 +114,7 @@ fn bring_up(
         return Ok(());
     }
     system::mkswap(&disk.path)?;
-    system::swapon(&disk.path, instance.record.priority)
+    system::swapon(&disk.path, instance.record.priority, instance.record.discards)
 }
 
 fn undo(instance: &mut Instance, held: &Held) {

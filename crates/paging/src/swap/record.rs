@@ -36,6 +36,8 @@ pub struct Record {
     pub threads: usize,
     /// The swap priority.
     pub priority: u16,
+    /// The system tells of what it does not need any more.
+    pub discards: bool,
     /// How the disk is attached.
     pub attachment: String,
     /// The keeper's process, when there is one.
@@ -289,6 +291,7 @@ mod tests {
             left_bytes: 0,
             threads: 2,
             priority: 5,
+            discards: false,
             attachment: "loop".to_owned(),
             keeper: None,
             directory_fd: None,

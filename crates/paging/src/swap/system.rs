@@ -7,9 +7,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// `SWAP_FLAG_PREFER`, `SWAP_FLAG_DISCARD`.
+/// `SWAP_FLAG_PREFER`; `SWAP_FLAG_DISCARD` with `SWAP_FLAG_DISCARD_PAGES`.
 const PREFER: libc::c_int = 0x8000;
-const DISCARD: libc::c_int = 0x1_0000;
+const DISCARD: libc::c_int = 0x1_0000 | 0x4_0000;
 /// The highest priority.
 pub const PRIORITY_MAX: u16 = 0x7fff;
 
@@ -166,13 +166,14 @@ pub fn mkswap(disk: &Path) -> Result<()> {
     Err(Error::new(ErrorKind::Write, disk.display(), format!("mkswap failed: {}", said.trim())))
 }
 
-/// Has the system use a disk, and tell it of what is not needed any more.
+/// Has the system use a disk, and tell it of clusters that are not needed any more if it `discards`.
 ///
 /// # Errors
 /// The system's.
-pub fn swapon(disk: &Path, priority: u16) -> Result<()> {
+pub fn swapon(disk: &Path, priority: u16, discards: bool) -> Result<()> {
     let path = c_path(disk)?;
-    let flags = PREFER | libc::c_int::from(priority.min(PRIORITY_MAX)) | DISCARD;
+    let discard = if discards { DISCARD } else { 0 };
+    let flags = PREFER | libc::c_int::from(priority.min(PRIORITY_MAX)) | discard;
     // SAFETY: the path is a C string.
     if unsafe { libc::swapon(path.as_ptr(), flags) } == 0 {
         return Ok(());
