@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures the paging cache on this machine, as root: fio's jobs on its disk, beside the same jobs on a plain file of the same
-# file system, and then `bifolio bench paging`. Arguments: a folder on the disk, and what `swap on` is given besides.
+# file system. Arguments: a folder on the disk, and what `swap on` is given besides.
 # Everything that it makes goes away again.
 set -euo pipefail
 folder=$(realpath "${1:?a folder on the disk that is compared with}")
@@ -24,9 +24,9 @@ import json, sys
 for job in json.load(sys.stdin)["jobs"]:
     side = job["read"] if job["read"]["io_bytes"] else job["write"]
     times = side["clat_ns"].get("percentile", {})
-    us = lambda share: times.get(share, 0) / 1000
+    p50, p99 = (times.get(share, 0) / 1000 for share in ("50.000000", "99.000000"))
     name, iops, mb = job["jobname"], side["iops"], side["bw_bytes"] / 1e6
-    print(f"{name:24} {iops:9.0f}/s {mb:8.1f} MB/s   p50 {us("50.000000"):7.1f} us   p99 {us("99.000000"):8.1f} us")
+    print(f"{name:24} {iops:9.0f}/s {mb:8.1f} MB/s   p50 {p50:7.1f} us   p99 {p99:8.1f} us")
 '
 }
 

@@ -23,6 +23,7 @@ const READY: &str = "ready ";
 
 /// What is to be switched on.
 #[derive(Debug, Clone)]
+#[allow(clippy::struct_excessive_bools, reason = "options are independent of each other")]
 pub struct OnOptions {
     /// The backing: a file, which is made if there is none, or a block device.
     pub backing: PathBuf,
