@@ -17,7 +17,7 @@ use crate::frames::Incoming;
 use crate::memory::DeviceMemory;
 use crate::monitor::Hold;
 use crate::options::CacheOptions;
-use crate::page::Device;
+use crate::page::{BeforeRelease, Device, Page};
 use crate::page_set::PageSet;
 use crate::state::keeper::{FileId, Keeper};
 use crate::state::layout::Word;
@@ -127,11 +127,18 @@ fn check_transition(directory: &Directory, transition: &Transition, pages: &[u64
         (Operation::Fold, [first, .., last]) => *first..last + 1,
         _ => 0..0,
     };
+    let device = transition.device;
+    // Who lends a page acquires it, or has it flushed, before a release of it begins.
+    let can_be = |page: &Page| {
+        let is_released = transition.operation == Operation::Release && page.is_held_by(device);
+        !is_released || page.before_release(device) == BeforeRelease::Nothing
+    };
     let is_there = |page: u64| {
-        page < directory.versions.len() && images.iter().all(|image| has(directory, transition.device, *image, page))
+        directory.versions.page(page).is_some_and(can_be)
+            && images.iter().all(|image| has(directory, device, *image, page))
     };
     match pages.iter().copied().chain(all).find(|page| !is_there(*page)) {
-        Some(page) => Err(format!("page {page} cannot be what device {} was at work on", transition.device)),
+        Some(page) => Err(format!("page {page} cannot be what device {device} was at work on")),
         None => Ok(()),
     }
 }
