@@ -6,6 +6,7 @@
 //!   file        a file or a block device of the system's, and its claim against other writers
 //!   sealed      content that is stored in authenticated blocks, as its format describes it
 //!   ranges      range locks, for those whose unit is more than a byte
+//!   signatures  what a device holds already, for whoever is about to write onto it
 //!   nbd         a device for NBD clients: nbdkit with a plugin, from its start to its end
 //!   fuse/       (feature `fuse`)
 //!     mount     the one way in which this project mounts through FUSE
@@ -27,10 +28,12 @@ pub mod fuse;
 pub mod nbd;
 pub mod ranges;
 mod sealed;
+pub mod signatures;
 mod text;
 
 pub use device::{BlockDevice, Geometry};
 pub use error::{Cause, Error, ErrorKind, Result};
 pub use file::FileDevice;
 pub use sealed::{OVERHEAD_BYTES as SEALED_OVERHEAD_BYTES, SealedBlocks, SealedDevice};
+pub use signatures::Overwrite;
 pub use text::{is_unprintable, printable};

@@ -5,7 +5,6 @@
 //!   luks/       LUKS volumes over any device
 //!   md/         md RAID-6
 //!   load/       Load, the extension of BlockDevice: volumes, and files of authenticated blocks, into device memory
-//!   signatures  what a device holds already, for whoever is about to write onto it
 //! ```
 //!
 //! What volumes are made of and served by (files, faults, range locks, exports) is `bifolio-block`'s: a volume is a
@@ -17,11 +16,9 @@ pub mod load;
 mod luks;
 pub mod md;
 mod open;
-pub mod signatures;
 
-pub use bifolio_block::{BlockDevice, FileDevice, Geometry};
+pub use bifolio_block::{BlockDevice, FileDevice, Geometry, Overwrite, signatures};
 pub use error::{Error, ErrorKind, Result};
 pub use load::{Load, Loader, RoutedFile, Sealed};
 pub use luks::{FormatOptions, Keyslot, Luks, LuksInfo, Pbkdf, Unlock};
 pub use open::{ArrayInfo, AskKey, Layer, OpenOptions, Opened, describe, open, unencrypted};
-pub use signatures::Overwrite;

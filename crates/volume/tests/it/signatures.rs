@@ -80,7 +80,10 @@ fn file_systems_and_swap_are_found_with_their_labels_and_as_blkid_finds_them() {
         // It is data that would be lost, and nobody writes onto it unasked.
         let device = FileDevice::open(&path, true).unwrap();
         let error = signatures::check(&[&device], &Overwrite::Nothing).unwrap_err();
-        assert!(error.kind() == ErrorKind::Exists && error.to_string().contains(&format!("--force={name}")), "{error}");
+        assert!(
+            error.kind() == bifolio_block::ErrorKind::Exists && error.to_string().contains(&format!("--force={name}")),
+            "{error}"
+        );
         signatures::erase(&device, |_| true).unwrap();
         assert_eq!(by_blkid(&path), None, "{name} is erased for blkid, too");
         std::fs::remove_file(path).unwrap();

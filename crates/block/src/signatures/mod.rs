@@ -10,8 +10,7 @@
 
 mod table;
 
-use crate::{Error, ErrorKind, Result};
-use bifolio_block::{BlockDevice, printable};
+use crate::{BlockDevice, Error, ErrorKind, Result, printable};
 use std::ops::Range;
 
 /// Signatures at the beginning lie here: the second copy of LUKS2's largest header is the last of them.

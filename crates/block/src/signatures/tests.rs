@@ -1,5 +1,5 @@
 use super::*;
-use bifolio_block::faults::FaultyDevice;
+use crate::faults::FaultyDevice;
 use proptest::prelude::*;
 
 const MIB: usize = 1 << 20;
