@@ -74,6 +74,11 @@ impl FileDevice {
         &self.file
     }
 
+    /// The open file alone; a claim stays with it.
+    pub fn into_file(self) -> File {
+        self.file
+    }
+
     /// Makes sure that no other process of ours writes to it, for as long as it is open: two who keep their own idea of
     /// which sectors are in use would mix them. cryptsetup and QEMU have locks of their own, which this is not.
     ///

@@ -13,7 +13,7 @@ use bifolio_block::{BlockDevice, Error, ErrorKind, FileDevice, Geometry, Result}
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Threads that can wait for unaligned requests at the same time.
@@ -62,8 +62,15 @@ impl Backing {
     /// `NoSpace`, `InUse`, and the system's.
     pub fn create(path: &Path, content: u64) -> Result<Self> {
         let about = |error| Error::writing(path.display(), "making the backing file", error);
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
-        let file = file.map_err(about)?;
+        let file = match path.metadata() {
+            // One that the system uses (a mount, an array, swap) is refused by that.
+            Ok(found) if found.file_type().is_block_device() => FileDevice::open(path, true)?.into_file(),
+            _ => {
+                let file =
+                    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+                file.map_err(about)?
+            }
+        };
         let len = content + HEADER_BYTES;
         // Whoever has claimed it must not have it cut under it.
         FileDevice::of_file(file.try_clone().map_err(about)?, path, true)?.claim()?;

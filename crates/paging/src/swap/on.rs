@@ -8,7 +8,8 @@ use crate::cache::{Mode, OpenDevice};
 use crate::header::Header;
 use crate::pages::PAGE_BYTES;
 use crate::service::{Service, ServiceOptions, WorkOptions};
-use bifolio_block::{BlockDevice, Error, ErrorKind, FileDevice, Result};
+use bifolio_block::signatures::{self, Found};
+use bifolio_block::{Error, ErrorKind, FileDevice, Result};
 use bifolio_keeper::{Event, process};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -186,20 +187,21 @@ fn check_backing(path: &Path, options: &OnOptions) -> Result<bool> {
         let detail = format!("{} bytes are wanted, and {free} are free there; choose fewer with --size", options.size);
         return about(ErrorKind::NoSpace, detail);
     }
-    if is_new || options.overwrites || is_nobodys(path)? {
-        return Ok(is_new);
+    if is_new {
+        return Ok(true);
     }
-    let detail = "it has content that is not a paging cache's and would be lost; name another file, or use --overwrite";
-    about(ErrorKind::Exists, detail.to_owned())
-}
-
-/// Whether a file is empty, begins with zeroes, or was a backing before.
-fn is_nobodys(path: &Path) -> Result<bool> {
-    let device = FileDevice::open(path, false)?;
-    let len = device.geometry().size.min(64 << 10);
-    let mut bytes = vec![0; len as usize];
-    device.read(0, &mut bytes)?;
-    Ok(bytes.iter().all(|byte| *byte == 0) || Header::read(&device).is_ok())
+    // For writing: a block device that the system uses (a mount, an array, swap) is refused by that, whatever may be lost.
+    let device = FileDevice::open(path, true)?;
+    if options.overwrites || Header::read(&device).is_ok() {
+        return Ok(false);
+    }
+    let found: Vec<String> = signatures::look(&device)?.iter().map(Found::describe).collect();
+    if found.is_empty() {
+        return Ok(false);
+    }
+    let detail =
+        format!("it holds {}, which would be lost; name another file, or use --overwrite", found.join(" and "));
+    about(ErrorKind::Exists, detail)
 }
 
 /// The keeper's process, from its start until the swap space is off; `worker` makes the command of the process that
@@ -263,4 +265,82 @@ pub fn work_options(folder: &Path, open_device: impl FnOnce(&str) -> OpenDevice)
         flush_interval: Duration::from_millis(record.flush_interval_ms),
         locks: true,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::{Attachment, LoopDisk};
+    use std::os::unix::fs::{FileExt, OpenOptionsExt};
+
+    fn options(overwrites: bool) -> OnOptions {
+        OnOptions {
+            backing: PathBuf::new(),
+            size: SIZE_MIN,
+            mode: Mode::WriteThrough,
+            flush_interval: Duration::from_secs(1),
+            device: "host".to_owned(),
+            memory_bytes: SIZE_MIN,
+            memory_bytes_max: SIZE_MIN,
+            left_bytes: 0,
+            threads: 1,
+            priority: 0,
+            discards: false,
+            attachment: None,
+            // Scratch folders may be in memory.
+            is_forced: true,
+            is_disk_only: false,
+            overwrites,
+        }
+    }
+
+    /// A file of 8 MiB with these bytes at an offset.
+    fn file(folder: &Path, offset: u64, bytes: &[u8]) -> PathBuf {
+        let path = folder.join("backing");
+        let file = File::create(&path).unwrap();
+        file.set_len(8 << 20).unwrap();
+        file.write_all_at(bytes, offset).unwrap();
+        path
+    }
+
+    /// A partition with Btrfs became the backing: its first 64 KiB are zeroes, and only these were looked at.
+    #[test]
+    fn what_begins_with_zeroes_and_holds_something_is_refused_by_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = file(folder.path(), 0x1_0040, b"_BHRfS_M");
+        let error = check_backing(&path, &options(false)).unwrap_err();
+        assert!(error.kind() == ErrorKind::Exists && error.to_string().contains("btrfs"), "{error}");
+        let tail = file(folder.path(), (8 << 20) - 100, b"x");
+        assert_eq!(check_backing(&tail, &options(false)).unwrap_err().kind(), ErrorKind::Exists);
+        assert!(!check_backing(&path, &options(true)).unwrap(), "whoever says so may lose it");
+        assert!(!check_backing(&file(folder.path(), 0, &[]), &options(false)).unwrap(), "it is empty");
+        assert!(check_backing(&folder.path().join("new"), &options(false)).unwrap());
+    }
+
+    /// A mounted partition became the backing: it was opened as a file is, and not as the system opens what it mounts.
+    #[test]
+    fn a_block_device_that_the_system_uses_is_refused_also_where_it_may_be_lost() {
+        if let Some(why) = LoopDisk.why_not() {
+            return bifolio_testing::skip(why);
+        }
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = file(folder.path(), 0, &[]);
+        let disk = match LoopDisk.attach(&path, false) {
+            Ok(disk) => disk,
+            Err(error) => return bifolio_testing::skip(format!("loop devices cannot be made here: {error}")),
+        };
+        assert!(!check_backing(&disk.path, &options(false)).unwrap());
+        // As a mount has it.
+        let used = File::options().read(true).write(true).custom_flags(libc::O_EXCL).open(&disk.path).unwrap();
+        for overwrites in [false, true] {
+            let error = check_backing(&disk.path, &options(overwrites)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InUse, "{error}");
+        }
+        let error = crate::Backing::create(&disk.path, SIZE_MIN).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InUse, "{error}");
+        drop(used);
+        let backing = crate::Backing::create(&disk.path, SIZE_MIN).unwrap();
+        assert_eq!(FileDevice::open(&disk.path, true).unwrap_err().kind(), ErrorKind::InUse, "its keeper has it alone");
+        drop(backing);
+    }
 }
