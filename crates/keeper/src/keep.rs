@@ -28,7 +28,7 @@ const TICK_MS: i32 = 10;
 const SEND_SECONDS_MAX: i64 = 30;
 
 /// What happens meanwhile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Event {
     /// A worker was started: its process.
     Started(u32),
@@ -36,6 +36,8 @@ pub enum Event {
     Ready,
     /// The worker died, and another one will be started.
     Died(ExitStatus),
+    /// No process could be started, or told what it is to hold; it is tried again.
+    NotStarted(Error),
 }
 
 /// How it ended.
@@ -83,7 +85,7 @@ impl Keeper {
     /// the kernel ends the worker with it.
     ///
     /// # Errors
-    /// The system's, where no process can be started.
+    /// The system's, where no process can be started, again and again.
     pub fn run(
         &mut self,
         command: &mut dyn FnMut() -> Command,
@@ -91,10 +93,23 @@ impl Keeper {
         event: &mut dyn FnMut(Event),
     ) -> Result<Ended> {
         loop {
-            let mut running = Self::start(command())?;
+            let mut running = match Self::start(command()) {
+                Ok(running) => running,
+                // There may be memory for one in a moment.
+                Err(error) => match self.restarts.died(false, false, Duration::ZERO) {
+                    Some(delay) if !is_stopped() => {
+                        event(Event::NotStarted(error));
+                        std::thread::sleep(delay);
+                        continue;
+                    }
+                    _ => return Err(error),
+                },
+            };
             event(Event::Started(running.child.id()));
-            // A worker that dies while it is told will be seen to have died.
-            let _ = self.tell(&running.socket);
+            if self.tell(&running.socket).is_err() {
+                // It has died, or waits for what could not be sent, and would wait for ever.
+                let _ = running.child.kill();
+            }
             let status = loop {
                 if is_stopped() {
                     let _ = running.child.kill().and_then(|()| running.child.wait());
@@ -181,5 +196,31 @@ impl Keeper {
             Ok(Some(_)) => true,
             Ok(None) | Err(_) => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(commands: &[&str]) -> (Result<Ended>, usize) {
+        let (mut next, mut failures) = (0, 0);
+        let mut command = || {
+            next += 1;
+            Command::new(commands[(next - 1).min(commands.len() - 1)])
+        };
+        let mut event = |what| failures += usize::from(matches!(what, Event::NotStarted(_)));
+        let ended = Keeper::default().run(&mut command, &|| false, &mut event);
+        (ended, failures)
+    }
+
+    /// No memory for a process was the end of what the keeper held, though there was some a moment later.
+    #[test]
+    fn a_worker_that_cannot_be_started_is_tried_again() {
+        let missing = "/no/such/program";
+        let (ended, failures) = run(&[missing, missing, missing, "true"]);
+        assert_eq!((ended.unwrap(), failures), (Ended::Well, 3));
+        let (ended, failures) = run(&[missing]);
+        assert!(ended.is_err() && failures == 7, "{failures}");
     }
 }

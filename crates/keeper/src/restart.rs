@@ -1,7 +1,8 @@
 //! Whether a worker that died is started again, and when (pure).
 //!
-//! Being killed is no reason to give up, however often. Dying by itself before it ever served is one: a worker that cannot
-//! begin will not begin the next time either.
+//! Being killed is no reason to give up, however often. Dying by itself before any worker has served is one: what cannot
+//! begin will not begin the next time either. Once one has served, somebody depends on it, and what keeps the next one from
+//! beginning (no memory for a process, a device that is being reset) may pass: it is tried for about a minute.
 
 use std::time::Duration;
 
@@ -13,8 +14,11 @@ const LASTING: Duration = Duration::from_secs(2);
 /// What is known of the workers so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Restarts {
-    /// Workers that died before they served, one after the other, when it ends.
+    /// Workers that died before they served, one after the other, when it ends; none has ever served.
     pub unready_max: u32,
+    /// The same after one has served.
+    pub unready_later_max: u32,
+    has_served: bool,
     unready: u32,
     /// Workers that did not last, one after the other.
     short: u32,
@@ -22,12 +26,13 @@ pub struct Restarts {
 
 impl Default for Restarts {
     fn default() -> Self {
-        Self { unready_max: 8, unready: 0, short: 0 }
+        // The later ones are a second apart from about the fifteenth on.
+        Self { unready_max: 8, unready_later_max: 72, has_served: false, unready: 0, short: 0 }
     }
 }
 
 impl Restarts {
-    /// A worker died: how long to wait before the next one; none to give up.
+    /// A worker died, or could not be started at all: how long to wait before the next one; none to give up.
     pub fn died(&mut self, was_ready: bool, was_killed: bool, lived: Duration) -> Option<Duration> {
         self.short = if lived >= LASTING { 0 } else { self.short + 1 };
         self.unready = match (was_ready, was_killed) {
@@ -36,7 +41,8 @@ impl Restarts {
             (false, true) => self.unready,
             (false, false) => self.unready + 1,
         };
-        if self.unready >= self.unready_max {
+        self.has_served |= was_ready;
+        if self.unready >= if self.has_served { self.unready_later_max } else { self.unready_max } {
             return None;
         }
         // The first few at once: requests wait.
@@ -58,6 +64,24 @@ mod tests {
             assert!(delay <= DELAY_MAX && (round >= 4 || delay.is_zero()));
         }
         assert_eq!(restarts.died(true, true, LASTING), Some(Duration::ZERO), "one that lasted begins anew");
+    }
+
+    /// A keeper gave up what served swap because eight workers in a row found no memory for their start, which took less
+    /// than a second.
+    #[test]
+    fn one_that_has_served_is_tried_again_for_a_minute() {
+        let mut restarts = Restarts::default();
+        restarts.died(true, false, LASTING).unwrap();
+        let mut waited = Duration::ZERO;
+        while let Some(delay) = restarts.died(false, false, Duration::ZERO) {
+            waited += delay;
+        }
+        assert!(waited > Duration::from_secs(50) && waited < Duration::from_secs(90), "{waited:?}");
+        let mut restarts = Restarts::default();
+        restarts.died(true, false, LASTING).unwrap();
+        (0..70).for_each(|_| _ = restarts.died(false, false, Duration::ZERO).unwrap());
+        restarts.died(true, false, Duration::ZERO).unwrap();
+        assert!(restarts.died(false, false, Duration::ZERO).is_some(), "one that serves begins anew");
     }
 
     #[test]
