@@ -1,6 +1,8 @@
 //! The processes of a swap space: `swap serve` keeps it, and `swap work` serves it. Both are this program, started by it.
 //!
-//! What they have to say goes to the system's log and to a file in the folder, of which `swap status` shows the end.
+//! What they have to say goes to the system's log and to a file in the folder, of which `swap status` shows the end. A thread
+//! of its own says it: the folder is in memory that may have been written out to the very swap, and the log's process, too,
+//! so that whoever waited for either could wait for itself.
 
 use crate::exit::Failure;
 use crate::output::printable;
@@ -15,7 +17,13 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 
+/// Sentences that wait to be said.
+const SENTENCES_MAX: usize = 64;
+/// How long the end waits for them.
+const END_MAX: Duration = Duration::from_secs(1);
 /// Longer files of messages begin anew; the one before is kept.
 const MESSAGES_MAX: u64 = 64 << 10;
 
@@ -54,16 +62,18 @@ fn again(role: &str, folder: &Path) -> Command {
 /// Keeps it.
 pub fn serve(args: &FolderArgs) -> Result<(), Failure> {
     ignore_signals();
-    let say = |sentence: &str| tell(&args.folder, sentence);
-    keep(&args.folder, &mut |folder| again("work", folder), &say).map_err(|error| told(&args.folder, error))
+    let teller = Teller::start(&args.folder);
+    let kept = keep(&args.folder, &mut |folder| again("work", folder), &|sentence| teller.say(sentence));
+    teller.end(kept)
 }
 
 /// Serves it.
 pub fn work(args: &FolderArgs) -> Result<(), Failure> {
     ignore_signals();
-    let options = work_options(&args.folder, opens).map_err(|error| told(&args.folder, error))?;
-    let say = |sentence: &str| tell(&args.folder, sentence);
-    service::work(options, &say).map_err(|error| told(&args.folder, error))
+    let teller = Teller::start(&args.folder);
+    let worked =
+        work_options(&args.folder, opens).and_then(|options| service::work(options, &|sentence| teller.say(sentence)));
+    teller.end(worked)
 }
 
 fn opens(name: &str) -> OpenDevice {
@@ -71,9 +81,38 @@ fn opens(name: &str) -> OpenDevice {
     Box::new(move || bifolio_device::open(name.parse::<DeviceChoice>()?))
 }
 
-fn told(folder: &Path, error: bifolio_block::Error) -> Failure {
-    tell(folder, &error.to_string());
-    error.into()
+/// Says things without making anybody wait.
+struct Teller {
+    sentences: SyncSender<String>,
+    is_over: Receiver<()>,
+}
+
+impl Teller {
+    fn start(folder: &Path) -> Self {
+        let (sentences, said) = sync_channel::<String>(SENTENCES_MAX);
+        let (ended, is_over) = sync_channel(1);
+        let folder = folder.to_owned();
+        std::thread::spawn(move || {
+            said.iter().for_each(|sentence| tell(&folder, &sentence));
+            let _ = ended.send(());
+        });
+        Self { sentences, is_over }
+    }
+
+    /// What there is no room for is not said: somebody has waited for very long by then.
+    fn say(&self, sentence: &str) {
+        let _ = self.sentences.try_send(sentence.to_owned());
+    }
+
+    /// Says how it ended, and waits for what was said, but not for ever.
+    fn end(self, ended: bifolio_block::Result<()>) -> Result<(), Failure> {
+        if let Err(error) = &ended {
+            self.say(&error.to_string());
+        }
+        drop(self.sentences);
+        let _ = self.is_over.recv_timeout(END_MAX);
+        Ok(ended?)
+    }
 }
 
 /// Says something to the system's log and to the folder's file.
