@@ -100,9 +100,17 @@ impl Service {
         self.directory.memory().as_fd().as_raw_fd()
     }
 
-    /// Whether requests of a killed worker are sent again.
+    /// Whether requests of a killed worker are sent again. Where they are not, the file ends with a worker that dies: what
+    /// that had read would wait for ever, and so fails, as all later requests do. Its successor writes back what the device
+    /// has.
     pub fn can_resend(&self) -> bool {
         self.can_resend
+    }
+
+    /// As on a kernel that does not send requests again (before Linux 6.9).
+    #[must_use]
+    pub fn without_resend(self) -> Self {
+        Self { can_resend: false, ..self }
     }
 
     /// Keeps a worker running (`command` starts one, which calls [`work`]) until the file is unmounted and closed. The
@@ -116,7 +124,15 @@ impl Service {
         is_stopped: &dyn Fn() -> bool,
         event: &mut dyn FnMut(Event),
     ) -> Result<()> {
-        let ended = self.keeper.run(command, is_stopped, event);
+        let Self { keeper, mount, can_resend, .. } = &mut self;
+        let mut event = |what: Event| {
+            if matches!(what, Event::Died(_)) && !*can_resend {
+                // It is no error that it is unmounted already.
+                let _ = bifolio_keeper::fuse::abort(mount);
+            }
+            event(what);
+        };
+        let ended = keeper.run(command, is_stopped, &mut event);
         // Nobody serves it any more. It is no error that it is unmounted already.
         let _ = bifolio_keeper::fuse::unmount(&self.mount);
         match ended.map_err(|error| of_keeper(&self.mount, error))? {

@@ -21,6 +21,8 @@ use std::time::Duration;
 const SIZE_MIN: u64 = 1 << 20;
 /// What the keeper says when its first worker serves, with the number of the directory's descriptor.
 const READY: &str = "ready ";
+/// The variable by which a worker gets the record from its keeper.
+const RECORD_VARIABLE: &str = "BIFOLIO_SWAP_RECORD";
 
 /// What is to be switched on.
 #[derive(Debug, Clone)]
@@ -228,7 +230,10 @@ pub fn serve(folder: &Path, worker: &mut dyn FnMut(&Path) -> Command, say: &dyn 
         threads: record.threads,
     })?;
     if !service.can_resend() {
-        say("this kernel does not send requests again (Linux 6.9 does), so if the worker dies, swap waits for ever");
+        say(
+            "this kernel does not send requests again (Linux 6.9 does), so if the worker dies, what is on it cannot be read \
+             any more",
+        );
     }
     let fd = service.directory_fd();
     let mut has_told = false;
@@ -241,9 +246,16 @@ pub fn serve(folder: &Path, worker: &mut dyn FnMut(&Path) -> Command, say: &dyn 
             let _ = close_stdout();
         }
         Event::Died(status) => say(&format!("the worker ended {status}; another one takes over")),
+        Event::NotStarted(error) => say(&format!("{error}; it is tried again")),
         Event::Ready | Event::Started(_) => {}
     };
-    service.run(&mut || worker(folder), &|| false, &mut event)
+    let text = serde_json::to_string(record).unwrap_or_default();
+    let mut command = || {
+        let mut command = worker(folder);
+        command.env(RECORD_VARIABLE, &text);
+        command
+    };
+    service.run(&mut command, &|| false, &mut event)
 }
 
 fn close_stdout() -> std::io::Result<()> {
@@ -253,12 +265,17 @@ fn close_stdout() -> std::io::Result<()> {
     if unsafe { libc::dup2(null.as_raw_fd(), 1) } < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// What the worker of a folder is to do.
+/// What the worker of a folder is to do: what its keeper hands over, and else the folder's record. The folder is in memory
+/// that the system may have written out to the very swap that this worker is to serve, and the keeper's is locked.
 ///
 /// # Errors
 /// Those of reading the record.
 pub fn work_options(folder: &Path, open_device: impl FnOnce(&str) -> OpenDevice) -> Result<WorkOptions> {
-    let record = Instance::load(folder.to_owned())?.record;
+    let handed = std::env::var(RECORD_VARIABLE).ok().and_then(|text| serde_json::from_str(&text).ok());
+    let record: Record = match handed {
+        Some(record) => record,
+        None => Instance::load(folder.to_owned())?.record,
+    };
     Ok(WorkOptions {
         backing: record.backing,
         open_device: open_device(&record.device),

@@ -4,7 +4,7 @@ use bifolio_block::{BlockDevice, ErrorKind};
 use bifolio_device::{Device, HostOptions};
 use bifolio_keeper::{Event, SharedMemory};
 use bifolio_paging::directory::{Directory, Head};
-use bifolio_paging::header::HEADER_BYTES;
+use bifolio_paging::header::{HEADER_BYTES, Header, Left};
 use bifolio_paging::pages::PAGE_BYTES;
 use bifolio_paging::service::{Service, ServiceOptions, WorkOptions, work};
 use bifolio_paging::stats::Counter;
@@ -282,11 +282,14 @@ fn what_waited_in_device_memory_survives_its_worker() {
 fn a_keeper_serves_when_a_test_starts_it() {
     let through = plays("write-through keeper").map(|folder| (folder, Mode::WriteThrough));
     let role = through.or_else(|| plays("write-back keeper").map(|folder| (folder, Mode::WriteBack)));
+    let is_old = role.is_none();
+    let role = role.or_else(|| plays("old write-back keeper").map(|folder| (folder, Mode::WriteBack)));
     let Some((folder, mode)) = role else { return };
     let service = Service::new(&options(&folder, mode)).unwrap();
+    let service = if is_old { service.without_resend() } else { service };
     let path = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), service.directory_fd()));
     let mut event = |event| {
-        if event == Event::Ready && !folder.join("directory").exists() {
+        if matches!(event, Event::Ready) && !folder.join("directory").exists() {
             std::fs::write(folder.join("new"), path.to_str().unwrap()).unwrap();
             std::fs::rename(folder.join("new"), folder.join("directory")).unwrap();
         }
@@ -314,6 +317,41 @@ fn a_keeper_that_is_killed_leaves_errors_and_nobody_hangs() {
     let mut seen = [0; 4096];
     claim().unwrap().read(HEADER_BYTES + 4096, &mut seen).unwrap();
     assert_eq!(seen, [7; 4096]);
+}
+
+/// Before Linux 6.9 whatever a worker had read when it died waited for ever.
+#[test]
+fn where_requests_are_not_sent_again_they_fail_with_their_worker_and_what_was_written_is_written_back() {
+    if !can_mount() {
+        return;
+    }
+    let mut keeping = Keeping::start("old write-back keeper");
+    let _watchdog = Watchdog::over(keeping.child.id());
+    let file = File::options().read(true).write(true).open(keeping.file()).unwrap();
+    file.write_all_at(&words(9, 1), 9 * PAGE_BYTES).unwrap();
+    std::thread::scope(|scope| {
+        let loads: Vec<_> = (0..3)
+            .map(|own: u64| {
+                let file = &file;
+                let mut seen = [0; PAGE_BYTES as usize];
+                scope.spawn(move || while file.read_exact_at(&mut seen, (own + 1) * PAGE_BYTES).is_ok() {})
+            })
+            .collect();
+        kill(keeping.worker());
+        until("all requests fail", || loads.iter().all(ScopedJoinHandle::is_finished));
+    });
+    drop(file);
+    let mut status = None;
+    until("the keeper ends", || {
+        status = keeping.child.try_wait().unwrap();
+        status.is_some()
+    });
+    assert!(status.unwrap().success(), "{status:?}");
+    let mut seen = vec![0; PAGE_BYTES as usize];
+    let backing = Backing::open(&keeping.folder.path().join("swap.img")).unwrap();
+    backing.read(HEADER_BYTES + 9 * PAGE_BYTES, &mut seen).unwrap();
+    assert!(seen == words(9, 1), "the successor has written back what only device memory had");
+    assert_eq!(Header::read(&backing).unwrap().left, Left::Whole);
 }
 
 #[test]
