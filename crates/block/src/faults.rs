@@ -20,6 +20,8 @@ pub struct Faults {
     pub flushes_fail: bool,
     /// Every write fails as on a full disk.
     pub is_full: bool,
+    /// A bad sector: writes that include this byte fail.
+    pub bad_byte: Option<u64>,
 }
 
 /// A device in memory.
@@ -166,7 +168,8 @@ impl BlockDevice for FaultyDevice {
         if medium.faults.is_full {
             return Err(self.failed(ErrorKind::NoSpace, "an injected fault: no space left"));
         }
-        if medium.faults.writes_fail {
+        let is_bad = medium.faults.bad_byte.is_some_and(|at| (offset..offset + data.len() as u64).contains(&at));
+        if medium.faults.writes_fail || is_bad {
             return Err(self.failed(ErrorKind::Write, "an injected fault: the write failed"));
         }
         medium.store(offset as usize, data);

@@ -10,6 +10,16 @@ use crate::stats::Counter;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
+/// A slot in use: it stays where it is for as long as the device's memory does. When that is lost, all slots are given out
+/// anew, and what somebody still holds of the memory before names nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pinned {
+    /// The slot.
+    pub at: u32,
+    /// Which memory it was of.
+    pub opening: u32,
+}
+
 /// What is kept beside the directory.
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -18,6 +28,8 @@ pub(crate) struct Table {
     /// Slots whose chunk is about to go: none of them is handed out.
     leaving: Range<u32>,
     dirty_pages: u64,
+    /// How many times all memory was lost.
+    opening: u32,
 }
 
 /// What a reader finds of a block; the slot is pinned.
@@ -26,7 +38,7 @@ pub(crate) struct Found {
     /// The block's word.
     pub block: Block,
     /// Where it lies, and what is there.
-    pub slot: Option<(u32, Slot)>,
+    pub slot: Option<(Pinned, Slot)>,
 }
 
 impl Table {
@@ -38,6 +50,7 @@ impl Table {
             pins: vec![0; slots as usize].into_boxed_slice(),
             leaving: 0..0,
             dirty_pages: 0,
+            opening: 0,
         };
         for at in 0..slots {
             if directory.is_present(at / directory.shape().chunk_slots) {
@@ -96,11 +109,14 @@ impl Table {
         are_out
     }
 
-    /// The device's memory is gone: every slot is out, and what only it had is lost.
-    pub(crate) fn forget_all(&mut self, directory: &Directory) {
+    /// The device's memory is gone: every slot is out, and what only it had is lost. Returns which memory comes next.
+    pub(crate) fn forget_all(&mut self, directory: &Directory) -> u32 {
         let slots = 0..directory.slots();
         self.forget(directory, slots);
         self.leaving = 0..0;
+        self.pins.fill(0);
+        self.opening += 1;
+        self.opening
     }
 
     /// The same for some slots.
@@ -123,22 +139,20 @@ impl Table {
     /// Looks a block up for a read of these pages, and pins its slot if it is there.
     pub(crate) fn look(&mut self, directory: &Directory, number: u32, wanted: Pages) -> Found {
         let block = directory.block(number);
-        let slot = block.slot.map(|slot| (slot, directory.slot(slot)));
-        if let Some((at, slot)) = slot {
-            self.pins[at as usize] += 1;
-            if !slot.valid.and(wanted).is_empty() {
-                self.policy.put(at, Place::Returned);
-            }
+        let slot = block.slot.map(|slot| (self.pin(slot), directory.slot(slot)));
+        if let Some((pinned, slot)) = slot
+            && !slot.valid.and(wanted).is_empty()
+        {
+            self.policy.put(pinned.at, Place::Returned);
         }
         Found { block, slot }
     }
 
     /// A pinned slot for a block, from among the free ones, or of a block that leaves if `evicts`.
-    pub(crate) fn admit(&mut self, directory: &Directory, number: u32, evicts: bool) -> Option<u32> {
+    pub(crate) fn admit(&mut self, directory: &Directory, number: u32, evicts: bool) -> Option<Pinned> {
         let block = directory.block(number);
         if let Some(at) = block.slot {
-            self.pins[at as usize] += 1;
-            return Some(at);
+            return Some(self.pin(at));
         }
         let free = self.policy.take_free();
         let at = match free {
@@ -152,14 +166,20 @@ impl Table {
         };
         directory.set_slot(at, Slot { block: Some(number), ..Slot::EMPTY });
         directory.set_block(number, Block { slot: Some(at), ..block });
-        self.pins[at as usize] += 1;
+        let pinned = self.pin(at);
         self.policy.put(at, if evicts { Place::Written } else { Place::Returned });
         self.publish(directory);
-        Some(at)
+        Some(pinned)
+    }
+
+    fn pin(&mut self, at: u32) -> Pinned {
+        self.pins[at as usize] += 1;
+        Pinned { at, opening: self.opening }
     }
 
     /// A pinned slot is used no more. One that came to hold nothing is free.
-    pub(crate) fn unpin(&mut self, directory: &Directory, at: u32) {
+    pub(crate) fn unpin(&mut self, directory: &Directory, pinned: Pinned) {
+        let Some(at) = self.slot_of(pinned) else { return };
         self.pins[at as usize] -= 1;
         if self.pins[at as usize] == 0 && directory.slot(at).valid.is_empty() {
             self.release(directory, at);
@@ -168,38 +188,60 @@ impl Table {
     }
 
     /// Pages of a slot have the block's bytes now; dirty ones are newer than the backing.
-    pub(crate) fn set_valid(&mut self, directory: &Directory, at: u32, pages: Pages, are_dirty: bool) {
+    pub(crate) fn set_valid(&mut self, directory: &Directory, pinned: Pinned, pages: Pages, are_dirty: bool) {
+        let Some(at) = self.slot_of(pinned) else { return };
         let slot = directory.slot(at);
         let dirty = if are_dirty { slot.dirty.or(pages) } else { slot.dirty.without(pages) };
         self.store(directory, at, Slot { valid: slot.valid.or(pages), dirty, ..slot });
     }
 
     /// Pages of a slot are as the backing has them.
-    pub(crate) fn set_clean(&mut self, directory: &Directory, at: u32, pages: Pages) {
+    pub(crate) fn set_clean(&mut self, directory: &Directory, pinned: Pinned, pages: Pages) {
+        let Some(at) = self.slot_of(pinned) else { return };
         let slot = directory.slot(at);
         self.store(directory, at, Slot { dirty: slot.dirty.without(pages), ..slot });
     }
 
-    /// Pages of a slot have no bytes any more.
-    pub(crate) fn invalidate(&mut self, directory: &Directory, at: u32, pages: Pages) {
+    /// Pages of a slot have no bytes any more. Returns those that the backing did not have.
+    pub(crate) fn invalidate(&mut self, directory: &Directory, pinned: Pinned, pages: Pages) -> Pages {
+        let Some(at) = self.slot_of(pinned) else { return Pages::NONE };
+        let dirty = directory.slot(at).dirty.and(pages);
+        self.invalidate_slot(directory, at, pages);
+        dirty
+    }
+
+    /// Clean pages of a block have no bytes any more, wherever it lies.
+    pub(crate) fn invalidate_clean(&mut self, directory: &Directory, number: u32, pages: Pages) {
+        if let Some(at) = directory.block(number).slot {
+            self.invalidate_slot(directory, at, pages.without(directory.slot(at).dirty));
+        }
+    }
+
+    fn invalidate_slot(&mut self, directory: &Directory, at: u32, pages: Pages) {
         let slot = directory.slot(at);
         self.store(directory, at, Slot { valid: slot.valid.without(pages), dirty: slot.dirty.without(pages), ..slot });
     }
 
     /// A write has come: the newest of all.
-    pub(crate) fn touch_written(&mut self, at: u32) {
-        self.policy.put(at, Place::Written);
+    pub(crate) fn touch_written(&mut self, pinned: Pinned) {
+        if let Some(at) = self.slot_of(pinned) {
+            self.policy.put(at, Place::Written);
+        }
     }
 
     /// Pins the slot of a block with dirty pages.
-    pub(crate) fn pin_dirty(&mut self, directory: &Directory, number: u32) -> Option<(u32, Pages)> {
+    pub(crate) fn pin_dirty(&mut self, directory: &Directory, number: u32) -> Option<(Pinned, Pages)> {
         let at = directory.block(number).slot?;
         let dirty = directory.slot(at).dirty;
         if dirty.is_empty() {
             return None;
         }
-        self.pins[at as usize] += 1;
-        Some((at, dirty))
+        Some((self.pin(at), dirty))
+    }
+
+    /// The slot, if its memory is there still.
+    fn slot_of(&self, pinned: Pinned) -> Option<u32> {
+        (pinned.opening == self.opening).then_some(pinned.at)
     }
 
     /// Pages that the backing does not have.
@@ -235,5 +277,41 @@ impl Table {
         directory.head(Head::UsedSlots).store(self.policy.used().into(), Ordering::Relaxed);
         directory.head(Head::PresentSlots).store(self.present().into(), Ordering::Relaxed);
         directory.head(Head::DirtyPages).store(self.dirty_pages, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::directory::Shape;
+
+    /// A slot that somebody had looked up was another block's after the device was lost and opened again: he read its
+    /// bytes for his own, and what he then said of it was said of the other block.
+    #[test]
+    fn a_slot_of_memory_that_was_lost_is_nobodys_whoever_has_it_now() {
+        let shape = Shape { blocks: 8, chunks: 1, chunk_slots: 1, writes_back: true };
+        let directory = Directory::create(shape).unwrap();
+        let table = &mut Table::of(&directory);
+        table.forget_all(&directory);
+        table.add_slots(&directory, 0..1);
+        let old = table.admit(&directory, 3, true).unwrap();
+        table.set_valid(&directory, old, Pages(0xf), true);
+        assert_eq!(table.forget_all(&directory), 2);
+        assert_eq!(directory.block(3), Block { slot: None, zero: Pages::NONE, lost: Pages(0xf) });
+        table.add_slots(&directory, 0..1);
+        let new = table.admit(&directory, 5, true).unwrap();
+        assert!(new.at == old.at && new.opening != old.opening);
+        table.set_valid(&directory, new, Pages(0x3), true);
+        let before = (directory.slot(0), table.dirty_pages());
+        table.set_valid(&directory, old, Pages(0xf0), true);
+        table.set_clean(&directory, old, Pages(0x1));
+        assert_eq!(table.invalidate(&directory, old, Pages(0x1)), Pages::NONE);
+        table.touch_written(old);
+        table.unpin(&directory, old);
+        assert_eq!((directory.slot(0), table.dirty_pages()), before);
+        table.set_clean(&directory, new, Pages(0x3));
+        assert!(table.admit(&directory, 6, true).is_none(), "its user has it pinned");
+        table.unpin(&directory, new);
+        assert!(table.admit(&directory, 6, true).is_some());
     }
 }

@@ -96,7 +96,10 @@ impl PagingCache {
 
     /// Notes a failure of the device, which is told once; the backing serves until it is tried again.
     pub(super) fn device_failed(&self, error: &bifolio_device::Error) {
-        let is_lost = error.kind() == bifolio_device::ErrorKind::Lost;
+        self.note_failure(error, error.kind() == bifolio_device::ErrorKind::Lost);
+    }
+
+    fn note_failure(&self, error: &bifolio_device::Error, is_lost: bool) {
         let is_news = self.health().failed(self.now_ms());
         self.serves.store(false, Ordering::Release);
         self.directory.head(Head::Device).store(2, Ordering::Relaxed);
@@ -131,17 +134,17 @@ impl PagingCache {
         let opened =
             (self.open_device)().and_then(|device| Store::new(&device, self.directory.chunk_bytes(), shape.chunks));
         let store = match opened {
-            Ok(store) => Some(store),
+            Ok(store) => store,
             Err(error) => {
-                self.device_failed(&error);
-                None
+                // The memory is kept by somebody, and what only it has is there when the device can be opened.
+                self.note_failure(&error, false);
+                *self.waiting() = chunks;
+                return Err(());
             }
         };
         let mut is_mapped = vec![false; shape.chunks as usize];
         for (chunk, memory) in chunks {
-            if let Some(store) = &store
-                && self.directory.is_present(chunk)
-            {
+            if self.directory.is_present(chunk) {
                 is_mapped[chunk as usize] =
                     store.adopt(chunk, memory).map_err(|error| self.device_failed(&error)).is_ok();
             }
@@ -151,13 +154,16 @@ impl PagingCache {
                 self.forget_chunk(chunk);
             }
         }
-        let is_there = store.is_some();
-        *self.store.write().unwrap_or_else(PoisonError::into_inner) = store;
-        if is_there && self.health().is_serving() {
+        *self.store.write().unwrap_or_else(PoisonError::into_inner) = Some(store);
+        if self.health().is_serving() {
             self.serves.store(true, Ordering::Release);
             self.directory.head(Head::Device).store(1, Ordering::Relaxed);
         }
-        if is_there { Ok(()) } else { Err(()) }
+        Ok(())
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<(u32, OwnedFd)>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A chunk that nobody has any more.
@@ -173,7 +179,8 @@ impl PagingCache {
     fn drop_store(&self) {
         let mut store = self.store.write().unwrap_or_else(PoisonError::into_inner);
         let lost = self.directory.stats().get(Counter::LostPages);
-        self.table().forget_all(&self.directory);
+        self.opening.store(self.table().forget_all(&self.directory), Ordering::Release);
+        self.waiting().clear();
         for chunk in 0..self.directory.shape().chunks {
             if self.directory.is_present(chunk) {
                 self.directory.set_present(chunk, false);
@@ -207,7 +214,8 @@ impl PagingCache {
             None => {
                 self.health().recovered(self.now_ms());
                 // It goes on being left alone where it still cannot be opened.
-                let _ = self.open_store(vec![]);
+                let left = std::mem::take(&mut *self.waiting());
+                let _ = self.open_store(left);
                 return;
             }
         }
@@ -296,14 +304,19 @@ impl PagingCache {
         Ok(())
     }
 
-    /// Gives back the chunks beyond the wanted size: clean ones at once, dirty ones when they are written back.
+    /// Gives back the chunks beyond the wanted size: clean ones at once, dirty ones when they are written back. One that
+    /// cannot be written back stays, and another one goes.
     fn shrink(&self) -> Result<()> {
-        while self.present() > self.target() {
-            let last = (0..self.directory.shape().chunks).rev().find(|chunk| self.directory.is_present(*chunk));
-            let Some(chunk) = last else { break };
-            self.remove_chunk(chunk)?;
+        let mut done = Ok(());
+        for chunk in (0..self.directory.shape().chunks).rev() {
+            if self.present() <= self.target() {
+                return Ok(());
+            }
+            if self.directory.is_present(chunk) {
+                done = done.and(self.remove_chunk(chunk));
+            }
         }
-        Ok(())
+        done
     }
 
     fn remove_chunk(&self, chunk: u32) -> Result<()> {

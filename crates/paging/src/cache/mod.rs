@@ -47,7 +47,7 @@ use bifolio_keeper::SharedMemory;
 use std::fmt;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
@@ -160,6 +160,10 @@ pub struct PagingCache {
     serves: AtomicBool,
     /// The device's memory is gone, and what the table says of it is not true any more.
     is_lost: AtomicBool,
+    /// Which memory slots are of ([`Pinned`](crate::table::Pinned)); changed with the store locked.
+    opening: AtomicU32,
+    /// What a predecessor left on a device that could not be opened yet.
+    waiting: Mutex<Vec<(u32, OwnedFd)>>,
     /// The header says that the backing is in use.
     is_noted: AtomicBool,
     /// Writes that no flush had covered are lost.
@@ -274,6 +278,8 @@ impl PagingCache {
             buffers: Buffers::new(BUFFERS),
             serves: AtomicBool::new(false),
             is_lost: AtomicBool::new(false),
+            opening: AtomicU32::new(0),
+            waiting: Mutex::default(),
             is_noted: AtomicBool::new(false),
             owes_error: AtomicBool::new(false),
             upkeep: Mutex::default(),
@@ -311,6 +317,11 @@ impl PagingCache {
 
     fn blocks(offset: u64, len: u64) -> Range<u64> {
         offset / BLOCK_BYTES..(offset + len).div_ceil(BLOCK_BYTES)
+    }
+
+    /// Pages whose only copy went with the device and that were not written again.
+    fn lost_pages(&self) -> u64 {
+        (0..self.directory.shape().blocks).map(|block| self.directory.block(block).lost.count()).sum()
     }
 
     fn complain(&self, sentence: String) {
@@ -359,17 +370,27 @@ impl BlockDevice for PagingCache {
     }
 
     fn flush(&self) -> Result<()> {
+        // What can be saved is, also where something was lost.
+        let written = self.write_back_all();
+        let flushed = self.backing.flush();
         if self.owes_error.swap(false, Ordering::AcqRel) {
             let detail =
                 "writes since the last flush were lost with the device; they read as errors until written again";
             return Err(self.failed(ErrorKind::Write, detail));
         }
-        self.write_back_all()?;
-        self.backing.flush()
+        written.and(flushed)
     }
 
     fn settle(&self) -> Result<()> {
         self.flush()?;
+        let lost = self.lost_pages();
+        if lost > 0 {
+            let detail = format!(
+                "{lost} pages that only the device had are lost, so the backing stays marked as one whose newest writes are \
+                 missing"
+            );
+            return Err(self.failed(ErrorKind::BadState, detail));
+        }
         let left = if self.table().dirty_pages() == 0 { Left::Whole } else { Left::OpenBack };
         if left == Left::Whole && self.is_noted.swap(false, Ordering::AcqRel) {
             Header { size: self.size, left }.write(&*self.backing)?;

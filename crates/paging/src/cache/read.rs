@@ -6,7 +6,7 @@ use crate::header::HEADER_BYTES;
 use crate::pages::{BLOCK_BYTES, PAGE_BYTES, Pages, Part, parts};
 use crate::stats::Counter;
 use crate::store::Store;
-use crate::table::Found;
+use crate::table::{Found, Pinned};
 use bifolio_block::{ErrorKind, Result};
 
 /// Where each page of a read comes from.
@@ -65,12 +65,12 @@ impl PagingCache {
             let detail = format!("what was written at offset {at} and not written back was lost with the device");
             return Err(self.failed(ErrorKind::Damaged, detail));
         }
-        let (at, slot) = found.slot.unwrap_or((0, Slot::EMPTY));
+        let slot = found.slot.map_or(Slot::EMPTY, |(_, slot)| slot);
         let sources = sources(wanted, found.block.zero, slot, self.is_serving());
         for run in sources.zero.runs() {
             buffer[part.cut(&run).1].fill(0);
         }
-        let failed = self.read_slot(part, at, slot, sources.device, buffer)?;
+        let failed = self.read_slot(part, found.slot, sources.device, buffer)?;
         let missed = sources.backing.or(failed);
         for run in missed.runs() {
             let (bytes, own) = part.cut(&run);
@@ -88,14 +88,12 @@ impl PagingCache {
     }
 
     /// Reads pages from device memory, and returns those that the backing has to give after all.
-    fn read_slot(&self, part: &Part, at: u32, slot: Slot, pages: Pages, buffer: &mut [u8]) -> Result<Pages> {
-        if pages.is_empty() {
-            return Ok(Pages::NONE);
-        }
+    fn read_slot(&self, part: &Part, found: Option<(Pinned, Slot)>, pages: Pages, buffer: &mut [u8]) -> Result<Pages> {
+        let Some((pinned, slot)) = found.filter(|_| !pages.is_empty()) else { return Ok(Pages::NONE) };
         let mut failed = Pages::NONE;
         for run in pages.runs() {
             let (bytes, own) = part.cut(&run);
-            let done = self.copy_out(at, bytes.start, &mut buffer[own]);
+            let done = self.copy_out(pinned, bytes.start, &mut buffer[own]);
             if done.is_ok() {
                 continue;
             }

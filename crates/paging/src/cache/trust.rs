@@ -10,6 +10,7 @@
 use super::PagingCache;
 use crate::directory::Head;
 use crate::store::Store;
+use crate::table::Pinned;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -34,20 +35,27 @@ pub(super) fn slept() -> Duration {
 }
 
 impl PagingCache {
-    /// Copies out of a slot that the caller has pinned. After a failure, which is noted, the bytes are of no use.
-    pub(super) fn copy_out(&self, slot: u32, at: u64, buffer: &mut [u8]) -> Result<(), ()> {
+    /// Copies out of a slot that the caller has pinned. After a failure, which is noted, the bytes are of no use. A slot whose
+    /// memory was lost meanwhile may be somebody else's by now, and is not touched.
+    pub(super) fn copy_out(&self, slot: Pinned, at: u64, buffer: &mut [u8]) -> Result<(), ()> {
         let store = self.store();
-        let store = store.as_ref().ok_or(())?;
-        self.timed(|| store.read(slot, at, buffer))?;
+        let store = store.as_ref().filter(|_| self.is_there(slot)).ok_or(())?;
+        self.timed(|| store.read(slot.at, at, buffer))?;
         if self.is_stale(store) { Err(()) } else { Ok(()) }
     }
 
-    /// Copies into a slot that the caller has pinned. After a failure, which is noted, the slot's bytes are of no use.
-    pub(super) fn copy_in(&self, slot: u32, at: u64, data: &[u8]) -> Result<(), ()> {
+    /// Copies into a slot that the caller has pinned. After a failure, which is noted, the slot's bytes are of no use. As in
+    /// [`PagingCache::copy_out`], a slot whose memory was lost is not touched.
+    pub(super) fn copy_in(&self, slot: Pinned, at: u64, data: &[u8]) -> Result<(), ()> {
         let store = self.store();
-        let store = store.as_ref().ok_or(())?;
-        self.timed(|| store.write(slot, at, data))?;
+        let store = store.as_ref().filter(|_| self.is_there(slot)).ok_or(())?;
+        self.timed(|| store.write(slot.at, at, data))?;
         if self.is_stale(store) { Err(()) } else { Ok(()) }
+    }
+
+    /// Whether the memory that a slot was pinned in is there. The store is locked, so that stays as it is.
+    fn is_there(&self, slot: Pinned) -> bool {
+        slot.opening == self.opening.load(Ordering::Acquire)
     }
 
     /// Notes that the cache has no memory that a sleep could have harmed.
@@ -96,5 +104,46 @@ impl PagingCache {
                 self.name
             ));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::{Mode, Options, format_backing};
+    use crate::header::HEADER_BYTES;
+    use crate::pages::Pages;
+    use bifolio_block::BlockDevice;
+    use bifolio_block::faults::FaultyDevice;
+    use bifolio_device::{Device, HostOptions};
+    use std::sync::Arc;
+
+    #[test]
+    fn bytes_are_not_copied_by_what_was_looked_up_in_memory_that_was_lost() {
+        const CHUNK: u64 = 2 << 20;
+        let backing = FaultyDevice::new("swap.img", vec![0; (HEADER_BYTES + CHUNK) as usize]);
+        format_backing(&backing, CHUNK).unwrap();
+        let open = Box::new(|| Ok(Device::host(&HostOptions::default())));
+        let options = Options::new(Arc::new(backing), open, CHUNK);
+        let cache = PagingCache::open(Options { mode: Mode::WriteThrough, ..options }).unwrap();
+        cache.write(0, &[1; 4096]).unwrap();
+        let (old, _) = cache.table().look(&cache.directory, 0, Pages(1)).slot.unwrap();
+        let mut seen = [0; 4096];
+        cache.copy_out(old, 0, &mut seen).unwrap();
+        assert_eq!(seen, [1; 4096]);
+        // As after an error that takes the device's memory with it.
+        cache.health().failed(0);
+        cache.is_lost.store(true, Ordering::Release);
+        cache.retry_now();
+        cache.tick();
+        assert!(cache.is_serving() && cache.memory_bytes() == CHUNK);
+        (0..32).for_each(|block| cache.write(block << 16, &[2; 4096]).unwrap());
+        assert!(cache.copy_out(old, 0, &mut seen).is_err() && cache.copy_in(old, 0, &[3; 4096]).is_err());
+        assert_eq!(seen, [1; 4096]);
+        for block in 0..32 {
+            cache.read(block << 16, &mut seen).unwrap();
+            assert_eq!(seen, [2; 4096], "block {block}");
+        }
+        cache.table().unpin(&cache.directory, old);
     }
 }

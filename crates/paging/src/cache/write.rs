@@ -97,10 +97,9 @@ impl PagingCache {
             self.unmark(part.block, pages);
         } else {
             // What only the device had of these pages is of no use any more, unless the backing gets the new bytes.
-            let lost = self.directory.slot(at).dirty.and(pages);
+            let lost = table.invalidate(&self.directory, at, pages);
             let block = self.directory.block(part.block);
             self.directory.set_block(part.block, Block { lost: block.lost.or(lost), ..block });
-            table.invalidate(&self.directory, at, pages);
         }
         table.unpin(&self.directory, at);
         is_there
@@ -108,11 +107,7 @@ impl PagingCache {
 
     fn write_through(&self, offset: u64, data: &[u8]) -> Result<()> {
         for part in parts(offset, data.len() as u64) {
-            let mut table = self.table();
-            if let Some(at) = self.directory.block(part.block).slot {
-                let clean = Pages::of(&part.pages()).without(self.directory.slot(at).dirty);
-                table.invalidate(&self.directory, at, clean);
-            }
+            self.table().invalidate_clean(&self.directory, part.block, Pages::of(&part.pages()));
         }
         self.backing.write(HEADER_BYTES + offset, data)?;
         for part in parts(offset, data.len() as u64) {

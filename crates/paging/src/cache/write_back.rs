@@ -9,18 +9,20 @@ use crate::stats::Counter;
 use bifolio_block::{ErrorKind, Result};
 
 impl PagingCache {
-    /// Writes back everything that was dirty when this began, in the order of the backing.
+    /// Writes back everything that was dirty when this began, in the order of the backing. What one block cannot, the others
+    /// can: the first error is returned when all were tried.
     pub(super) fn write_back_all(&self) -> Result<()> {
         if self.table().dirty_pages() == 0 {
             return Ok(());
         }
+        let mut done = Ok(());
         for number in 0..self.directory.shape().blocks {
             let is_dirty = |at| !self.directory.slot(at).dirty.is_empty();
             if self.directory.block(number).slot.is_some_and(is_dirty) {
-                self.write_back(number)?;
+                done = done.and(self.write_back(number));
             }
         }
-        Ok(())
+        done
     }
 
     /// Writes back what is dirty of a block.

@@ -1,11 +1,15 @@
 //! What write-back mode promises, and what it does not.
 
-use crate::support::{CHUNK, backing, cache, host};
+use crate::support::{CHUNK, backing, cache, faulty_device, host};
 use bifolio_block::faults::{Faults, FaultyDevice};
 use bifolio_block::{BlockDevice, ErrorKind};
+use bifolio_device::backend::fault::Faults as DeviceFaults;
+use bifolio_device::{Device, HostOptions};
+use bifolio_paging::header::HEADER_BYTES;
 use bifolio_paging::{Mode, Options, PagingCache};
 use bifolio_testing::{noise, seed};
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const CONTENT: usize = 4 << 20;
@@ -106,6 +110,60 @@ fn a_backing_that_fails_keeps_dirty_pages_and_is_told_once() {
     cache.resize(0).unwrap();
     cache.read(0, &mut seen).unwrap();
     assert!(seen == vec![1; 65536]);
+}
+
+/// One bad sector held up the write-back of everything behind it, for as long as it was bad.
+#[test]
+fn a_bad_sector_of_the_backing_keeps_nothing_else_from_being_written_back() {
+    let backing = backing(CONTENT as u64);
+    let cache = cache(&backing, host(), Mode::WriteBack, 2);
+    let bytes = noise(1 << 20, seed());
+    cache.write(0, &bytes).unwrap();
+    let bad = 65536 + 5000;
+    backing.set_faults(Faults { bad_byte: Some(HEADER_BYTES + bad), ..Faults::default() });
+    assert_eq!(cache.flush().unwrap_err().kind(), ErrorKind::Write, "who flushes hears of it");
+    let content = || backing.content().split_off(HEADER_BYTES as usize);
+    assert!(content()[2 * 65536..1 << 20] == bytes[2 * 65536..], "what lies behind it is there");
+    // Memory is given back, but for the chunk with the pages that have to stay.
+    cache.write(0, &bytes[..65536]).unwrap();
+    assert!(cache.resize(0).is_err());
+    assert_eq!(cache.memory_bytes(), CHUNK);
+    let mut seen = vec![0; 1 << 20];
+    cache.read(0, &mut seen).unwrap();
+    assert!(seen == bytes);
+    backing.set_faults(Faults::default());
+    cache.settle().unwrap();
+    assert!(content()[..1 << 20] == bytes);
+}
+
+/// A flush that told of lost pages wrote nothing back, and the second end of a cache marked its backing as whole.
+#[test]
+fn pages_that_were_lost_leave_a_backing_that_is_not_whole_however_often_it_ends() {
+    let faults = Arc::<DeviceFaults>::default();
+    let backing = backing(CONTENT as u64);
+    let mut devices = vec![Device::host(&HostOptions::default()), faulty_device(&faults, 1 << 30)];
+    let next = Mutex::new(move || if devices.len() > 1 { devices.pop().unwrap() } else { devices[0].clone() });
+    let open = Box::new(move || Ok((next.lock().unwrap())()));
+    let cache = cache(&backing, open, Mode::WriteBack, 2);
+    cache.write(0, &[1; 8192]).unwrap();
+    faults.life.store(0, Ordering::SeqCst);
+    assert!(cache.read(0, &mut [0; 4096]).is_err());
+    cache.tick();
+    cache.retry_now();
+    cache.tick();
+    assert!(cache.is_serving());
+    cache.write(1 << 20, &[2; 4096]).unwrap();
+    assert_eq!(cache.flush().unwrap_err().kind(), ErrorKind::Write);
+    let at = (HEADER_BYTES + (1 << 20)) as usize;
+    assert_eq!(backing.content()[at..at + 4096], [2; 4096], "what can be written back is");
+    for _ in 0..2 {
+        assert_eq!(cache.settle().unwrap_err().kind(), ErrorKind::BadState);
+        assert_eq!(reopen(FaultyDevice::new("swap.img", backing.content())).unwrap_err().kind(), ErrorKind::BadState);
+    }
+    cache.write(0, &[3; 4096]).unwrap();
+    cache.discard(4096, 4096).unwrap();
+    cache.settle().unwrap();
+    reopen(FaultyDevice::new("swap.img", backing.content())).unwrap();
 }
 
 #[test]
