@@ -1,7 +1,7 @@
 //! The thread that brings blocks of a region, and takes them away.
 
 use super::residency::{Leaving, Need, Residency};
-use super::spares::{SPARES, Spares, forget};
+use super::spares::{SPARES, Spares, Taken, forget, patiently};
 use super::uffd::{Fault, Uffd};
 use crate::pages::{BLOCK_BYTES, BLOCK_PAGES, PAGE_BYTES};
 use crate::store::Store;
@@ -240,25 +240,41 @@ impl Pager {
                 give(&mut self.spares, &shared.uffd, start, &ZEROES, false)
             }
             Need::Slot(slot) => match self.fetch(shared, slot, start, fault.is_write) {
-                Ok(filled) => {
+                // It has come only when all of it is there: what is missing of a block that has come is zeroes.
+                Ok(Ok(())) => {
                     add(&shared.counts.fetched);
                     self.known.came(block, !shared.tells_writes());
                     if fault.is_write {
                         self.known.written(block);
                     }
-                    filled
+                    Ok(())
+                }
+                Ok(Err(error)) => {
+                    self.lose(shared, block, error);
+                    Ok(())
                 }
                 Err(error) => {
-                    add(&shared.counts.lost);
-                    let (from, to) = (start - shared.start, start - shared.start + BLOCK_BYTES);
-                    shared.tell(&format!("bytes {from} to {to} of a region are lost"), error);
-                    self.known.lose(block);
-                    shared.uffd.poison(start, BLOCK_BYTES)
+                    self.lose(shared, block, error);
+                    Ok(())
                 }
             },
         };
         if let Err(error) = answered {
             shared.tell("answering a page fault", error);
+            // Who waits tries again.
+            let _ = shared.uffd.wake(start, BLOCK_BYTES);
+        }
+    }
+
+    /// What is missing of a block cannot be had any more: whoever touches it gets a signal, and never other bytes.
+    fn lose(&mut self, shared: &Shared, block: u32, error: impl std::fmt::Display) {
+        let start = shared.start + u64::from(block) * BLOCK_BYTES;
+        let (from, to) = (start - shared.start, start - shared.start + BLOCK_BYTES);
+        add(&shared.counts.lost);
+        shared.tell(&format!("bytes {from} to {to} of a region are lost"), error);
+        self.known.lose(block);
+        if let Err(error) = shared.uffd.poison(start, BLOCK_BYTES) {
+            shared.tell("keeping bytes that are lost from being read", error);
         }
     }
 
@@ -268,7 +284,7 @@ impl Pager {
         let Shared { uffd, store, .. } = shared;
         let protect = shared.tells_writes() && !is_write;
         let mut show = || {
-            let bring = |content: &[u8]| give(&mut self.spares, uffd, start, content, protect);
+            let bring = |content: &[u8]| patiently(|| give(&mut self.spares, uffd, start, content, protect));
             store.show(slot, 0, BLOCK_BYTES as usize, bring)
         };
         show().or_else(|_| {
@@ -288,11 +304,15 @@ impl Pager {
             return Departure::Left;
         }
         let from = match self.hold(shared, start) {
-            Ok(Some(from)) => from,
-            Ok(None) => {
+            Ok(Taken::At(from)) => from,
+            Ok(Taken::Pinned) => {
                 add(&counts.pinned);
                 self.known.stayed(block);
                 return Departure::Pinned;
+            }
+            Ok(Taken::Broken(error)) => {
+                self.lose(shared, block, error);
+                return Departure::Left;
             }
             Err(error) => {
                 shared.tell("keeping a block of a region from being written to", error);
@@ -315,13 +335,15 @@ impl Pager {
             Err(error) => {
                 add(&counts.refused);
                 shared.tell("the device takes no more of a region, which so needs more memory than it may", error);
+                if is_moved {
+                    match self.spares.return_to(&shared.uffd, from, start) {
+                        Ok(()) => self.known.stayed(block),
+                        Err(error) => self.lose(shared, block, error),
+                    }
+                    return Departure::Refused;
+                }
                 self.known.stayed(block);
-                let back = if is_moved {
-                    self.spares.return_to(&shared.uffd, from, start)
-                } else {
-                    shared.uffd.protect(start, BLOCK_BYTES, false)
-                };
-                if let Err(error) = back {
+                if let Err(error) = shared.uffd.protect(start, BLOCK_BYTES, false) {
                     shared.tell("allowing writes again", error);
                 }
                 Departure::Refused
@@ -330,8 +352,8 @@ impl Pager {
     }
 
     /// Sees to it that nobody writes to a block, and says where it is: elsewhere, where the kernel can move it, as it tells then
-    /// that somebody has pinned a page (none); or in its place, and protected.
-    fn hold(&mut self, shared: &Shared, start: u64) -> io::Result<Option<u64>> {
+    /// that somebody has pinned a page; or in its place, and protected.
+    fn hold(&mut self, shared: &Shared, start: u64) -> io::Result<Taken> {
         let uffd = &shared.uffd;
         // Where the program has discarded pages there are zeroes: who copies the block must not meet a page that is missing.
         let complete = || uffd.fill(start, &ZEROES, false);
@@ -346,7 +368,7 @@ impl Pager {
         if !is_complete(start) {
             complete()?;
         }
-        uffd.protect(start, BLOCK_BYTES, true).map(|()| Some(start))
+        uffd.protect(start, BLOCK_BYTES, true).map(|()| Taken::At(start))
     }
 
     /// Copies a block to its slot from where nobody writes to it; whether there are only zeroes in it, which need none.

@@ -7,6 +7,7 @@ use super::uffd::Uffd;
 use crate::pages::BLOCK_BYTES;
 use bifolio_device::Result;
 use std::io;
+use std::time::Duration;
 
 /// How many there are.
 pub(super) const SPARES: usize = 8;
@@ -68,18 +69,21 @@ impl Spares {
         given.map(|()| true)
     }
 
-    /// Moves a block away from everybody; where it is now, or none if somebody has pinned a page of it. It stays where it was
-    /// then, and if this fails.
-    pub(super) fn take(&mut self, uffd: &Uffd, start: u64) -> io::Result<Option<u64>> {
+    /// Moves a block away from everybody. It stays where it was if this fails, or if somebody has pinned a page of it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn take(&mut self, uffd: &Uffd, start: u64) -> io::Result<Taken> {
         if self.empty.is_empty() {
             self.trim(SPARES - 1);
         }
-        let Some(spare) = self.empty.pop() else { return Ok(None) };
+        let Some(spare) = self.empty.pop() else { return Ok(Taken::Pinned) };
         let (moved, result) = uffd.shift(start, spare, BLOCK_BYTES, false);
-        let Err(error) = result else { return Ok(Some(spare)) };
-        self.empty.push(spare);
-        uffd.shift(spare, start, moved, true).1?;
-        if error.raw_os_error() == Some(libc::EBUSY) { Ok(None) } else { Err(error) }
+        let Err(error) = result else { return Ok(Taken::At(spare)) };
+        if let Err(error) = self.put_back(uffd, spare, start, moved) {
+            return Ok(Taken::Broken(error));
+        }
+        if error.raw_os_error() == Some(libc::EBUSY) { Ok(Taken::Pinned) } else { Err(error) }
     }
 
     /// A block that was taken is not needed any more, but its pages.
@@ -88,10 +92,50 @@ impl Spares {
     }
 
     /// A block that was taken goes back, and who waits for it is woken up.
+    ///
+    /// # Errors
+    /// The system's. A part of the block is lost then.
     pub(super) fn return_to(&mut self, uffd: &Uffd, spare: u64, start: u64) -> io::Result<()> {
-        self.empty.push(spare);
-        uffd.shift(spare, start, BLOCK_BYTES, true).1
+        self.put_back(uffd, spare, start, BLOCK_BYTES)
     }
+
+    /// The first `len` bytes of a spare go to their block: moved, and copied where they cannot be moved.
+    fn put_back(&mut self, uffd: &Uffd, spare: u64, start: u64, len: u64) -> io::Result<()> {
+        let mut done = 0;
+        let back = patiently(|| {
+            let (moved, result) = uffd.shift(spare + done, start + done, len - done, true);
+            done += moved;
+            result.or_else(|_| {
+                // SAFETY: what has not moved is there, and nobody else has the address.
+                let rest = unsafe { std::slice::from_raw_parts((spare + done) as *const u8, (len - done) as usize) };
+                uffd.fill(start + done, rest, false)
+            })
+        });
+        forget(spare);
+        self.empty.push(spare);
+        back
+    }
+}
+
+/// What became of a block that was to be moved away.
+pub(super) enum Taken {
+    /// It is here.
+    At(u64),
+    /// Somebody has a page of it pinned.
+    Pinned,
+    /// A part of it was away, and could not be brought back.
+    Broken(io::Error),
+}
+
+/// Tries what needs memory for a moment, as there may be some again, and then fails as it did last.
+pub(super) fn patiently(mut attempt: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    for pause_ms in [0, 1, 2, 4, 8, 16, 32] {
+        if attempt().is_ok() {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(pause_ms));
+    }
+    attempt()
 }
 
 /// Lets go of a block's pages.

@@ -308,3 +308,48 @@ fn nobody_is_shown_other_bytes_than_were_written() {
     let trouble = region.take_trouble().unwrap();
     assert!(trouble.starts_with("bytes ") && trouble.contains("of a region are lost: "), "{trouble}");
 }
+
+/// A block counted as here although the system had no memory for bringing it: what was missing of it were zeroes then.
+#[test]
+fn where_the_system_has_no_memory_for_a_block_nobody_is_shown_zeroes() {
+    [true, false].into_iter().for_each(no_memory_for_a_block);
+}
+
+fn no_memory_for_a_block(may_move: bool) {
+    let mut random = fastrand::Rng::with_seed(seed());
+    let blocks = 30;
+    let Some(mut region) = region_of(&host(), options(blocks, 8, blocks), may_move) else { return };
+    let mut expected = vec![0; region.len()];
+    random.fill(&mut expected);
+    region.bytes_mut().copy_from_slice(&expected);
+    until("some have left", || region.statistics().stored > 10);
+    let failing = &Arc::clone(&region.shared).uffd.failing;
+    // A few failures in a row are no loss, wherever they come: while a block is brought, or moved away and back.
+    for _ in 0..300 {
+        failing.store(random.u32(..4), Ordering::Release);
+        let at = random.usize(..expected.len() - 4096);
+        if random.bool() {
+            assert!(region.bytes()[at..at + 4096] == expected[at..at + 4096], "offset {at}");
+        } else {
+            random.fill(&mut expected[at..at + 4096]);
+            region.bytes_mut()[at..at + 4096].copy_from_slice(&expected[at..at + 4096]);
+        }
+    }
+    failing.store(0, Ordering::Release);
+    assert!(region.bytes() == expected);
+    assert_eq!(region.statistics().lost, 0);
+    if !region.serves_system_calls() {
+        return skip("system calls may not meet pages of a region that are not in memory");
+    }
+    failing.store(u32::MAX, Ordering::Release);
+    let readable: Vec<bool> = (0..blocks).map(|block| is_readable(&region.bytes()[block * BLOCK..])).collect();
+    failing.store(0, Ordering::Release);
+    assert!(readable.contains(&false), "some were not here");
+    for (block, was_readable) in readable.into_iter().enumerate() {
+        let at = block * BLOCK + random.usize(..BLOCK);
+        let is = is_readable(&region.bytes()[at..]);
+        assert!(is || !was_readable, "what was read stays");
+        assert!(!is || region.bytes()[at] == expected[at], "block {block}");
+    }
+    assert!(region.statistics().lost > 0 && region.take_trouble().is_some());
+}

@@ -58,6 +58,9 @@ pub(super) struct Uffd {
     /// Whether faults that system calls meet are handled.
     pub(super) in_system_calls: bool,
     can_poison: bool,
+    /// So many fills and moves fail from now on, as without memory.
+    #[cfg(test)]
+    pub(super) failing: std::sync::atomic::AtomicU32,
     /// Whether pages can be moved from one place to another (Linux 6.8).
     pub(super) can_move: bool,
 }
@@ -119,8 +122,14 @@ impl Uffd {
         let (fd, in_system_calls) = descriptor()?;
         Self::handshake(&fd, FEATURE_WRITE_PROTECT | known & (FEATURE_POISON | FEATURE_MOVE))?;
         let has = |feature| known & feature != 0;
-        let uffd =
-            Self { fd, in_system_calls, can_poison: has(FEATURE_POISON), can_move: may_move && has(FEATURE_MOVE) };
+        let uffd = Self {
+            fd,
+            in_system_calls,
+            can_poison: has(FEATURE_POISON),
+            #[cfg(test)]
+            failing: 0.into(),
+            can_move: may_move && has(FEATURE_MOVE),
+        };
         uffd.register(start, len)?;
         Ok(uffd)
     }
@@ -146,6 +155,10 @@ impl Uffd {
     }
 
     fn ioctl<const N: usize>(&self, request: u64, argument: &mut [u64; N]) -> io::Result<()> {
+        #[cfg(test)]
+        if matches!(request, IOCTL_COPY | IOCTL_MOVE) && tests::spend(&self.failing) {
+            return Err(io::Error::from_raw_os_error(libc::ENOMEM));
+        }
         // SAFETY: the request has a structure of this size; memory that it names is checked by the kernel, and given by
         // callers who vouch for it.
         let done = unsafe { libc::ioctl(self.fd.as_raw_fd(), request, argument.as_mut_ptr()) };
@@ -231,15 +244,31 @@ impl Uffd {
         self.ioctl(IOCTL_WAKE, &mut [start, len])
     }
 
-    /// Whoever touches these pages from now on gets a signal: there is nothing that they could be given.
+    /// Whoever touches these pages from now on gets a signal: there is nothing that they could be given. Pages that are there
+    /// stay, where the kernel can do that page by page.
     pub(super) fn poison(&self, start: u64, len: u64) -> io::Result<()> {
         if self.can_poison {
-            return self.ioctl(IOCTL_POISON, &mut [start, len, 0, 0]);
+            for page in (start..start + len).step_by(PAGE_BYTES as usize) {
+                match self.ioctl(IOCTL_POISON, &mut [page, PAGE_BYTES, 0, 0]) {
+                    Err(error) if error.raw_os_error() != Some(libc::EEXIST) => return Err(error),
+                    _ => {}
+                }
+            }
+            return self.wake(start, len);
         }
         // SAFETY: the range is the region's, and nobody may rely on what is lost.
         if unsafe { libc::mprotect(start as *mut libc::c_void, len as usize, libc::PROT_NONE) } < 0 {
             return Err(io::Error::last_os_error());
         }
         self.wake(start, len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    pub(super) fn spend(left: &AtomicU32) -> bool {
+        left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_ok()
     }
 }
