@@ -7,7 +7,7 @@ use std::any::Any;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How many calls of each operation still succeed; negative for "all of them".
@@ -39,6 +39,8 @@ pub struct Faults {
     pub modules: AtomicI64,
     /// All of the above and all else, until the device is lost: from then on every call fails.
     pub life: AtomicI64,
+    /// Copies to host memory do not end for as long as this is set.
+    pub hangs: AtomicBool,
     /// What of a kernel's output is overwritten after a launch, if anything.
     pub damage: Option<Damage>,
     /// Pinned buffers handed out and not returned.
@@ -65,6 +67,7 @@ impl Default for Faults {
             registrations: never(),
             modules: never(),
             life: never(),
+            hangs: AtomicBool::new(false),
             damage: None,
             pinned_held: AtomicU64::new(0),
         }
@@ -286,6 +289,9 @@ impl RawStream for FaultStream {
 
     unsafe fn copy_to_host(&self, dst: *mut u8, src: DevicePtr, len: u64) -> Result<()> {
         self.faults.live()?;
+        while self.faults.hangs.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         Faults::allow(&self.faults.downloads, "a copy from the device")?;
         // SAFETY: the caller's promise.
         unsafe { self.inner.copy_to_host(dst, src, len) }

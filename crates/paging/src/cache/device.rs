@@ -12,9 +12,9 @@ use crate::store::Store;
 use bifolio_block::{ErrorKind, Result};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often the housekeeper looks.
 const TICK: Duration = Duration::from_millis(10);
@@ -24,6 +24,8 @@ const GROW_AGAIN_MS: u64 = 1000;
 const LOOK_MS: u64 = 30;
 /// Pauses while a slot that is to leave is in use.
 const LEAVING_PAUSE: Duration = Duration::from_micros(50);
+/// How long that may take for one chunk; the next tick tries again.
+const LEAVING_MAX: Duration = Duration::from_millis(500);
 
 /// What [`PagingCache::tick`] remembers.
 #[derive(Debug, Default)]
@@ -81,11 +83,14 @@ impl PagingCache {
     pub fn tick(&self) {
         let mut upkeep = self.upkeep();
         let now = self.now_ms();
-        if self.is_lost.swap(false, Ordering::AcqRel) {
-            self.drop_store();
-        }
-        if self.health().is_due(now) {
-            self.try_again();
+        // Whoever is in a copy that does not end has the store, and a lane.
+        if !self.leave_hanging(now) {
+            if self.is_lost.swap(false, Ordering::AcqRel) {
+                self.drop_store();
+            }
+            if self.health().is_due(now) {
+                self.try_again();
+            }
         }
         if self.is_serving() {
             self.look_at_others(&mut upkeep, now);
@@ -101,8 +106,7 @@ impl PagingCache {
 
     fn note_failure(&self, error: &bifolio_device::Error, is_lost: bool) {
         let is_news = self.health().failed(self.now_ms());
-        self.serves.store(false, Ordering::Release);
-        self.directory.head(Head::Device).store(2, Ordering::Relaxed);
+        self.leave_alone();
         self.directory.stats().add(Counter::DeviceErrors, 1);
         if is_lost {
             self.is_lost.store(true, Ordering::Release);
@@ -114,6 +118,11 @@ impl PagingCache {
                 self.name
             ));
         }
+    }
+
+    pub(super) fn leave_alone(&self) {
+        self.serves.store(false, Ordering::Release);
+        self.directory.head(Head::Device).store(2, Ordering::Relaxed);
     }
 
     pub(super) fn now_ms(&self) -> u64 {
@@ -177,7 +186,12 @@ impl PagingCache {
 
     /// After a loss: nobody uses the store when this has its lock, so what it held can be forgotten.
     fn drop_store(&self) {
-        let mut store = self.store.write().unwrap_or_else(PoisonError::into_inner);
+        // A copy that has begun to hang is not waited for: whoever comes after this would wait, too.
+        let mut store = match self.store.try_write() {
+            Ok(store) => store,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return self.is_lost.store(true, Ordering::Release),
+        };
         let lost = self.directory.stats().get(Counter::LostPages);
         self.opening.store(self.table().forget_all(&self.directory), Ordering::Release);
         self.waiting().clear();
@@ -322,6 +336,7 @@ impl PagingCache {
     fn remove_chunk(&self, chunk: u32) -> Result<()> {
         let length = self.directory.shape().chunk_slots;
         let slots = chunk * length..(chunk + 1) * length;
+        let begun = Instant::now();
         self.table().begin_leaving(&slots);
         while !self.table().empty_leaving(&self.directory) {
             for at in slots.clone() {
@@ -332,6 +347,11 @@ impl PagingCache {
                     self.table().stay(&self.directory);
                     return Err(error);
                 }
+            }
+            if begun.elapsed() > LEAVING_MAX {
+                self.table().stay(&self.directory);
+                let detail = "some of the memory that is to be given back is in use by requests that do not end";
+                return Err(self.failed(ErrorKind::BadState, detail));
             }
             // A request uses one of them, and ends.
             std::thread::sleep(LEAVING_PAUSE);

@@ -168,6 +168,7 @@ pub struct PagingCache {
     is_noted: AtomicBool,
     /// Writes that no flush had covered are lost.
     owes_error: AtomicBool,
+    under_way: trust::UnderWay,
     upkeep: Mutex<device::Upkeep>,
     health: Mutex<Health>,
     complaints: Mutex<Vec<String>>,
@@ -282,6 +283,7 @@ impl PagingCache {
             waiting: Mutex::default(),
             is_noted: AtomicBool::new(false),
             owes_error: AtomicBool::new(false),
+            under_way: trust::UnderWay::new(),
             upkeep: Mutex::default(),
             health: Mutex::default(),
             complaints: Mutex::default(),

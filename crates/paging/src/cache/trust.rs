@@ -4,6 +4,9 @@
 //! system has not slept since the memory was taken; else it is dropped whole, as if the device had been lost. Host memory
 //! is kept by any sleep.
 //!
+//! A copy that does not end is noticed by the housekeeper, and then nobody else begins one: whoever is in it waits, and all
+//! others are served from the backing.
+//!
 //! In a virtual machine whose host moves device memory away (WSL2) a copy can take seconds. A device that does so is left
 //! alone like one that fails, but what it holds stays good.
 
@@ -11,7 +14,7 @@ use super::PagingCache;
 use crate::directory::Head;
 use crate::store::Store;
 use crate::table::Pinned;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// A clock that tells how long the system has slept since it was started.
@@ -21,6 +24,38 @@ pub type SleepClock = fn() -> Duration;
 const SLEPT_MIN_MS: u64 = 500;
 /// A copy of at most a block that takes longer is not a copy within a machine.
 const SLOW: Duration = Duration::from_millis(200);
+/// One that takes longer may never end.
+const HANGING_MS: u64 = 1000;
+/// Copies whose time is watched; more than threads that serve.
+const WATCHED_MAX: usize = 64;
+
+/// Copies that are under way: when each began, in milliseconds plus one; 0 for none.
+#[derive(Debug)]
+pub(super) struct UnderWay {
+    begun: [AtomicU64; WATCHED_MAX],
+    is_hanging: AtomicBool,
+}
+
+impl UnderWay {
+    pub(super) const fn new() -> Self {
+        Self { begun: [const { AtomicU64::new(0) }; WATCHED_MAX], is_hanging: AtomicBool::new(false) }
+    }
+
+    /// Has a copy watched; where too many are already, it is not.
+    fn begin(&self, now_ms: u64) -> Option<&AtomicU64> {
+        self.begun
+            .iter()
+            .find(|begun| begun.compare_exchange(0, now_ms + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok())
+    }
+
+    /// Looks whether one does not end.
+    fn look(&self, now_ms: u64) -> bool {
+        let is_old = |begun: u64| begun != 0 && now_ms.saturating_sub(begun - 1) > HANGING_MS;
+        let hangs = self.begun.iter().any(|begun| is_old(begun.load(Ordering::Acquire)));
+        self.is_hanging.store(hangs, Ordering::Release);
+        hangs
+    }
+}
 
 /// How long the system has slept: the clock that runs meanwhile beside the one that does not.
 pub(super) fn slept() -> Duration {
@@ -39,7 +74,7 @@ impl PagingCache {
     /// memory was lost meanwhile may be somebody else's by now, and is not touched.
     pub(super) fn copy_out(&self, slot: Pinned, at: u64, buffer: &mut [u8]) -> Result<(), ()> {
         let store = self.store();
-        let store = store.as_ref().filter(|_| self.is_there(slot)).ok_or(())?;
+        let store = store.as_ref().filter(|_| self.is_there(slot) && !self.is_hanging()).ok_or(())?;
         self.timed(|| store.read(slot.at, at, buffer))?;
         if self.is_stale(store) { Err(()) } else { Ok(()) }
     }
@@ -48,7 +83,7 @@ impl PagingCache {
     /// [`PagingCache::copy_out`], a slot whose memory was lost is not touched.
     pub(super) fn copy_in(&self, slot: Pinned, at: u64, data: &[u8]) -> Result<(), ()> {
         let store = self.store();
-        let store = store.as_ref().filter(|_| self.is_there(slot)).ok_or(())?;
+        let store = store.as_ref().filter(|_| self.is_there(slot) && !self.is_hanging()).ok_or(())?;
         self.timed(|| store.write(slot.at, at, data))?;
         if self.is_stale(store) { Err(()) } else { Ok(()) }
     }
@@ -56,6 +91,27 @@ impl PagingCache {
     /// Whether the memory that a slot was pinned in is there. The store is locked, so that stays as it is.
     fn is_there(&self, slot: Pinned) -> bool {
         slot.opening == self.opening.load(Ordering::Acquire)
+    }
+
+    fn is_hanging(&self) -> bool {
+        self.under_way.is_hanging.load(Ordering::Acquire)
+    }
+
+    /// Leaves a device alone in which a copy does not end; whether there is one.
+    pub(super) fn leave_hanging(&self, now: u64) -> bool {
+        if !self.under_way.look(now) {
+            return false;
+        }
+        let is_news = self.health().failed(now);
+        self.leave_alone();
+        if is_news {
+            self.complain(format!(
+                "a copy of the device has not ended for {HANGING_MS} ms; {} serves from the backing, and the device is tried \
+                 again when it has",
+                self.name
+            ));
+        }
+        true
     }
 
     /// Notes that the cache has no memory that a sleep could have harmed.
@@ -85,7 +141,11 @@ impl PagingCache {
     /// Copies, and leaves the device alone for a while if that failed or took too long.
     fn timed(&self, copy: impl FnOnce() -> bifolio_device::Result<()>) -> Result<(), ()> {
         let begun = Instant::now();
+        let watched = self.under_way.begin(self.now_ms());
         let done = copy();
+        if let Some(watched) = watched {
+            watched.store(0, Ordering::Release);
+        }
         let took = begun.elapsed();
         if done.is_ok() && took > SLOW {
             self.device_slow(took);
@@ -95,7 +155,7 @@ impl PagingCache {
 
     fn device_slow(&self, took: Duration) {
         let is_news = self.health().failed(self.now_ms());
-        self.serves.store(false, Ordering::Release);
+        self.leave_alone();
         if is_news {
             self.complain(format!(
                 "the device took {} ms for a copy, as where somebody else moves its memory away (a virtual machine's host, \

@@ -78,3 +78,43 @@ fn what_only_a_lost_device_had_reads_as_an_error_until_it_is_written_again() {
     assert!(cache.read(10 * 4096, &mut page).is_err());
     assert!(cache.complaints().iter().any(|said| said.contains("3 pages")));
 }
+
+/// Swap hung with a device that hung, though the backing has everything.
+#[test]
+fn a_copy_that_does_not_end_holds_nobody_else_up() {
+    let faults = Arc::<DeviceFaults>::default();
+    let backing = backing(8 << 20);
+    let open = crate::support::opens(faulty_device(&faults, 1 << 30));
+    let cache = cache(&backing, open, Mode::WriteThrough, 2);
+    let bytes = bifolio_testing::noise(2 << 20, bifolio_testing::seed());
+    cache.write(0, &bytes).unwrap();
+    faults.hangs.store(true, Ordering::SeqCst);
+    let read = |at: usize| {
+        let mut seen = vec![0; 4096];
+        cache.read(at as u64, &mut seen).unwrap();
+        assert!(seen == bytes[at..at + 4096]);
+    };
+    std::thread::scope(|scope| {
+        let hanging = scope.spawn(|| read(0));
+        bifolio_testing::until("the device is left alone", || {
+            cache.tick();
+            !cache.is_serving()
+        });
+        assert!(!hanging.is_finished());
+        (0..bytes.len()).step_by(65536).for_each(read);
+        cache.write(65536, &bytes[..4096]).unwrap();
+        cache.flush().unwrap();
+        cache.retry_now();
+        cache.tick();
+        assert!(!cache.is_serving(), "it is not tried while somebody waits for it");
+        let told = cache.complaints();
+        assert!(told.len() == 1 && told[0].contains("has not ended"), "{told:?}");
+        faults.hangs.store(false, Ordering::SeqCst);
+    });
+    cache.retry_now();
+    cache.tick();
+    assert!(cache.is_serving());
+    let mut seen = vec![0; 4096];
+    cache.read(65536, &mut seen).unwrap();
+    assert!(seen == bytes[..4096], "what was written meanwhile");
+}
