@@ -42,6 +42,12 @@ pub fn run_before_others() -> Result<()> {
     Err(Error::last_os("asking to run before others (setpriority)"))
 }
 
+/// Has this process go on when its keeper ends, which would end it otherwise.
+pub fn outlive_parent() {
+    // SAFETY: takes numbers, and cannot fail with these.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) };
+}
+
 /// Whether [`become_flusher`] would be permitted; nothing stays changed.
 ///
 /// # Errors

@@ -10,7 +10,11 @@
 //!
 //! The service ends when the file is unmounted and closed: the worker then writes back, notes that the backing is whole,
 //! and ends, and so does the keeper.
+//!
+//! Where workers serve a disk themselves ([`crate::attach::DiskServer`]), there is no file and no descriptor to hold: the
+//! kernel keeps the disk between two workers, and it ends when the disk is taken apart.
 
+use crate::attach::{DiskServer, Seat};
 use crate::backing::Backing;
 use crate::cache::{
     ChunkKeeper, Housekeeper, Legacy, Mode, OpenDevice, Options, PagingCache, format_backing, new_directory,
@@ -24,7 +28,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -49,8 +53,8 @@ pub struct ServiceOptions {
     pub memory_bytes_max: u64,
     /// Bytes of device memory that are left to others; 0 to look at nobody.
     pub left_bytes: u64,
-    /// The file to mount on, which exists.
-    pub mount: PathBuf,
+    /// The file to mount on, which exists; none where workers serve a disk themselves.
+    pub mount: Option<PathBuf>,
     /// Serving threads.
     pub threads: usize,
 }
@@ -60,7 +64,8 @@ pub struct ServiceOptions {
 pub struct Service {
     keeper: Keeper,
     directory: Directory,
-    mount: PathBuf,
+    backing: PathBuf,
+    mount: Option<PathBuf>,
     can_resend: bool,
 }
 
@@ -83,11 +88,13 @@ impl Service {
         let mut keeper = Keeper::default();
         keeper.hold(DIRECTORY, duplicate(directory.memory().as_fd().try_clone_to_owned())?);
         keeper.hold(BACKING, duplicate(backing.file().try_clone().map(OwnedFd::from))?);
-        let mount =
-            FileMount::new(&options.mount, options.threads).map_err(|error| of_keeper(&options.mount, error))?;
-        let can_resend = mount.can_resend();
-        mount.into_descriptors().into_iter().for_each(|fd| keeper.hold(CHANNEL, fd));
-        Ok(Self { keeper, directory, mount: options.mount.clone(), can_resend })
+        let mut can_resend = true;
+        if let Some(at) = &options.mount {
+            let mount = FileMount::new(at, options.threads).map_err(|error| of_keeper(at, error))?;
+            can_resend = mount.can_resend();
+            mount.into_descriptors().into_iter().for_each(|fd| keeper.hold(CHANNEL, fd));
+        }
+        Ok(Self { keeper, directory, backing: options.backing.clone(), mount: options.mount.clone(), can_resend })
     }
 
     /// The directory: counters, and the wanted size.
@@ -134,12 +141,13 @@ impl Service {
         };
         let ended = keeper.run(command, is_stopped, &mut event);
         // Nobody serves it any more. It is no error that it is unmounted already.
-        let _ = bifolio_keeper::fuse::unmount(&self.mount);
-        match ended.map_err(|error| of_keeper(&self.mount, error))? {
+        let _ = self.mount.as_deref().map(bifolio_keeper::fuse::unmount);
+        let subject = self.mount.as_deref().unwrap_or(&self.backing);
+        match ended.map_err(|error| of_keeper(subject, error))? {
             Ended::Well | Ended::Stopped => Ok(()),
             Ended::GaveUp(status) => {
                 let detail = format!("its worker ended {status} before it served, several times; its messages say why");
-                Err(Error::new(ErrorKind::BadState, self.mount.display(), detail))
+                Err(Error::new(ErrorKind::BadState, subject.display(), detail))
             }
         }
     }
@@ -155,6 +163,21 @@ pub struct WorkOptions {
     pub flush_interval: Duration,
     /// The process is locked in memory and marked as a writer of memory, as far as that is permitted.
     pub locks: bool,
+    /// The disk that is served in place of a mounted file.
+    pub disk: Option<ServedDisk>,
+}
+
+/// A disk that workers serve.
+#[derive(Debug, Clone)]
+pub struct ServedDisk {
+    /// How.
+    pub server: &'static dyn DiskServer,
+    /// Its device node.
+    pub path: PathBuf,
+    /// What tells it from another owner's.
+    pub owner: PathBuf,
+    /// Threads that answer.
+    pub threads: usize,
 }
 
 /// A worker, from its start to its end: what the process that [`Service::run`] starts does. `say` gets what goes wrong and is
@@ -194,30 +217,46 @@ pub fn work(options: WorkOptions, say: &dyn Fn(&str)) -> Result<()> {
         let _ = first.resend();
     }
     let housekeeper = Housekeeper::start(Arc::clone(&cache))?;
-    cache.directory().head(Head::Worker).store(std::process::id().into(), Ordering::Release);
-    worker.ready().map_err(about)?;
-    let served = serve_all(&channels, &cache, say);
+    let ready = || {
+        cache.directory().head(Head::Worker).store(std::process::id().into(), Ordering::Release);
+        worker.ready().map_err(about)
+    };
+    let served = if let Some(disk) = &options.disk {
+        // It can go on alone: the kernel has the disk, and this process everything else.
+        process::outlive_parent();
+        // The directory counts who took it over, this process among them.
+        let is_first = cache.directory().head(Head::Generation).load(Ordering::Acquire) <= 1;
+        let seat = Seat { disk: &disk.path, owner: &disk.owner, cache: &cache, threads: disk.threads, is_first };
+        while_saying(&cache, say, || disk.server.serve(&seat, &ready))
+    } else {
+        ready()?;
+        while_saying(&cache, say, || serve_all(&channels, &cache).map_err(about))
+    };
     drop(housekeeper);
     let settled = cache.settle();
     cache.complaints().iter().for_each(|sentence| say(sentence));
-    served.map_err(about).and(settled)
+    served.and(settled)
 }
 
-fn serve_all(channels: &[Channel], cache: &PagingCache, say: &dyn Fn(&str)) -> bifolio_keeper::Result<()> {
-    let (is_over, turn) = (AtomicBool::new(false), Mutex::new(()));
+fn serve_all(channels: &[Channel], cache: &PagingCache) -> bifolio_keeper::Result<()> {
+    let turn = Mutex::new(());
     std::thread::scope(|scope| {
         let serving: Vec<_> = channels.iter().map(|channel| scope.spawn(|| serve(channel, cache, &turn))).collect();
-        let watched = scope.spawn(|| {
-            // All of them end before any of them is judged.
-            let ended: Vec<_> = serving.into_iter().map(|thread| thread.join().unwrap_or(Ok(()))).collect();
-            is_over.store(true, Ordering::Release);
-            ended.into_iter().collect()
-        });
-        while !is_over.load(Ordering::Acquire) {
+        // All of them end before any of them is judged.
+        let ended: Vec<_> = serving.into_iter().map(|thread| thread.join().unwrap_or(Ok(()))).collect();
+        ended.into_iter().collect()
+    })
+}
+
+/// Serves, and says meanwhile what goes wrong and is made good.
+fn while_saying(cache: &PagingCache, say: &dyn Fn(&str), serve: impl FnOnce() -> Result<()> + Send) -> Result<()> {
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(serve);
+        while !serving.is_finished() {
             std::thread::sleep(TICK);
             cache.complaints().iter().for_each(|sentence| say(sentence));
         }
-        watched.join().unwrap_or(Ok(()))
+        serving.join().unwrap_or(Ok(()))
     })
 }
 

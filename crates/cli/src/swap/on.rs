@@ -56,9 +56,10 @@ pub struct OnArgs {
     /// Serving threads.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub threads: u16,
-    /// How the disk is attached: loop. The best way that the kernel has, if not named.
-    #[arg(long, value_name = "WAY")]
-    pub attach: Option<String>,
+    /// How the disk is attached: ublk, loop (a loop device on a file that FUSE serves), nbd, or auto, which takes the first of
+    /// these that works here.
+    #[arg(long, value_name = "WAY", default_value = "auto")]
+    pub attach: String,
     /// Do without permissions that keep swap from waiting for itself, and use file systems on which it could.
     #[arg(long)]
     pub force: bool,
@@ -96,6 +97,7 @@ struct Answer<'a> {
     mode: String,
     priority: u16,
     attachment: &'a str,
+    attachment_reason: &'a str,
 }
 
 /// Switches it on, and says what it is.
@@ -126,7 +128,7 @@ pub fn run(global: &Global, args: &OnArgs, place: &Place) -> Result<(), Failure>
         threads: args.threads.into(),
         priority: args.priority,
         discards: args.discard,
-        attachment: args.attach.clone(),
+        attachment: Some(args.attach.clone()),
         is_forced: args.force,
         is_disk_only: args.disk_only,
         overwrites: args.overwrite,
@@ -159,16 +161,18 @@ fn say(global: &Global, instance: &Instance) -> Result<(), Failure> {
         mode: record.mode().to_string(),
         priority: record.priority,
         attachment: &record.attachment,
+        attachment_reason: &record.attachment_reason,
     };
     global.answer(&answer, || {
         format!(
-            "{} of swap on {} with {} of {} in front of it: {} ({} device), {}, priority {}",
+            "{} of swap on {} with {} of {} in front of it: {} ({}: {}), {}, priority {}",
             size::human(record.size),
             record.backing.display(),
             size::human(record.memory_bytes),
             record.device,
             record.disk.as_deref().unwrap_or(Path::new("no disk")).display(),
             record.attachment,
+            record.attachment_reason,
             record.mode(),
             record.priority
         )

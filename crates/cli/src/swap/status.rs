@@ -119,6 +119,7 @@ fn describe_status(status: &Status) -> String {
             let _ = writeln!(text, "  swap       the system does not use it; `swap off` cleans up");
         }
     }
+    let _ = writeln!(text, "  attached   by {}: {}", status.attachment, status.attachment_reason);
     let memory = &status.memory;
     let _ = writeln!(
         text,

@@ -12,6 +12,11 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// The way that was asked for.
+fn attach() -> Option<String> {
+    std::env::var("BIFOLIO_TEST_ATTACH").ok()
+}
+
 /// One swap space of these tests at a time.
 pub(crate) fn one_at_a_time() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
@@ -53,8 +58,13 @@ impl Swapping {
         command
     }
 
+    /// `BIFOLIO_TEST_ATTACH` names the way in which disks are attached, so that all of this can be run with each.
     fn run(&self, line: &str) -> Output {
-        self.command(line).output().unwrap()
+        let mut command = self.command(line);
+        if let (Some(way), true) = (attach(), line.starts_with("swap on ") && !line.contains("--attach")) {
+            command.args(["--attach", &way]);
+        }
+        command.output().unwrap()
     }
 
     #[track_caller]

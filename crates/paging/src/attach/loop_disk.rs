@@ -2,7 +2,7 @@
 //!
 //! It reads and writes the served file directly, several requests at a time, in sectors of 4 KiB.
 
-use super::{Attachment, Disk};
+use super::{Attachment, Disk, DiskServer, Served};
 use bifolio_block::{Error, ErrorKind, Result};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -26,7 +26,7 @@ const NAME_BYTES: usize = 64;
 
 /// Loop devices.
 #[derive(Debug, Clone, Copy)]
-pub struct LoopDisk;
+pub(super) struct LoopDisk;
 
 /// `struct loop_info64`.
 #[repr(C)]
@@ -69,7 +69,12 @@ impl Attachment for LoopDisk {
         lacks("/dev/fuse").then(|| "this kernel has no FUSE (/dev/fuse is missing; load the module fuse)".to_owned())
     }
 
-    fn attach(&self, served: &Path, stays: bool) -> Result<Disk> {
+    fn server(&self) -> Option<&'static dyn DiskServer> {
+        None
+    }
+
+    fn attach(&self, served: &Served, stays: bool) -> Result<Disk> {
+        let served = &served.file;
         let about = |doing: &str, error| Error::system(served.display(), doing, error);
         let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(served);
         let file = file.map_err(|error| about("opening it for a loop device", error))?;
@@ -102,7 +107,8 @@ impl Attachment for LoopDisk {
         Err(Error::new(ErrorKind::InUse, served.display(), "others take every free loop device first; try again"))
     }
 
-    fn detach(&self, disk: &Path, served: &Path) -> Result<()> {
+    fn detach(&self, disk: &Path, served: &Served) -> Result<()> {
+        let served = &served.file;
         let Ok(file) = File::options().read(true).write(true).open(disk) else { return Ok(()) };
         // It may be somebody else's by now.
         let Some(info) = Info::of(&file) else { return Ok(()) };
@@ -174,18 +180,19 @@ mod tests {
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         let file = folder.path().join("disk");
         std::fs::write(&file, bifolio_testing::noise(1 << 20, 3)).unwrap();
-        let disk = match LoopDisk.attach(&file, false) {
+        let served = |file: &Path| Served { file: file.to_owned(), disk: None };
+        let disk = match LoopDisk.attach(&served(&file), false) {
             Ok(disk) => disk,
             Err(error) => return bifolio_testing::skip(format!("loop devices cannot be made here: {error}")),
         };
         assert_eq!(std::fs::read(&disk.path).unwrap(), std::fs::read(&file).unwrap());
-        LoopDisk.detach(&disk.path, Path::new("/another/file")).unwrap();
+        LoopDisk.detach(&disk.path, &served(Path::new("/another/file"))).unwrap();
         assert!(Info::of(&File::open(&disk.path).unwrap()).is_some(), "another one's is left alone");
         let path = disk.path.clone();
         drop(disk);
         bifolio_testing::until("the loop device goes", || {
             File::open(&path).map_or(true, |free| Info::of(&free).is_none())
         });
-        LoopDisk.detach(&path, &file).unwrap();
+        LoopDisk.detach(&path, &served(&file)).unwrap();
     }
 }

@@ -1,12 +1,24 @@
-//! How a served file becomes a disk of the system's: swap cannot be on a file that FUSE serves.
+//! How what is served becomes a disk of the system's: swap cannot be on a file that FUSE serves.
 //!
-//! One trait, and a file for each way. A way says itself what it lacks here, so that [`choose`] can say why it took which.
+//! ```text
+//!   choose      which way: what is asked for, or the best that works here, and why
+//!   loop_disk   a loop device on the served file (FUSE): on every kernel
+//!   ublk/       a disk whose requests the kernel gives to the worker through io_uring
+//!   nbd/        a network disk whose other end is the worker
+//! ```
+//!
+//! One trait, and a file or folder for each way. A way says itself what it lacks here. The loop device stands on a file
+//! that a keeper mounts; the others are a [`DiskServer`], which a worker runs in place of that file's requests.
 
+pub mod choose;
 mod loop_disk;
+mod nbd;
+mod ublk;
 
-pub use loop_disk::LoopDisk;
+pub use choose::{Choice, choose};
 
-use bifolio_block::{Error, ErrorKind, Result};
+use crate::cache::PagingCache;
+use bifolio_block::Result;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -18,19 +30,66 @@ pub trait Attachment: fmt::Debug + Sync {
     /// What this machine lacks for it.
     fn why_not(&self) -> Option<String>;
 
-    /// Makes a disk of a served file, with direct I/O and sectors of 4 KiB. Unless it `stays`, the disk goes by itself when
-    /// its last user closes it, the [`Disk`] included, so that whatever ends in between, none stays behind.
-    ///
-    /// # Errors
-    /// The system's.
-    fn attach(&self, served: &Path, stays: bool) -> Result<Disk>;
+    /// What serves the disk in a worker; none where a served file is needed.
+    fn server(&self) -> Option<&'static dyn DiskServer>;
 
-    /// Takes the disk apart that stands on this file; nothing to do is no error. While somebody uses it, it stays until
-    /// they end.
+    /// Makes a disk of a served file, with direct I/O and sectors of 4 KiB. Unless it `stays`, the disk goes by itself when
+    /// its last user closes it, the [`Disk`] included, so that whatever ends in between, none stays behind. A disk that a
+    /// worker serves is there already, stays until it is taken apart, and is only opened.
     ///
     /// # Errors
     /// The system's.
-    fn detach(&self, disk: &Path, served: &Path) -> Result<()>;
+    fn attach(&self, served: &Served, stays: bool) -> Result<Disk>;
+
+    /// Takes the disk apart that stands on this file, or is this owner's; nothing to do is no error. While somebody uses it,
+    /// a loop device stays until they end, and another disk is left as it is.
+    ///
+    /// # Errors
+    /// The system's; `InUse` for a disk that stays, as somebody uses it.
+    fn detach(&self, disk: &Path, served: &Served) -> Result<()>;
+}
+
+/// What a disk is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Served {
+    /// The mounted file; by its name, a disk without one is told from another owner's.
+    pub file: PathBuf,
+    /// The disk that was chosen before it was there, for ways with a server.
+    pub disk: Option<PathBuf>,
+}
+
+/// A disk whose requests the kernel gives to a worker, with no file in between.
+///
+/// The kernel keeps the disk while no worker is there, and gives what nobody answered to the next one. So it needs no
+/// descriptor that outlives workers, only its name.
+pub trait DiskServer: fmt::Debug + Sync {
+    /// The device node of a disk that nobody has, to be written down before it is made.
+    ///
+    /// # Errors
+    /// `NoSpace` if there is none, and the system's.
+    fn free_disk(&self) -> Result<PathBuf>;
+
+    /// Makes the disk, or goes on where a predecessor was killed, calls `ready` when it can be used, and serves until it is
+    /// taken apart. That it was taken apart before is an end like that.
+    ///
+    /// # Errors
+    /// The system's, and those of `ready`. Failures of the cache are answers.
+    fn serve(&self, seat: &Seat<'_>, ready: &(dyn Fn() -> Result<()> + Sync)) -> Result<()>;
+}
+
+/// What a server serves, and as what.
+#[derive(Debug)]
+pub struct Seat<'a> {
+    /// The disk's device node.
+    pub disk: &'a Path,
+    /// What tells it from another owner's.
+    pub owner: &'a Path,
+    /// What answers.
+    pub cache: &'a PagingCache,
+    /// Threads that answer.
+    pub threads: usize,
+    /// Nobody has served it before, so that it is to be made.
+    pub is_first: bool,
 }
 
 /// A disk, held.
@@ -40,72 +99,4 @@ pub struct Disk {
     pub path: PathBuf,
     /// Keeps it from going by itself.
     _open: std::fs::File,
-}
-
-/// All ways, the best first.
-pub const ALL: [&dyn Attachment; 1] = [&LoopDisk];
-
-/// The way of this name, or the first that works here.
-///
-/// # Errors
-/// `BadUse` for a name that no way has, `Missing` with every way's reason where none works.
-pub fn choose(name: Option<&str>) -> Result<&'static dyn Attachment> {
-    choose_among(&ALL, name)
-}
-
-fn choose_among<'a>(all: &[&'a dyn Attachment], name: Option<&str>) -> Result<&'a dyn Attachment> {
-    let mut asked = all.iter().filter(|way| name.is_none_or(|name| name == way.name())).peekable();
-    if asked.peek().is_none() {
-        let names: Vec<&str> = all.iter().map(|way| way.name()).collect();
-        let detail = format!("there is no such way to attach a disk; choose one of: {}", names.join(", "));
-        return Err(Error::new(ErrorKind::BadUse, name.unwrap_or_default(), detail));
-    }
-    let mut reasons = vec![];
-    for way in asked {
-        match way.why_not() {
-            None => return Ok(*way),
-            Some(reason) => reasons.push(format!("{}: {reason}", way.name())),
-        }
-    }
-    Err(Error::new(ErrorKind::Missing, "attaching a disk", format!("no way works here ({})", reasons.join("; "))))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[derive(Debug)]
-    struct Fake(&'static str, bool);
-
-    impl Attachment for Fake {
-        fn name(&self) -> &'static str {
-            self.0
-        }
-
-        fn why_not(&self) -> Option<String> {
-            self.1.then(|| format!("no {} in this kernel", self.0))
-        }
-
-        fn attach(&self, served: &Path, _: bool) -> Result<Disk> {
-            Err(Error::new(ErrorKind::Missing, served.display(), "a test's"))
-        }
-
-        fn detach(&self, _: &Path, _: &Path) -> Result<()> {
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn the_first_that_works_is_taken_and_each_reason_is_told() {
-        let (good, bad) = (Fake("good", false), Fake("bad", true));
-        let all: [&dyn Attachment; 2] = [&bad, &good];
-        assert_eq!(choose_among(&all, None).unwrap().name(), "good");
-        assert_eq!(choose_among(&all, Some("good")).unwrap().name(), "good");
-        let error = choose_among(&all, Some("bad")).unwrap_err();
-        assert!(
-            error.kind() == ErrorKind::Missing && error.to_string().contains("bad: no bad in this kernel"),
-            "{error}"
-        );
-        assert_eq!(choose_among(&all, Some("other")).unwrap_err().kind(), ErrorKind::BadUse);
-    }
 }

@@ -86,7 +86,7 @@ pub(super) fn take_down(
         if swap_on(disk).is_some() {
             switch_off(disk, tell)?;
         }
-        attach::choose(Some(&record.attachment)).and_then(|way| way.detach(disk, &instance.served()))?;
+        attach::choose::named(&record.attachment)?.detach(disk, &instance.made_of())?;
     }
     // It is no error that it is not mounted any more.
     let _ = bifolio_keeper::fuse::unmount(&instance.served());

@@ -3,11 +3,11 @@
 use super::off::take_down;
 use super::record::{Held, Instance, Place, Process, Record};
 use super::system;
-use crate::attach;
+use crate::attach::{self, Attachment, DiskServer};
 use crate::cache::{Mode, OpenDevice};
 use crate::header::Header;
 use crate::pages::PAGE_BYTES;
-use crate::service::{Service, ServiceOptions, WorkOptions};
+use crate::service::{ServedDisk, Service, ServiceOptions, WorkOptions};
 use bifolio_block::signatures::{self, Found};
 use bifolio_block::{Error, ErrorKind, FileDevice, Result};
 use bifolio_keeper::{Event, process};
@@ -66,7 +66,7 @@ pub struct OnOptions {
 /// `Permission` for others than root, `Exists` where a file of somebody else's would be lost, `InUse`, `NoSpace`, `Missing`
 /// with what the machine lacks, and the system's. Nothing is left behind.
 pub fn on(place: &Place, options: &OnOptions, keeper: &mut dyn FnMut(&Path) -> Command) -> Result<Instance> {
-    let attachment = attach::choose(options.attachment.as_deref())?;
+    let attach::Choice { way: attachment, reason } = attach::choose(options.attachment.as_deref())?;
     let backing = std::path::absolute(&options.backing)
         .map_err(|error| Error::system(options.backing.display(), "finding its whole path", error))?;
     check_rights(&backing, options.is_forced)?;
@@ -90,9 +90,10 @@ pub fn on(place: &Place, options: &OnOptions, keeper: &mut dyn FnMut(&Path) -> C
         priority: options.priority,
         discards: options.discards,
         attachment: attachment.name().to_owned(),
+        attachment_reason: reason,
         keeper: None,
         directory_fd: None,
-        disk: None,
+        disk: attachment.server().map(DiskServer::free_disk).transpose()?,
     };
     let mut instance = place.create(&held, record)?;
     match bring_up(&mut instance, attachment, options.is_disk_only, keeper) {
@@ -106,12 +107,12 @@ pub fn on(place: &Place, options: &OnOptions, keeper: &mut dyn FnMut(&Path) -> C
 
 fn bring_up(
     instance: &mut Instance,
-    attachment: &dyn attach::Attachment,
+    attachment: &dyn Attachment,
     is_disk_only: bool,
     keeper: &mut dyn FnMut(&Path) -> Command,
 ) -> Result<()> {
     start(instance, keeper)?;
-    let disk = attachment.attach(&instance.served(), is_disk_only)?;
+    let disk = attachment.attach(&instance.made_of(), is_disk_only)?;
     instance.record.disk = Some(disk.path.clone());
     instance.save()?;
     if is_disk_only {
@@ -226,7 +227,7 @@ pub fn serve(folder: &Path, worker: &mut dyn FnMut(&Path) -> Command, say: &dyn 
         memory_bytes: record.memory_bytes,
         memory_bytes_max: record.memory_bytes_max,
         left_bytes: record.left_bytes,
-        mount: instance.served(),
+        mount: attach::choose::named(&record.attachment)?.server().is_none().then(|| instance.served()),
         threads: record.threads,
     })?;
     if !service.can_resend() {
@@ -272,15 +273,24 @@ fn close_stdout() -> std::io::Result<()> {
 /// Those of reading the record.
 pub fn work_options(folder: &Path, open_device: impl FnOnce(&str) -> OpenDevice) -> Result<WorkOptions> {
     let handed = std::env::var(RECORD_VARIABLE).ok().and_then(|text| serde_json::from_str(&text).ok());
-    let record: Record = match handed {
-        Some(record) => record,
-        None => Instance::load(folder.to_owned())?.record,
+    let instance = match handed {
+        Some(record) => Instance { folder: folder.to_owned(), record },
+        None => Instance::load(folder.to_owned())?,
     };
+    let server = attach::choose::named(&instance.record.attachment)?.server();
+    let disk = server.zip(instance.record.disk.clone()).map(|(server, path)| ServedDisk {
+        server,
+        path,
+        owner: instance.served(),
+        threads: instance.record.threads,
+    });
+    let record = instance.record;
     Ok(WorkOptions {
         backing: record.backing,
         open_device: open_device(&record.device),
         flush_interval: Duration::from_millis(record.flush_interval_ms),
         locks: true,
+        disk,
     })
 }
 

@@ -1,6 +1,7 @@
 //! What is known of swap spaces that are on.
 
 use crate::Mode;
+use crate::attach::Served;
 use crate::directory::{Directory, Head};
 use bifolio_block::{Error, ErrorKind, Result};
 use bifolio_keeper::SharedMemory;
@@ -40,11 +41,14 @@ pub struct Record {
     pub discards: bool,
     /// How the disk is attached.
     pub attachment: String,
+    /// Why it is attached like that.
+    #[serde(default)]
+    pub attachment_reason: String,
     /// The keeper's process, when there is one.
     pub keeper: Option<Process>,
     /// The descriptor of the directory in that process.
     pub directory_fd: Option<u32>,
-    /// The disk's device node, when there is one.
+    /// The disk's device node, when there is one, or before it is made.
     pub disk: Option<PathBuf>,
 }
 
@@ -229,9 +233,14 @@ impl Instance {
         written.map_err(|error| Error::writing(path.display(), "writing the record", error))
     }
 
-    /// The file that is served.
+    /// The file that is served, and by its name, who owns a disk without one.
     pub fn served(&self) -> PathBuf {
         self.folder.join("disk")
+    }
+
+    /// What its disk is made of.
+    pub(super) fn made_of(&self) -> Served {
+        Served { file: self.served(), disk: self.record.disk.clone() }
     }
 
     /// What its processes had to say.
@@ -293,6 +302,7 @@ mod tests {
             priority: 5,
             discards: false,
             attachment: "loop".to_owned(),
+            attachment_reason: String::new(),
             keeper: None,
             directory_fd: None,
             disk: None,

@@ -17,6 +17,10 @@ pub struct Status {
     pub backing: std::path::PathBuf,
     /// The disk, if it is attached.
     pub disk: Option<std::path::PathBuf>,
+    /// How it is attached.
+    pub attachment: String,
+    /// Why it is attached like that, as the end of a sentence.
+    pub attachment_reason: String,
     /// The system uses it as swap: bytes of it, and those in use.
     pub swap: Option<(u64, u64)>,
     /// When writes have ended.
@@ -132,6 +136,8 @@ pub fn status(instance: &Instance) -> Result<Status> {
     Ok(Status {
         backing: record.backing.clone(),
         disk: record.disk.clone(),
+        attachment: record.attachment.clone(),
+        attachment_reason: record.attachment_reason.clone(),
         swap: swap.map(|Swap { size, used, .. }| (size, used)),
         mode: record.mode().to_string(),
         device: record.device.clone(),

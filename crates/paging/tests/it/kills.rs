@@ -73,6 +73,7 @@ fn a_worker_serves_when_a_keeper_starts_it() {
         open_device: Box::new(open_device),
         flush_interval: Duration::from_millis(50),
         locks: false,
+        disk: None,
     };
     let worked = work(options, &|sentence| eprintln!("worker: {sentence}"));
     if let Err(error) = &worked {
@@ -90,7 +91,7 @@ fn options(folder: &Path, mode: Mode) -> ServiceOptions {
         memory_bytes: 8 << 20,
         memory_bytes_max: 8 << 20,
         left_bytes: 0,
-        mount: folder.join("disk"),
+        mount: Some(folder.join("disk")),
         threads: 3,
     }
 }
