@@ -44,7 +44,7 @@ pub fn choose(name: Option<&str>) -> Result<Choice> {
 /// # Errors
 /// `BadUse` for a name that no way has.
 pub fn named(name: &str) -> Result<&'static dyn Attachment> {
-    ALL.into_iter().find(|way| way.name() == name).ok_or_else(|| unknown(name, &ALL.map(|way| way.name())))
+    ALL.into_iter().find(|way| way.name() == name).ok_or_else(|| unknown(name, &ALL.map(Attachment::name)))
 }
 
 fn unknown(name: &str, names: &[&str]) -> Error {

@@ -61,9 +61,7 @@ impl Netlink {
     /// `NotFound` where the kernel has no NBD.
     pub(super) fn open() -> io::Result<Self> {
         // SAFETY: takes numbers.
-        let fd = unsafe {
-            libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_GENERIC)
-        };
+        let fd = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_GENERIC) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }

@@ -30,7 +30,9 @@ impl Mapping {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        NonNull::new(base.cast()).map(|base| Self { base, len }).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
+        NonNull::new(base.cast())
+            .map(|base| Self { base, len })
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
     }
 }
 
@@ -96,9 +98,11 @@ impl Descriptors {
     pub(super) fn get(&self, tag: u16) -> Descriptor {
         let at = usize::from(tag) * size_of::<Descriptor>();
         assert!(at + size_of::<Descriptor>() <= self.memory.len, "a tag is smaller than the depth");
+        #[allow(clippy::cast_ptr_alignment, reason = "a mapping begins at a page, and descriptors have whole words")]
+        let place = self.memory.base.as_ptr().wrapping_add(at).cast::<Descriptor>();
         // SAFETY: inside the mapping, aligned to 8 bytes, any bytes are a value, and the kernel writes it before it gives the
         // request out only.
-        unsafe { self.memory.base.as_ptr().add(at).cast::<Descriptor>().read_volatile() }
+        unsafe { place.read_volatile() }
     }
 }
 

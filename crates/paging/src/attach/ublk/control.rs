@@ -65,7 +65,10 @@ impl Control {
         self.exchange(ADD_DEV, new.number, &mut info)?;
         if info.flags & NEEDED != NEEDED || info.depth != new.depth || info.request_bytes_max != new.request_bytes_max {
             let _ = self.delete(new.number);
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel made another device than was asked for"));
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "the kernel made another device than was asked for",
+            ));
         }
         let set = self.exchange(SET_PARAMS, new.number, &mut parameters(new));
         set.inspect_err(|_| drop(self.delete(new.number)))

@@ -1,4 +1,5 @@
-//! ublk (`drivers/block/ublk_drv.c`): a disk whose requests a worker takes from the kernel by io_uring, with nothing between.
+//! ublk (`drivers/block/ublk_drv.c`): a disk whose requests a worker takes from the kernel through `io_uring`, with nothing
+//! between.
 //!
 //! ```text
 //!   abi       structures and commands of the kernel's      control   adding, starting, recovering, deleting
@@ -91,7 +92,9 @@ impl Attachment for Ublk {
             return Err(Error::new(ErrorKind::InUse, disk.display(), detail));
         }
         match control.delete(number) {
-            Err(error) if error.raw_os_error() != Some(libc::ENODEV) => Err(about("taking the ublk device apart", error)),
+            Err(error) if error.raw_os_error() != Some(libc::ENODEV) => {
+                Err(about("taking the ublk device apart", error))
+            }
             _ => Ok(()),
         }
     }
@@ -138,7 +141,8 @@ impl DiskServer for Ublk {
                 Begin::Anew => control.start(number),
                 Begin::Again | Begin::Gone => control.end_recovery(number),
             });
-            let begun = begun.map_err(|error| about("having requests sent to this worker", error)).and_then(|()| ready());
+            let begun =
+                begun.map_err(|error| about("having requests sent to this worker", error)).and_then(|()| ready());
             if begun.is_err() {
                 desk.end();
             }

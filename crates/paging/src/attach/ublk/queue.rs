@@ -10,9 +10,7 @@
 //! memory it answers itself, without waking anybody, and the rest goes to helpers. Lists have room for every request from
 //! the start, and nothing allocates.
 
-use super::abi::{
-    COMMIT_AND_FETCH, DISCARD, Descriptor, FETCH, FLUSH, IoCommand, READ, WRITE, WRITE_ZEROES, packed,
-};
+use super::abi::{COMMIT_AND_FETCH, DISCARD, Descriptor, FETCH, FLUSH, IoCommand, READ, WRITE, WRITE_ZEROES, packed};
 use super::buffers::{Bytes, Descriptors};
 use crate::cache::PagingCache;
 use bifolio_block::BlockDevice;
@@ -53,8 +51,7 @@ impl Desk {
             return Err(io::Error::last_os_error());
         }
         let room = usize::from(depth);
-        let state =
-            State { jobs: VecDeque::with_capacity(room), done: VecDeque::with_capacity(room), is_over: false };
+        let state = State { jobs: VecDeque::with_capacity(room), done: VecDeque::with_capacity(room), is_over: false };
         // SAFETY: the descriptor is new and nobody else's.
         let news = unsafe { OwnedFd::from_raw_fd(news) };
         Ok(Self { state: Mutex::new(state), has_job: Condvar::new(), news })
