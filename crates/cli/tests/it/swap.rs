@@ -94,6 +94,15 @@ impl Swapping {
         Some((group, child))
     }
 
+    /// Whether workers serve the disk itself, which the kernel keeps without them.
+    fn has_server(&self) -> bool {
+        self.record()["attachment"] != "loop"
+    }
+
+    fn record(&self) -> serde_json::Value {
+        record(&self.path("run/swap/0"))
+    }
+
     fn used(&self) -> u64 {
         let disk = self.status()["disk"].as_str().unwrap_or_default().to_owned();
         used(&disk).unwrap_or(0)
@@ -130,10 +139,13 @@ impl Drop for Swapping {
     }
 }
 
-fn keeper(folder: &Path) -> u32 {
+fn record(folder: &Path) -> serde_json::Value {
     let record = std::fs::read_to_string(folder.join("record.json")).unwrap_or_default();
-    let record: serde_json::Value = serde_json::from_str(&record).unwrap_or_default();
-    record["keeper"]["id"].as_u64().unwrap_or(0) as u32
+    serde_json::from_str(&record).unwrap_or_default()
+}
+
+fn keeper(folder: &Path) -> u32 {
+    record(folder)["keeper"]["id"].as_u64().unwrap_or(0) as u32
 }
 
 fn kill(process: u32) {
@@ -313,6 +325,12 @@ fn a_keeper_that_is_killed_leaves_errors_and_nothing_hangs() {
     let Some((_group, mut child)) = swapping.program(16 << 20, 64 << 20, 60.0) else { return };
     until("the program swaps", || swapping.used() > 8 << 10 || child.try_wait().unwrap().is_some());
     kill(keeper(&swapping.path("run/swap/0")));
+    if swapping.has_server() {
+        // The worker goes on alone.
+        assert_eq!(swapping.run("swap status").status.code(), Some(1));
+        assert!(report(child).is_none_or(|report| report.wrong_words == 0));
+        return drop(swapping.done("swap off"));
+    }
     // What it had swapped cannot be read any more, which ends it.
     until("the program ends", || child.try_wait().unwrap().is_some());
     assert!(!child.wait().unwrap().success());
@@ -321,6 +339,56 @@ fn a_keeper_that_is_killed_leaves_errors_and_nothing_hangs() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("keeper has died"));
     swapping.done("swap off");
     assert!(!swapping.path("s.img").exists() && !swapping.path("run/swap/0").exists());
+}
+
+#[test]
+fn a_disk_that_nobody_serves_any_more_is_served_by_off() {
+    if !can_swap() {
+        return;
+    }
+    if attach().as_deref() != Some("ublk") {
+        return skip("only ublk has requests wait for as long as nobody serves (BIFOLIO_TEST_ATTACH=ublk)");
+    }
+    until_it_lives(|| {
+        let swapping = Swapping::new();
+        swapping.done("swap on --backing s.img --size 128M --device-memory 16M --priority 32767 --force");
+        let Some((group, mut child)) = swapping.program(16 << 20, 64 << 20, 5.0) else { return Some(()) };
+        until("the program swaps", || swapping.used() > 8 << 10 || child.try_wait().unwrap().is_some());
+        let worker = swapping.status()["worker"].as_u64().unwrap() as u32;
+        kill(keeper(&swapping.path("run/swap/0")));
+        kill(worker);
+        // What comes back has to have room.
+        std::fs::write(group.entrance().with_file_name("memory.max"), "max").unwrap();
+        swapping.done("swap off");
+        assert_eq!(report(child)?.wrong_words, 0);
+        assert!(!swapping.path("s.img").exists() && !swapping.path("run/swap/0").exists());
+        Some(())
+    });
+}
+
+#[test]
+fn a_way_that_works_is_taken_and_why_is_told() {
+    if !can_swap() {
+        return;
+    }
+    let swapping = Swapping::new();
+    for way in ["ublk", "loop", "nbd"] {
+        let on = format!("swap on --backing s.img --size 8M --device-memory 4M --force --attach {way} --json");
+        let output = swapping.run(&on);
+        if output.status.success() {
+            assert_eq!(json(&output)["attachment"], way);
+            assert_eq!(swapping.status()["attachment"], way);
+            swapping.done("swap off");
+        } else {
+            let said = refused(&output, 1);
+            assert!(said.contains(way) && said.contains("does not work here"), "{said}");
+            skip(said);
+        }
+    }
+    let said = swapping.done("swap on --backing s.img --size 8M --device-memory 4M --force --attach auto");
+    assert!(said.contains("works here"), "{said}");
+    assert!(swapping.done("swap status").contains("attached   by "), "{said}");
+    swapping.done("swap off");
 }
 
 #[test]

@@ -69,6 +69,10 @@ pub trait DiskServer: fmt::Debug + Sync {
     /// `NoSpace` if there is none, and the system's.
     fn free_disk(&self) -> Result<PathBuf>;
 
+    /// Whether this owner's disk is there and nobody serves it, so that its requests wait for as long as that is so. Somebody
+    /// may be about to.
+    fn is_orphan(&self, disk: &Path, owner: &Path) -> bool;
+
     /// Makes the disk, or goes on where a predecessor was killed, calls `ready` when it can be used, and serves until it is
     /// taken apart. That it was taken apart before is an end like that.
     ///

@@ -3,6 +3,7 @@
 //! ```text
 //!   on       backing, keeper, disk, mkswap, swapon; and everything undone where a step fails
 //!   off      swapoff, and everything undone; the same for what a crash has left
+//!   rescue   the disk of one whose processes were killed, served while it is switched off
 //!   status   what a running one does
 //!   record   what is known of one, in a folder of its own while it runs
 //!   system   the system's side: /proc/swaps, memory, mkswap, swapon, swapoff
@@ -14,6 +15,7 @@
 mod off;
 mod on;
 mod record;
+mod rescue;
 mod status;
 pub mod system;
 

@@ -1,6 +1,7 @@
 //! Switching swap off, and undoing what a crash or a failure has left.
 
 use super::record::{Held, Instance, Place};
+use super::rescue;
 use super::system::{self, Crowded, Swap, swap_on};
 use crate::attach;
 use crate::directory::Head;
@@ -83,10 +84,16 @@ pub(super) fn take_down(
         let _ = bifolio_keeper::fuse::abort(&instance.served());
     }
     if let Some(disk) = &record.disk {
+        let way = attach::choose::named(&record.attachment)?;
         if swap_on(disk).is_some() {
+            if let Some(server) = way.server().filter(|_| !instance.is_kept())
+                && server.is_orphan(disk, &instance.served())
+            {
+                rescue::serve_from_backing(instance, server)?;
+            }
             switch_off(disk, tell)?;
         }
-        attach::choose::named(&record.attachment)?.detach(disk, &instance.made_of())?;
+        way.detach(disk, &instance.made_of())?;
     }
     // It is no error that it is not mounted any more.
     let _ = bifolio_keeper::fuse::unmount(&instance.served());

@@ -22,7 +22,7 @@ use tempfile::TempDir;
 
 /// How long requests may take until somebody ends them.
 const PATIENCE: Duration = Duration::from_secs(180);
-const CONTENT: u64 = 16 << 20;
+pub(crate) const CONTENT: u64 = 16 << 20;
 const ROLE: &str = "BIFOLIO_TEST_PAGING_ROLE";
 const FOLDER: &str = "BIFOLIO_TEST_PAGING_FOLDER";
 
@@ -49,14 +49,14 @@ fn can_resend() -> bool {
 }
 
 /// This program again, in another role.
-fn again(test: &str, role: &str, folder: &Path) -> Command {
+pub(crate) fn again(test: &str, role: &str, folder: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(ROLE, role).env(FOLDER, folder);
     command.stdout(std::process::Stdio::null());
     command
 }
 
-fn plays(role: &str) -> Option<PathBuf> {
+pub(crate) fn plays(role: &str) -> Option<PathBuf> {
     (std::env::var(ROLE).ok()? == role).then(|| std::env::var_os(FOLDER).map(PathBuf::from))?
 }
 
@@ -159,7 +159,7 @@ fn end(child: &mut Child, folder: &Path) {
 }
 
 /// Ends the load at the end, whatever happened.
-struct Over<'a>(&'a AtomicBool);
+pub(crate) struct Over<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Over<'_> {
     fn drop(&mut self) {
@@ -168,7 +168,7 @@ impl Drop for Over<'_> {
 }
 
 /// A page's words: which page and which version they are of.
-fn words(page: u64, version: u64) -> Vec<u8> {
+pub(crate) fn words(page: u64, version: u64) -> Vec<u8> {
     (0..PAGE_BYTES / 8).flat_map(|at| (page << 40 ^ version << 16 ^ at).to_le_bytes()).collect()
 }
 
@@ -200,16 +200,16 @@ fn load(file: &File, own: u64, threads: u64, seed: u64, is_over: &AtomicBool) ->
     requests
 }
 
-fn kill(process: u32) {
+pub(crate) fn kill(process: u32) {
     // SAFETY: takes numbers; the process is a child that has not been waited for, or gone.
     unsafe { libc::kill(process as i32, libc::SIGKILL) };
 }
 
 /// Kills the keeper if this is not dropped in time, so that requests fail instead of waiting for ever.
-struct Watchdog(Option<(Sender<()>, JoinHandle<()>)>);
+pub(crate) struct Watchdog(Option<(Sender<()>, JoinHandle<()>)>);
 
 impl Watchdog {
-    fn over(process: u32) -> Self {
+    pub(crate) fn over(process: u32) -> Self {
         let (sender, dropped) = channel::<()>();
         let watch = move || {
             if dropped.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {

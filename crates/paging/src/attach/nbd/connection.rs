@@ -61,14 +61,22 @@ pub(super) fn serve(socket: &UnixStream, cache: &PagingCache, buffers: &mut Buff
         for buffer in &mut buffers.0 {
             let connection = &connection;
             scope.spawn(move || {
+                let _cuts = CutsAtEnd(connection.socket);
                 let at = buffer.as_ptr().align_offset(4096);
                 while connection.next(&mut buffer[at..at + PART_BYTES]).is_ok() {}
-                // Nobody reads or answers on what has failed once.
-                let _ = connection.socket.shutdown(Shutdown::Both);
             });
         }
     });
     if connection.has_ended_well.into_inner() { Ended::Well } else { Ended::Cut }
+}
+
+/// Nobody reads or answers on what has failed once, by a panic as well: the kernel then sends again.
+struct CutsAtEnd<'a>(&'a UnixStream);
+
+impl Drop for CutsAtEnd<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
 }
 
 impl Connection<'_> {

@@ -35,6 +35,8 @@ pub(super) const CMD_IOCTL_ENCODE: u64 = 1 << 6;
 
 /// `UBLK_S_DEV_DEAD`: not started, or taken apart.
 pub(super) const DEAD: u16 = 0;
+/// `UBLK_S_DEV_QUIESCED`: its server is gone, and requests wait for another.
+pub(super) const QUIESCED: u16 = 2;
 
 /// `UBLK_IO_OP_*`.
 pub(super) const READ: u8 = 0;
@@ -149,8 +151,9 @@ impl Descriptor {
         self.operation_flags as u8
     }
 
+    /// Where it begins; of no meaning for a flush, which the kernel gives the last sector that a number can name.
     pub(super) fn offset(&self) -> u64 {
-        self.first_sector * SECTOR_BYTES
+        self.first_sector.saturating_mul(SECTOR_BYTES)
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -204,5 +207,13 @@ mod tests {
     fn a_request_has_its_operation_below_its_flags() {
         let request = Descriptor { operation_flags: 1 << 16 | 3, sectors: 16, first_sector: 8, addr: 0 };
         assert_eq!((request.operation(), request.offset(), request.len()), (DISCARD, 4096, 8192));
+    }
+
+    /// Symptom: `mkswap` hung at its end, as the thread that had taken its flush had panicked. Cause: a flush is at sector
+    /// 2^64 - 1, which has no offset.
+    #[test]
+    fn a_flush_has_no_place() {
+        let request = Descriptor { operation_flags: FLUSH.into(), sectors: 0, first_sector: u64::MAX, addr: 0 };
+        assert_eq!((request.operation(), request.offset(), request.len()), (FLUSH, u64::MAX, 0));
     }
 }

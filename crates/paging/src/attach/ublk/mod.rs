@@ -21,7 +21,7 @@ mod control;
 mod queue;
 
 use super::{Attachment, Disk, DiskServer, Seat, Served};
-use abi::DEAD;
+use abi::{DEAD, QUIESCED};
 use bifolio_block::{BlockDevice, Error, ErrorKind, Result};
 use control::{Control, NEEDED, NewDevice, PATH};
 use queue::{Desk, Queue};
@@ -106,6 +106,16 @@ impl DiskServer for Ublk {
         let free = (0..NUMBERS).find(|number| control.info(*number).is_err());
         let free = free.ok_or_else(|| Error::new(ErrorKind::NoSpace, PATH, "every ublk device is in use"))?;
         Ok(PathBuf::from(format!("{DISK_PREFIX}{free}")))
+    }
+
+    fn is_orphan(&self, disk: &Path, owner: &Path) -> bool {
+        let Ok(info) = number_of(disk).and_then(|number| {
+            let info = Control::open().and_then(|mut control| control.info(number));
+            info.map_err(|error| Error::system(disk.display(), "asking for its state", error))
+        }) else {
+            return false;
+        };
+        info.server_flags == mark(owner) && info.state == QUIESCED
     }
 
     fn serve(&self, seat: &Seat<'_>, ready: &(dyn Fn() -> Result<()> + Sync)) -> Result<()> {

@@ -104,6 +104,17 @@ impl Desk {
     }
 }
 
+/// A request that nobody answers any more would wait for ever, so a panic ends the worker: its successor gets the request.
+struct EndsOnPanic<'a>(&'a Desk);
+
+impl Drop for EndsOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.end();
+        }
+    }
+}
+
 /// A queue, in the thread that fetches.
 pub(super) struct Queue {
     // Goes first: the kernel writes to the bytes while it is there.
@@ -147,11 +158,13 @@ impl Queue {
         std::thread::scope(|scope| {
             for _ in 1..threads.max(2) {
                 scope.spawn(|| {
+                    let _ends = EndsOnPanic(desk);
                     while let Some(tag) = desk.next_job() {
                         desk.done(tag, perform(cache, &descriptors.get(tag), &bytes, tag));
                     }
                 });
             }
+            let _ends = EndsOnPanic(desk);
             let served = self.take_turns(cache, desk, &descriptors);
             desk.end();
             served
