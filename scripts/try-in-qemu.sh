@@ -4,11 +4,12 @@
 #     scripts/try-in-qemu.sh KERNEL.deb COMMAND [ARGUMENT...]
 #
 # KERNEL.deb is a kernel package of Debian's (apt-get download linux-image-...-amd64), which is not installed. The machine
-# has this one's root folder, read-only, under the same paths, and memory of its own at /tmp, /run, /var/tmp and
-# /var/lib. Its exit status is the command's. It takes qemu-system-x86, busybox (static) and xz. It does without KVM, slowly;
-# QEMU_ACCELERATION=kvm asks for it.
+# has this one's root folder, read-only, under the same paths, a disk with ext4 at /var/tmp, and memory at /tmp, /run and
+# /var/lib. Its exit status is the command's. It takes qemu-system-x86, busybox-static, xz-utils and e2fsprogs, and does
+# without KVM, slowly (QEMU_ACCELERATION=kvm asks for it).
 #
-# QEMU_MEMORY (2048 MiB), QEMU_CPUS (2) and QEMU_MODULES (loop nbd ublk_drv zram) change what it has.
+# QEMU_MEMORY (2048 MiB), QEMU_CPUS (2) and QEMU_MODULES (loop nbd ublk_drv zram) change what it has. QEMU_WRITABLE names
+# folders that are empty there and on its disk. Variables that begin with BIFOLIO_ are handed on.
 set -eu
 
 if [ $# -lt 2 ]; then
@@ -46,17 +47,20 @@ load() {
     echo "$1" >>"$root/modules/order"
 }
 loaded=
-for module in virtio_pci 9p 9pnet_virtio ext4 crc32c_generic ${QEMU_MODULES:-loop nbd ublk_drv zram}; do load "$module"; done
+for module in virtio_pci virtio_blk 9p 9pnet_virtio crc32c_generic ext4 ${QEMU_MODULES:-loop nbd ublk_drv zram}; do load "$module"; done
 
 for word in "$@"; do printf "'%s' " "$(printf '%s' "$word" | sed "s/'/'\\\\''/g")"; done >"$root/command"
 cp_env() { env | sed -n "s/^\(BIFOLIO_[A-Z_]*\|RUST_BACKTRACE\)=\(.*\)/export \1='\2'/p"; }
 cp_env >"$root/environment"
+: >"$root/writable"
+for folder in ${QEMU_WRITABLE:-}; do echo "$folder" >>"$root/writable"; done
+truncate -s 8G "$scratch/disk"
 cat >"$root/init" <<'INIT'
 #!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
 while read -r module; do /bin/busybox insmod "/modules/$module.ko" || echo "loading $module failed"; done </modules/order
 /bin/busybox mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=524288 root /root || echo "no root folder"
-for folder in tmp run var/tmp var/lib; do /bin/busybox mount -t tmpfs memory "/root/$folder"; done
+for folder in tmp run var/lib; do /bin/busybox mount -t tmpfs memory "/root/$folder"; done
 /bin/busybox mount -t devtmpfs dev /root/dev
 /bin/busybox mount -t proc proc /root/proc
 /bin/busybox mount -t sysfs sys /root/sys
@@ -66,6 +70,12 @@ for folder in tmp run var/tmp var/lib; do /bin/busybox mount -t tmpfs memory "/r
 /bin/busybox cp /command /environment /root/run/
 /bin/busybox ip link set lo up 2>/dev/null
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp
+/bin/busybox chroot /root mkfs.ext4 -q /dev/vda && /bin/busybox mount -t ext4 /root/dev/vda /root/var/tmp
+number=0
+while read -r folder; do
+    number=$((number + 1))
+    /bin/busybox mkdir "/root/var/tmp/.$number" && /bin/busybox mount --bind "/root/var/tmp/.$number" "/root$folder"
+done </writable
 /bin/busybox chroot /root /bin/sh -c '. /run/environment; eval "$(cat /run/command)"'
 echo "exit status $?" >/root/dev/ttyS1
 /bin/busybox poweroff -f
@@ -77,6 +87,6 @@ chmod +x "$root/init"
     -kernel "$(find "$unpacked/boot" -name 'vmlinuz-*')" -initrd "$scratch/initramfs.gz" \
     -append "console=ttyS0 quiet panic=-1 ${QEMU_APPEND:-}" \
     -virtfs local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap \
-    -serial stdio -serial "file:$scratch/status" </dev/null
+    -drive "file=$scratch/disk,format=raw,if=virtio,cache=unsafe" -serial stdio -serial "file:$scratch/status" </dev/null
 status=$(sed -n 's/^exit status \([0-9]*\).*/\1/p' "$scratch/status")
 exit "${status:-125}"
