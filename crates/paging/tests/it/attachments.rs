@@ -203,7 +203,7 @@ fn survives(way: &str, mode: &str, kills: u64) {
                 kept.worker() != last || loads.iter().any(ScopedJoinHandle::is_finished)
             });
             last = kept.worker();
-            std::thread::sleep(Duration::from_micros(draw.u64(..20_000)));
+            std::thread::sleep(Duration::from_micros(draw.u64(..60_000)));
             kill(last);
         }
         until("the last one has a successor", || kept.worker() != last);
@@ -232,8 +232,8 @@ fn survives(way: &str, mode: &str, kills: u64) {
 }
 
 #[test]
-fn a_ublk_worker_that_is_killed_forty_times_loses_no_word() {
-    survives("ublk", "through", 40);
+fn a_ublk_worker_that_is_killed_thirty_times_loses_no_word() {
+    survives("ublk", "through", 30);
 }
 
 #[test]
@@ -244,12 +244,12 @@ fn what_waited_in_device_memory_survives_a_ublk_worker() {
 #[test]
 fn an_nbd_worker_that_is_killed_loses_no_word() {
     // Each of them takes the seconds after which the kernel sends again.
-    survives("nbd", "through", 8);
+    survives("nbd", "through", 5);
 }
 
 #[test]
 fn what_waited_in_device_memory_survives_an_nbd_worker() {
-    survives("nbd", "back", 3);
+    survives("nbd", "back", 2);
 }
 
 #[test]

@@ -30,8 +30,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Seconds until an unanswered request is sent again, on another connection.
-const TIMEOUT_S: u64 = 2;
+/// Seconds until an unanswered request is sent again, on another connection. One that is only slow cuts the connection as
+/// well, so few seconds would cost more on a busy machine than a kill does.
+const TIMEOUT_S: u64 = 5;
 /// Seconds that requests wait for another worker before they fail.
 const DEAD_TIMEOUT_S: u64 = 60;
 /// Numbers that are looked at for a free one.

@@ -24,6 +24,7 @@ pub(super) const SET_PARAMS: u32 = changes(0x08);
 pub(super) const START_USER_RECOVERY: u32 = changes(0x10);
 pub(super) const END_USER_RECOVERY: u32 = changes(0x11);
 pub(super) const GET_FEATURES: u32 = reads(0x13);
+pub(super) const DEL_DEV_ASYNC: u32 = reads(0x14);
 /// `UBLK_U_IO_*`.
 pub(super) const FETCH: u32 = encoded(3, 0x20, size_of::<IoCommand>());
 pub(super) const COMMIT_AND_FETCH: u32 = encoded(3, 0x21, size_of::<IoCommand>());
@@ -191,7 +192,8 @@ mod tests {
         // As a C compiler computes _IOR('u', 0x02, struct ublksrv_ctrl_cmd), and so on.
         assert_eq!([GET_DEV_INFO, ADD_DEV, DEL_DEV, START_DEV], [0x8020_7502, 0xc020_7504, 0xc020_7505, 0xc020_7506]);
         assert_eq!([SET_PARAMS, START_USER_RECOVERY, END_USER_RECOVERY], [0xc020_7508, 0xc020_7510, 0xc020_7511]);
-        assert_eq!([GET_FEATURES, FETCH, COMMIT_AND_FETCH], [0x8020_7513, 0xc010_7520, 0xc010_7521]);
+        assert_eq!([GET_FEATURES, DEL_DEV_ASYNC], [0x8020_7513, 0x8020_7514]);
+        assert_eq!([FETCH, COMMIT_AND_FETCH], [0xc010_7520, 0xc010_7521]);
     }
 
     #[test]

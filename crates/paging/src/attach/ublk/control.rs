@@ -1,7 +1,7 @@
 //! `/dev/ublk-control`: adding, starting, recovering and deleting devices. Each command waits for its end.
 
 use super::abi::{
-    ADD_DEV, BASIC_AND_DISCARD, BasicParameters, CMD_IOCTL_ENCODE, ControlCommand, DEL_DEV, DeviceInfo,
+    ADD_DEV, BASIC_AND_DISCARD, BasicParameters, CMD_IOCTL_ENCODE, ControlCommand, DEL_DEV, DEL_DEV_ASYNC, DeviceInfo,
     DiscardParameters, END_USER_RECOVERY, GET_DEV_INFO, GET_FEATURES, NO_QUEUE, Parameters, SECTOR_BYTES, SET_PARAMS,
     START_DEV, START_USER_RECOVERY, USER_RECOVERY, USER_RECOVERY_REISSUE, VOLATILE_CACHE, packed,
 };
@@ -88,7 +88,16 @@ impl Control {
         self.plain(END_USER_RECOVERY, number, std::process::id().into())
     }
 
-    /// Ends a device; returns when its server has closed it.
+    /// Ends a device at once: its requests fail, now and later. Its number is free when its server and all who have the
+    /// disk open have closed it, for which kernels before 6.10 wait here.
+    pub(super) fn end(&mut self, number: u32) -> io::Result<()> {
+        match self.plain(DEL_DEV_ASYNC, number, 0) {
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => self.delete(number),
+            done => done,
+        }
+    }
+
+    /// Ends a device; returns when its server, and all who have the disk open, have closed it.
     pub(super) fn delete(&mut self, number: u32) -> io::Result<()> {
         self.plain(DEL_DEV, number, 0)
     }

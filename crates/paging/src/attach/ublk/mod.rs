@@ -91,7 +91,7 @@ impl Attachment for Ublk {
             let detail = "somebody uses it (it is mounted, or swapped to); end that, and repeat this";
             return Err(Error::new(ErrorKind::InUse, disk.display(), detail));
         }
-        match control.delete(number) {
+        match control.end(number) {
             Err(error) if error.raw_os_error() != Some(libc::ENODEV) => {
                 Err(about("taking the ublk device apart", error))
             }
