@@ -380,7 +380,7 @@ fn a_way_that_works_is_taken_and_why_is_told() {
             assert_eq!(swapping.status()["attachment"], way);
             swapping.done("swap off");
         } else {
-            let said = refused(&output, 1);
+            let said = refused(&output, 3);
             assert!(said.contains(way) && said.contains("does not work here"), "{said}");
             skip(said);
         }

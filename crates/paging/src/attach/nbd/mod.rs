@@ -37,8 +37,10 @@ const TIMEOUT_S: u64 = 5;
 const DEAD_TIMEOUT_S: u64 = 60;
 /// Numbers that are looked at for a free one.
 const NUMBERS: u32 = 1024;
-/// How long the kernel may take to see that a socket is dead, and to let go of a disk.
+/// How long the kernel may take to see that a socket is dead.
 const SEEN_MAX: Duration = Duration::from_secs(30);
+/// How long to wait for the kernel to let go of a disk, which it does when nobody has it open.
+const LET_GO_MAX: Duration = Duration::from_secs(2);
 const DISK_PREFIX: &str = "/dev/nbd";
 
 /// Disks by NBD.
@@ -85,7 +87,7 @@ impl Attachment for Nbd {
         let done = Netlink::open().and_then(|netlink| netlink.disconnect(number));
         done.map_err(|error| Error::system(disk.display(), "disconnecting it", error))?;
         let begin = Instant::now();
-        while is_owned(number, &served.file) && begin.elapsed() < SEEN_MAX {
+        while is_owned(number, &served.file) && begin.elapsed() < LET_GO_MAX {
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(())
