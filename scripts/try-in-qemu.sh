@@ -9,7 +9,8 @@
 # without KVM, slowly (QEMU_ACCELERATION=kvm asks for it).
 #
 # QEMU_MEMORY (2048 MiB), QEMU_CPUS (2) and QEMU_MODULES (loop nbd ublk_drv zram) change what it has. QEMU_WRITABLE names
-# folders that are empty there and on its disk. Variables that begin with BIFOLIO_ are handed on.
+# folders that are empty there and on its disk. QEMU_UNPACKED is a folder in which the package was unpacked before, and
+# BUSYBOX another busybox. Variables that begin with BIFOLIO_ are handed on.
 set -eu
 
 if [ $# -lt 2 ]; then
