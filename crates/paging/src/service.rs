@@ -135,7 +135,7 @@ impl Service {
         let mut event = |what: Event| {
             if matches!(what, Event::Died(_)) && !*can_resend {
                 // It is no error that it is unmounted already.
-                let _ = bifolio_keeper::fuse::abort(mount);
+                let _ = mount.as_deref().map(bifolio_keeper::fuse::abort);
             }
             event(what);
         };

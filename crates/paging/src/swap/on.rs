@@ -297,7 +297,7 @@ pub fn work_options(folder: &Path, open_device: impl FnOnce(&str) -> OpenDevice)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::{Attachment, LoopDisk};
+    use crate::attach::{Served, choose};
     use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
     fn options(overwrites: bool) -> OnOptions {
@@ -347,12 +347,13 @@ mod tests {
     /// A mounted partition became the backing: it was opened as a file is, and not as the system opens what it mounts.
     #[test]
     fn a_block_device_that_the_system_uses_is_refused_also_where_it_may_be_lost() {
-        if let Some(why) = LoopDisk.why_not() {
+        let way = choose::named("loop").unwrap();
+        if let Some(why) = way.why_not() {
             return bifolio_testing::skip(why);
         }
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         let path = file(folder.path(), 0, &[]);
-        let disk = match LoopDisk.attach(&path, false) {
+        let disk = match way.attach(&Served { file: path, disk: None }, false) {
             Ok(disk) => disk,
             Err(error) => return bifolio_testing::skip(format!("loop devices cannot be made here: {error}")),
         };

@@ -69,7 +69,7 @@ fn a_keeper_keeps_a_disk_when_a_test_starts_it() {
     let service = Service::new(&options).unwrap();
     let path = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), service.directory_fd()));
     let mut event = |event| {
-        if event == Event::Ready && !folder.join("directory").exists() {
+        if matches!(event, Event::Ready) && !folder.join("directory").exists() {
             std::fs::write(folder.join("new"), path.to_str().unwrap()).unwrap();
             std::fs::rename(folder.join("new"), folder.join("directory")).unwrap();
         }
