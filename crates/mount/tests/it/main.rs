@@ -1,0 +1,5 @@
+//! The mount, by what programs see of it.
+
+mod mirror;
+mod shared;
+mod support;
