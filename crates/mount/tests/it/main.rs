@@ -3,3 +3,4 @@
 mod mirror;
 mod shared;
 mod support;
+mod whole;
