@@ -127,11 +127,11 @@ pub fn unmount(args: &UnmountArgs) -> Result<(), Failure> {
 
 /// Whether the last mount on a path is one of ours, by the kernel's list.
 fn is_ours(mounts: &[u8], place: &Path) -> bool {
-    let lines = mounts.split(|byte| *byte == b'\n').filter_map(|line| {
+    let mut lines = mounts.split(|byte| *byte == b'\n').filter_map(|line| {
         let mut words = line.split(|byte| *byte == b' ').skip(1);
         Some((unescaped(words.next()?), words.next()?))
     });
-    let last = lines.filter(|(at, _)| at == place).last();
+    let last = lines.rfind(|(at, _)| at == place);
     last.is_some_and(|(_, kind)| OsStr::from_bytes(kind) == "fuse.bifolio-mount")
 }
 
