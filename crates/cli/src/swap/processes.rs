@@ -93,7 +93,9 @@ impl Teller {
         let (ended, is_over) = sync_channel(1);
         let folder = folder.to_owned();
         std::thread::spawn(move || {
-            said.iter().for_each(|sentence| tell(&folder, &sentence));
+            for sentence in said {
+                tell(&folder, &sentence);
+            }
             let _ = ended.send(());
         });
         Self { sentences, is_over }
