@@ -56,6 +56,8 @@ pub enum Ended {
 pub struct Keeper {
     held: Vec<(u32, OwnedFd)>,
     memory: BTreeMap<u32, Memory>,
+    /// Whether shared memory that workers give stays where the system likes.
+    leaves_unlocked: bool,
     restarts: Restarts,
 }
 
@@ -76,6 +78,11 @@ struct Running {
 }
 
 impl Keeper {
+    /// One that locks no memory: nothing is served that the system needs to write memory out.
+    pub fn unlocked() -> Self {
+        Self { leaves_unlocked: true, ..Self::default() }
+    }
+
     /// Holds a descriptor, which workers find by this number. Several may have one number, and keep their order.
     pub fn hold(&mut self, number: u32, fd: OwnedFd) {
         self.held.push((number, fd));
@@ -179,7 +186,7 @@ impl Keeper {
     fn hear(&mut self, running: &mut Running, event: &mut dyn FnMut(Event)) -> bool {
         match running.socket.receive() {
             Ok(Some((Message::Memory(number), Some(fd)))) => {
-                let locked = LockedPages::of(&fd);
+                let locked = if self.leaves_unlocked { None } else { LockedPages::of(&fd) };
                 self.memory.insert(number, Memory { fd, _locked: locked });
                 running.socket.send(Message::Kept(number), None).is_ok()
             }
