@@ -24,11 +24,13 @@ pub enum ErrorKind {
     Permission,
     /// This process was forked from the one that made the cache.
     Forked,
+    /// Another process that served the file has gone.
+    Gone,
 }
 
 impl ErrorKind {
-    /// All of them.
-    pub(crate) const ALL: [Self; 8] = [
+    /// All of them, in an order that stays.
+    pub const ALL: [Self; 9] = [
         Self::BadRange,
         Self::BadUse,
         Self::OutOfMemory,
@@ -37,6 +39,7 @@ impl ErrorKind {
         Self::Write,
         Self::Permission,
         Self::Forked,
+        Self::Gone,
     ];
 }
 
@@ -67,6 +70,15 @@ impl Error {
     /// Wrong use, as a face of the cache has found it.
     pub fn bad_use(detail: impl Into<String>) -> Self {
         Self::new(ErrorKind::BadUse, "mapping", detail)
+    }
+
+    /// What another process has answered.
+    pub fn told(kind: ErrorKind, subject: &str, detail: impl Into<String>, os_code: Option<i32>) -> Self {
+        let error = Self::new(kind, subject, detail);
+        match os_code {
+            Some(code) => error.with_cause(std::io::Error::from_raw_os_error(code)),
+            None => error,
+        }
     }
 
     /// A device failed while it worked on `subject`.

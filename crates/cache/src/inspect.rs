@@ -6,10 +6,10 @@ use crate::directory::{flush, mappings, release, room};
 use crate::error::{Error, Result};
 use crate::mapping::Mapping;
 use crate::page::{Device, Page};
-use crate::service::apart::Apart;
 use crate::service::wire::Wire;
 use crate::service::{Served, Service};
 use crate::state::layout::Part;
+use crate::state::lease::{Grant, Use};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -53,8 +53,18 @@ impl CachedFile {
 
     /// A mapping of a client that has outlived the process which served it: it has acquired what it had acquired.
     pub fn resume(&self, device: Device, range: Range<u64>, acquired: Vec<Range<u64>>) -> Result<Mapping> {
-        let address = mappings::address(&self.held.lock(), device, range.start)?;
-        Ok(Mapping::resumed(self, device, range, Served(address), acquired))
+        let directory = self.held.lock();
+        let address = mappings::address(&directory, device, range.start)?;
+        let number = |what: &dyn Fn(&Grant) -> bool| {
+            let mut leases = directory.versions.leases();
+            leases.find(|lease| lease.client == self.client && lease.device == device && what(lease))
+        };
+        let number = |what: &dyn Fn(&Grant) -> bool| number(what).map_or(0, |lease| lease.number);
+        let mapped = number(&|lease| lease.what == Use::Mapped);
+        let of = |range: Range<u64>| (range.clone(), number(&|lease| lease.what == Use::Write && lease.bytes == range));
+        let acquired = acquired.into_iter().map(of).collect();
+        drop(directory);
+        Ok(Mapping::resumed(self, device, range, Served(address), (mapped, acquired)))
     }
 
     /// Maps a range as another process would: what is asked for and answered crosses as bytes, and what kernels see are
@@ -66,11 +76,11 @@ impl CachedFile {
         range: Range<u64>,
         writable: bool,
     ) -> Result<Mapping> {
-        let keeper = self.pool.keeper.clone().ok_or_else(|| Error::bad_use("nobody keeps the frames of this cache"))?;
+        if self.pool.keeper.is_none() {
+            return Err(Error::bad_use("nobody keeps the frames of this cache"));
+        }
         let service: Arc<dyn Service> = Arc::new(Wire(Arc::new(self.clone())));
-        self.map_by(service, device, range, writable, |service, range, _| {
-            Ok(Box::new(Apart::new(on, device, range, keeper, service)?))
-        })
+        Mapping::apart(service, Arc::new(self.clone()), (device, on), range, writable)
     }
 
     /// Whether what is known of every page can be so.

@@ -5,11 +5,14 @@ use crate::cached_file::CachedFile;
 use crate::error::{Error, ErrorKind, Result};
 use crate::page::Device;
 use crate::ranges::first_missing;
-use crate::service::{Addresses, Answer, Request, Served, Service};
+use crate::service::apart::Apart;
+use crate::service::{Addresses, Answer, Lender, Request, Served, Service};
+use crate::state::lease::{Client, LeaseNumber};
 use crate::stats::Report;
 use bifolio_device::{DeviceId, DevicePtr};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// A range of a file at addresses of a device.
@@ -20,7 +23,10 @@ use std::time::Instant;
 /// that is not writable: nothing notices, and the bytes are never written to the file.
 #[derive(Debug)]
 pub struct Mapping {
-    pub(crate) file: CachedFile,
+    /// None where another process has it.
+    file: Option<CachedFile>,
+    client: Client,
+    lease: LeaseNumber,
     pub(crate) device: Device,
     pub(crate) range: Range<u64>,
     /// Who has the state of the file, and where its content is seen.
@@ -29,8 +35,14 @@ pub struct Mapping {
     pub(crate) writable: bool,
     is_open: bool,
     /// Ranges acquired and not released.
-    acquired: Vec<Range<u64>>,
+    acquired: Vec<(Range<u64>, LeaseNumber)>,
     sequence: Sequence,
+}
+
+/// Numbers of leases: no two of a process are the same, whichever of its mappings have them.
+fn new_lease() -> LeaseNumber {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Keeps the memory of a part of a mapping where it is, for arrays of a program's that may outlive a release and
@@ -38,16 +50,16 @@ pub struct Mapping {
 /// be lost, and what is read there may be old.
 #[derive(Debug)]
 pub struct Pin {
-    file: CachedFile,
+    /// The file stays as long as this.
+    _file: Option<CachedFile>,
+    client: Client,
     service: Arc<dyn Service>,
-    device: Device,
-    range: Range<u64>,
+    lease: LeaseNumber,
 }
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        let request = Request::Unpin { device: self.device, range: self.range.clone() };
-        let _ = self.service.ask(self.file.client, request);
+        let _ = self.service.ask(self.client, Request::Unpin { lease: self.lease });
     }
 }
 
@@ -73,30 +85,57 @@ impl CachedFile {
     /// share one as if they did not.
     pub fn map_on(&self, device: usize, range: Range<u64>, writable: bool) -> Result<Mapping> {
         let service: Arc<dyn Service> = Arc::new(self.clone());
-        self.map_by(service, device, range, writable, |_, _, address| Ok(Box::new(Served(address))))
-    }
-
-    /// The same by a service, at addresses of the caller's choice.
-    pub(crate) fn map_by(
-        &self,
-        service: Arc<dyn Service>,
-        device: usize,
-        range: Range<u64>,
-        writable: bool,
-        addresses: impl FnOnce(&dyn Service, &Range<u64>, DevicePtr) -> Result<Box<dyn Addresses>>,
-    ) -> Result<Mapping> {
-        let Answer::Mapped { range, address } = service.ask(self.client, Request::Map { device, range })? else {
-            return Err(unexpected());
-        };
-        let unmap = |acquired| Request::Unmap { device, range: range.clone(), acquired, writable };
-        let addresses = addresses(&*service, &range, DevicePtr(address))
-            .inspect_err(|_| _ = service.ask(self.client, unmap(vec![])))?;
-        let (file, acquired, sequence) = (self.clone(), vec![], Sequence::default());
-        Ok(Mapping { file, device, range, service, addresses, writable, is_open: true, acquired, sequence })
+        let place = |_: &dyn Service, _: &Range<u64>, address| Ok(Box::new(Served(address)) as Box<dyn Addresses>);
+        Mapping::by((Some(self.clone()), self.client, service), device, range, writable, place)
     }
 }
 
 impl Mapping {
+    /// One that another process serves: it is seen at addresses of `on`, the device that has the number there, where frames
+    /// are shown that `lender` lends.
+    ///
+    /// # Errors
+    /// Those of the service, and `Device`.
+    pub fn apart(
+        service: Arc<dyn Service>,
+        lender: Arc<dyn Lender>,
+        (device, on): (usize, &bifolio_device::Device),
+        range: Range<u64>,
+        writable: bool,
+    ) -> Result<Self> {
+        // Who it is the other process knows by itself.
+        let place = |service: &dyn Service, range: &Range<u64>, _| {
+            Ok(Box::new(Apart::new(on, device, range, lender, service)?) as Box<dyn Addresses>)
+        };
+        Self::by((None, 0, service), device, range, writable, place)
+    }
+
+    /// The same by a service, at addresses of the caller's choice.
+    pub(crate) fn by(
+        (file, client, service): (Option<CachedFile>, Client, Arc<dyn Service>),
+        device: usize,
+        range: Range<u64>,
+        writable: bool,
+        addresses: impl FnOnce(&dyn Service, &Range<u64>, DevicePtr) -> Result<Box<dyn Addresses>>,
+    ) -> Result<Self> {
+        let lease = new_lease();
+        let Answer::Mapped { range, address } = service.ask(client, Request::Map { lease, device, range })? else {
+            return Err(unexpected());
+        };
+        let unmap = Request::Unmap { lease, device, acquired: vec![], writable };
+        let addresses =
+            addresses(&*service, &range, DevicePtr(address)).inspect_err(|_| _ = service.ask(client, unmap))?;
+        let (acquired, sequence) = (vec![], Sequence::default());
+        Ok(Self { file, client, lease, device, range, service, addresses, writable, is_open: true, acquired, sequence })
+    }
+
+    /// The file, where it is this process's.
+    pub(crate) fn file(&self) -> Result<&CachedFile> {
+        let elsewhere =
+            || bad(ErrorKind::BadUse, "work that asks for pages while it runs needs them in its own process");
+        self.file.as_ref().ok_or_else(elsewhere)
+    }
+
     /// The address of its first byte.
     pub fn ptr(&self) -> DevicePtr {
         self.addresses.ptr()
@@ -114,7 +153,7 @@ impl Mapping {
 
     /// Whether a part was acquired as such.
     pub(crate) fn has_acquired(&self, part: &Range<u64>) -> bool {
-        self.part(part).is_ok_and(|range| self.acquired.contains(&range))
+        self.part(part).is_ok_and(|range| self.acquired.iter().any(|(acquired, _)| *acquired == range))
     }
 
     /// Makes it as long, and as writable, as another one of the same bytes.
@@ -143,16 +182,17 @@ impl Mapping {
         device: Device,
         range: Range<u64>,
         addresses: Served,
-        acquired: Vec<Range<u64>>,
+        (lease, acquired): (LeaseNumber, Vec<(Range<u64>, LeaseNumber)>),
     ) -> Self {
         let (service, addresses) = (Arc::new(file.clone()), Box::new(addresses));
-        let (file, sequence) = (file.clone(), Sequence::default());
-        Self { file, device, range, service, addresses, writable: true, is_open: true, acquired, sequence }
+        let (client, file, sequence) = (file.client, Some(file.clone()), Sequence::default());
+        let writable = true;
+        Self { file, client, lease, device, range, service, addresses, writable, is_open: true, acquired, sequence }
     }
 
     #[cfg(feature = "fault-injection")]
     pub(crate) fn locate(&self, part: &Range<u64>) -> Result<(&CachedFile, Device, Range<u64>)> {
-        Ok((&self.file, self.device, self.part(part)?))
+        Ok((self.file()?, self.device, self.part(part)?))
     }
 
     /// Brings a part up to date: what others have released, and CPU processes have written, is seen; what this
@@ -163,19 +203,20 @@ impl Mapping {
     /// `Write` if what others have released cannot be written to the file, `Device`.
     pub fn acquire(&mut self, part: Range<u64>) -> Result<Report> {
         let (device, range, writable) = (self.device, self.part(&part)?, self.writable);
+        let lease = new_lease();
         self.sequence.tempo().begin(Instant::now());
         let report = self
-            .ask(Request::Acquire { device, range: range.clone(), writable })
+            .ask(Request::Acquire { lease, device, range: range.clone(), writable })
             .and_then(|answer| reported(&answer))?;
         if let Err(error) = self.addresses.show(&*self.service, &range) {
-            let _ = self.ask(Request::Release { device, range, writable });
+            let _ = self.ask(Request::Release { lease, device, range, writable });
             return Err(error);
         }
         self.sequence.tempo().end(Instant::now(), range.end - range.start, &report);
         if let Some(ahead) = self.sequence.acquired(&range, self.range.end) {
             self.bring(ahead);
         }
-        self.acquired.push(range);
+        self.acquired.push((range, lease));
         Ok(report)
     }
 
@@ -209,11 +250,12 @@ impl Mapping {
     /// releasing it again publishes and writes what is missing.
     pub fn release(&mut self, part: Range<u64>) -> Result<Report> {
         let range = self.part(&part)?;
-        let Some(at) = self.acquired.iter().position(|acquired| *acquired == range) else {
+        let Some(at) = self.acquired.iter().position(|(acquired, _)| *acquired == range) else {
             let detail = format!("cannot release bytes {} to {}: not acquired", part.start, part.end);
             return Err(bad(ErrorKind::BadUse, detail));
         };
-        let request = Request::Release { device: self.device, range, writable: self.writable };
+        let lease = self.acquired[at].1;
+        let request = Request::Release { lease, device: self.device, range, writable: self.writable };
         let report = self.ask(request).and_then(|answer| reported(&answer))?;
         self.acquired.swap_remove(at);
         Ok(report)
@@ -226,7 +268,8 @@ impl Mapping {
     /// `BadUse` for a part that is not acquired, or after a close; `BadRange`.
     pub fn pin(&self, part: Range<u64>) -> Result<Pin> {
         let range = self.part(&part)?;
-        if let Some(missing) = first_missing(&range, &self.acquired) {
+        let acquired: Vec<_> = self.acquired.iter().map(|(range, _)| range.clone()).collect();
+        if let Some(missing) = first_missing(&range, &acquired) {
             let detail = format!(
                 "cannot pin bytes {} to {}: byte {} is not acquired",
                 part.start,
@@ -235,16 +278,18 @@ impl Mapping {
             );
             return Err(bad(ErrorKind::BadUse, detail));
         }
-        self.ask(Request::Pin { device: self.device, range: range.clone() })?;
-        Ok(Pin { file: self.file.clone(), service: Arc::clone(&self.service), device: self.device, range })
+        let lease = new_lease();
+        self.ask(Request::Pin { lease, device: self.device, range })?;
+        let (file, service) = (self.file.clone(), Arc::clone(&self.service));
+        Ok(Pin { _file: file, client: self.client, service, lease })
     }
 
     /// Publishes what the device has changed in all that is acquired, which stays so, writes everything released
     /// to the file, by whatever device, and makes it durable.
     pub fn sync(&mut self) -> Result<()> {
         self.part(&(0..self.len()))?;
-        let ranges = if self.writable { self.acquired.clone() } else { vec![] };
-        self.ask(Request::Sync { device: self.device, ranges }).map(|_| ())
+        let acquired = if self.writable { self.acquired.iter().map(|(_, lease)| *lease).collect() } else { vec![] };
+        self.ask(Request::Sync { device: self.device, acquired }).map(|_| ())
     }
 
     /// Ends it. What was changed and not released is discarded: the report says of how many pages. If nobody else has the
@@ -257,19 +302,19 @@ impl Mapping {
         self.part(&(0..self.len()))?;
         let report = self.end()?;
         // Two holders are its own.
-        self.file.write_if_last(2)?;
+        self.file.as_ref().map_or(Ok(()), |file| file.write_if_last(2))?;
         Ok(report)
     }
 
     fn end(&mut self) -> Result<Report> {
         self.is_open = false;
-        let (device, writable, range) = (self.device, self.writable, self.range.clone());
-        let acquired = std::mem::take(&mut self.acquired);
-        self.ask(Request::Unmap { device, range, acquired, writable }).and_then(|answer| reported(&answer))
+        let (lease, device, writable) = (self.lease, self.device, self.writable);
+        let acquired = std::mem::take(&mut self.acquired).into_iter().map(|(_, lease)| lease).collect();
+        self.ask(Request::Unmap { lease, device, acquired, writable }).and_then(|answer| reported(&answer))
     }
 
     fn ask(&self, request: Request) -> Result<Answer> {
-        self.service.ask(self.file.client, request)
+        self.service.ask(self.client, request)
     }
 }
 

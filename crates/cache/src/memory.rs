@@ -14,6 +14,7 @@ use bifolio_device::{
 use bifolio_io::Router;
 use bifolio_kernels::{Kernels, byte_mask::ByteMask, fold::Fold, merge::Merge, page_diff::PageDiff};
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -266,6 +267,11 @@ impl Memory {
         self.frames.disown(bytes);
     }
 
+    /// A frame's descriptor, for another process.
+    pub(crate) fn lend_frame(&self, number: FrameNumber) -> Option<(u64, OwnedFd)> {
+        self.keeping.lend(number)
+    }
+
     /// Nor are those that nobody has asked for.
     pub(crate) fn forget_left_frames(&self) {
         self.keeping.forget_left();
@@ -294,7 +300,15 @@ impl Memory {
     ) -> Result<()> {
         // SAFETY: the caller's promise.
         let frame = unsafe { range.unmap(offset) }?;
-        self.frames.give(NumberedFrame::of(frame, number, &self.keeping), Some(owner));
+        let (len, is_lent) = (frame.len(), self.keeping.is_lent(number));
+        let frame = NumberedFrame::of(frame, number, &self.keeping);
+        if is_lent {
+            // Another process may write to it at any time.
+            drop(frame);
+            self.frames.disown(len);
+        } else {
+            self.frames.give(frame, Some(owner));
+        }
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::monitor::Monitor;
 use crate::page::Device;
 use crate::state::keeper::Keeper;
-use crate::state::lease::Grant;
+use crate::state::lease::{Client, LeaseNumber, Use};
 use crate::state::plan::Found;
 use crate::stats::Counts;
 use std::ops::Range;
@@ -46,7 +46,7 @@ pub(crate) struct OpenedFile {
     /// Failures that there were when its last holder closed it.
     untold: AtomicU64,
     /// What is pinned no longer, noted without waiting for the directory.
-    let_go: Mutex<Vec<Grant>>,
+    let_go: Mutex<Vec<(Client, LeaseNumber)>>,
     /// Whether it waits to be written back.
     pub(crate) noted: AtomicBool,
 }
@@ -85,17 +85,21 @@ impl OpenedFile {
     /// Begins an operation on the file.
     pub(crate) fn lock(&self) -> Locked<'_> {
         let mut directory = self.directory.lock();
-        for pinned in self.let_go.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            mappings::unpin(&mut directory, pinned.device, &pinned.bytes);
-            directory.versions.end_lease(&pinned);
+        for (client, number) in self.let_go.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            // It may have been let go twice.
+            let pinned = directory.versions.lease(client, number).filter(|lease| lease.what == Use::Pinned);
+            if let Some(pinned) = pinned {
+                mappings::unpin(&mut directory, pinned.device, &pinned.bytes);
+                directory.versions.end_lease(client, number);
+            }
         }
         loss::give_up(&mut directory);
         directory
     }
 
     /// Has what was pinned unpinned by whoever uses the directory next.
-    pub(crate) fn let_go(&self, pinned: Grant) {
-        self.let_go.lock().unwrap_or_else(PoisonError::into_inner).push(pinned);
+    pub(crate) fn let_go(&self, client: Client, number: LeaseNumber) {
+        self.let_go.lock().unwrap_or_else(PoisonError::into_inner).push((client, number));
     }
 
     /// Works on the file under its lock, for a device or a CPU, and counts it there.

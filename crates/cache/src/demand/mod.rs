@@ -88,7 +88,7 @@ impl Mapping {
     /// `BadUse` for a mapping that is writable or closed, `Device`.
     pub fn demand(&mut self) -> Result<Demand<'_>> {
         self.part(&(0..self.len()))?;
-        let (device, path) = device_and_path(&self.file.held.lock(), self.device)?;
+        let (device, path) = device_and_path(&self.file()?.held.lock(), self.device)?;
         if self.writable {
             let detail = "demand mode needs a read-only mapping: map the file read-only";
             return Err(Error::new(ErrorKind::BadUse, &path, detail));
@@ -200,10 +200,13 @@ impl Demand<'_> {
 
     /// The table for so many items, taken out or made.
     fn table(&mut self, items: u32) -> bifolio_device::Result<Table> {
-        match self.table.take().filter(|table| table.items_max() >= items) {
-            Some(table) => Ok(table),
-            None => Table::new(extent(self.mapping), items, &self.stream),
+        if let Some(table) = self.table.take().filter(|table| table.items_max() >= items) {
+            return Ok(table);
         }
+        // Whoever maps by another process has got no demand mode.
+        let refused =
+            |error: Error| bifolio_device::Error::new(bifolio_device::ErrorKind::BadArgument, error.to_string());
+        Table::new(extent(self.mapping).map_err(refused)?, items, &self.stream)
     }
 }
 

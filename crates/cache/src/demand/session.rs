@@ -53,22 +53,19 @@ pub(super) struct Session<'a> {
 }
 
 /// The pages of a mapping, as a table numbers them.
-pub(super) fn extent(mapping: &Mapping) -> PagedRange {
-    let page_bytes = mapping.file.held.lock().versions.page_bytes();
-    PagedRange {
-        length: mapping.len(),
-        skew: mapping.range.start % page_bytes,
-        page_shift: page_bytes.trailing_zeros(),
-    }
+pub(super) fn extent(mapping: &Mapping) -> Result<PagedRange> {
+    let page_bytes = mapping.file()?.held.lock().versions.page_bytes();
+    let (length, skew) = (mapping.len(), mapping.range.start % page_bytes);
+    Ok(PagedRange { length, skew, page_shift: page_bytes.trailing_zeros() })
 }
 
 impl<'a> Session<'a> {
     /// Looks at the file. What the device has, and is certain to be up to date, is there from the beginning.
     pub(super) fn begin(mapping: &'a Mapping, stream: &'a Stream) -> Result<Self> {
-        let extent = extent(mapping);
+        let extent = extent(mapping)?;
         let (device, range) = (mapping.device, mapping.range.clone());
         let mut session = Self {
-            file: &mapping.file,
+            file: mapping.file()?,
             stream,
             device,
             there: vec![false; extent.pages() as usize],
@@ -76,7 +73,7 @@ impl<'a> Session<'a> {
             pages_per_frame: 1,
             frames: BTreeSet::new(),
         };
-        let mut directory = mapping.file.held.lock();
+        let mut directory = mapping.file()?.held.lock();
         session.pages_per_frame = demand::pages_per_frame(&directory, device)?;
         for page in surviving(&mut directory, |directory| demand::up_to_date(directory, device, &range))? {
             let frame = (page / session.pages_per_frame) as usize;

@@ -134,7 +134,6 @@ pub(crate) fn detach(directory: &mut Directory, device: Device, at: u64) {
 }
 
 /// Where a byte has its address, of what is mapped.
-#[cfg(feature = "fault-injection")]
 pub(crate) fn address(directory: &Directory, device: Device, at: u64) -> Result<DevicePtr> {
     let replica = directory.copies.replica(device)?;
     // SAFETY: only the address is used.

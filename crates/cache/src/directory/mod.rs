@@ -58,6 +58,7 @@ mod wait;
 use crate::copies::Copies;
 use crate::copies::home::Home;
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::Memory;
 use crate::monitor::{self, Guarded};
 use crate::options::CacheOptions;
 use crate::page::Device;
@@ -154,6 +155,11 @@ impl Directory {
     /// Tells a holder of the file what is gone for good.
     pub(crate) fn tell(&self, told: &AtomicU64) -> Result<()> {
         self.failures.tell(self.path(), told)
+    }
+
+    /// The memory of a device on which something is mapped.
+    pub(crate) fn memory_of(&self, device: Device) -> Result<Arc<Memory>> {
+        self.copies.memory(device)
     }
 
     /// The pages that a frame of a device holds, as far as there are any.

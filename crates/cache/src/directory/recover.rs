@@ -95,6 +95,8 @@ fn find_content(directory: &mut Directory, devices: &[DeviceMemory]) -> Result<F
     for (_, transition, pages) in &found.transitions {
         check_transition(directory, transition, pages).map_err(|why| refused(&path, &why))?;
     }
+    let mut found = found;
+    found.leases.retain(|lease| was_begun(directory, lease));
     for lease in &found.leases {
         hold(directory, lease)?;
     }
@@ -160,11 +162,24 @@ fn lose(directory: &mut Directory, device: Device, pages: &Range<u64>) {
     }
 }
 
+/// Whether a mapping got its addresses; else it was only noted, and whoever has asked for it asks again.
+fn was_begun(directory: &mut Directory, lease: &Grant) -> bool {
+    let has_addresses = has_addresses(directory, lease);
+    if lease.what == Use::Mapped && !has_addresses {
+        directory.versions.end_lease(lease.client, lease.number);
+        return false;
+    }
+    true
+}
+
+fn has_addresses(directory: &Directory, lease: &Grant) -> bool {
+    directory.copies.get(lease.device).is_some_and(|replica| replica.has_addresses(&lease.bytes))
+}
+
 /// Somebody uses something.
 fn hold(directory: &mut Directory, lease: &Grant) -> Result<()> {
     let (device, bytes) = (lease.device, &lease.bytes);
-    let has_addresses = directory.copies.get(device).is_some_and(|replica| replica.has_addresses(bytes));
-    if !has_addresses {
+    if !has_addresses(directory, lease) {
         return Err(refused(directory.path(), "somebody uses what has no addresses"));
     }
     match lease.what {
@@ -240,16 +255,21 @@ fn take(directory: &mut Locked<'_>, what: &Step) -> Result<()> {
         }
         Step::Blank { bytes } => directory.copies.blank(bytes),
         Step::End(lease) => {
-            let (device, bytes) = (lease.device, &lease.bytes);
-            match lease.what {
-                Use::Mapped => detach(directory, device, bytes.start),
-                Use::Read | Use::Write => discard(directory, device, bytes, lease.what == Use::Write),
-                Use::Pinned => unpin(directory, device, bytes),
-            }
-            directory.versions.end_lease(lease);
+            end(directory, lease);
             Ok(())
         }
     }
+}
+
+/// Somebody is not there any more who has used something.
+pub(crate) fn end(directory: &mut Locked<'_>, lease: &Grant) {
+    let (device, bytes) = (lease.device, &lease.bytes);
+    match lease.what {
+        Use::Mapped => detach(directory, device, bytes.start),
+        Use::Read | Use::Write => discard(directory, device, bytes, lease.what == Use::Write),
+        Use::Pinned => unpin(directory, device, bytes),
+    }
+    directory.versions.end_lease(lease.client, lease.number);
 }
 
 /// Those of some pages that have all images: those that were lost are nobody's to release.

@@ -9,7 +9,7 @@ use crate::copies::plan::Folded;
 use crate::page::{Device, Home, Page};
 use crate::page_set::PageSet;
 use crate::state::layout::Word;
-use crate::state::lease::{Grant, Leases, Use};
+use crate::state::lease::{Client, Grant, LeaseNumber, Leases};
 use crate::state::pages::Pages;
 use crate::state::plan::Found;
 use crate::state::record::Records;
@@ -520,11 +520,18 @@ impl Versions {
         self.leases.begin(lease)
     }
 
-    pub(crate) fn end_lease(&mut self, lease: &Grant) {
-        // A mapping may have become writable since.
-        if !self.leases.end(lease) && lease.what == Use::Write {
-            self.leases.end(&Grant { what: Use::Read, ..lease.clone() });
-        }
+    pub(crate) fn lease(&self, client: Client, number: LeaseNumber) -> Option<Grant> {
+        self.leases.find(client, number)
+    }
+
+    /// What it was, if there was one.
+    pub(crate) fn end_lease(&mut self, client: Client, number: LeaseNumber) -> Option<Grant> {
+        self.leases.end(client, number)
+    }
+
+    /// What anybody uses.
+    pub(crate) fn leases(&self) -> impl Iterator<Item = Grant> {
+        self.leases.grants()
     }
 
     /// Ranges that are acquired to be written.

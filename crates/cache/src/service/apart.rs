@@ -3,16 +3,27 @@
 
 use super::{Addresses, Answer, Request, Service};
 use crate::error::{Error, ErrorKind, Result};
-use crate::state::keeper::Keeper;
 use crate::state::replicas::FrameNumber;
-use bifolio_device::{Access, AddressRange, Device, DevicePtr};
+use bifolio_device::{Access, AddressRange, Device, DevicePtr, FRAME_BYTES};
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+
+/// Who lends frames to a window.
+pub trait Lender: Debug + Send + Sync {
+    /// The descriptor of a frame, and how many bytes it has, in which the bytes of the file lie from `at` on, which are
+    /// acquired; none if it is not that frame by now.
+    ///
+    /// # Errors
+    /// It is not lent.
+    fn lend(&self, device: usize, at: u64, number: FrameNumber) -> Result<Option<(u64, OwnedFd)>>;
+}
 
 #[derive(Debug)]
 pub(crate) struct Apart {
-    keeper: Arc<dyn Keeper>,
+    lender: Arc<dyn Lender>,
     number: usize,
     device: Device,
     range: Range<u64>,
@@ -29,32 +40,36 @@ impl Apart {
         device: &Device,
         number: usize,
         range: &Range<u64>,
-        keeper: Arc<dyn Keeper>,
+        lender: Arc<dyn Lender>,
         service: &dyn Service,
     ) -> Result<Self> {
         let (frame_bytes, _) = frames(service, number, range)?;
+        if frame_bytes == 0 || !frame_bytes.is_multiple_of(FRAME_BYTES) || range.end > i64::MAX as u64 {
+            let detail = format!("frames of {frame_bytes} bytes for a file of {} at least", range.end);
+            return Err(Error::new(ErrorKind::BadUse, "mapping", detail));
+        }
         let first = range.start / frame_bytes * frame_bytes;
         let len = range.end.next_multiple_of(frame_bytes) - first;
         let addresses = device.reserve(len).map_err(|error| Error::device("mapping", error))?;
         let (device, range) = (device.clone(), range.clone());
-        Ok(Self { keeper, number, device, range, first, addresses, shown: BTreeMap::new() })
+        Ok(Self { lender, number, device, range, first, addresses, shown: BTreeMap::new() })
     }
 
-    fn show_frame(&mut self, at: u64, number: FrameNumber) -> bifolio_device::Result<()> {
+    fn show_frame(&mut self, at: u64, number: FrameNumber) -> Result<()> {
         let place = at - self.first;
         if self.shown.get(&at) == Some(&number) {
             return Ok(());
         }
+        let Some((bytes, descriptor)) = self.lender.lend(self.number, at, number)? else {
+            return Err(Error::new(ErrorKind::BadUse, "mapping", format!("nobody lends frame {number}")));
+        };
+        let failed = |error| Error::device("mapping", error);
+        let frame = self.device.import_frame_of(descriptor, bytes).map_err(failed)?;
         if self.shown.remove(&at).is_some() {
             // SAFETY: kernels on the part have come to their end before it is acquired again.
-            unsafe { self.addresses.unmap(place) }?;
+            unsafe { self.addresses.unmap(place) }.map_err(failed)?;
         }
-        let Some((bytes, descriptor)) = self.keeper.frame(self.number, number) else {
-            let detail = format!("nobody keeps frame {number}");
-            return Err(bifolio_device::Error::new(bifolio_device::ErrorKind::BadArgument, detail));
-        };
-        let frame = self.device.import_frame_of(descriptor, bytes)?;
-        self.addresses.map(place, &frame, Access::ReadWrite)?;
+        self.addresses.map(place, &frame, Access::ReadWrite).map_err(failed)?;
         self.shown.insert(at, number);
         Ok(())
     }
@@ -68,8 +83,11 @@ impl Addresses for Apart {
 
     fn show(&mut self, service: &dyn Service, part: &Range<u64>) -> Result<()> {
         let (_, frames) = frames(service, self.number, part)?;
-        let shown = frames.into_iter().try_for_each(|(at, number)| self.show_frame(at, number));
-        shown.map_err(|error| Error::device("mapping", error))
+        let all = self.first..self.first + self.addresses.len();
+        match frames.iter().find(|(at, _)| !all.contains(at)) {
+            Some((at, _)) => Err(Error::new(ErrorKind::BadUse, "mapping", format!("nothing is mapped at byte {at}"))),
+            None => frames.into_iter().try_for_each(|(at, number)| self.show_frame(at, number)),
+        }
     }
 }
 

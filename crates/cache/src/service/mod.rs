@@ -1,4 +1,4 @@
-//! Between a mapping and the state of its file: the place where another process may begin.
+//! Between a mapping and the state of its file: the place where another process may begin, as with `bifolio-daemon`.
 //!
 //! ```text
 //!   Mapping ── Service    what happens to the content: requests and answers of numbers alone
@@ -14,15 +14,17 @@
 //! nothing else: twins and bases are nobody's but its own. Who has a window of his own shows these frames there, and
 //! looks again after each acquire: a frame may have gone, and come back as another.
 
-#[cfg(feature = "fault-injection")]
 pub(crate) mod apart;
+mod lend;
 mod local;
 #[cfg(feature = "fault-injection")]
 pub(crate) mod wire;
 
+pub use apart::Lender;
+
 use crate::error::Result;
 use crate::page::Device;
-use crate::state::lease::Client;
+use crate::state::lease::{Client, LeaseNumber};
 use crate::state::replicas::FrameNumber;
 use crate::stats::Report;
 use bifolio_device::DevicePtr;
@@ -30,58 +32,74 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
 use std::ops::Range;
 
-/// What a mapping asks for. Ranges are bytes of the file.
+/// What a mapping asks for. Ranges are bytes of the file. What begins something numbers it, and what ends it names that
+/// number: asked again, either does nothing more.
+#[allow(missing_docs, reason = "fields are what the text of each request calls them")]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Request {
+pub enum Request {
     /// Maps a range, up to the end of the file.
-    Map { device: Device, range: Range<u64> },
+    Map { lease: LeaseNumber, device: Device, range: Range<u64> },
     /// Ends a mapping: what it has acquired and not released is taken back.
-    Unmap { device: Device, range: Range<u64>, acquired: Vec<Range<u64>>, writable: bool },
+    Unmap { lease: LeaseNumber, device: Device, acquired: Vec<LeaseNumber>, writable: bool },
     /// Brings a range up to date.
-    Acquire { device: Device, range: Range<u64>, writable: bool },
+    Acquire { lease: LeaseNumber, device: Device, range: Range<u64>, writable: bool },
     /// Publishes what has changed in a range that was acquired.
-    Release { device: Device, range: Range<u64>, writable: bool },
+    Release { lease: LeaseNumber, device: Device, range: Range<u64>, writable: bool },
     /// Publishes what has changed in ranges that stay acquired, and makes everything that was released durable.
-    Sync { device: Device, ranges: Vec<Range<u64>> },
+    Sync { device: Device, acquired: Vec<LeaseNumber> },
     /// Brings a range in the background.
     Bring { device: Device, range: Range<u64>, writable: bool },
     /// Gives memory back that is not in use.
     GiveBack { device: Device, range: Range<u64> },
     /// Keeps the memory of a range where it is.
-    Pin { device: Device, range: Range<u64> },
+    Pin { lease: LeaseNumber, device: Device, range: Range<u64> },
     /// Does not any more.
-    Unpin { device: Device, range: Range<u64> },
+    Unpin { lease: LeaseNumber },
     /// Which frames a range is in.
     Frames { device: Device, range: Range<u64> },
 }
 
+/// What is answered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Answer {
+pub enum Answer {
+    /// It is done.
     Done,
+    /// It is done, and this has happened to pages.
     Reported(Report),
     /// What is mapped, and where its first byte is in the process that serves it.
     Mapped {
+        /// The bytes of the file.
         range: Range<u64>,
+        /// Of its first byte; 0 where nobody can use it.
         address: u64,
     },
     /// From which byte of the file on which frame lies.
     Frames {
+        /// How long frames are.
         frame_bytes: u64,
+        /// In the order of bytes.
         frames: Vec<(u64, FrameNumber)>,
     },
 }
 
 /// Who has the state of a file.
-pub(crate) trait Service: Debug + Send + Sync {
+pub trait Service: Debug + Send + Sync {
+    /// Does what is asked for.
+    ///
+    /// # Errors
+    /// Those of what was asked for: nothing was begun then.
     fn ask(&self, client: Client, request: Request) -> Result<Answer>;
 }
 
 /// Where a mapping is seen.
-pub(crate) trait Addresses: Debug + Send + Sync {
+pub trait Addresses: Debug + Send + Sync {
     /// The address of its first byte.
     fn ptr(&self) -> DevicePtr;
 
     /// A part of the file was acquired: from now on it is seen there.
+    ///
+    /// # Errors
+    /// `Device`, and those of the service.
     fn show(&mut self, service: &dyn Service, part: &Range<u64>) -> Result<()>;
 }
 

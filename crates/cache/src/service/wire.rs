@@ -26,11 +26,8 @@ impl Refusal {
     }
 
     fn error(self) -> Error {
-        let error = Error::new(ErrorKind::ALL[self.kind % ErrorKind::ALL.len()], self.subject, self.detail);
-        match self.os_code {
-            Some(code) => error.with_cause(std::io::Error::from_raw_os_error(code)),
-            None => error,
-        }
+        let kind = ErrorKind::ALL[self.kind % ErrorKind::ALL.len()];
+        Error::told(kind, &self.subject, self.detail, self.os_code)
     }
 }
 

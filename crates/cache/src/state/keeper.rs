@@ -49,19 +49,21 @@ pub(crate) struct Keeping {
     last: AtomicU32,
     /// Those of a process that has ended which nobody has asked for.
     left: Mutex<BTreeSet<FrameNumber>>,
+    /// Those that another process has been given, or may have been by the one that has ended.
+    lent: Mutex<BTreeSet<FrameNumber>>,
 }
 
 impl Keeping {
     /// Frames end with the process.
     pub(crate) fn by_nobody() -> Self {
-        Self { keeper: None, last: AtomicU32::new(0), left: Mutex::default() }
+        Self { keeper: None, last: AtomicU32::new(0), left: Mutex::default(), lent: Mutex::default() }
     }
 
     /// Numbers go on behind those that are kept.
     pub(crate) fn by(keeper: Arc<dyn Keeper>, device: usize) -> Self {
         let left: BTreeSet<FrameNumber> = keeper.frames(device).into_iter().collect();
         let last = AtomicU32::new(left.last().copied().unwrap_or(0));
-        Self { keeper: Some((keeper, device)), last, left: Mutex::new(left) }
+        Self { keeper: Some((keeper, device)), last, left: Mutex::new(left), lent: Mutex::default() }
     }
 
     pub(crate) fn is_by_somebody(&self) -> bool {
@@ -92,13 +94,27 @@ impl Keeping {
     pub(crate) fn find(&self, number: FrameNumber) -> Option<(u64, OwnedFd)> {
         let (keeper, device) = self.keeper.as_ref()?;
         self.left().remove(&number);
+        self.lent().insert(number);
         keeper.frame(*device, number)
+    }
+
+    /// The same, for another process.
+    pub(crate) fn lend(&self, number: FrameNumber) -> Option<(u64, OwnedFd)> {
+        let (keeper, device) = self.keeper.as_ref()?;
+        self.lent().insert(number);
+        keeper.frame(*device, number)
+    }
+
+    /// Whether another process may have it.
+    pub(crate) fn is_lent(&self, number: FrameNumber) -> bool {
+        self.keeper.is_some() && self.lent().contains(&number)
     }
 
     /// A frame is no more.
     pub(crate) fn forget(&self, number: FrameNumber) {
         if let Some((keeper, device)) = &self.keeper {
             self.left().remove(&number);
+            self.lent().remove(&number);
             keeper.drop_frame(*device, number);
         }
     }
@@ -109,6 +125,10 @@ impl Keeping {
         for number in left {
             self.forget(number);
         }
+    }
+
+    fn lent(&self) -> MutexGuard<'_, BTreeSet<FrameNumber>> {
+        self.lent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn left(&self) -> MutexGuard<'_, BTreeSet<FrameNumber>> {

@@ -7,7 +7,7 @@ use crate::page::Device;
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"bifolio\x02");
 
 /// Of the layout. Who finds another one leaves the region alone.
-pub(crate) const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 2;
 
 /// Most pages of a file that account is kept of, from its first one to the last that is mapped: of 16 TiB in pages of
 /// 64 KiB, which takes some gigabytes of the host's memory.
@@ -45,7 +45,7 @@ pub(crate) const WORDS: u64 = 64;
 pub(crate) const PAGE_ROW: usize = 40;
 pub(crate) const UPDATE_ROW: usize = 48;
 pub(crate) const RECORD_ROW: usize = 40;
-pub(crate) const LEASE_ROW: usize = 32;
+pub(crate) const LEASE_ROW: usize = 40;
 pub(crate) const WINDOW_ROW: usize = 16;
 pub(crate) const FRAME_ROW: usize = 16;
 

@@ -11,6 +11,10 @@ use std::sync::atomic::{Ordering, compiler_fence};
 /// Who asks: a number that whoever serves several processes gives to each of them. Within a process it is 0.
 pub type Client = u64;
 
+/// A client's number for something that it uses, of which it has no other. Whoever asks again with the same number, as it
+/// cannot know whether it was heard, has asked once.
+pub type LeaseNumber = u64;
+
 /// What for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Use {
@@ -31,6 +35,7 @@ const USES: [Use; 4] = [Use::Mapped, Use::Read, Use::Write, Use::Pinned];
 #[repr(C)]
 pub(crate) struct Lease {
     client: u64,
+    number: u64,
     start: u64,
     end: u64,
     device: u32,
@@ -46,6 +51,8 @@ const _: () = assert!(size_of::<Lease>() == LEASE_ROW);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub(crate) client: Client,
+    /// Which one of the client's, who has chosen it: it names the lease.
+    pub(crate) number: LeaseNumber,
     pub(crate) device: Device,
     pub(crate) what: Use,
     pub(crate) bytes: Range<u64>,
@@ -55,13 +62,14 @@ impl Lease {
     fn of(grant: &Grant) -> Self {
         let state = USES.iter().position(|what| *what == grant.what).unwrap_or(0) as u32 + 1;
         let (device, bytes) = (grant.device as u32, &grant.bytes);
-        Self { client: grant.client, start: bytes.start, end: bytes.end, device, state }
+        Self { client: grant.client, number: grant.number, start: bytes.start, end: bytes.end, device, state }
     }
 
     /// None of what is none.
     fn grant(&self) -> Option<Grant> {
         let what = *USES.get((self.state as usize).checked_sub(1)?)?;
-        Some(Grant { client: self.client, device: self.device as Device, what, bytes: self.start..self.end })
+        let (client, number, device) = (self.client, self.number, self.device as Device);
+        Some(Grant { client, number, device, what, bytes: self.start..self.end })
     }
 }
 
@@ -121,16 +129,26 @@ impl Leases {
         Ok(())
     }
 
-    /// Notes that it does not any more; false of what was not noted.
-    pub(crate) fn end(&mut self, grant: &Grant) -> bool {
-        let lease = Lease::of(grant);
-        let found = (0..self.used).rev().find(|row| self.table.get(*row) == Some(&lease));
-        let Some(row) = found else { return false };
+    /// What a client uses under a number.
+    pub(crate) fn find(&self, client: Client, number: LeaseNumber) -> Option<Grant> {
+        self.table.get(self.row(client, number)?)?.grant()
+    }
+
+    /// Notes that it does not any more: what it was, if it was noted.
+    pub(crate) fn end(&mut self, client: Client, number: LeaseNumber) -> Option<Grant> {
+        let row = self.row(client, number)?;
+        let lease = *self.table.get(row)?;
         self.table.set(row, Lease { state: 0, ..lease });
         while self.used > 0 && self.table.get(self.used - 1).is_none_or(|last| last.state == 0) {
             self.used -= 1;
         }
-        true
+        lease.grant()
+    }
+
+    fn row(&self, client: Client, number: LeaseNumber) -> Option<u64> {
+        let is_it = |lease: &Lease| lease.state != 0 && (lease.client, lease.number) == (client, number);
+        // The latest ends first, as a rule.
+        (0..self.used).rev().find(|row| self.table.get(*row).is_some_and(is_it))
     }
 
     /// All of them.
@@ -161,11 +179,12 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(bifolio_testing::seed());
         let region = Region::shared(4096, 3, (0, 0, 0)).unwrap();
         let (mut leases, mut oracle) = (Leases::of(&region), Vec::new());
-        for _ in 0..5000 {
+        for number in 0..5000 {
             if random.bool() || oracle.is_empty() {
                 let start = random.u64(0..100);
                 let grant = Grant {
                     client: random.u64(0..3),
+                    number,
                     device: random.usize(0..3),
                     what: *random.choice(&USES).unwrap(),
                     bytes: start..start + 1,
@@ -173,7 +192,10 @@ mod tests {
                 leases.begin(&grant).unwrap();
                 oracle.push(grant);
             } else {
-                assert!(leases.end(&oracle.swap_remove(random.usize(..oracle.len()))));
+                let grant = oracle.swap_remove(random.usize(..oracle.len()));
+                assert_eq!(leases.find(grant.client, grant.number).as_ref(), Some(&grant));
+                assert_eq!(leases.end(grant.client + 1, grant.number), None, "somebody else's");
+                assert_eq!(leases.end(grant.client, grant.number), Some(grant));
             }
         }
         let sorted = |grants: Vec<Grant>| {

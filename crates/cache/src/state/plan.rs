@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn leases_of_the_dead_end_after_all_operations_and_the_living_keep_theirs() {
-        let lease = |client, what| Grant { client, device: 0, what, bytes: 0..1 };
+        let lease = |client, what| Grant { client, number: client, device: 0, what, bytes: 0..1 };
         let leases = vec![lease(1, Use::Mapped), lease(2, Use::Mapped), lease(2, Use::Write), lease(1, Use::Read)];
         let found = Found { transitions: vec![(5, transition(Operation::Cut), vec![])], leases };
         let steps = steps(&found, page, |client| client == 1);
