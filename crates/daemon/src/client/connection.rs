@@ -1,0 +1,111 @@
+//! One connection: a request at a time, which is asked again when another server serves.
+//!
+//! The keeper holds the other end as well. When a server dies, nothing is heard until its successor says so; what was not
+//! answered is sent again then, with its number, and is done once. When the keeper dies, both ends of it go.
+
+use crate::protocol::{ToClient, ToServer, decode_answer, encode_request};
+use crate::socket::{MESSAGE_BYTES_MAX, Received, Socket};
+use bifolio_cache::{Error, ErrorKind, Result};
+use bifolio_device::fork::Birth;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    path: PathBuf,
+    socket: Socket,
+    state: Mutex<State>,
+    birth: Birth,
+}
+
+#[derive(Debug)]
+struct State {
+    number: u64,
+    buffer: Vec<u8>,
+}
+
+impl Connection {
+    /// To who listens at a path: the same user, root, or one who is trusted.
+    pub(super) fn to(path: &Path, trusted: Option<u32>) -> Result<Self> {
+        let about = |kind, detail: String, code| Error::told(kind, &path.display().to_string(), detail, code);
+        let socket = Socket::connect(path).map_err(|error| {
+            let kind = match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ErrorKind::Gone,
+                io::ErrorKind::PermissionDenied => ErrorKind::Permission,
+                _ => ErrorKind::Device,
+            };
+            about(
+                kind,
+                format!("no daemon answers there ({error}): start one by `bifolio daemon`"),
+                error.raw_os_error(),
+            )
+        })?;
+        let peer = socket.peer().map_err(|error| about(ErrorKind::Device, error.to_string(), error.raw_os_error()))?;
+        // SAFETY: asks for a number.
+        let own = unsafe { libc::geteuid() };
+        if peer.uid != own && peer.uid != 0 && Some(peer.uid) != trusted {
+            let detail = format!("user {} serves there, whom this program was not told to trust", peer.uid);
+            return Err(about(ErrorKind::Permission, detail, None));
+        }
+        let state = Mutex::new(State { number: 0, buffer: vec![0; MESSAGE_BYTES_MAX] });
+        Ok(Self { path: path.to_owned(), socket, state, birth: Birth::here() })
+    }
+
+    /// Asks, and waits for the answer.
+    pub(super) fn ask(&self, message: &ToServer, with: Option<BorrowedFd<'_>>) -> Result<(ToClient, Option<OwnedFd>)> {
+        if self.birth.was_elsewhere() {
+            let detail = "this process was forked from the one that connected: connect anew";
+            return Err(self.error(ErrorKind::Forked, detail.to_owned()));
+        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let State { number, buffer } = &mut *state;
+        *number += 1;
+        let bytes = encode_request(*number, message);
+        let send = || self.socket.send(&bytes, with).map_err(|error| self.gone(&error));
+        send()?;
+        loop {
+            let (len, descriptor) = match self.socket.receive(buffer).map_err(|error| self.gone(&error))? {
+                Received::Message(len, descriptor) => (len, descriptor),
+                Received::End => return Err(self.gone(&io::Error::from_raw_os_error(libc::ECONNRESET))),
+                Received::TooLong => return Err(unexpected()),
+            };
+            let (answered, answer) = decode_answer(&buffer[..len]).ok_or_else(unexpected)?;
+            match answer {
+                ToClient::Again => send()?,
+                // To what was asked twice.
+                _ if answered != *number => {}
+                ToClient::Failed { kind, os_code, subject, detail } => {
+                    return Err(Error::told(kind, &subject, detail, os_code));
+                }
+                answer => return Ok((answer, descriptor)),
+            }
+        }
+    }
+
+    /// Says something to which there is no answer.
+    pub(super) fn say(&self, message: &ToServer) {
+        if !self.birth.was_elsewhere() {
+            let _ = self.socket.send_now(&encode_request(u64::MAX, message));
+        }
+    }
+
+    fn gone(&self, error: &io::Error) -> Error {
+        let detail = format!("the daemon has gone ({error}): what is mapped stays; connect again when it runs");
+        self.error(ErrorKind::Gone, detail)
+    }
+
+    fn error(&self, kind: ErrorKind, detail: String) -> Error {
+        Error::told(kind, &self.path.display().to_string(), detail, None)
+    }
+}
+
+pub(super) fn unexpected() -> Error {
+    Error::told(
+        ErrorKind::Gone,
+        "the daemon",
+        "it answered something that makes no sense: its version may differ",
+        None,
+    )
+}

@@ -1,0 +1,32 @@
+//! One cache for all processes: a keeper that outlives everybody, a server that does the work, and clients with mappings
+//! of the same kind as in process.
+//!
+//! ```text
+//!   daemon    the keeper's process: it listens, holds descriptors, restarts the server      options
+//!   server/   the server's process: connections, access, limits; the cache itself is `bifolio_cache`
+//!     holding   what the keeper holds for it, and the catalogue that says what is what
+//!     access    who gets what (pure)         limits    how much of it (pure)
+//!     copies    memory of their own for those to whom no frame is lent
+//!     session   what one client asks for
+//!   client/   connections, files, mappings
+//!   protocol  messages as words (pure)        socket    messages with descriptors
+//! ```
+//!
+//! The protocol is in `docs/protocol.md`, who is protected from whom in `docs/threat-model.md`.
+//!
+//! Whoever dies: a *server* is started again by the keeper and goes on where it was, with the connections that the keeper
+//! holds, and clients ask again what was not answered. A *client's* leases end. With the *keeper* the server ends, and
+//! clients get errors, and keep what they have mapped.
+
+pub mod client;
+mod daemon;
+mod options;
+pub mod protocol;
+mod server;
+pub mod socket;
+
+pub use bifolio_cache::{Error, ErrorKind, Result};
+pub use client::{Client, SharedFile};
+pub use daemon::{Daemon, Event, default_socket};
+pub use options::{Limits, Options};
+pub use server::serve;

@@ -1,0 +1,74 @@
+//! What a daemon is told when it is started.
+
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Choices for a daemon.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Options {
+    /// Where it listens.
+    pub socket: PathBuf,
+    /// Names of devices, in the order in which races are won: the later beats the earlier. None for the GPUs, or `host:0`.
+    pub devices: Vec<String>,
+    /// Bytes of each device's memory for cached files; 0 leaves it to the device.
+    pub memory_bytes: u64,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// Bytes of a frame, or 0 for what fits.
+    pub frame_bytes: u64,
+    /// A group whose members may connect, and to whom frames are lent as to the daemon's own user.
+    pub group: Option<u32>,
+    /// Whether others may connect: they get copies.
+    pub serves_others: bool,
+    /// What one user may have at a time.
+    pub limits: Limits,
+}
+
+/// What one user may have at a time, beside the daemon's own; and what one connection may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Connections, of everybody.
+    pub connections: usize,
+    /// Connections of a user.
+    pub connections_of_user: usize,
+    /// Files that a connection has open.
+    pub files: usize,
+    /// Mappings, acquired ranges and pins of a connection.
+    pub leases: usize,
+    /// Bytes of a user that stay where they are as they are acquired or pinned, on all devices.
+    pub bytes_of_user: u64,
+    /// Bytes of a user's private copies, on all devices.
+    pub copied_bytes_of_user: u64,
+    /// Messages of a connection in a second; those behind them wait.
+    pub messages_per_second: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 1024,
+            connections_of_user: 256,
+            files: 1024,
+            leases: 16_000,
+            bytes_of_user: u64::MAX,
+            copied_bytes_of_user: 4 << 30,
+            messages_per_second: 200_000,
+        }
+    }
+}
+
+impl Options {
+    /// With everything else as it is by default.
+    pub fn at(socket: impl Into<PathBuf>) -> Self {
+        Self {
+            socket: socket.into(),
+            devices: vec![],
+            memory_bytes: 0,
+            page_bytes: 64 << 10,
+            frame_bytes: 0,
+            group: None,
+            serves_others: false,
+            limits: Limits::default(),
+        }
+    }
+}

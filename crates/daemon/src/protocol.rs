@@ -1,0 +1,479 @@
+//! Messages as words, and back: pure functions. `docs/protocol.md` says what they mean.
+//!
+//! A message is a sequence of 64-bit words in little-endian order: what it is, its number, and what it says. Text is its
+//! length in bytes and the bytes, filled up to whole words. Whoever reads one believes nothing: what is too short, too
+//! long, or says what cannot be, is no message.
+
+use bifolio_cache::service::{Answer, Request};
+use bifolio_cache::{Counts, Error, ErrorKind, LeaseNumber, Report};
+use std::ops::Range;
+
+/// Of the protocol. Who speaks another one is told so, and goes.
+pub const VERSION: u64 = 1;
+
+/// Numbers in one message at most.
+pub const NUMBERS_MAX: usize = 16_384;
+
+/// Frames in one answer at most; who wants more asks from the end of these on.
+pub const FRAMES_MAX: usize = 4096;
+
+/// Bytes of text at most.
+const TEXT_BYTES_MAX: usize = 64 << 10;
+
+/// Devices of a cache at most.
+const DEVICES_MAX: usize = 64;
+
+/// From a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToServer {
+    /// The first message.
+    Hello {
+        /// Of the protocol.
+        version: u64,
+    },
+    /// Opens the file whose descriptor comes with it, under a number of the client's choice.
+    Open {
+        /// That number.
+        file: u64,
+    },
+    /// Does not use a file any more, nor anything mapped of it.
+    Close {
+        /// Its number.
+        file: u64,
+    },
+    /// What a mapping asks for.
+    Ask {
+        /// Of which file.
+        file: u64,
+        /// What.
+        request: Request,
+    },
+    /// Wants the descriptor of a frame.
+    Lend {
+        /// Of which file.
+        file: u64,
+        /// On which device.
+        device: usize,
+        /// From which byte of the file on it lies.
+        at: u64,
+        /// Its number.
+        frame: u32,
+    },
+    /// The last message.
+    Bye,
+}
+
+/// To a client.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ToClient {
+    /// Hello.
+    Welcome {
+        /// Of the protocol.
+        version: u64,
+        /// Names of the devices, in the order of their numbers.
+        devices: Vec<String>,
+    },
+    /// The file is open.
+    Opened {
+        /// How long it is.
+        size: u64,
+        /// Whether frames are lent; else the client sees copies, which are read only.
+        is_lent: bool,
+    },
+    /// What was asked for is done.
+    Answered(Answer),
+    /// The frames of the first bytes of what was asked for.
+    Frames {
+        /// How long they are.
+        frame_bytes: u64,
+        /// Up to which byte of the file.
+        end: u64,
+        /// From which byte of the file on which one lies.
+        frames: Vec<(u64, u32)>,
+    },
+    /// The frame, whose descriptor comes with it.
+    Lent {
+        /// How long it is.
+        bytes: u64,
+    },
+    /// It is another frame by now.
+    NotLent,
+    /// It could not be done.
+    Failed {
+        /// Of the kinds of errors.
+        kind: ErrorKind,
+        /// The system's number, if there is one.
+        os_code: Option<i32>,
+        /// What it is about.
+        subject: String,
+        /// What is wrong, and what to do.
+        detail: String,
+    },
+    /// Unasked: another server serves now. What was not answered is asked again.
+    Again,
+}
+
+impl ToClient {
+    /// An error, as it crosses.
+    pub fn failed(error: &Error) -> Self {
+        let text = |text: &str| text.chars().take(TEXT_BYTES_MAX / 8).collect();
+        let (subject, detail) = (text(error.subject()), text(error.detail()));
+        Self::Failed { kind: error.kind(), os_code: error.os_code(), subject, detail }
+    }
+}
+
+/// Words that are read one by one.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn word(&mut self) -> Option<u64> {
+        let (word, rest) = self.0.split_first_chunk::<8>()?;
+        self.0 = rest;
+        Some(u64::from_le_bytes(*word))
+    }
+
+    fn small(&mut self) -> Option<usize> {
+        self.word().filter(|word| *word < u64::from(u32::MAX)).map(|word| word as usize)
+    }
+
+    fn count(&mut self, most: usize) -> Option<usize> {
+        self.small().filter(|count| *count <= most)
+    }
+
+    fn truth(&mut self) -> Option<bool> {
+        match self.word()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+
+    fn range(&mut self) -> Option<Range<u64>> {
+        let (start, end) = (self.word()?, self.word()?);
+        (start <= end).then_some(start..end)
+    }
+
+    fn numbers(&mut self) -> Option<Vec<LeaseNumber>> {
+        let count = self.count(NUMBERS_MAX)?;
+        (0..count).map(|_| self.word()).collect()
+    }
+
+    fn text(&mut self) -> Option<String> {
+        let len = self.count(TEXT_BYTES_MAX)?;
+        let (bytes, rest) = self.0.split_at_checked(len.next_multiple_of(8))?;
+        self.0 = rest;
+        let (text, fill) = bytes.split_at(len);
+        if fill.iter().any(|byte| *byte != 0) {
+            return None;
+        }
+        String::from_utf8(text.to_vec()).ok()
+    }
+
+    fn end<T>(&self, value: T) -> Option<T> {
+        self.0.is_empty().then_some(value)
+    }
+}
+
+/// Words that are written one by one.
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn new(kind: u64, number: u64) -> Self {
+        Self(Vec::with_capacity(64)).word(kind).word(number)
+    }
+
+    fn word(mut self, word: u64) -> Self {
+        self.0.extend(word.to_le_bytes());
+        self
+    }
+
+    fn words(self, words: impl IntoIterator<Item = u64>) -> Self {
+        words.into_iter().fold(self, Self::word)
+    }
+
+    fn range(self, range: &Range<u64>) -> Self {
+        self.word(range.start).word(range.end)
+    }
+
+    fn text(self, text: &str) -> Self {
+        let mut written = self.word(text.len() as u64);
+        written.0.extend(text.as_bytes());
+        let fill = text.len().next_multiple_of(8) - text.len();
+        written.0.extend(std::iter::repeat_n(0, fill));
+        written
+    }
+}
+
+/// A client's message and its number.
+pub fn encode_request(number: u64, message: &ToServer) -> Vec<u8> {
+    let new = |kind| Writer::new(kind, number);
+    let written = match message {
+        ToServer::Hello { version } => new(1).word(*version),
+        ToServer::Open { file } => new(2).word(*file),
+        ToServer::Close { file } => new(3).word(*file),
+        ToServer::Lend { file, device, at, frame } => new(5).words([*file, *device as u64, *at, u64::from(*frame)]),
+        ToServer::Bye => new(6),
+        ToServer::Ask { file, request } => write_request(new(4).word(*file), request),
+    };
+    written.0
+}
+
+fn write_request(to: Writer, request: &Request) -> Writer {
+    let numbers = |to: Writer, numbers: &[LeaseNumber]| to.word(numbers.len() as u64).words(numbers.iter().copied());
+    match request {
+        Request::Map { lease, device, range } => to.words([1, *lease, *device as u64]).range(range),
+        Request::Unmap { lease, device, acquired, writable } => {
+            numbers(to.words([2, *lease, *device as u64, u64::from(*writable)]), acquired)
+        }
+        Request::Acquire { lease, device, range, writable } => {
+            to.words([3, *lease, *device as u64, u64::from(*writable)]).range(range)
+        }
+        Request::Release { lease, device, range, writable } => {
+            to.words([4, *lease, *device as u64, u64::from(*writable)]).range(range)
+        }
+        Request::Sync { device, acquired } => numbers(to.words([5, *device as u64]), acquired),
+        Request::Bring { device, range, writable } => to.words([6, *device as u64, u64::from(*writable)]).range(range),
+        Request::GiveBack { device, range } => to.words([7, *device as u64]).range(range),
+        Request::Pin { lease, device, range } => to.words([8, *lease, *device as u64]).range(range),
+        Request::Unpin { lease } => to.words([9, *lease]),
+        Request::Frames { device, range } => to.words([10, *device as u64]).range(range),
+    }
+}
+
+/// A client's message, as anybody may have sent it; none if it is none.
+pub fn decode_request(bytes: &[u8]) -> Option<(u64, ToServer)> {
+    let mut from = Reader(bytes);
+    let (kind, number) = (from.word()?, from.word()?);
+    let message = match kind {
+        1 => ToServer::Hello { version: from.word()? },
+        2 => ToServer::Open { file: from.word()? },
+        3 => ToServer::Close { file: from.word()? },
+        4 => ToServer::Ask { file: from.word()?, request: read_request(&mut from)? },
+        5 => ToServer::Lend {
+            file: from.word()?,
+            device: from.count(DEVICES_MAX)?,
+            at: from.word()?,
+            frame: from.small()? as u32,
+        },
+        6 => ToServer::Bye,
+        _ => return None,
+    };
+    from.end((number, message))
+}
+
+fn read_request(from: &mut Reader<'_>) -> Option<Request> {
+    let operation = from.word()?;
+    let lease = if matches!(operation, 1..=4 | 8 | 9) { from.word()? } else { 0 };
+    let device = if operation == 9 { 0 } else { from.count(DEVICES_MAX)? };
+    let writable = if matches!(operation, 2..=4 | 6) { from.truth()? } else { false };
+    Some(match operation {
+        1 => Request::Map { lease, device, range: from.range()? },
+        2 => Request::Unmap { lease, device, acquired: from.numbers()?, writable },
+        3 => Request::Acquire { lease, device, range: from.range()?, writable },
+        4 => Request::Release { lease, device, range: from.range()?, writable },
+        5 => Request::Sync { device, acquired: from.numbers()? },
+        6 => Request::Bring { device, range: from.range()?, writable },
+        7 => Request::GiveBack { device, range: from.range()? },
+        8 => Request::Pin { lease, device, range: from.range()? },
+        9 => Request::Unpin { lease },
+        10 => Request::Frames { device, range: from.range()? },
+        _ => return None,
+    })
+}
+
+/// A server's message and the number of what it answers.
+pub fn encode_answer(number: u64, message: &ToClient) -> Vec<u8> {
+    let new = |kind| Writer::new(kind, number);
+    let written = match message {
+        ToClient::Welcome { version, devices } => {
+            let head = new(1).word(*version).word(devices.len() as u64);
+            devices.iter().fold(head, |to, name| to.text(name))
+        }
+        ToClient::Opened { size, is_lent } => new(2).word(*size).word(u64::from(*is_lent)),
+        ToClient::Answered(Answer::Done) => new(3),
+        ToClient::Answered(Answer::Reported(report)) => {
+            new(4).words(counts(&report.counts)).word(report.seconds.to_bits()).word(u64::from(report.always_compared))
+        }
+        // Addresses are nobody's business.
+        ToClient::Answered(Answer::Mapped { range, .. }) => new(5).range(range),
+        ToClient::Answered(Answer::Frames { frame_bytes, frames }) => {
+            write_frames(new(6), *frame_bytes, u64::MAX, frames)
+        }
+        ToClient::Frames { frame_bytes, end, frames } => write_frames(new(6), *frame_bytes, *end, frames),
+        ToClient::Lent { bytes } => new(7).word(*bytes),
+        ToClient::NotLent => new(8),
+        ToClient::Failed { kind, os_code, subject, detail } => {
+            let kind = ErrorKind::ALL.iter().position(|known| known == kind).unwrap_or(0) as u64;
+            let code = os_code.map_or(0, |code| u64::from(code.unsigned_abs()));
+            new(9).word(kind).word(code).text(subject).text(detail)
+        }
+        ToClient::Again => new(10),
+    };
+    written.0
+}
+
+fn write_frames(to: Writer, frame_bytes: u64, end: u64, frames: &[(u64, u32)]) -> Writer {
+    let head = to.words([frame_bytes, end, frames.len() as u64]);
+    head.words(frames.iter().flat_map(|(at, frame)| [*at, u64::from(*frame)]))
+}
+
+/// A server's message; none if it is none.
+pub fn decode_answer(bytes: &[u8]) -> Option<(u64, ToClient)> {
+    let mut from = Reader(bytes);
+    let (kind, number) = (from.word()?, from.word()?);
+    let message = match kind {
+        1 => {
+            let (version, count) = (from.word()?, from.count(DEVICES_MAX)?);
+            ToClient::Welcome { version, devices: (0..count).map(|_| from.text()).collect::<Option<_>>()? }
+        }
+        2 => ToClient::Opened { size: from.word()?, is_lent: from.truth()? },
+        3 => ToClient::Answered(Answer::Done),
+        4 => ToClient::Answered(Answer::Reported(read_report(&mut from)?)),
+        5 => ToClient::Answered(Answer::Mapped { range: from.range()?, address: 0 }),
+        6 => {
+            let (frame_bytes, end, count) = (from.word()?, from.word()?, from.count(FRAMES_MAX)?);
+            let frame = |_| Some((from.word()?, from.small()? as u32));
+            ToClient::Frames { frame_bytes, end, frames: (0..count).map(frame).collect::<Option<_>>()? }
+        }
+        7 => ToClient::Lent { bytes: from.word()? },
+        8 => ToClient::NotLent,
+        9 => {
+            let kind = *ErrorKind::ALL.get(from.small()?)?;
+            let code = i32::try_from(from.word()?).ok()?;
+            let os_code = (code != 0).then_some(code);
+            ToClient::Failed { kind, os_code, subject: from.text()?, detail: from.text()? }
+        }
+        10 => ToClient::Again,
+        _ => return None,
+    };
+    from.end((number, message))
+}
+
+fn counts(counts: &Counts) -> [u64; 12] {
+    let Counts { hits, fetched, from_peers, merged, races, released, .. } = *counts;
+    let Counts { flushed, compared, evicted, served, discarded, lost, .. } = *counts;
+    [hits, fetched, from_peers, merged, races, released, flushed, compared, evicted, served, discarded, lost]
+}
+
+fn read_report(from: &mut Reader<'_>) -> Option<Report> {
+    let mut words = [0; 12];
+    for word in &mut words {
+        *word = from.word()?;
+    }
+    let [hits, fetched, from_peers, merged, races, released, ..] = words;
+    let [.., flushed, compared, evicted, served, discarded, lost] = words;
+    let counts = Counts {
+        hits,
+        fetched,
+        from_peers,
+        merged,
+        races,
+        released,
+        flushed,
+        compared,
+        evicted,
+        served,
+        discarded,
+        lost,
+    };
+    let seconds = f64::from_bits(from.word()?);
+    let seconds = if seconds.is_finite() { seconds } else { 0.0 };
+    Some(Report { counts, seconds, always_compared: from.truth()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn requests() -> Vec<ToServer> {
+        let ask = |request| ToServer::Ask { file: 3, request };
+        let (lease, device, range, writable) = (7, 2, 5..u64::MAX, true);
+        vec![
+            ToServer::Hello { version: 9 },
+            ToServer::Open { file: 1 },
+            ToServer::Close { file: u64::MAX },
+            ToServer::Lend { file: 3, device: 1, at: 4096, frame: 77 },
+            ToServer::Bye,
+            ask(Request::Map { lease, device, range: range.clone() }),
+            ask(Request::Unmap { lease, device, acquired: vec![1, 2, 3], writable }),
+            ask(Request::Acquire { lease, device, range: range.clone(), writable }),
+            ask(Request::Release { lease, device, range: range.clone(), writable: false }),
+            ask(Request::Sync { device, acquired: vec![] }),
+            ask(Request::Bring { device, range: range.clone(), writable }),
+            ask(Request::GiveBack { device, range: range.clone() }),
+            ask(Request::Pin { lease, device, range: range.clone() }),
+            ask(Request::Unpin { lease }),
+            ask(Request::Frames { device, range }),
+        ]
+    }
+
+    fn answers() -> Vec<ToClient> {
+        let counts = Counts { hits: 1, fetched: 2, lost: 12, released: 6, flushed: 7, ..Counts::default() };
+        vec![
+            ToClient::Welcome { version: 1, devices: vec!["host:0".into(), "cuda:11".into()] },
+            ToClient::Opened { size: 12, is_lent: true },
+            ToClient::Answered(Answer::Done),
+            ToClient::Answered(Answer::Reported(Report { counts, seconds: 0.25, always_compared: true })),
+            ToClient::Answered(Answer::Mapped { range: 4..9, address: 0 }),
+            ToClient::Frames { frame_bytes: 2 << 20, end: 99, frames: vec![(0, 1), (2 << 20, 5)] },
+            ToClient::Lent { bytes: 2 << 20 },
+            ToClient::NotLent,
+            ToClient::failed(&Error::told(ErrorKind::Write, "a file", "is full \u{2713}", Some(28))),
+            ToClient::Again,
+        ]
+    }
+
+    #[test]
+    fn messages_come_out_as_they_went_in_and_no_part_of_one_is_one() {
+        let check = |bytes: Vec<u8>, read: &dyn Fn(&[u8]) -> bool| {
+            assert!(read(&bytes));
+            for len in 0..bytes.len() {
+                assert!(!read(&bytes[..len]), "{len} of {} bytes", bytes.len());
+            }
+            assert!(!read(&[&bytes[..], &[0; 8]].concat()));
+        };
+        for message in requests() {
+            let bytes = encode_request(42, &message);
+            let known = decode_request(&bytes);
+            assert_eq!(known, Some((42, message)));
+            check(bytes, &|bytes| decode_request(bytes).is_some());
+        }
+        for message in answers() {
+            let bytes = encode_answer(42, &message);
+            assert_eq!(decode_answer(&bytes), Some((42, message)));
+            check(bytes, &|bytes| decode_answer(bytes).is_some());
+        }
+    }
+
+    #[test]
+    fn whatever_is_read_as_a_message_is_written_as_the_same_bytes() {
+        let mut random = fastrand::Rng::with_seed(bifolio_testing::seed());
+        let all: Vec<Vec<u8>> = requests().iter().map(|message| encode_request(1, message)).collect();
+        let mut read = 0;
+        for _ in 0..20_000 {
+            let mut bytes = random.choice(&all).unwrap().clone();
+            for _ in 0..random.usize(0..3) {
+                let at = random.usize(..bytes.len());
+                bytes[at] = if random.bool() { random.u8(..) } else { random.u8(..3) };
+            }
+            if let Some((number, message)) = decode_request(&bytes) {
+                assert_eq!(encode_request(number, &message), bytes);
+                read += 1;
+            }
+        }
+        assert!(read > 1000, "{read} were messages");
+    }
+
+    #[test]
+    fn longest_messages_fit() {
+        let (device, frame_bytes) = (1, 1);
+        let numbers = ToServer::Ask { file: 1, request: Request::Sync { device, acquired: vec![1; NUMBERS_MAX] } };
+        let frames = ToClient::Frames { frame_bytes, end: 1, frames: vec![(1, 1); FRAMES_MAX] };
+        let text = "x".repeat(TEXT_BYTES_MAX * 2);
+        let error = ToClient::failed(&Error::told(ErrorKind::Write, &text, text.clone(), None));
+        for bytes in [encode_request(1, &numbers), encode_answer(1, &frames), encode_answer(1, &error)] {
+            assert!(bytes.len() <= crate::socket::MESSAGE_BYTES_MAX, "{}", bytes.len());
+        }
+        assert!(decode_answer(&encode_answer(1, &error)).is_some());
+    }
+}

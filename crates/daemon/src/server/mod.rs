@@ -1,0 +1,371 @@
+//! The server's process: it has the cache, and does what clients ask for.
+//!
+//! It has nothing that must outlive it: pages, leases and records are in regions, connections and descriptors with the
+//! keeper. It may be killed at any point. A panic ends it, too: what it leaves is looked at by the next, as after a kill.
+//!
+//! A thread for each connection does one request after the other. Lock order: `files`, `users`, and what the cache locks;
+//! none of the two is held while a disk is waited for, but by who opens a file.
+
+mod access;
+mod copies;
+mod holding;
+mod session;
+mod users;
+
+pub(crate) use holding::Catalogue;
+
+use crate::Options;
+use crate::daemon::raise_limit_of_descriptors;
+use crate::protocol::{ToClient, encode_answer};
+use crate::socket::Socket;
+use access::may_connect;
+use bifolio_cache::{Cache, CacheOptions, CachedFile, Client, Error, ErrorKind, FileId, Keeper, Result};
+use bifolio_device::{Device, DeviceChoice};
+use bifolio_keeper::Worker;
+use holding::{Holding, Thing};
+use session::Session;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+use users::Users;
+
+/// What the keeper holds from the beginning.
+pub(crate) const LISTENER: u32 = 1;
+pub(crate) const CATALOGUE: u32 = 2;
+
+/// The variable by which a server finds its options.
+pub(crate) const OPTIONS_VARIABLE: &str = "BIFOLIO_DAEMON_OPTIONS";
+
+/// Files that stay cached at most while nobody has them open.
+const IDLE_FILES_MAX: usize = 4096;
+
+/// How long an answer waits at most for a client that does not read.
+const SEND_SECONDS_MAX: i64 = 10;
+
+/// How long the end of sessions is waited for.
+const END_TIME_MAX: Duration = Duration::from_secs(10);
+
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
+
+/// What sessions share.
+#[derive(Debug)]
+pub(super) struct Server {
+    options: Options,
+    own_uid: u32,
+    cache: Cache,
+    devices: Vec<Device>,
+    holding: Arc<Holding>,
+    files: Mutex<BTreeMap<FileId, Resident>>,
+    users: Users,
+    sessions: Mutex<BTreeMap<Client, OwnedFd>>,
+}
+
+/// A file that is cached.
+#[derive(Debug)]
+struct Resident {
+    file: CachedFile,
+    /// How many handles there are of it.
+    users: usize,
+}
+
+/// A server, from its start to its end: what the process does that [`crate::Daemon::run`] starts. What is to be told goes to
+/// standard error.
+///
+/// # Errors
+/// Those of the keeper, and of opening devices. What the keeper holds is as it was.
+pub fn serve() -> Result<()> {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |what| {
+        hook(what);
+        std::process::abort();
+    }));
+    // SAFETY: the handler stores one number. The terminal's interrupt goes to the keeper, who passes it on.
+    unsafe {
+        libc::signal(libc::SIGTERM, begin_to_end as extern "C" fn(i32) as libc::sighandler_t);
+        libc::signal(libc::SIGINT, libc::SIG_IGN);
+    }
+    raise_limit_of_descriptors();
+    let text = std::env::var(OPTIONS_VARIABLE).ok();
+    let options: Options = text
+        .and_then(|text| serde_json::from_str(&text).ok())
+        .ok_or_else(|| Error::bad_use("a server is started by its keeper, and not by hand"))?;
+    let told = |error: &bifolio_keeper::Error| told("the keeper", error);
+    let mut worker = Worker::connect().map_err(|error| told(&error))?;
+    let mut held = |number| worker.take(number).pop();
+    let (listener, catalogue) = (held(LISTENER), held(CATALOGUE));
+    let missing = || Error::bad_use("the keeper has not handed over everything");
+    let (listener, catalogue) = (Socket::of(listener.ok_or_else(missing)?), catalogue.ok_or_else(missing)?);
+    let holding = Arc::new(Holding::find(worker, catalogue).map_err(|error| told(&error))?);
+    let server = Arc::new(Server::new(options, holding)?);
+    server.go_on();
+    server.holding.ready().map_err(|error| told(&error))?;
+    server.accept(&listener);
+    server.end();
+    Ok(())
+}
+
+extern "C" fn begin_to_end(_: i32) {
+    IS_ENDING.store(true, Ordering::Relaxed);
+}
+
+pub(super) fn say(what: &str) {
+    use std::io::Write;
+    // Whoever has closed standard error does not want to know.
+    let _ = writeln!(io::stderr(), "bifolio: {what}");
+}
+
+fn told(subject: &str, error: &dyn std::fmt::Display) -> Error {
+    Error::told(ErrorKind::Device, subject, error.to_string(), None)
+}
+
+impl Server {
+    fn new(options: Options, holding: Arc<Holding>) -> Result<Self> {
+        let choice = |name: &String| {
+            let choice: DeviceChoice = name.parse().map_err(|error| told(name, &error))?;
+            Ok(choice)
+        };
+        let choices: Vec<DeviceChoice> = match &options.devices[..] {
+            [] => vec![DeviceChoice::Auto],
+            names => names.iter().map(choice).collect::<Result<_>>()?,
+        };
+        let router = |choice: &DeviceChoice| {
+            bifolio_io::process::router(*choice).map_err(|error| told(&choice.to_string(), &error))
+        };
+        let routers = choices.iter().map(router).collect::<Result<Vec<_>>>()?;
+        let devices = routers.iter().map(|router| router.device().clone()).collect();
+        let cache_options = CacheOptions {
+            page_bytes: options.page_bytes,
+            budget_bytes: options.memory_bytes,
+            frame_bytes: options.frame_bytes,
+            ..CacheOptions::default()
+        };
+        // Before any region is found, so that leases of who is there go on.
+        for thing in holding.things() {
+            if let Thing::Connection(client) = thing
+                && connection(&holding, client).is_some_and(|socket| !socket.has_hung_up())
+            {
+                holding.note_alive(client);
+                for holder in holders(&holding, client) {
+                    holding.note_alive(holder);
+                }
+            }
+        }
+        let cache = Cache::kept(&routers, cache_options, Arc::clone(&holding) as Arc<dyn Keeper>)?;
+        // SAFETY: asks for a number.
+        let own_uid = unsafe { libc::geteuid() };
+        let users = Users::new(options.limits);
+        let (files, sessions) = (Mutex::default(), Mutex::default());
+        Ok(Self { options, own_uid, cache, devices, holding, files, users, sessions })
+    }
+
+    /// Finds what another server has left: files, and clients who are told that it is served again.
+    fn go_on(self: &Arc<Self>) {
+        let things = self.holding.things();
+        let mut is_all = true;
+        for thing in &things {
+            let Thing::File(id) = *thing else { continue };
+            let Some((Some(descriptor), _)) = self.holding.get(*thing) else { continue };
+            match self.cache.open_descriptor(descriptor.as_fd()) {
+                Ok(file) => _ = self.files().insert(id, Resident { file, users: 0 }),
+                Err(error) => {
+                    is_all = false;
+                    say(&error.to_string());
+                }
+            }
+        }
+        if is_all {
+            self.cache.forget_left_frames();
+        }
+        for thing in &things {
+            let Thing::Connection(client) = *thing else { continue };
+            let socket = connection(&self.holding, client).filter(|_| self.holding.is_alive(client));
+            let session = socket.and_then(|socket| Session::resume(self, client, socket));
+            match session {
+                Some(session) => self.start(session, true),
+                None => self.forget(client),
+            }
+        }
+        // Of those that came to nothing.
+        let is_lost = |thing: &Thing| matches!(thing, Thing::Handle(client, _) if !self.holding.is_alive(*client));
+        things.iter().filter(|thing| is_lost(thing)).for_each(|thing| self.holding.let_go(*thing));
+        self.drop_idle();
+    }
+
+    fn accept(self: &Arc<Self>, listener: &Socket) {
+        while !IS_ENDING.load(Ordering::Relaxed) {
+            let mut poll = libc::pollfd { fd: listener.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one structure, which is ours.
+            if unsafe { libc::poll(&raw mut poll, 1, 100) } <= 0 {
+                continue;
+            }
+            match listener.accept() {
+                Ok(socket) => self.welcome(socket),
+                // Without descriptors, perhaps: others end.
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => thread::sleep(Duration::from_millis(20)),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Who may not connect is told so.
+    fn welcome(self: &Arc<Self>, socket: Socket) {
+        socket.limit_sends(SEND_SECONDS_MAX);
+        let refuse = |why: &str| {
+            let error = Error::told(ErrorKind::Permission, "the daemon", why, None);
+            let _ = socket.send_now(&encode_answer(1, &ToClient::failed(&error)));
+        };
+        let Ok(peer) = socket.peer() else { return };
+        if !may_connect(&peer, self.own_uid, &self.options) {
+            return refuse("it serves its own user, and those of its group: start one of your own");
+        }
+        if let Err(why) = self.users.connect(peer.uid) {
+            return refuse(&why);
+        }
+        let client = self.holding.new_client();
+        self.holding.note_alive(client);
+        let held = socket.duplicate().and_then(|fd| self.holding.hold(Thing::Connection(client), [0; 3], Some(fd)));
+        if let Err(error) = held {
+            refuse(&format!("there is no room for another connection: {error}"));
+            self.users.disconnect(peer.uid);
+            return self.forget(client);
+        }
+        self.start(Session::new(self, client, peer, socket), false);
+    }
+
+    fn start(self: &Arc<Self>, session: Session, is_resumed: bool) {
+        let client = session.client();
+        if let Ok(socket) = session.duplicate() {
+            self.sessions().insert(client, socket);
+        }
+        let run = move || {
+            if is_resumed {
+                session.greet_again();
+            }
+            session.run();
+        };
+        // The closure is gone with the error, and the session with it, who ends everything.
+        if let Err(error) = thread::Builder::new().name(format!("client {client}")).spawn(run) {
+            say(&format!("no thread for a client: {error}"));
+        }
+    }
+
+    /// A client is gone, and has nothing any more.
+    fn forget(&self, client: Client) {
+        for thing in self.holding.things() {
+            if matches!(thing, Thing::Handle(of, _) if of == client) {
+                self.holding.let_go(thing);
+            }
+        }
+        self.holding.let_go(Thing::Connection(client));
+        self.holding.note_gone(client);
+        self.sessions().remove(&client);
+    }
+
+    /// Has everything written that files lack, and says what cannot be.
+    fn end(self: Arc<Self>) {
+        for socket in std::mem::take(&mut *self.sessions()).into_values() {
+            Socket::of(socket).shut_down();
+        }
+        let begin = Instant::now();
+        while Arc::strong_count(&self) > 1 && begin.elapsed() < END_TIME_MAX {
+            thread::sleep(Duration::from_millis(2));
+        }
+        if let Err(error) = self.cache.sync() {
+            say(&error.to_string());
+        }
+        for (id, resident) in std::mem::take(&mut *self.files()) {
+            if let Err(error) = resident.file.close() {
+                say(&error.to_string());
+            }
+            self.holding.let_go(Thing::File(id));
+        }
+    }
+}
+
+/// Files.
+impl Server {
+    /// The cached file of a descriptor that was opened to be read, with one user more.
+    fn open(&self, id: FileId, descriptor: &OwnedFd) -> Result<CachedFile> {
+        let mut files = self.files();
+        if let Some(resident) = files.get_mut(&id) {
+            resident.users += 1;
+            return Ok(resident.file.clone());
+        }
+        let file = {
+            let failed = |error: &io::Error| told("the keeper", error);
+            let kept = descriptor.try_clone().map_err(|error| failed(&error))?;
+            self.holding.hold(Thing::File(id), [0; 3], Some(kept)).map_err(|error| failed(&error))?;
+            // Of what cannot be opened a region may be held, for who comes next.
+            self.cache.open_descriptor(descriptor.as_fd())?
+        };
+        files.insert(id, Resident { file: file.clone(), users: 1 });
+        Ok(file)
+    }
+
+    /// One that is cached already, with one user more.
+    fn find(&self, id: FileId) -> Option<CachedFile> {
+        let mut files = self.files();
+        let resident = files.get_mut(&id)?;
+        resident.users += 1;
+        Some(resident.file.clone())
+    }
+
+    /// One user less. The file stays cached.
+    fn leave(&self, id: FileId) {
+        if let Some(resident) = self.files().get_mut(&id) {
+            resident.users -= 1;
+        }
+        self.drop_idle();
+    }
+
+    /// Closes files that nobody has open: deleted ones, and others if there are too many. What cannot be written of one
+    /// stays with the keeper, for whoever opens it.
+    fn drop_idle(&self) {
+        let dropped: Vec<(FileId, CachedFile)> = {
+            let mut files = self.files();
+            let idle: Vec<FileId> = files.iter().filter(|(_, file)| file.users == 0).map(|(id, _)| *id).collect();
+            let surplus = idle.len().saturating_sub(IDLE_FILES_MAX);
+            let is_deleted = |id: &FileId| {
+                let (descriptor, _) = self.holding.get(Thing::File(*id))?;
+                let metadata = std::fs::File::from(descriptor?).metadata().ok()?;
+                Some(std::os::unix::fs::MetadataExt::nlink(&metadata) == 0)
+            };
+            let gone = |(at, id): (usize, &FileId)| at < surplus || is_deleted(id).unwrap_or(false);
+            let gone: Vec<FileId> =
+                idle.iter().enumerate().filter(|(at, id)| gone((*at, *id))).map(|(_, id)| *id).collect();
+            gone.into_iter().filter_map(|id| Some((id, files.remove(&id)?.file))).collect()
+        };
+        for (id, file) in dropped {
+            let closed = file.close();
+            let files = self.files();
+            match closed {
+                Err(error) => say(&error.to_string()),
+                // Somebody may have opened it meanwhile.
+                Ok(()) if !files.contains_key(&id) => self.holding.let_go(Thing::File(id)),
+                Ok(()) => {}
+            }
+        }
+    }
+
+    fn files(&self) -> MutexGuard<'_, BTreeMap<FileId, Resident>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, BTreeMap<Client, OwnedFd>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// As whom a client has its files open.
+fn holders(holding: &Holding, client: Client) -> Vec<Client> {
+    let things = holding.things().into_iter().filter(|thing| matches!(thing, Thing::Handle(of, _) if *of == client));
+    things.filter_map(|thing| Some(session::of_mark(holding.get(thing)?.1[2]).0)).collect()
+}
+
+fn connection(holding: &Holding, client: Client) -> Option<Socket> {
+    Some(Socket::of(holding.get(Thing::Connection(client))?.0?))
+}

@@ -1,0 +1,87 @@
+//! What several processes see of one cache.
+
+use crate::support::{FRAME, PAGE, Program, Running, folder, options};
+use bifolio_cache::{Advice, ErrorKind};
+use bifolio_daemon::Client;
+use bifolio_testing::{noise, seed};
+
+const LEN: u64 = 3 * FRAME + 5000;
+
+#[test]
+fn clients_see_what_others_have_released_and_the_file_has_it_after_a_sync() {
+    let folder = folder();
+    let path = folder.path().join("data");
+    let mut oracle = noise(LEN as usize, 1);
+    std::fs::write(&path, &oracle).unwrap();
+    let running = Running::start(folder.path(), &options(folder.path(), 8));
+    let mut random = fastrand::Rng::with_seed(seed());
+    let clients = [running.connect(), running.connect(), running.connect()];
+    let files = clients.each_ref().map(|client| client.open_path(&path).unwrap());
+    let mut programs = [0, 1, 0].map(|number| number).into_iter().zip(&files);
+    let mut programs: Vec<Program> = programs.by_ref().map(|(number, file)| Program::on(file, number, true)).collect();
+    for _ in 0..150 {
+        let start = random.u64(..LEN);
+        let part = start..(start + 1 + random.u64(..3 * PAGE)).min(LEN);
+        let program = &mut programs[random.usize(..3)];
+        program.mapping.acquire(part.clone()).unwrap();
+        let (from, to) = (part.start as usize, part.end as usize);
+        assert!(program.load(part.start, part.end - part.start) == oracle[from..to], "{part:?}");
+        let bytes = noise(to - from, random.u64(..));
+        program.store(part.start, &bytes);
+        oracle[from..to].copy_from_slice(&bytes);
+        program.mapping.release(part).unwrap();
+        if random.u8(..8) == 0 {
+            program.mapping.advise(0..LEN, Advice::DontNeed).unwrap();
+        }
+    }
+    programs[1].mapping.sync().unwrap();
+    assert!(std::fs::read(&path).unwrap() == oracle);
+    // What is not released is nobody's.
+    programs[0].mapping.acquire(0..10).unwrap();
+    programs[0].store(0, b"unreleased");
+    assert_eq!(programs[0].mapping.close().unwrap().discarded, 1);
+    drop((programs, files, clients));
+    running.end();
+    assert!(std::fs::read(&path).unwrap() == oracle);
+}
+
+#[test]
+fn who_may_only_read_sees_the_same_in_memory_of_its_own() {
+    let folder = folder();
+    let path = folder.path().join("data");
+    let mut oracle = noise(LEN as usize, 1);
+    std::fs::write(&path, &oracle).unwrap();
+    let running = Running::start(folder.path(), &options(folder.path(), 10));
+    let (one, other) = (running.connect(), running.connect());
+    let (written, read) = (one.open_path(&path).unwrap(), other.open(std::fs::File::open(&path).unwrap()).unwrap());
+    assert!(written.is_lent() && !read.is_lent());
+    assert_eq!(read.map_on(0, 0..LEN, true).unwrap_err().kind(), ErrorKind::Permission);
+    let (mut writer, mut reader) = (Program::on(&written, 0, true), Program::on(&read, 0, false));
+    let part = 100..FRAME + 100;
+    for turn in 0..3 {
+        writer.mapping.acquire(part.clone()).unwrap();
+        writer.store(5000, &[turn; 20]);
+        oracle[5000..5020].fill(turn);
+        writer.mapping.release(part.clone()).unwrap();
+        reader.mapping.acquire(part.clone()).unwrap();
+        let seen = reader.load(0, 2 * FRAME);
+        assert!(seen[100..FRAME as usize + 100] == oracle[100..FRAME as usize + 100]);
+        assert!(seen[..100].iter().chain(&seen[FRAME as usize + 100..]).all(|byte| *byte == 0), "bytes around it");
+        // What it stores there is its own.
+        reader.store(6000, &[99; 20]);
+        writer.mapping.acquire(part.clone()).unwrap();
+        assert!(writer.load(6000, 20) == oracle[6000..6020]);
+        writer.mapping.release(part.clone()).unwrap();
+        reader.mapping.release(part.clone()).unwrap();
+    }
+    drop((writer, reader, written, read, one, other));
+    running.end();
+}
+
+#[test]
+fn where_nobody_serves_there_is_an_error_that_says_so() {
+    let folder = folder();
+    let error = Client::connect(folder.path().join("nobody")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Gone);
+    assert!(error.to_string().contains("bifolio daemon"), "{error}");
+}

@@ -1,0 +1,141 @@
+//! A daemon in processes of its own, and programs that use it.
+
+use bifolio_cache::Mapping;
+use bifolio_daemon::{Client, Daemon, Options, SharedFile, serve};
+use bifolio_device::{Device, DeviceSlice, HostOptions, Stream};
+use bifolio_testing::until;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+pub(crate) const PAGE: u64 = 4096;
+pub(crate) const FRAME: u64 = 2 << 20;
+
+const ROLE: &str = "BIFOLIO_TEST_DAEMON";
+
+/// A folder below the build folder: not in memory, where nothing tells of stores into mappings.
+pub(crate) fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// A daemon that runs.
+pub(crate) struct Running {
+    pub(crate) keeper: Child,
+    pub(crate) socket: PathBuf,
+    server: PathBuf,
+}
+
+/// With two devices, and so many frames of each.
+pub(crate) fn options(folder: &Path, frames: u64) -> Options {
+    Options {
+        devices: vec!["host:0".into(), "host:1".into()],
+        memory_bytes: frames * FRAME,
+        page_bytes: PAGE,
+        frame_bytes: FRAME,
+        ..Options::at(folder.join("s"))
+    }
+}
+
+impl Running {
+    pub(crate) fn start(folder: &Path, options: &Options) -> Self {
+        let server = folder.join("server");
+        let keeper = Command::new(std::env::current_exe().unwrap())
+            .args(["support::the_daemon", "--exact", "--nocapture"])
+            .env(ROLE, serde_json::to_string(options).unwrap())
+            .env("BIFOLIO_TEST_SERVER_PID", &server)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let running = Self { keeper, socket: options.socket.clone(), server };
+        until("the daemon serves", || Client::connect(&running.socket).is_ok());
+        running
+    }
+
+    pub(crate) fn connect(&self) -> Client {
+        Client::connect(&self.socket).unwrap()
+    }
+
+    /// The process that serves at the moment.
+    pub(crate) fn server(&self) -> i32 {
+        std::fs::read_to_string(&self.server).unwrap().parse().unwrap()
+    }
+
+    /// Kills the server; another one will come.
+    pub(crate) fn kill_server(&self) {
+        let server = self.server();
+        // SAFETY: it is the daemon's own, which was started here.
+        unsafe { libc::kill(server, libc::SIGKILL) };
+        until("another server", || self.server() != server);
+    }
+
+    pub(crate) fn end(mut self) {
+        // SAFETY: a child of this process, which has not been waited for.
+        unsafe { libc::kill(self.keeper.id() as i32, libc::SIGTERM) };
+        assert!(self.keeper.wait().unwrap().success());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.keeper.kill();
+        let _ = self.keeper.wait();
+    }
+}
+
+/// Runs in processes of its own: the keeper, and servers.
+#[test]
+fn the_daemon() {
+    if std::env::var("BIFOLIO_DAEMON_OPTIONS").is_ok() {
+        serve().unwrap();
+        // SAFETY: ends this process.
+        unsafe { libc::_exit(0) };
+    }
+    let Ok(text) = std::env::var(ROLE) else { return };
+    let daemon = Daemon::new(serde_json::from_str(&text).unwrap()).unwrap();
+    let place = std::env::var("BIFOLIO_TEST_SERVER_PID").unwrap();
+    let mut command = || {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["support::the_daemon", "--exact", "--nocapture"]);
+        command
+    };
+    let mut started = |event| {
+        if let bifolio_daemon::Event::Started(pid) = event {
+            let new = format!("{place}.new");
+            std::fs::write(&new, pid.to_string()).unwrap();
+            std::fs::rename(new, &place).unwrap();
+        }
+    };
+    daemon.run(&mut command, &mut started).unwrap();
+    // SAFETY: as above.
+    unsafe { libc::_exit(0) };
+}
+
+/// A mapping, and kernels that read and write it.
+pub(crate) struct Program {
+    pub(crate) mapping: Mapping,
+    stream: Stream,
+}
+
+impl Program {
+    /// The whole file.
+    pub(crate) fn on(file: &SharedFile, number: usize, writable: bool) -> Self {
+        let device = Device::host(&HostOptions { index: number as u32, ..HostOptions::default() });
+        let mapping = file.map_on(number, 0..u64::MAX, writable).unwrap();
+        Self { mapping, stream: device.create_stream().unwrap() }
+    }
+
+    /// The part is acquired.
+    pub(crate) fn store(&self, at: u64, bytes: &[u8]) {
+        // SAFETY: the part is acquired, so that it has memory.
+        let slice = unsafe { DeviceSlice::from_raw(self.mapping.ptr().offset_by(at), bytes.len() as u64) };
+        self.stream.upload(slice, bytes).unwrap();
+    }
+
+    /// The part is acquired.
+    pub(crate) fn load(&self, at: u64, len: u64) -> Vec<u8> {
+        let mut bytes = vec![0x5a; len as usize];
+        // SAFETY: as above.
+        let slice = unsafe { DeviceSlice::from_raw(self.mapping.ptr().offset_by(at), len) };
+        self.stream.download(&mut bytes, slice).unwrap();
+        bytes
+    }
+}
