@@ -16,6 +16,7 @@ use std::os::fd::OwnedFd;
 
 impl Lender for CachedFile {
     fn lend(&self, device: Device, at: u64, number: FrameNumber) -> Result<Option<(u64, OwnedFd)>> {
+        self.check_device(device)?;
         let directory = self.held.lock();
         let (frame_bytes, frames) = mappings::frames(&directory, device, &(at..at.saturating_add(1)))?;
         refuse_unused(&directory, self.client, device, &(at..at.saturating_add(frame_bytes)), false)?;
@@ -32,6 +33,7 @@ impl CachedFile {
     /// # Errors
     /// `BadUse` if nothing of them is acquired, `Device`.
     pub fn copy_all_acquired(&self, device: usize, bytes: &Range<u64>, to: DeviceSlice<'_>) -> Result<()> {
+        self.check_device(device)?;
         let parts: Vec<Range<u64>> = {
             let directory = self.held.lock();
             refuse_unused(&directory, self.client, device, bytes, false)?;
@@ -52,6 +54,7 @@ impl CachedFile {
     /// # Errors
     /// `BadUse` for bytes that are not acquired, `Device`.
     pub fn copy_acquired(&self, device: usize, part: &Range<u64>, to: DeviceSlice<'_>) -> Result<()> {
+        self.check_device(device)?;
         let directory = self.held.lock();
         refuse_unused(&directory, self.client, device, part, true)?;
         let (memory, len) = (directory.memory_of(device)?, part.end - part.start);
@@ -63,14 +66,6 @@ impl CachedFile {
             let copied = unsafe { scratch.stream.copy_on_device(to, from) };
             copied.and(scratch.stream.synchronize()).map_err(|error| Error::device(directory.path(), error))
         })
-    }
-
-    /// How long frames of a device are, of which something is mapped.
-    ///
-    /// # Errors
-    /// `BadUse` if nothing is.
-    pub fn frame_bytes(&self, device: usize) -> Result<u64> {
-        Ok(mappings::frames(&self.held.lock(), device, &(0..0))?.0)
     }
 
     /// Ends what its client uses, who has gone: what it has changed and not released is taken back.

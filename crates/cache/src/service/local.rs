@@ -18,6 +18,7 @@ impl Service for CachedFile {
         let grant =
             |number, device, range: &Range<u64>, what| Grant { client, number, device, what, bytes: range.clone() };
         let used = |writable| if writable { Use::Write } else { Use::Read };
+        request.device().map_or(Ok(()), |device| self.check_device(device))?;
         Ok(match request {
             Request::Map { lease, device, range } => self.attach(client, lease, device, range)?,
             Request::Unmap { lease, device, acquired, writable } => {
@@ -35,7 +36,6 @@ impl Service for CachedFile {
                 Answer::Reported(report?)
             }
             Request::Sync { device, acquired } => {
-                self.check_device(device)?;
                 let synced = self.with(Some(device), |directory| {
                     let ranges = acquired_by(directory, client, device, &acquired);
                     let publish = |directory: &mut Locked<'_>| {
@@ -130,7 +130,8 @@ fn nothing(directory: &Directory) -> Report {
 }
 
 impl CachedFile {
-    fn check_device(&self, device: Device) -> Result<()> {
+    /// Whoever asks may be another process, which is believed in nothing.
+    pub(super) fn check_device(&self, device: Device) -> Result<()> {
         let bad = || Error::new(ErrorKind::BadUse, "mapping", no_device(device));
         self.pool.devices.get(device).map(|_| ()).ok_or_else(bad)
     }
@@ -178,7 +179,6 @@ impl CachedFile {
         acquired: &[LeaseNumber],
         writable: bool,
     ) -> Result<Report> {
-        self.check_device(device)?;
         self.with(Some(device), |directory| {
             let Some(mapped) = directory.versions.lease(client, number) else { return Ok(nothing(directory)) };
             if (mapped.device, mapped.what) != (device, Use::Mapped) {
@@ -204,21 +204,24 @@ impl CachedFile {
     }
 
     fn bring(&self, lease: &Grant) -> Result<Report> {
-        self.check_device(lease.device)?;
         let (device, range, writable) = (lease.device, &lease.bytes, lease.what == Use::Write);
-        let mut report =
-            self.with_room(device, 2 * range.end.saturating_sub(range.start) + FRAME_BYTES, |directory| {
-                if let Some(noted) = directory.versions.lease(lease.client, lease.number) {
-                    return if noted == *lease { Ok(nothing(directory)) } else { Err(not_so(directory, lease)) };
-                }
-                refuse_unmapped(directory, lease.client, device, range)?;
-                let report = acquire::acquire(directory, device, range, writable)?;
-                if let Err(error) = directory.versions.begin_lease(lease) {
-                    release::discard(directory, device, range, writable);
-                    return Err(no_leases(directory.path(), &error));
-                }
-                Ok(report)
-            })?;
+        if lease.client != 0 {
+            // Before memory is made for so much.
+            refuse_unmapped(&self.held.lock(), lease.client, device, range)?;
+        }
+        let bytes = range.end.saturating_sub(range.start).saturating_mul(2).saturating_add(FRAME_BYTES);
+        let mut report = self.with_room(device, bytes, |directory| {
+            if let Some(noted) = directory.versions.lease(lease.client, lease.number) {
+                return if noted == *lease { Ok(nothing(directory)) } else { Err(not_so(directory, lease)) };
+            }
+            refuse_unmapped(directory, lease.client, device, range)?;
+            let report = acquire::acquire(directory, device, range, writable)?;
+            if let Err(error) = directory.versions.begin_lease(lease) {
+                release::discard(directory, device, range, writable);
+                return Err(no_leases(directory.path(), &error));
+            }
+            Ok(report)
+        })?;
         report.always_compared = !self.held.is_observable;
         Ok(report)
     }

@@ -59,6 +59,24 @@ pub enum Request {
     Frames { device: Device, range: Range<u64> },
 }
 
+impl Request {
+    /// The device that it is about.
+    fn device(&self) -> Option<Device> {
+        match self {
+            Self::Map { device, .. }
+            | Self::Unmap { device, .. }
+            | Self::Acquire { device, .. }
+            | Self::Release { device, .. }
+            | Self::Sync { device, .. }
+            | Self::Bring { device, .. }
+            | Self::GiveBack { device, .. }
+            | Self::Pin { device, .. }
+            | Self::Frames { device, .. } => Some(*device),
+            Self::Unpin { .. } => None,
+        }
+    }
+}
+
 /// What is answered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Answer {

@@ -37,6 +37,12 @@ pub trait Keeper: fmt::Debug + Send + Sync {
     /// The numbers of a device's frames that are kept.
     fn frames(&self, device: usize) -> Vec<u32>;
 
+    /// The largest number that a frame of a device has had, kept or not: who has mapped one that is gone must not take
+    /// another for it.
+    fn last_frame(&self, device: usize) -> u32 {
+        self.frames(device).into_iter().max().unwrap_or(0)
+    }
+
     /// Whether a client that has leases is still there. Those of others end when a region is found again.
     fn is_alive(&self, client: Client) -> bool;
 }
@@ -62,7 +68,7 @@ impl Keeping {
     /// Numbers go on behind those that are kept.
     pub(crate) fn by(keeper: Arc<dyn Keeper>, device: usize) -> Self {
         let left: BTreeSet<FrameNumber> = keeper.frames(device).into_iter().collect();
-        let last = AtomicU32::new(left.last().copied().unwrap_or(0));
+        let last = AtomicU32::new(keeper.last_frame(device));
         Self { keeper: Some((keeper, device)), last, left: Mutex::new(left), lent: Mutex::default() }
     }
 
