@@ -67,11 +67,11 @@ impl Daemon {
             command.env(OPTIONS_VARIABLE, &text).env_remove("LISTEN_FDS").env_remove("LISTEN_PID");
             command
         };
-        let (server, told_to_end) = (Cell::new(0), Cell::new(0));
-        // It is never stopped from here: it is told to end, each of them once.
+        let (server, is_ready, is_told) = (Cell::new(0), Cell::new(false), Cell::new(false));
+        // It is never stopped from here: it is told to end, each of them once, and when it serves. Before that it could do
+        // nothing but die, and after some that did the keeper would give up, with all that is not written.
         let is_stopped = || {
-            if IS_ENDING.load(Ordering::Relaxed) && server.get() != 0 && told_to_end.get() != server.get() {
-                told_to_end.set(server.get());
+            if IS_ENDING.load(Ordering::Relaxed) && is_ready.get() && !is_told.replace(true) {
                 // SAFETY: it is a child of ours that has not been waited for, or was a moment ago.
                 unsafe { libc::kill(server.get(), libc::SIGTERM) };
             }
@@ -79,9 +79,12 @@ impl Daemon {
         };
         let ended = self.keeper.run(&mut start, &is_stopped, &mut |happened| {
             match happened {
-                Event::Ready => {}
-                Event::Started(pid) => server.set(pid as i32),
-                Event::Died(_) => server.set(0),
+                Event::Ready => is_ready.set(true),
+                Event::Started(pid) => {
+                    server.set(pid as i32);
+                    is_told.set(false);
+                }
+                Event::Died(_) => is_ready.set(false),
             }
             event(happened);
         });

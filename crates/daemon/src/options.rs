@@ -33,6 +33,8 @@ pub struct Limits {
     pub connections_of_user: usize,
     /// Files that a connection has open.
     pub files: usize,
+    /// Bytes of a file that is cached: account of its pages takes a thousandth of that in memory of the host.
+    pub file_bytes: u64,
     /// Mappings, acquired ranges and pins of a connection.
     pub leases: usize,
     /// Bytes of a user that stay where they are as they are acquired or pinned, on all devices.
@@ -49,6 +51,7 @@ impl Default for Limits {
             connections: 1024,
             connections_of_user: 256,
             files: 1024,
+            file_bytes: 1 << 40,
             leases: 16_000,
             bytes_of_user: u64::MAX,
             copied_bytes_of_user: 4 << 30,

@@ -199,6 +199,7 @@ impl Socket {
         let mut head: libc::msghdr = unsafe { std::mem::zeroed() };
         head.msg_iov = &raw mut part;
         head.msg_iovlen = 1;
+        let mut was_reset = false;
         loop {
             head.msg_control = control.0.as_mut_ptr().cast();
             head.msg_controllen = size_of::<Control>();
@@ -207,6 +208,11 @@ impl Socket {
             if got < 0 {
                 match io::Error::last_os_error() {
                     error if error.kind() == io::ErrorKind::Interrupted => continue,
+                    // Told once, before what the other end has said last.
+                    error if error.kind() == io::ErrorKind::ConnectionReset && !was_reset => {
+                        was_reset = true;
+                        continue;
+                    }
                     error if error.kind() == io::ErrorKind::ConnectionReset => return Ok(Received::End),
                     error => return Err(error),
                 }

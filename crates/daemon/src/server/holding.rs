@@ -21,12 +21,15 @@ const ROW_WORDS: usize = 6;
 const MAGIC: u64 = u64::from_le_bytes(*b"bifodir\x01");
 
 /// Words before the first row.
-const HEAD_WORDS: usize = 8;
+const HEAD_WORDS: usize = 128;
 const HEAD_MAGIC: usize = 0;
 const HEAD_CLIENT: usize = 1;
 const HEAD_COPY: usize = 2;
 /// Rows that were ever used.
 const HEAD_USED: usize = 3;
+/// The largest numbers of frames, by device.
+const HEAD_FRAMES: usize = 64;
+const DEVICES_MAX: usize = HEAD_WORDS - HEAD_FRAMES;
 
 /// What is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -255,6 +258,8 @@ impl Keeper for Holding {
     }
 
     fn keep_frame(&self, device: usize, number: u32, bytes: u64, frame: OwnedFd) -> io::Result<()> {
+        let last = &self.catalogue.0.words()[HEAD_FRAMES + device.min(DEVICES_MAX - 1)];
+        last.fetch_max(number.into(), Ordering::Release);
         self.hold(Thing::Frame(device as u64, number.into()), [bytes, 0, 0], Some(frame))
     }
 
@@ -274,6 +279,10 @@ impl Keeper for Holding {
             _ => None,
         };
         held.things.keys().filter_map(number).collect()
+    }
+
+    fn last_frame(&self, device: usize) -> u32 {
+        self.catalogue.0.words()[HEAD_FRAMES + device.min(DEVICES_MAX - 1)].load(Ordering::Acquire) as u32
     }
 
     fn is_alive(&self, client: Client) -> bool {

@@ -80,8 +80,8 @@ impl Session {
             for (lease, _, bytes, is_used) in file.leases() {
                 let bytes = if is_used { bytes.end - bytes.start } else { 0 };
                 // It has them, whatever is permitted.
-                let _ = server.users.take(session.peer.uid, Kind::Used, bytes);
-                session.leases.insert((number, lease), bytes);
+                let is_paid = server.users.take(session.peer.uid, Kind::Used, bytes).is_ok();
+                session.leases.insert((number, lease), if is_paid { bytes } else { 0 });
             }
             session.files.insert(number, Handle { id: (device, inode), file, holder, access });
         }
@@ -98,7 +98,8 @@ impl Session {
 
     /// Has the client ask again what was not answered.
     pub(super) fn greet_again(&self) {
-        let _ = self.socket.send(&encode_answer(0, &ToClient::Again), None);
+        // Where there is no room for it, others like it are there unread.
+        let _ = self.socket.send_now(&encode_answer(0, &ToClient::Again));
     }
 
     /// Does what is asked for until the client goes. Everything of it ends with this.
@@ -193,6 +194,12 @@ impl Session {
         let metadata = given.metadata().map_err(|error| refused(ErrorKind::Read, &error))?;
         if !metadata.is_file() {
             return Err(Error::told(ErrorKind::Read, "a descriptor", "only regular files are cached", None));
+        }
+        refuse_special(&given)?;
+        let most = self.server.users.limits().file_bytes;
+        if metadata.len() > most {
+            let detail = format!("files of {most} bytes at most are cached, and it has {}", metadata.len());
+            return Err(Error::told(ErrorKind::BadRange, "a descriptor", detail, None));
         }
         let id = (metadata.dev(), metadata.ino());
         let access = access(&self.peer, self.server.own_uid, &self.server.options, proven);
@@ -393,6 +400,27 @@ fn may_write(link: &str) -> bool {
     let Ok(link) = CString::new(link) else { return false };
     // SAFETY: the path is a C string.
     unsafe { libc::faccessat(libc::AT_FDCWD, link.as_ptr(), libc::W_OK, libc::AT_EACCESS) == 0 }
+}
+
+/// What such files say depends on who opens them, and the daemon opens them anew.
+fn refuse_special(file: &File) -> Result<()> {
+    const SPECIAL: [i64; 7] = [
+        libc::PROC_SUPER_MAGIC,
+        libc::SYSFS_MAGIC,
+        libc::DEBUGFS_MAGIC,
+        libc::TRACEFS_MAGIC,
+        libc::SECURITYFS_MAGIC,
+        libc::CGROUP_SUPER_MAGIC,
+        libc::CGROUP2_SUPER_MAGIC,
+    ];
+    // SAFETY: plain old data, for which zeroes are a valid value.
+    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open, and there is room for the answer.
+    if unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut found) } != 0 || SPECIAL.contains(&found.f_type) {
+        let detail = "files of the system's own are not cached";
+        return Err(Error::told(ErrorKind::Read, "a descriptor", detail, None));
+    }
+    Ok(())
 }
 
 fn refused(kind: ErrorKind, error: &io::Error) -> Error {

@@ -242,6 +242,49 @@ fn what_a_server_is_asked_when_it_has_died_is_answered_by_the_next_and_leases_go
     assert_eq!(&std::fs::read(&path).unwrap()[7..16], b"held over");
 }
 
+/// A client takes a frame for one that it has mapped by its number. A server that began to number behind the frames that
+/// were kept gave the number of one that was gone to the next, and the client went on looking at the old memory.
+#[test]
+fn frames_of_the_next_server_are_not_taken_for_those_that_are_gone() {
+    let folder = folder();
+    let path = folder.path().join("data");
+    std::fs::write(&path, vec![1; FRAME as usize]).unwrap();
+    let running = Running::start(folder.path(), &options(folder.path(), 8));
+    let client = running.connect();
+    let mut program = Program::on(&client.open_path(&path).unwrap(), 0, true);
+    for turn in 2..6 {
+        program.mapping.acquire(0..FRAME).unwrap();
+        assert!(program.load(0, FRAME).iter().all(|byte| *byte == turn - 1), "before kill {turn}");
+        program.mapping.release(0..FRAME).unwrap();
+        program.mapping.advise(0..FRAME, bifolio_cache::Advice::DontNeed).unwrap();
+        std::fs::write(&path, vec![turn; FRAME as usize]).unwrap();
+        running.kill_server();
+    }
+    drop((program, client));
+    running.end();
+}
+
+#[test]
+fn the_end_of_a_daemon_writes_what_files_lack_also_while_servers_die() {
+    let mut random = Rng::with_seed(seed());
+    for _ in 0..3 {
+        let folder = folder();
+        let path = folder.path().join("data");
+        std::fs::write(&path, vec![1; FRAME as usize]).unwrap();
+        let running = Running::start(folder.path(), &options(folder.path(), 8));
+        let client = running.connect();
+        let mut program = Program::on(&client.open_path(&path).unwrap(), 0, true);
+        program.mapping.acquire(0..FRAME).unwrap();
+        program.store(0, &vec![2; FRAME as usize]);
+        program.mapping.release(0..FRAME).unwrap();
+        running.kill_server();
+        thread::sleep(Duration::from_micros(random.u64(..30_000)));
+        running.end();
+        assert!(std::fs::read(&path).unwrap().iter().all(|byte| *byte == 2));
+        assert_eq!(program.mapping.acquire(0..1).unwrap_err().kind(), ErrorKind::Gone);
+    }
+}
+
 #[test]
 fn without_a_keeper_there_are_errors_and_what_is_mapped_stays() {
     let folder = folder();
