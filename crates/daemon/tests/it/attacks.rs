@@ -272,7 +272,7 @@ fn as_stranger(what: &str, running: &Running, path: &Path, secret: &Path, group:
             true
         }
         Err(error) => {
-            skip(&format!("no process of another user can be started here: {error}"));
+            skip(format!("no process of another user can be started here: {error}"));
             false
         }
     }
