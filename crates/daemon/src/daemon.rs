@@ -84,7 +84,7 @@ impl Daemon {
                     server.set(pid as i32);
                     is_told.set(false);
                 }
-                Event::Died(_) => is_ready.set(false),
+                Event::Died(_) | Event::NotStarted(_) => is_ready.set(false),
             }
             event(happened);
         });
