@@ -31,7 +31,7 @@ pub struct Mapping {
     pub(crate) range: Range<u64>,
     /// Who has the state of the file, and where its content is seen.
     service: Arc<dyn Service>,
-    addresses: Box<dyn Addresses>,
+    addresses: Arc<dyn Addresses>,
     pub(crate) writable: bool,
     is_open: bool,
     /// Ranges acquired and not released.
@@ -50,8 +50,9 @@ fn new_lease() -> LeaseNumber {
 /// be lost, and what is read there may be old.
 #[derive(Debug)]
 pub struct Pin {
-    /// The file stays as long as this.
+    /// The file stays as long as this, and so do addresses, where they are the mapping's own.
     _file: Option<CachedFile>,
+    _addresses: Arc<dyn Addresses>,
     client: Client,
     service: Arc<dyn Service>,
     lease: LeaseNumber,
@@ -85,7 +86,7 @@ impl CachedFile {
     /// share one as if they did not.
     pub fn map_on(&self, device: usize, range: Range<u64>, writable: bool) -> Result<Mapping> {
         let service: Arc<dyn Service> = Arc::new(self.clone());
-        let place = |_: &dyn Service, _: &Range<u64>, address| Ok(Box::new(Served(address)) as Box<dyn Addresses>);
+        let place = |_: &dyn Service, _: &Range<u64>, address| Ok(Arc::new(Served(address)) as Arc<dyn Addresses>);
         Mapping::by((Some(self.clone()), self.client, service), device, range, writable, place)
     }
 }
@@ -105,7 +106,7 @@ impl Mapping {
     ) -> Result<Self> {
         // Who it is the other process knows by itself.
         let place = |service: &dyn Service, range: &Range<u64>, _| {
-            Ok(Box::new(Apart::new(on, device, range, lender, service)?) as Box<dyn Addresses>)
+            Ok(Arc::new(Apart::new(on, device, range, lender, service)?) as Arc<dyn Addresses>)
         };
         Self::by((None, 0, service), device, range, writable, place)
     }
@@ -116,7 +117,7 @@ impl Mapping {
         device: usize,
         range: Range<u64>,
         writable: bool,
-        addresses: impl FnOnce(&dyn Service, &Range<u64>, DevicePtr) -> Result<Box<dyn Addresses>>,
+        addresses: impl FnOnce(&dyn Service, &Range<u64>, DevicePtr) -> Result<Arc<dyn Addresses>>,
     ) -> Result<Self> {
         let lease = new_lease();
         let Answer::Mapped { range, address } = service.ask(client, Request::Map { lease, device, range })? else {
@@ -184,7 +185,7 @@ impl Mapping {
         addresses: Served,
         (lease, acquired): (LeaseNumber, Vec<(Range<u64>, LeaseNumber)>),
     ) -> Self {
-        let (service, addresses) = (Arc::new(file.clone()), Box::new(addresses));
+        let (service, addresses) = (Arc::new(file.clone()), Arc::new(addresses));
         let (client, file, sequence) = (file.client, Some(file.clone()), Sequence::default());
         let writable = true;
         Self { file, client, lease, device, range, service, addresses, writable, is_open: true, acquired, sequence }
@@ -281,7 +282,7 @@ impl Mapping {
         let lease = new_lease();
         self.ask(Request::Pin { lease, device: self.device, range })?;
         let (file, service) = (self.file.clone(), Arc::clone(&self.service));
-        Ok(Pin { _file: file, client: self.client, service, lease })
+        Ok(Pin { _file: file, _addresses: Arc::clone(&self.addresses), client: self.client, service, lease })
     }
 
     /// Publishes what the device has changed in all that is acquired, which stays so, writes everything released

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Who lends frames to a window.
 pub trait Lender: Debug + Send + Sync {
@@ -31,7 +31,7 @@ pub(crate) struct Apart {
     first: u64,
     addresses: AddressRange,
     /// What is shown, by the byte of the file from which on it lies.
-    shown: BTreeMap<u64, FrameNumber>,
+    shown: Mutex<BTreeMap<u64, FrameNumber>>,
 }
 
 impl Apart {
@@ -52,12 +52,13 @@ impl Apart {
         let len = range.end.next_multiple_of(frame_bytes) - first;
         let addresses = device.reserve(len).map_err(|error| Error::device("mapping", error))?;
         let (device, range) = (device.clone(), range.clone());
-        Ok(Self { lender, number, device, range, first, addresses, shown: BTreeMap::new() })
+        Ok(Self { lender, number, device, range, first, addresses, shown: Mutex::default() })
     }
 
-    fn show_frame(&mut self, at: u64, number: FrameNumber) -> Result<()> {
+    fn show_frame(&self, at: u64, number: FrameNumber) -> Result<()> {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         let place = at - self.first;
-        if self.shown.get(&at) == Some(&number) {
+        if shown.get(&at) == Some(&number) {
             return Ok(());
         }
         let Some((bytes, descriptor)) = self.lender.lend(self.number, at, number)? else {
@@ -65,12 +66,12 @@ impl Apart {
         };
         let failed = |error| Error::device("mapping", error);
         let frame = self.device.import_frame_of(descriptor, bytes).map_err(failed)?;
-        if self.shown.remove(&at).is_some() {
+        if shown.remove(&at).is_some() {
             // SAFETY: kernels on the part have come to their end before it is acquired again.
             unsafe { self.addresses.unmap(place) }.map_err(failed)?;
         }
         self.addresses.map(place, &frame, Access::ReadWrite).map_err(failed)?;
-        self.shown.insert(at, number);
+        shown.insert(at, number);
         Ok(())
     }
 }
@@ -81,7 +82,7 @@ impl Addresses for Apart {
         unsafe { self.addresses.slice() }.ptr().offset_by(self.range.start - self.first)
     }
 
-    fn show(&mut self, service: &dyn Service, part: &Range<u64>) -> Result<()> {
+    fn show(&self, service: &dyn Service, part: &Range<u64>) -> Result<()> {
         let (_, frames) = frames(service, self.number, part)?;
         let all = self.first..self.first + self.addresses.len();
         match frames.iter().find(|(at, _)| !all.contains(at)) {

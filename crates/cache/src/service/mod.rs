@@ -118,7 +118,7 @@ pub trait Addresses: Debug + Send + Sync {
     ///
     /// # Errors
     /// `Device`, and those of the service.
-    fn show(&mut self, service: &dyn Service, part: &Range<u64>) -> Result<()>;
+    fn show(&self, service: &dyn Service, part: &Range<u64>) -> Result<()>;
 }
 
 /// Those of who serves, in whose process the mapping is.
@@ -130,7 +130,7 @@ impl Addresses for Served {
         self.0
     }
 
-    fn show(&mut self, _: &dyn Service, _: &Range<u64>) -> Result<()> {
+    fn show(&self, _: &dyn Service, _: &Range<u64>) -> Result<()> {
         Ok(())
     }
 }

@@ -78,6 +78,29 @@ fn who_may_only_read_sees_the_same_in_memory_of_its_own() {
     running.end();
 }
 
+/// The addresses were the mapping's, and went with it.
+#[test]
+fn what_is_pinned_has_its_addresses_when_its_mapping_has_ended() {
+    let folder = folder();
+    let path = folder.path().join("data");
+    std::fs::write(&path, vec![3; LEN as usize]).unwrap();
+    let running = Running::start(folder.path(), &options(folder.path(), 10));
+    let client = running.connect();
+    let files = [client.open_path(&path).unwrap(), client.open(std::fs::File::open(&path).unwrap()).unwrap()];
+    for (number, file) in files.iter().enumerate() {
+        let mut program = Program::on(file, 1, number == 0);
+        program.mapping.acquire(0..FRAME).unwrap();
+        let pin = program.mapping.pin(0..FRAME).unwrap();
+        program.mapping.close().unwrap();
+        assert!(program.load(0, FRAME).iter().all(|byte| *byte == 3));
+        let kept = program.at_its_addresses();
+        assert!(kept.load(0, FRAME).iter().all(|byte| *byte == 3));
+        drop(pin);
+    }
+    drop((files, client));
+    running.end();
+}
+
 #[test]
 fn where_nobody_serves_there_is_an_error_that_says_so() {
     let folder = folder();

@@ -2,7 +2,7 @@
 
 use bifolio_cache::Mapping;
 use bifolio_daemon::{Client, Daemon, Options, SharedFile, serve};
-use bifolio_device::{Device, DeviceSlice, HostOptions, Stream};
+use bifolio_device::{Device, DevicePtr, DeviceSlice, HostOptions, Stream};
 use bifolio_testing::until;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -109,6 +109,20 @@ fn the_daemon() {
     unsafe { libc::_exit(0) };
 }
 
+/// What was mapped, when the mapping is no more.
+pub(crate) struct Kept(DevicePtr, Stream);
+
+impl Kept {
+    /// Somebody has pinned the part.
+    pub(crate) fn load(&self, at: u64, len: u64) -> Vec<u8> {
+        let mut bytes = vec![0x5a; len as usize];
+        // SAFETY: the part is pinned, so that it has memory.
+        let slice = unsafe { DeviceSlice::from_raw(self.0.offset_by(at), len) };
+        self.1.download(&mut bytes, slice).unwrap();
+        bytes
+    }
+}
+
 /// A mapping, and kernels that read and write it.
 pub(crate) struct Program {
     pub(crate) mapping: Mapping,
@@ -121,6 +135,11 @@ impl Program {
         let device = Device::host(&HostOptions { index: number as u32, ..HostOptions::default() });
         let mapping = file.map_on(number, 0..u64::MAX, writable).unwrap();
         Self { mapping, stream: device.create_stream().unwrap() }
+    }
+
+    /// Drops the mapping.
+    pub(crate) fn at_its_addresses(self) -> Kept {
+        Kept(self.mapping.ptr(), self.stream)
     }
 
     /// The part is acquired.
