@@ -36,11 +36,7 @@ impl Connection {
                 io::ErrorKind::PermissionDenied => ErrorKind::Permission,
                 _ => ErrorKind::Device,
             };
-            about(
-                kind,
-                format!("no daemon answers there ({error}): start one by `bifolio daemon`"),
-                error.raw_os_error(),
-            )
+            about(kind, format!("no daemon answers there ({error}): start one first"), error.raw_os_error())
         })?;
         let peer = socket.peer().map_err(|error| about(ErrorKind::Device, error.to_string(), error.raw_os_error()))?;
         // SAFETY: asks for a number.

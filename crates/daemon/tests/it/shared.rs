@@ -106,5 +106,5 @@ fn where_nobody_serves_there_is_an_error_that_says_so() {
     let folder = folder();
     let error = Client::connect(folder.path().join("nobody")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Gone);
-    assert!(error.to_string().contains("bifolio daemon"), "{error}");
+    assert!(error.to_string().contains("start one first"), "{error}");
 }
