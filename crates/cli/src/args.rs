@@ -5,6 +5,7 @@ use crate::cache::CacheCommand;
 use crate::calibrate::CalibrateArgs;
 #[cfg(feature = "volumes")]
 use crate::crypt::CryptCommand;
+use crate::daemon::DaemonArgs;
 use crate::devices::DevicesArgs;
 use crate::exit;
 use crate::global::Global;
@@ -49,6 +50,9 @@ pub enum Command {
     /// The caches of running processes: files that they have mapped on devices.
     #[command(subcommand)]
     Cache(CacheCommand),
+    /// Serve one cache to all processes of this user, in the foreground: files that they have mapped on devices are there
+    /// once, and stay when a process ends. It ends with SIGTERM, and writes what files lack before.
+    Daemon(DaemonArgs),
     /// Swap space with device memory in front of a file: pages come back from there instead of from a disk.
     #[command(subcommand)]
     Swap(SwapCommand),

@@ -24,6 +24,7 @@ mod cache;
 mod calibrate;
 #[cfg(feature = "volumes")]
 mod crypt;
+mod daemon;
 mod devices;
 mod exit;
 mod global;
@@ -63,6 +64,13 @@ fn main() -> ExitCode {
             Err(failure) => failure.report(),
         };
     }
+    // It passes signals on to the process that serves.
+    if let Command::Daemon(options) = &args.command {
+        return match daemon::run(&args.global, options) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => failure.report(),
+        };
+    }
     match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
@@ -77,7 +85,7 @@ fn run(Args { global, command }: &Args) -> Result<(), exit::Failure> {
         Command::Write(options) => write::run(global, options, &cancel),
         Command::Stripe(command) => stripe::run(global, command),
         Command::Cache(command) => cache::run(global, command),
-        Command::Swap(_) => Ok(()),
+        Command::Swap(_) | Command::Daemon(_) => Ok(()),
         #[cfg(feature = "volumes")]
         Command::Volume(command) => volume::run(global, command, &cancel),
         #[cfg(feature = "volumes")]

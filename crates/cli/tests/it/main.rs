@@ -8,6 +8,7 @@ mod bench_read;
 mod bench_volume;
 mod cache;
 mod crypt;
+mod daemon;
 mod faults;
 mod interrupted;
 mod net;
