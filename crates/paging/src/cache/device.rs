@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// How often the housekeeper looks.
 const TICK: Duration = Duration::from_millis(10);
+/// How often it is looked whether a copy hangs.
+const WATCH: Duration = Duration::from_millis(100);
 /// How long after memory was refused it is asked for again.
 const GROW_AGAIN_MS: u64 = 1000;
 /// How often free memory is looked at.
@@ -391,11 +393,12 @@ impl PagingCache {
     }
 }
 
-/// A thread that calls [`PagingCache::tick`] until this is dropped.
+/// A thread that calls [`PagingCache::tick`] until this is dropped, and one that looks whether the device hangs: the first
+/// calls it, too.
 #[derive(Debug)]
 pub struct Housekeeper {
     is_over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Housekeeper {
@@ -405,23 +408,33 @@ impl Housekeeper {
     /// The system's.
     pub fn start(cache: Arc<PagingCache>) -> Result<Self> {
         let is_over = Arc::<AtomicBool>::default();
-        let (seen, name) = (Arc::clone(&is_over), cache.name.clone());
+        let mut own = Self { is_over, threads: vec![] };
+        let watched = Arc::clone(&cache);
+        own.spawn(&cache.name.clone(), TICK, move || cache.tick())?;
+        let name = watched.name.clone();
+        own.spawn(&name, WATCH, move || _ = watched.leave_hanging(watched.now_ms()))?;
+        Ok(own)
+    }
+
+    fn spawn(&mut self, name: &str, pause: Duration, role: impl Fn() + Send + 'static) -> Result<()> {
+        let seen = Arc::clone(&self.is_over);
         let look = move || {
             while !seen.load(Ordering::Acquire) {
-                cache.tick();
-                std::thread::park_timeout(TICK);
+                role();
+                std::thread::park_timeout(pause);
             }
         };
         let thread = std::thread::Builder::new().name("bifolio-paging".to_owned()).spawn(look);
-        let thread = thread.map_err(|error| bifolio_block::Error::system(name, "starting its housekeeper", error))?;
-        Ok(Self { is_over, thread: Some(thread) })
+        let failed = |error| bifolio_block::Error::system(name, "starting its housekeeper", error);
+        self.threads.push(thread.map_err(failed)?);
+        Ok(())
     }
 }
 
 impl Drop for Housekeeper {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             thread.thread().unpark();
             let _ = thread.join();
         }

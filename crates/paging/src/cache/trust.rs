@@ -69,6 +69,15 @@ pub(super) fn slept() -> Duration {
     read(libc::CLOCK_BOOTTIME).saturating_sub(awake)
 }
 
+/// Why bytes did not get into a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NotCopied {
+    /// The slot has what it had.
+    Untouched,
+    /// What it has of these bytes is of no use.
+    Broken,
+}
+
 impl PagingCache {
     /// Copies out of a slot that the caller has pinned. After a failure, which is noted, the bytes are of no use. A slot whose
     /// memory was lost meanwhile may be somebody else's by now, and is not touched.
@@ -81,11 +90,12 @@ impl PagingCache {
 
     /// Copies into a slot that the caller has pinned. After a failure, which is noted, the slot's bytes are of no use. As in
     /// [`PagingCache::copy_out`], a slot whose memory was lost is not touched.
-    pub(super) fn copy_in(&self, slot: Pinned, at: u64, data: &[u8]) -> Result<(), ()> {
+    pub(super) fn copy_in(&self, slot: Pinned, at: u64, data: &[u8]) -> Result<(), NotCopied> {
         let store = self.store();
-        let store = store.as_ref().filter(|_| self.is_there(slot) && !self.is_hanging()).ok_or(())?;
-        self.timed(|| store.write(slot.at, at, data))?;
-        if self.is_stale(store) { Err(()) } else { Ok(()) }
+        let store = store.as_ref().filter(|_| self.is_there(slot) && !self.is_hanging());
+        let store = store.ok_or(NotCopied::Untouched)?;
+        self.timed(|| store.write(slot.at, at, data)).map_err(|()| NotCopied::Broken)?;
+        if self.is_stale(store) { Err(NotCopied::Broken) } else { Ok(()) }
     }
 
     /// Whether the memory that a slot was pinned in is there. The store is locked, so that stays as it is.

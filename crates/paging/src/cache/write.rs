@@ -8,6 +8,7 @@
 //!   marks of a discard or of a loss go
 //! ```
 
+use super::trust::NotCopied;
 use super::{Mode, PagingCache};
 use crate::directory::Block;
 use crate::header::HEADER_BYTES;
@@ -89,13 +90,14 @@ impl PagingCache {
         }
         let Some(at) = table.admit(&self.directory, part.block, true) else { return false };
         drop(table);
-        let is_there = self.copy_in(at, part.bytes.start, data).is_ok();
+        let copied = self.copy_in(at, part.bytes.start, data);
+        let is_there = copied.is_ok();
         let mut table = self.table();
         if is_there {
             table.set_valid(&self.directory, at, pages, true);
             table.touch_written(at);
             self.unmark(part.block, pages);
-        } else {
+        } else if copied == Err(NotCopied::Broken) {
             // What only the device had of these pages is of no use any more, unless the backing gets the new bytes.
             let lost = table.invalidate(&self.directory, at, pages);
             let block = self.directory.block(part.block);

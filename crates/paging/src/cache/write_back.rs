@@ -4,7 +4,7 @@
 
 use super::PagingCache;
 use crate::header::HEADER_BYTES;
-use crate::pages::{BLOCK_BYTES, PAGE_BYTES};
+use crate::pages::{BLOCK_BYTES, PAGE_BYTES, Pages};
 use crate::stats::Counter;
 use bifolio_block::{ErrorKind, Result};
 
@@ -25,7 +25,7 @@ impl PagingCache {
         done
     }
 
-    /// Writes back what is dirty of a block.
+    /// Writes back what is dirty of a block. What one run of pages cannot, the others can.
     ///
     /// # Errors
     /// The backing's, and `Read` where the device does not give its pages; they stay dirty.
@@ -34,24 +34,27 @@ impl PagingCache {
         let pinned = self.table().pin_dirty(&self.directory, number);
         let Some((at, dirty)) = pinned else { return Ok(()) };
         let mut lent = self.buffers.take();
-        let written = dirty.runs().try_for_each(|run| {
+        let (mut written, mut done) = (Pages::NONE, Ok(()));
+        for run in dirty.runs() {
             let start = u64::from(run.start) * PAGE_BYTES;
             let own = &mut lent.bytes()[..(run.len() as u64 * PAGE_BYTES) as usize];
             let place = u64::from(number) * BLOCK_BYTES + start;
-            let read = self.copy_out(at, start, own);
-            if read.is_err() {
+            let moved = if self.copy_out(at, start, own).is_ok() {
+                self.backing.write(HEADER_BYTES + place, own)
+            } else {
                 let detail =
                     format!("writing back offset {place} failed, as the device did not give what it has of it");
-                return Err(self.failed(ErrorKind::Read, detail));
+                Err(self.failed(ErrorKind::Read, detail))
+            };
+            match moved {
+                Ok(()) => written = written.or(Pages::of(&run)),
+                Err(error) => done = done.and(Err(error)),
             }
-            self.backing.write(HEADER_BYTES + place, own)
-        });
-        let mut table = self.table();
-        if written.is_ok() {
-            table.set_clean(&self.directory, at, dirty);
-            self.directory.stats().add(Counter::WrittenBackPages, dirty.count());
         }
+        let mut table = self.table();
+        table.set_clean(&self.directory, at, written);
+        self.directory.stats().add(Counter::WrittenBackPages, written.count());
         table.unpin(&self.directory, at);
-        written
+        done
     }
 }
