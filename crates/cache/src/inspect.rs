@@ -63,6 +63,8 @@ impl CachedFile {
         let mapped = number(&|lease| lease.what == Use::Mapped);
         let of = |range: Range<u64>| (range.clone(), number(&|lease| lease.what == Use::Write && lease.bytes == range));
         let acquired = acquired.into_iter().map(of).collect();
+        let own = directory.versions.leases().filter(|lease| lease.client == self.client);
+        own.for_each(|lease| crate::mapping::pass_lease(lease.number));
         drop(directory);
         Ok(Mapping::resumed(self, device, range, Served(address), (mapped, acquired)))
     }

@@ -39,10 +39,17 @@ pub struct Mapping {
     sequence: Sequence,
 }
 
+static NEXT_LEASE: AtomicU64 = AtomicU64::new(1);
+
 /// Numbers of leases: no two of a process are the same, whichever of its mappings have them.
 fn new_lease() -> LeaseNumber {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
+    NEXT_LEASE.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Numbers that come are behind this one, which a mapping has that another process has begun.
+#[cfg(feature = "fault-injection")]
+pub(crate) fn pass_lease(number: LeaseNumber) {
+    NEXT_LEASE.fetch_max(number + 1, Ordering::Relaxed);
 }
 
 /// Keeps the memory of a part of a mapping where it is, for arrays of a program's that may outlive a release and
