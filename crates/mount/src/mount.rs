@@ -69,12 +69,9 @@ pub fn mount(
         *server.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&made));
         Ok(Serve { server: made, stack_depth, passes: !options.serves_all })
     };
-    let mut mounted = fuse::mount_notified(mountpoint, &of_block(&source, options), serve)?;
+    let mounted = fuse::mount(mountpoint, &of_block(&source, options), serve)?;
     let server = server.into_inner().unwrap_or_else(PoisonError::into_inner).expect("a mounted server was made");
-    // It goes with the server, so that nobody waits for an answer when nobody serves any more.
-    if let Some(notifier) = mounted.take_notifier() {
-        let _ = server.notifier.set(notifier);
-    }
+    let _ = server.notifier.set(mounted.notifier());
     let recall: Weak<dyn Recall> = Arc::downgrade(&(server as Arc<dyn Recall>));
     replicas.mounted(recall);
     raise_read_ahead(mounted.at());

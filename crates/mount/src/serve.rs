@@ -1,7 +1,7 @@
 //! The kernel's requests, taken apart and answered.
 
 use crate::attr::{attr, decode_device, kind_of_entry, timespec};
-use crate::caller::Caller;
+use crate::caller::{Caller, without_set_id};
 use crate::listing;
 use crate::locks::{self, Wanted};
 use crate::server::{Change, Entry, Server};
@@ -323,9 +323,13 @@ impl Filesystem for Serve {
     ) {
         let comes_back = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let is_append = flags.0 & libc::O_APPEND != 0;
-        let is_killing = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let write = || self.server.write(fh.0, offset, data, (comes_back, is_append, is_killing));
-        answer_written(write(), reply);
+        let write = || self.server.open_file(fh.0)?.write(offset, data, comes_back, is_append);
+        let written = if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+            without_set_id(self.server.is_root, write)
+        } else {
+            write()
+        };
+        answer_written(written, reply);
     }
 
     /// A process has closed a descriptor, with which its locks go.

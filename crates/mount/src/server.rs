@@ -403,28 +403,6 @@ impl Server {
         }
     }
 
-    /// Writes, as [`OpenFile::write`]; `is_killing` says that the bits go that have a program run as another user. The kernel
-    /// does not look at the mode afterwards by itself.
-    pub(crate) fn write(
-        &self,
-        handle: u64,
-        offset: u64,
-        bytes: &[u8],
-        (comes_back, is_append, is_killing): (bool, bool, bool),
-    ) -> io::Result<usize> {
-        let file = self.open_file(handle)?;
-        if !is_killing {
-            return file.write(offset, bytes, comes_back, is_append);
-        }
-        let has_set_id = sys::stat(file.as_fd())?.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0;
-        let written = without_set_id(self.is_root, || file.write(offset, bytes, comes_back, is_append));
-        if let Some(notifier) = self.notifier.get().filter(|_| has_set_id) {
-            // Of attributes alone, which waits for nothing.
-            let _ = notifier.inval_inode(INodeNo(file.node.id), -1, 0);
-        }
-        written
-    }
-
     pub(crate) fn open_folder_of(&self, node: u64) -> io::Result<u64> {
         let node = self.nodes.get(node)?;
         let file = sys::reopen(self.nodes.file(&node)?.as_fd(), libc::O_RDONLY | libc::O_DIRECTORY)?;

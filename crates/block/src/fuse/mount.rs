@@ -52,8 +52,7 @@ pub struct MountOptions {
 #[derive(Debug)]
 pub struct Mounted {
     at: PathBuf,
-    /// Whoever has one keeps the connection open when nobody serves it any more.
-    notifier: Option<Notifier>,
+    notifier: Notifier,
     session: JoinHandle<io::Result<()>>,
 }
 
@@ -76,29 +75,6 @@ pub fn mount<F: Filesystem + Send + 'static>(
     options: &MountOptions,
     serve: impl Fn() -> io::Result<F>,
 ) -> Result<Mounted> {
-    mount_as(at, options, serve, false)
-}
-
-/// The same with [`Mounted::take_notifier`]. It keeps the connection open: a request that nobody has answered when the last
-/// thread that serves ends waits until the notifier is gone. So the file system that is served is to hold it, which goes with
-/// these threads.
-///
-/// # Errors
-/// As of [`mount`].
-pub fn mount_notified<F: Filesystem + Send + 'static>(
-    at: &Path,
-    options: &MountOptions,
-    serve: impl Fn() -> io::Result<F>,
-) -> Result<Mounted> {
-    mount_as(at, options, serve, true)
-}
-
-fn mount_as<F: Filesystem + Send + 'static>(
-    at: &Path,
-    options: &MountOptions,
-    serve: impl Fn() -> io::Result<F>,
-    notifies: bool,
-) -> Result<Mounted> {
     let at = checked_folder(at, options.allows_nonempty)?;
     let failed = |error: io::Error| Error::system(at.display(), format!("mounting {} here", options.source), error);
     let start = |subtype| Session::new(serve()?, &at, &config(options, subtype));
@@ -107,7 +83,7 @@ fn mount_as<F: Filesystem + Send + 'static>(
         if is_root() { start(subtype_for_helper(options)) } else { Err(error) }
     });
     let session = session.map_err(one_line).map_err(failed)?;
-    let notifier = notifies.then(|| session.notifier());
+    let notifier = session.notifier();
     let session = std::thread::Builder::new().name("bifolio-fuse".to_owned()).spawn(move || session.run());
     Ok(Mounted { session: session.map_err(failed)?, notifier, at })
 }
@@ -119,9 +95,8 @@ impl Mounted {
     }
 
     /// What tells the kernel to forget what it was given. Never to be used by a thread that serves a request.
-    /// Once, and only of what was mounted by [`mount_notified`].
-    pub fn take_notifier(&mut self) -> Option<Notifier> {
-        self.notifier.take()
+    pub fn notifier(&self) -> Notifier {
+        self.notifier.clone()
     }
 
     /// Whether it was unmounted, by whomever, and nobody has files of it open any more.

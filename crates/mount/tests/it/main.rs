@@ -3,4 +3,3 @@
 mod mirror;
 mod shared;
 mod support;
-mod whole;
