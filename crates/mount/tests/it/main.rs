@@ -1,5 +1,0 @@
-//! The mount, by what programs see of it.
-
-mod mirror;
-mod shared;
-mod support;
