@@ -12,7 +12,7 @@
 //! file: the kernel then answers `ECONNABORTED` or `ENODEV`, which is an end like any other.
 
 use crate::{Error, ErrorKind, Result};
-use fuser::{Config, Filesystem, MountOption, Notifier, Session, SessionACL};
+use fuser::{Config, Filesystem, MountOption, Session, SessionACL};
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -52,7 +52,6 @@ pub struct MountOptions {
 #[derive(Debug)]
 pub struct Mounted {
     at: PathBuf,
-    notifier: Notifier,
     session: JoinHandle<io::Result<()>>,
 }
 
@@ -83,20 +82,14 @@ pub fn mount<F: Filesystem + Send + 'static>(
         if is_root() { start(subtype_for_helper(options)) } else { Err(error) }
     });
     let session = session.map_err(one_line).map_err(failed)?;
-    let notifier = session.notifier();
     let session = std::thread::Builder::new().name("bifolio-fuse".to_owned()).spawn(move || session.run());
-    Ok(Mounted { session: session.map_err(failed)?, notifier, at })
+    Ok(Mounted { session: session.map_err(failed)?, at })
 }
 
 impl Mounted {
     /// Where it is mounted.
     pub fn at(&self) -> &Path {
         &self.at
-    }
-
-    /// What tells the kernel to forget what it was given. Never to be used by a thread that serves a request.
-    pub fn notifier(&self) -> Notifier {
-        self.notifier.clone()
     }
 
     /// Whether it was unmounted, by whomever, and nobody has files of it open any more.
@@ -112,7 +105,15 @@ impl Mounted {
         if self.is_over() {
             return Ok(Unmounted::Whole);
         }
-        unmount(&self.at)
+        match unmount(&self.at, false) {
+            Ok(()) => Ok(Unmounted::Whole),
+            // Somebody was quicker.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => Ok(Unmounted::Whole),
+            Err(_) => unmount(&self.at, true).map(|()| Unmounted::Detached).map_err(|error| {
+                let detail = format!("unmounting it failed: {error}; try fusermount3 -u -z");
+                Error::new(ErrorKind::BadState, self.at.display(), detail).with_cause(error)
+            }),
+        }
     }
 
     /// Waits until it is over.
@@ -153,23 +154,6 @@ impl Mounted {
             tick();
         }
         self.wait()
-    }
-}
-
-/// Unmounts what is mounted somewhere, by whatever process; if files of it are in use, it is taken out of sight and served
-/// until they are closed.
-///
-/// # Errors
-/// `BadState` if it could not even be taken out of sight.
-pub fn unmount(at: &Path) -> Result<Unmounted> {
-    match unmount_as(at, false) {
-        Ok(()) => Ok(Unmounted::Whole),
-        // Somebody was quicker.
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => Ok(Unmounted::Whole),
-        Err(_) => unmount_as(at, true).map(|()| Unmounted::Detached).map_err(|error| {
-            let detail = format!("unmounting it failed: {error}; try fusermount3 -u -z");
-            Error::new(ErrorKind::BadState, at.display(), detail).with_cause(error)
-        }),
     }
 }
 
@@ -237,7 +221,7 @@ fn one_line(error: io::Error) -> io::Error {
     }
 }
 
-fn unmount_as(path: &Path, is_lazy: bool) -> io::Result<()> {
+fn unmount(path: &Path, is_lazy: bool) -> io::Result<()> {
     let name = CString::new(path.as_os_str().as_bytes())?;
     let flags = libc::UMOUNT_NOFOLLOW | if is_lazy { libc::MNT_DETACH } else { 0 };
     // SAFETY: the path ends with a zero byte.
