@@ -11,6 +11,7 @@ use std::process::Command;
 
 /// Choices for a daemon.
 #[derive(Debug, ClapArgs)]
+#[allow(clippy::doc_markdown, reason = "these comments are shown as help")]
 #[command(after_help = exit::CODES)]
 pub struct DaemonArgs {
     /// Where it listens. If not named, bifolio/cache.sock in $XDG_RUNTIME_DIR, or in /run for root. A socket that a service
@@ -52,7 +53,7 @@ pub fn run(global: &Global, args: &DaemonArgs) -> Result<(), Failure> {
     let mut event = |event| match event {
         Event::Ready => eprintln_quietly(&format!("bifolio: serving at {}", socket.display())),
         Event::Died(status) => {
-            eprintln_quietly(&format!("bifolio: the server ended ({status}): another one is started"))
+            eprintln_quietly(&format!("bifolio: the server ended ({status}): another one is started"));
         }
         Event::NotStarted(error) => eprintln_quietly(&format!("bifolio: {error}; it is tried again")),
         Event::Started(_) => {}
