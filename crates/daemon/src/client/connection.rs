@@ -59,7 +59,11 @@ impl Connection {
         let State { number, buffer } = &mut *state;
         *number += 1;
         let bytes = encode_request(*number, message);
-        let send = || self.socket.send(&bytes, with).map_err(|error| self.gone(&error));
+        let send = || match self.socket.send(&bytes, with) {
+            // What it has said before it went, such as why nobody is welcome, is still to be heard.
+            Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => Ok(()),
+            sent => sent.map_err(|error| self.gone(&error)),
+        };
         send()?;
         loop {
             let (len, descriptor) = match self.socket.receive(buffer).map_err(|error| self.gone(&error))? {

@@ -189,7 +189,8 @@ fn a_packet_is_cut_to_the_snapshot_length() {
 /// Sends a UDP packet of `len` bytes from namespace `left` to 10.0.0.2, by the kernel.
 fn send_udp(left: &Namespace, len: usize) {
     left.run(|| {
-        let socket = UdpSocket::bind("10.0.0.1:4000").unwrap();
+        // Any port: a program that another test starts holds the socket until it runs, also when it is closed here.
+        let socket = UdpSocket::bind("10.0.0.1:0").unwrap();
         socket.send_to(&noise(len, 3), "10.0.0.2:4001").unwrap();
     });
 }
