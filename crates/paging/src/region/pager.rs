@@ -18,6 +18,8 @@ static ZEROES: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
 const PINNED_MAX: usize = 32;
 /// When it is tried again to take away what was pinned.
 const PINNED_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+/// When it is tried again to take away what the device, or the system, would not have taken away.
+const REFUSED_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 
 /// What has happened to a region since it was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -189,8 +191,13 @@ impl Pager {
     fn wait(&self, shared: &Shared, faults: &mut Vec<Fault>) -> io::Result<()> {
         let faulting = shared.uffd.as_fd();
         let mut files = [PollFd::new(&faulting, PollFlags::IN), PollFd::new(&shared.bell, PollFlags::IN)];
+        let time = match (self.pinned > 0, self.takes) {
+            (true, _) => Some(&PINNED_TIME),
+            (false, false) => Some(&REFUSED_TIME),
+            (false, true) => None,
+        };
         // An interrupted wait is as good as one that is over.
-        let _ = poll(&mut files, (self.pinned > 0).then_some(&PINNED_TIME));
+        let _ = poll(&mut files, time);
         if !files[1].revents().is_empty() {
             let _ = rustix::io::read(&shared.bell, &mut [0_u8; 8]);
         }

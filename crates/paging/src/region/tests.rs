@@ -341,6 +341,7 @@ fn no_memory_for_a_block(may_move: bool) {
     if !region.serves_system_calls() {
         return skip("system calls may not meet pages of a region that are not in memory");
     }
+    until("there are not more than permitted", || region.statistics().resident_bytes <= 8 * BLOCK_BYTES);
     failing.store(u32::MAX, Ordering::Release);
     let readable: Vec<bool> = (0..blocks).map(|block| is_readable(&region.bytes()[block * BLOCK..])).collect();
     failing.store(0, Ordering::Release);
