@@ -154,15 +154,32 @@ impl PagingCache {
             }
         };
         let mut is_mapped = vec![false; shape.chunks as usize];
-        for (chunk, memory) in chunks {
-            if self.directory.is_present(chunk) {
-                is_mapped[chunk as usize] =
-                    store.adopt(chunk, memory).map_err(|error| self.device_failed(&error)).is_ok();
+        for (chunk, memory) in &chunks {
+            if !self.directory.is_present(*chunk) {
+                continue;
+            }
+            let own = memory.try_clone().map_err(|error| {
+                bifolio_device::Error::new(
+                    bifolio_device::ErrorKind::System,
+                    format!("keeping its descriptor: {error}"),
+                )
+            });
+            match own.and_then(|own| store.adopt(*chunk, own)) {
+                Ok(()) => is_mapped[*chunk as usize] = true,
+                Err(error) => {
+                    self.device_failed(&error);
+                    // What only this memory has is not given up for a failure that may pass.
+                    if self.has_dirty(*chunk) && may_pass(&error) {
+                        *self.waiting() = chunks;
+                        return Err(());
+                    }
+                }
             }
         }
         for chunk in 0..shape.chunks {
             if self.directory.is_present(chunk) && !is_mapped[chunk as usize] {
                 self.forget_chunk(chunk);
+                self.release_kept(chunk);
             }
         }
         *self.store.write().unwrap_or_else(PoisonError::into_inner) = Some(store);
@@ -171,6 +188,13 @@ impl PagingCache {
             self.directory.head(Head::Device).store(1, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Whether a chunk has pages that the backing lacks.
+    fn has_dirty(&self, chunk: u32) -> bool {
+        let length = self.directory.shape().chunk_slots;
+        let mut slots = chunk * length..(chunk + 1) * length;
+        slots.any(|at| !self.directory.slot(at).dirty.is_empty())
     }
 
     fn waiting(&self) -> MutexGuard<'_, Vec<(u32, OwnedFd)>> {
@@ -391,6 +415,11 @@ impl PagingCache {
             self.complain(format!("{error}; it is tried again"));
         }
     }
+}
+
+/// Whether memory that could not be mapped now may be mapped later.
+fn may_pass(error: &bifolio_device::Error) -> bool {
+    !matches!(error.kind(), bifolio_device::ErrorKind::Lost | bifolio_device::ErrorKind::Unsupported)
 }
 
 /// A thread that calls [`PagingCache::tick`] until this is dropped, and one that looks whether the device hangs: the first

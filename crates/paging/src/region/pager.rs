@@ -3,7 +3,7 @@
 use super::residency::{Leaving, Need, Residency};
 use super::spares::{SPARES, Spares, Taken, forget, patiently};
 use super::uffd::{Fault, Uffd};
-use crate::pages::{BLOCK_BYTES, BLOCK_PAGES, PAGE_BYTES};
+use crate::pages::{BLOCK_BYTES, PAGE_BYTES};
 use crate::store::Store;
 use bifolio_device::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -327,14 +327,9 @@ impl Pager {
                 return Departure::Refused;
             }
         };
-        let is_moved = from != start;
         match self.store(shared, block, from) {
             Ok(is_zero) => {
-                if is_moved {
-                    self.spares.keep(from);
-                } else {
-                    forget(start);
-                }
+                self.spares.keep(&shared.uffd, from);
                 self.known.left(block, is_zero);
                 add(if is_zero { &counts.zeroes } else { &counts.stored });
                 Departure::Left
@@ -342,45 +337,40 @@ impl Pager {
             Err(error) => {
                 add(&counts.refused);
                 shared.tell("the device takes no more of a region, which so needs more memory than it may", error);
-                if is_moved {
-                    match self.spares.return_to(&shared.uffd, from, start) {
-                        Ok(()) => self.known.stayed(block),
-                        Err(error) => self.lose(shared, block, error),
-                    }
-                    return Departure::Refused;
-                }
-                self.known.stayed(block);
-                if let Err(error) = shared.uffd.protect(start, BLOCK_BYTES, false) {
-                    shared.tell("allowing writes again", error);
+                match self.spares.return_to(&shared.uffd, from, start) {
+                    Ok(()) => self.known.stayed(block),
+                    Err(error) => self.lose(shared, block, error),
                 }
                 Departure::Refused
             }
         }
     }
 
-    /// Sees to it that nobody writes to a block, and says where it is: elsewhere, where the kernel can move it, as it tells then
-    /// that somebody has pinned a page; or in its place, and protected.
+    /// Takes a block to where nobody writes to it, and where no page of it is missing, whatever the program discards meanwhile:
+    /// this thread answers page faults, and must have none. Where the kernel can move pages it tells, too, that somebody has
+    /// pinned one.
     fn hold(&mut self, shared: &Shared, start: u64) -> io::Result<Taken> {
         let uffd = &shared.uffd;
-        // Where the program has discarded pages there are zeroes: who copies the block must not meet a page that is missing.
-        let complete = || uffd.fill(start, &ZEROES, false);
-        if uffd.can_move {
-            let taken = self.spares.take(uffd, start);
-            if !matches!(&taken, Err(error) if error.raw_os_error() == Some(libc::ENOENT)) {
-                return taken;
-            }
-            complete()?;
-            return self.spares.take(uffd, start);
+        if !uffd.can_move {
+            return self.spares.take_as_a_whole(start);
         }
-        if !is_complete(start) {
-            complete()?;
+        let is_missing = |error: &io::Error| error.raw_os_error() == Some(libc::ENOENT);
+        match self.spares.take(uffd, start) {
+            Err(error) if is_missing(&error) => {}
+            taken => return taken,
         }
-        uffd.protect(start, BLOCK_BYTES, true).map(|()| Taken::At(start))
+        // Where the program has discarded pages there are zeroes.
+        uffd.fill(start, &ZEROES, false)?;
+        match self.spares.take(uffd, start) {
+            // It discards pages of it just now, and so uses it.
+            Err(error) if is_missing(&error) => Ok(Taken::Pinned),
+            taken => taken,
+        }
     }
 
-    /// Copies a block to its slot from where nobody writes to it; whether there are only zeroes in it, which need none.
+    /// Copies a block to its slot from where it was taken to; whether there are only zeroes in it, which need none.
     fn store(&mut self, shared: &Shared, block: u32, from: u64) -> Result<bool> {
-        // SAFETY: the block is there, readable, and nobody writes to it until it is let go or has left.
+        // SAFETY: the block is there, readable, and nobody else's until it is let go.
         let content = unsafe { std::slice::from_raw_parts(from as *const u8, BLOCK_BYTES as usize) };
         // SAFETY: words may be read where bytes may.
         let (before, words, after) = unsafe { content.align_to::<u128>() };
@@ -411,14 +401,6 @@ impl Pager {
         self.known.add_slots(self.chunk_slots);
         self.known.slot_for(block).ok_or_else(full)
     }
-}
-
-/// Whether all pages of a block are in memory.
-fn is_complete(start: u64) -> bool {
-    let mut pages = [0; BLOCK_PAGES as usize];
-    // SAFETY: the range is a block, and there is a byte for each of its pages.
-    let done = unsafe { libc::mincore(start as *mut libc::c_void, BLOCK_BYTES as usize, pages.as_mut_ptr()) };
-    done == 0 && pages.iter().all(|page| page & 1 == 1)
 }
 
 /// Gives a block that is not there its content, and wakes who waits for it.

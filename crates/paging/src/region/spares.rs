@@ -86,9 +86,31 @@ impl Spares {
         if error.raw_os_error() == Some(libc::EBUSY) { Ok(Taken::Pinned) } else { Err(error) }
     }
 
-    /// A block that was taken is not needed any more, but its pages.
-    pub(super) fn keep(&mut self, spare: u64) {
-        self.ready.push(spare);
+    /// The same where the kernel cannot move pages and leave their place registered, but can move a mapping's (since 5.7): what is
+    /// missing here reads as zeroes, and nobody is told of faults.
+    ///
+    /// # Errors
+    /// The system's; the block stays.
+    pub(super) fn take_as_a_whole(&mut self, start: u64) -> io::Result<Taken> {
+        let Some(spare) = self.empty.pop() else { return Ok(Taken::Pinned) };
+        let (len, flags) = (BLOCK_BYTES as usize, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP);
+        // SAFETY: the block is the region's, which stays mapped there, without pages; what was mapped at the spare is ours and empty.
+        let moved = unsafe { libc::mremap(start as *mut libc::c_void, len, len, flags, spare as *mut libc::c_void) };
+        if moved == libc::MAP_FAILED {
+            let error = io::Error::last_os_error();
+            self.empty.push(spare);
+            return Err(error);
+        }
+        Ok(Taken::At(spare))
+    }
+
+    /// A block that was taken is not needed any more, but its pages, where they can be moved to another one.
+    pub(super) fn keep(&mut self, uffd: &Uffd, spare: u64) {
+        if uffd.can_move {
+            return self.ready.push(spare);
+        }
+        forget(spare);
+        self.empty.push(spare);
     }
 
     /// A block that was taken goes back, and who waits for it is woken up.

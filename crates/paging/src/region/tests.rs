@@ -188,6 +188,38 @@ fn discarded_pages_are_zeroes(may_move: bool) {
     assert!(region.bytes() == expected);
 }
 
+/// The thread that answers page faults copied from a place from which the program had just discarded a page, and waited for
+/// itself for ever.
+#[test]
+fn pages_that_are_discarded_while_their_block_leaves_hold_nobody_up() {
+    [true, false].into_iter().for_each(discarded_at_any_moment);
+}
+
+fn discarded_at_any_moment(may_move: bool) {
+    let (blocks, page) = (24, 4096);
+    let Some(mut region) = region_of(&host(), options(blocks, 8, blocks), may_move) else { return };
+    let (base, len) = (region.bytes_mut().as_mut_ptr() as usize, region.len());
+    let draw = |seed: u64| {
+        let mut random = fastrand::Rng::with_seed(seed);
+        for _ in 0..20_000 {
+            let at = base + random.usize(..len / page) * page;
+            // SAFETY: a page of the region, of which both threads use single bytes, atomically.
+            unsafe {
+                if random.bool() {
+                    libc::madvise(at as *mut libc::c_void, page, libc::MADV_DONTNEED);
+                } else {
+                    std::sync::atomic::AtomicU8::from_ptr(at as *mut u8).store(random.u8(..), Ordering::Relaxed);
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| draw(seed()));
+        draw(seed().wrapping_add(1));
+    });
+    assert_eq!((region.statistics().lost, region.take_trouble()), (0, None));
+}
+
 #[test]
 fn what_a_device_does_not_take_stays() {
     for (on_device, device_fails, may_move) in

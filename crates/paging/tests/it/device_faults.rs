@@ -1,13 +1,16 @@
 //! A device that fails, is lost, and comes back.
 
-use crate::support::{CHUNK, backing, cache, faulty_device};
+use crate::support::{CHUNK, backing, cache, faulty_device, host, opens};
 use bifolio_block::{BlockDevice, ErrorKind};
 use bifolio_device::backend::fault::Faults as DeviceFaults;
 use bifolio_device::{Device, HostOptions};
+use bifolio_keeper::SharedMemory;
 use bifolio_paging::stats::Counter;
-use bifolio_paging::{Mode, OpenDevice};
-use std::sync::Arc;
+use bifolio_paging::{ChunkKeeper, Legacy, Mode, OpenDevice, Options, PagingCache, new_directory};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// A device that can be lost the first time, and works when it is opened again.
 fn replaced(faults: &Arc<DeviceFaults>, opened: &Arc<AtomicU64>) -> OpenDevice {
@@ -84,7 +87,7 @@ fn what_only_a_lost_device_had_reads_as_an_error_until_it_is_written_again() {
 fn a_copy_that_does_not_end_holds_nobody_else_up() {
     let faults = Arc::<DeviceFaults>::default();
     let backing = backing(8 << 20);
-    let open = crate::support::opens(faulty_device(&faults, 1 << 30));
+    let open = opens(faulty_device(&faults, 1 << 30));
     let cache = cache(&backing, open, Mode::WriteThrough, 2);
     let bytes = bifolio_testing::noise(2 << 20, bifolio_testing::seed());
     cache.write(0, &bytes).unwrap();
@@ -117,4 +120,61 @@ fn a_copy_that_does_not_end_holds_nobody_else_up() {
     let mut seen = vec![0; 4096];
     cache.read(65536, &mut seen).unwrap();
     assert!(seen == bytes[..4096], "what was written meanwhile");
+}
+
+/// Chunks as a keeper has them.
+#[derive(Debug, Clone, Default)]
+struct Held(Arc<Mutex<BTreeMap<u32, OwnedFd>>>);
+
+impl ChunkKeeper for Held {
+    fn keep(&self, chunk: u32, memory: OwnedFd) -> bifolio_block::Result<()> {
+        self.0.lock().unwrap().insert(chunk, memory);
+        Ok(())
+    }
+
+    fn release(&self, chunk: u32) {
+        self.0.lock().unwrap().remove(&chunk);
+    }
+}
+
+/// Dirty pages were given up where a successor could not map their memory at once, though a keeper had it.
+#[test]
+fn memory_that_cannot_be_mapped_for_the_moment_is_waited_for() {
+    let (backing, held) = (backing(8 << 20), Held::default());
+    let directory = new_directory(8 << 20, 4 * CHUNK, Mode::WriteBack).unwrap();
+    let adopt = |open: OpenDevice| {
+        let own = |fd: &dyn AsFd| fd.as_fd().try_clone_to_owned().unwrap();
+        let chunks = held.0.lock().unwrap().iter().map(|(chunk, fd)| (*chunk, own(fd))).collect();
+        let legacy = Legacy { directory: SharedMemory::map(own(&directory)).unwrap(), chunks };
+        let options = Options { mode: Mode::WriteBack, ..Options::new(backing.clone(), open, 2 * CHUNK) };
+        PagingCache::adopt(options, legacy, Some(Box::new(held.clone()))).unwrap()
+    };
+    let bytes = bifolio_testing::noise(1 << 20, bifolio_testing::seed());
+    let first = adopt(host());
+    first.set_target(2 * CHUNK);
+    first.tick();
+    first.write(0, &bytes).unwrap();
+    drop(first);
+    let had = held.0.lock().unwrap().len();
+    assert_eq!(had, 2);
+    let faults = Arc::<DeviceFaults>::default();
+    faults.maps.store(0, Ordering::SeqCst);
+    let second = adopt(opens(faulty_device(&faults, 1 << 30)));
+    assert!(!second.is_serving());
+    let mut seen = vec![0; 1 << 20];
+    assert_eq!(second.read(0, &mut seen).unwrap_err().kind(), ErrorKind::Read);
+    assert_eq!((second.directory().stats().get(Counter::LostPages), held.0.lock().unwrap().len()), (0, had));
+    faults.maps.store(-1, Ordering::SeqCst);
+    second.retry_now();
+    second.tick();
+    second.read(0, &mut seen).unwrap();
+    assert!(second.is_serving() && seen == bytes);
+    second.flush().unwrap();
+    // What nobody could map, and what the backing has, is nobody's any more.
+    drop(second);
+    faults.maps.store(0, Ordering::SeqCst);
+    let third = adopt(opens(faulty_device(&faults, 1 << 30)));
+    assert!(held.0.lock().unwrap().is_empty() && third.directory().stats().get(Counter::LostPages) == 0);
+    third.read(0, &mut seen).unwrap();
+    assert!(seen == bytes);
 }
