@@ -3,7 +3,7 @@
 
 use crate::exit::{self, Code, Failure, eprintln_quietly};
 use crate::global::Global;
-use bifolio_daemon::{Daemon, ErrorKind, Event, Limits, Options, default_socket, serve};
+use bifolio_daemon::{Daemon, ErrorKind, Limits, Options, default_socket, line_of, serve};
 use bifolio_io::size;
 use clap::Args as ClapArgs;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use std::process::Command;
 #[allow(clippy::doc_markdown, reason = "these comments are shown as help")]
 #[command(after_help = exit::CODES)]
 pub struct DaemonArgs {
-    /// Where it listens. If not named, bifolio/cache.sock in $XDG_RUNTIME_DIR, or in /run for root. A socket that a service
+    /// Where it listens. If not named, $BIFOLIO_SOCKET, else bifolio/cache.sock in $XDG_RUNTIME_DIR, or in /run for root. A socket that a service
     /// manager hands over (LISTEN_FDS) is taken in any case.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -50,13 +50,10 @@ pub fn run(global: &Global, args: &DaemonArgs) -> Result<(), Failure> {
         limits: Limits { bytes_of_user, ..Limits::default() },
         ..Options::at(socket.clone())
     };
-    let mut event = |event| match event {
-        Event::Ready => eprintln_quietly(&format!("bifolio: serving at {}", socket.display())),
-        Event::Died(status) => {
-            eprintln_quietly(&format!("bifolio: the server ended ({status}): another one is started"));
+    let mut event = |event| {
+        if let Some(line) = line_of(&event, &socket) {
+            eprintln_quietly(&line);
         }
-        Event::NotStarted(error) => eprintln_quietly(&format!("bifolio: {error}; it is tried again")),
-        Event::Started(_) => {}
     };
     Daemon::new(options).and_then(|daemon| daemon.run(&mut again, &mut event)).map_err(told)
 }

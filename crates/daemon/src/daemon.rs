@@ -101,18 +101,32 @@ impl Daemon {
     }
 }
 
-/// Where a user's daemon listens: `bifolio/cache.sock` in the user's runtime folder, and in `/run` for root.
+/// What whoever runs a daemon is told in one line of what has happened; nothing of what is as usual.
+pub fn line_of(event: &Event, socket: &Path) -> Option<String> {
+    match event {
+        Event::Ready => Some(format!("bifolio: serving at {}", socket.display())),
+        Event::Died(status) => Some(format!("bifolio: the server ended ({status}): another one is started")),
+        Event::NotStarted(error) => Some(format!("bifolio: {error}; it is tried again")),
+        Event::Started(_) => None,
+    }
+}
+
+/// Where a user's daemon listens: where `BIFOLIO_SOCKET` says, else at `bifolio/cache.sock` in the user's runtime folder, and
+/// in `/run` for root.
 ///
 /// # Errors
 /// `BadUse` where there is no such folder.
 pub fn default_socket() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("BIFOLIO_SOCKET").filter(|path| !path.is_empty()) {
+        return Ok(path.into());
+    }
     // SAFETY: asks for a number.
     let folder = if unsafe { libc::geteuid() } == 0 {
         Some(PathBuf::from("/run"))
     } else {
         std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute())
     };
-    let why = "XDG_RUNTIME_DIR names no folder: say where the daemon listens";
+    let why = "XDG_RUNTIME_DIR names no folder: say where the daemon listens, by BIFOLIO_SOCKET for one";
     let folder = folder.ok_or_else(|| Error::told(ErrorKind::BadUse, "the daemon", why, None))?;
     Ok(folder.join("bifolio/cache.sock"))
 }

@@ -27,6 +27,6 @@ pub mod socket;
 
 pub use bifolio_cache::{Error, ErrorKind, Result};
 pub use client::{Client, SharedFile};
-pub use daemon::{Daemon, Event, default_socket};
+pub use daemon::{Daemon, Event, default_socket, line_of};
 pub use options::{Limits, Options};
 pub use server::serve;

@@ -79,6 +79,9 @@ pub(crate) fn of_cache(error: &CacheError) -> PyErr {
             }
             os_error(error.os_code().unwrap_or(libc::EIO), sentence)
         }
+        Kind::Permission => os_error(error.os_code().unwrap_or(libc::EACCES), sentence),
+        // A `ConnectionError`, whatever of it has gone.
+        Kind::Gone => os_error(libc::ECONNREFUSED, sentence),
         _ => Error::new_err(sentence),
     };
     with_parts(exception, error.subject(), None, error.os_code())

@@ -5,6 +5,7 @@
 //!   file      File: reads and writes, on the caller's thread     future    requests that run by themselves
 //!   buffer    what a Python object lends: address, length, device, and what keeps it there
 //!   map       files mapped into a device's memory, through the page cache
+//!   daemon    the page cache of all processes
 //!   memory    device memory without a framework                  stream    a caller's stream
 //!   region    memory larger than what of it is in memory
 //!   devices   what there is, calibration                         header    safetensors, as strict as its model
@@ -23,6 +24,7 @@
 
 mod buffer;
 mod count;
+mod daemon;
 mod devices;
 mod error;
 mod explain;
@@ -48,6 +50,7 @@ mod native {
     #[pymodule_export]
     use super::{
         devices::{backends, calibrate, default_device, devices},
+        daemon::{run_daemon, run_server},
         error::{CancelledError, Error, SafetensorError},
         explain::explain,
         file::{File, open},

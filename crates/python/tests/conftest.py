@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -232,3 +233,38 @@ def run_program(program: str, *args: object, timeout: float = 120) -> subprocess
     command = [sys.executable, "-c", program, *map(str, args)]
     environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment, check=False)
+
+
+class Daemon:
+    """A daemon in a process of its own, at a socket that programs find by themselves."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.chmod(0o700)
+        self.socket = folder / "cache.sock"
+        command = [sys.executable, "-m", "bifolio.daemon", "--device", "host:0", "--device", "host:1", "--memory", "64M"]
+        environment = {**os.environ, "BIFOLIO_SOCKET": str(self.socket)}
+        self.process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+        assert self.process.stderr is not None
+        said = self.process.stderr.readline()
+        assert said == f"bifolio: serving at {self.socket}\n", said + self.process.stderr.read()
+        # Whatever it says later is not waited for by anybody.
+        threading.Thread(target=self.process.stderr.read, daemon=True).start()
+
+    def server(self) -> int:
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        assert len(children) == 1, children
+        return int(children[0])
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
+    (tmp_path / "run").mkdir()
+    running = Daemon(tmp_path / "run")
+    monkeypatch.setenv("BIFOLIO_SOCKET", str(running.socket))
+    yield running
+    if running.process.poll() is None:
+        assert running.end() == 0

@@ -1,5 +1,6 @@
 """The examples of the README and of the Python guide run as they are."""
 
+import hashlib
 import re
 import shutil
 from pathlib import Path
@@ -7,13 +8,28 @@ from pathlib import Path
 import bifolio
 import pytest
 
-from conftest import encrypt_folder, gpus, need_module
+from conftest import Daemon, encrypt_folder, gpus, need_module, run_program
 
 ROOT = Path(__file__).resolve().parents[3]
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "docs/guide/python.md"]
 FENCE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 BLOCKS = [block for page in PAGES for block in FENCE.findall(page.read_text())]
+
+
+def test_two_processes_share_what_an_example_loads(daemon: Daemon, tmp_path: Path) -> None:
+    [block] = [block for block in BLOCKS if "shared=True" in block]
+    numpy = need_module("numpy")
+    weight = numpy.random.default_rng().standard_normal((256, 300), "float32")
+    need_module("safetensors.numpy").save_file({"weight": weight}, tmp_path / "model.safetensors")
+    shown = "\nimport hashlib; print(hashlib.sha256(tensors['weight'].tobytes()).hexdigest())\n"
+    shown += "print(bifolio.map('model.safetensors', shared=True).acquire().fetched)"
+    program = f"import os, bifolio; os.chdir({str(tmp_path)!r})\n{block}{shown}"
+    for _ in range(2):
+        done = run_program(program)
+        assert done.returncode == 0, done.stderr
+        # The tensors have brought every page of it.
+        assert done.stdout.split() == [hashlib.sha256(weight.tobytes()).hexdigest(), "0"]
 
 
 def test_there_are_examples() -> None:
@@ -24,6 +40,8 @@ def test_there_are_examples() -> None:
 def test_an_example_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     numpy = need_module("numpy")
     save_file = need_module("safetensors.numpy").save_file
+    if "shared=True" in block:
+        pytest.skip("it needs a daemon, with which the test above runs it")
     if gpus() and "load_file" in block:
         need_module("torch")
     shutil.copy(README, tmp_path)

@@ -298,6 +298,8 @@ def map(
     length: SupportsIndex | None = None,
     writable: bool = False,
     device: str | None = None,
+    *,
+    shared: bool = False,
 ) -> Mapping: ...
 @overload
 def open(path: StrPath, mode: str = "r", *, key: str | bytes) -> Volume: ...
@@ -311,6 +313,13 @@ def paged(
     *,
     device_bytes: SupportsIndex | None = None,
 ) -> Region: ...
+def run_daemon(
+    program: Sequence[str],
+    socket: StrPath | None,
+    devices: Sequence[str],
+    memory_bytes: SupportsIndex,
+) -> None: ...
+def run_server() -> None: ...
 def read_header(
     source: StrPath | Volume,
 ) -> tuple[dict[str, str] | None, int, Sequence[tuple[str, str, tuple[int, ...], int, int]]]: ...

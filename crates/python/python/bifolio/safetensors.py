@@ -14,6 +14,7 @@ import itertools
 import json
 import math
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import EllipsisType
@@ -156,6 +157,7 @@ class _Numpy:
     """Arrays of NumPy, in host memory."""
 
     name = "NumPy"
+    place = "host:0"
     _dtypes = {
         "BOOL": "bool",
         "U8": "uint8",
@@ -216,6 +218,10 @@ class _Numpy:
     def copied(self, memory: Any) -> Any:
         return memory.copy()
 
+    def shown(self, mapping: _native.Mapping) -> Any:
+        """Bytes that are acquired, where they are."""
+        return self.module.asarray(mapping)
+
 
 class _Cupy(_Numpy):
     """Arrays of CuPy, on one GPU."""
@@ -227,6 +233,7 @@ class _Cupy(_Numpy):
 
         self.module = cupy
         self.device = device
+        self.place = f"cuda:{device}"
 
     def allocate(self, count: int) -> Any:
         with self.module.cuda.Device(self.device):
@@ -240,6 +247,21 @@ class _Cupy(_Numpy):
     def copied(self, memory: Any) -> Any:
         with self.module.cuda.Device(self.device):
             return memory.copy()
+
+    def shown(self, mapping: _native.Mapping) -> Any:
+        with self.module.cuda.Device(self.device):
+            return self.module.asarray(_Shown(mapping))
+
+
+class _Shown:
+    """Memory of a GPU for frameworks that have no arrays which are only read: what lies there is everybody's, and is not
+    to be written to. It keeps the memory in place."""
+
+    def __init__(self, mapping: _native.Mapping) -> None:
+        self._mapping = mapping
+        interface = dict(mapping.__cuda_array_interface__)
+        interface["data"] = (interface["data"][0], False)
+        self.__cuda_array_interface__ = interface
 
 
 class _Torch:
@@ -274,6 +296,7 @@ class _Torch:
 
         self.module: Any = torch
         self.device = device
+        self.place = "host:0" if device == "cpu" else device
 
     def dtype(self, entry: _Entry) -> Any:
         dtype = getattr(self.module, self._dtypes.get(entry.dtype, ""), None)
@@ -297,6 +320,14 @@ class _Torch:
 
     def copied(self, memory: Any) -> Any:
         return memory.clone()
+
+    def shown(self, mapping: _native.Mapping) -> Any:
+        if self.device != "cpu":
+            return self.module.as_tensor(_Shown(mapping), device=self.device)
+        with warnings.catch_warnings():
+            # Of tensors that could be written to, which PyTorch has no others of.
+            warnings.simplefilter("ignore", UserWarning)
+            return self.module.frombuffer(mapping, dtype=self.module.uint8)
 
 
 _Framework: TypeAlias = _Numpy | _Cupy | _Torch
@@ -359,7 +390,12 @@ def _gpu_of(device: Any, framework: str | None) -> int | None:
 
 
 def load_file(
-    path: StrPath, device: Any = None, framework: str | None = None, *, key: Key | None = None
+    path: StrPath,
+    device: Any = None,
+    framework: str | None = None,
+    *,
+    key: Key | None = None,
+    shared: bool = False,
 ) -> dict[str, Any]:
     """All tensors of a file, of an index (`*.index.json`), or of the folder that has one.
 
@@ -369,11 +405,21 @@ def load_file(
 
     With a key, the passphrase of an encrypted directory in gocryptfs's format, the path leads through that directory. A
     folder is then one whose name ends neither in .json nor in .safetensors.
+
+    With `shared` the tensors lie in the cache of the daemon (`python -m bifolio.daemon`, or `bifolio daemon`): the first
+    process that wants them has them loaded, and all others have the same memory at once. They are not to be written to;
+    NumPy refuses it, PyTorch and CuPy cannot. They stay as they are when the file is changed; who loads it later gets
+    what it has then. A file that this process may only read is copied within the device's memory. There has to be a daemon:
+    ConnectionError.
     """
+    if shared and key is not None:
+        raise ValueError("what is encrypted is not shared: omit key, or shared")
     checkpoint = _Checkpoint(path, key)
     owner = _framework_of(framework, device)
     # Before anything is read: what cannot be shown needs no bytes.
     dtypes = {name: owner.dtype(shard.entries[name]) for name, shard in checkpoint.places.items()}
+    if shared:
+        return _load_shared(checkpoint, owner, dtypes)
     starts, total = {}, 0
     for shard in checkpoint.shards:
         starts[shard.path] = total + shard.shift()
@@ -384,6 +430,29 @@ def load_file(
     for name, shard in checkpoint.places.items():
         entry = shard.entries[name]
         tensors[name] = _tensor(owner, memory, starts[shard.path] + entry.begin, entry, dtypes[name], entry.shape)
+    return tensors
+
+
+def _load_shared(checkpoint: _Checkpoint, owner: _Framework, dtypes: dict[str, Any]) -> dict[str, Any]:
+    """Tensors where the daemon's cache has them."""
+    memories = {}
+    for shard in checkpoint.shards:
+        if shard.data_bytes == 0:
+            # Nothing is there to be looked at.
+            memories[shard.path] = None
+            continue
+        mapping = _native.map(shard.path, device=owner.place, shared=True)
+        wanted = shard.data_start + shard.data_bytes
+        if mapping.nbytes < wanted:
+            raise SafetensorError(f"{shard.path}: the file was truncated: it has {mapping.nbytes} of {wanted} bytes")
+        # All of it stays acquired as long as there is a tensor of it.
+        mapping.acquire()
+        memories[shard.path] = owner.shown(mapping)
+    tensors = {}
+    for name, shard in checkpoint.places.items():
+        entry = shard.entries[name]
+        start = shard.data_start + entry.begin
+        tensors[name] = _tensor(owner, memories[shard.path], start, entry, dtypes[name], entry.shape)
     return tensors
 
 

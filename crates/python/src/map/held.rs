@@ -1,11 +1,13 @@
 //! A mapping with its file, shared by the Python objects that lend its memory.
 
 use super::report::Report;
+use crate::daemon;
 use crate::buffer::{DEFAULT_STREAM, Lent};
 use crate::error::{bad, of_cache, of_device, of_request, unsupported};
 use crate::stream::RawStream;
 use bifolio_cache::process::cache;
 use bifolio_cache::{Advice, CachedFile, Mapping, Pin, Result};
+use bifolio_daemon::Client;
 use bifolio_device::fork::Birth;
 use bifolio_device::{BackendKind, DeviceChoice, DeviceId};
 use bifolio_io::{OpenFile, process};
@@ -35,7 +37,30 @@ pub(super) struct Held {
 #[derive(Debug)]
 struct Open {
     mapping: Mapping,
-    file: CachedFile,
+    file: Source,
+}
+
+/// Whose cache it is mapped through.
+#[derive(Debug)]
+enum Source {
+    Own(CachedFile),
+    /// The daemon's. The mapping keeps the file.
+    Shared,
+}
+
+/// What is to be mapped.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) offset: u64,
+    pub(super) length: Option<u64>,
+    pub(super) writable: bool,
+    pub(super) device: DeviceId,
+}
+
+impl Wanted {
+    fn range(&self) -> Range<u64> {
+        self.offset..self.length.map_or(u64::MAX, |length| self.offset.saturating_add(length))
+    }
 }
 
 /// A pin that a child of the process leaves alone.
@@ -51,30 +76,37 @@ impl Drop for Kept {
 }
 
 impl Held {
-    pub(super) fn new(
-        path: PathBuf,
-        offset: u64,
-        length: Option<u64>,
-        writable: bool,
-        device: DeviceId,
-    ) -> PyResult<Self> {
-        if writable {
+    pub(super) fn new(path: PathBuf, wanted: &Wanted) -> PyResult<Self> {
+        if wanted.writable {
             // Told here and not when something is written home.
             OpenFile::open_for_writing(&path, false).map_err(|error| of_request(&error))?;
         }
         let file = cache().and_then(|cache| cache.open(&path)).map_err(|error| of_cache(&error))?;
-        let end = length.map_or(u64::MAX, |length| offset.saturating_add(length));
         USED.store(true, Ordering::Release);
-        let mapping = file.map(device, offset..end, writable).map_err(|error| of_cache(&error))?;
-        if length.is_some_and(|length| length > mapping.len()) {
-            return Err(bad(format!(
-                "{}: cannot map bytes {offset} to {end}: the file has {}",
-                path.display(),
-                offset + mapping.len()
-            )));
+        let mapping = file.map(wanted.device, wanted.range(), wanted.writable).map_err(|error| of_cache(&error))?;
+        Self::of(path, wanted, Open { mapping, file: Source::Own(file) })
+    }
+
+    /// Through the cache of the daemon; on another device of its if the one that is wanted was not named.
+    pub(super) fn shared(path: PathBuf, wanted: &Wanted, is_named: bool) -> PyResult<Self> {
+        let map = |client: &Client| {
+            let known = client.devices();
+            let other = known.first().filter(|_| !is_named && !known.contains(&wanted.device));
+            let device = other.copied().unwrap_or(wanted.device);
+            client.open_path(&path)?.map(device, wanted.range(), wanted.writable).map(|mapping| (device, mapping))
+        };
+        let (device, mapping) = daemon::ask(map).map_err(|error| of_cache(&error))?;
+        Self::of(path, &Wanted { device, ..*wanted }, Open { mapping, file: Source::Shared })
+    }
+
+    fn of(path: PathBuf, wanted: &Wanted, open: Open) -> PyResult<Self> {
+        let Wanted { offset, length, writable, device } = *wanted;
+        let (bytes, address) = (open.mapping.len(), open.mapping.ptr().0);
+        if let Some(length) = length.filter(|length| *length > bytes) {
+            let (name, end) = (path.display(), offset.saturating_add(length));
+            return Err(bad(format!("{name}: cannot map bytes {offset} to {end}: the file has {}", offset + bytes)));
         }
-        let (bytes, address) = (mapping.len(), mapping.ptr().0);
-        let open = Mutex::new(Some(Open { mapping, file }));
+        let open = Mutex::new(Some(open));
         Ok(Self { open, path, offset, bytes, address, writable, device, birth: Birth::here() })
     }
 
@@ -86,6 +118,17 @@ impl Held {
         let mut open = self.lock();
         let open = open.as_mut().ok_or_else(|| self.closed())?;
         work(open).map_err(|error| of_cache(&error))
+    }
+
+    /// Work of a CPU, which needs the cache itself.
+    fn with_file<T>(&self, work: impl FnOnce(&CachedFile) -> Result<T>) -> PyResult<T> {
+        match &self.lock().as_ref().ok_or_else(|| self.closed())?.file {
+            Source::Own(file) => work(file).map_err(|error| of_cache(&error)),
+            Source::Shared => {
+                let path = self.path.display();
+                Err(unsupported(format!("{path}: what is mapped through a daemon is read and written as it is acquired")))
+            }
+        }
     }
 
     fn closed(&self) -> PyErr {
@@ -137,7 +180,7 @@ impl Held {
     }
 
     pub(super) fn read(&self, at: u64, memory: &mut [u8]) -> PyResult<u64> {
-        self.with(|open| open.file.read(self.offset + at, memory)).map(|read| read as u64)
+        self.with_file(|file| file.read(self.offset + at, memory)).map(|read| read as u64)
     }
 
     pub(super) fn check_write(&self, at: u64, bytes: u64) -> PyResult<()> {
@@ -152,7 +195,7 @@ impl Held {
     }
 
     pub(super) fn write(&self, at: u64, memory: &[u8]) -> PyResult<u64> {
-        self.with(|open| open.file.write(self.offset + at, memory)).map(|()| memory.len() as u64)
+        self.with_file(|file| file.write(self.offset + at, memory)).map(|()| memory.len() as u64)
     }
 
     /// How many pages had changes that were not released.
@@ -164,7 +207,9 @@ impl Held {
         let Some(Open { mut mapping, file }) = self.lock().take() else { return Ok(0) };
         let report = mapping.close().map_err(|error| of_cache(&error))?;
         drop(mapping);
-        file.close().map_err(|error| of_cache(&error))?;
+        if let Source::Own(file) = file {
+            file.close().map_err(|error| of_cache(&error))?;
+        }
         Ok(report.discarded)
     }
 }

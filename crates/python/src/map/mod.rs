@@ -24,7 +24,7 @@ use crate::stream::RawStream;
 use bifolio_cache::Advice;
 use bifolio_cache::process::cache;
 use bifolio_device::DeviceChoice;
-use held::Held;
+use held::{Held, Wanted};
 use lend::Lender;
 use pyo3::exceptions::PyRuntimeWarning;
 use pyo3::ffi;
@@ -54,9 +54,13 @@ pub(crate) struct Mapping {
 /// before it is acquired. Mappings of a file share its pages, which stay cached while anybody in the process has
 /// the file mapped. Without a device: the one that BIFOLIO_DEVICE names, else the first GPU, else "host:0";
 /// "host:0" to "host:3" are devices with memory of their own.
+///
+/// With `shared` it is mapped through the cache of the daemon (`python -m bifolio.daemon`, or `bifolio daemon`), on a device of
+/// its: what any process has brought there is there for all. Without a device it is the same one as above if the daemon has it,
+/// else its first. `ConnectionError` where no daemon runs.
 #[pyfunction]
-#[pyo3(signature = (path, offset = Count(0), length = None, writable = false, device = None),
-       text_signature = "(path, offset=0, length=None, writable=False, device=None)")]
+#[pyo3(signature = (path, offset = Count(0), length = None, writable = false, device = None, *, shared = false),
+       text_signature = "(path, offset=0, length=None, writable=False, device=None, *, shared=False)")]
 pub(crate) fn map(
     py: Python<'_>,
     path: PathBuf,
@@ -64,10 +68,13 @@ pub(crate) fn map(
     length: Option<Count>,
     writable: bool,
     device: Option<&str>,
+    shared: bool,
 ) -> PyResult<Mapping> {
     begin()?;
+    let is_named = device.is_some();
     let DeviceChoice::Exactly(device) = choice_of(py, device)? else { return Err(bad("no device was found")) };
-    let held = detached(py, || Held::new(path, offset.0, length.map(|length| length.0), writable, device))?;
+    let wanted = Wanted { offset: offset.0, length: length.map(|length| length.0), writable, device };
+    let held = detached(py, || if shared { Held::shared(path, &wanted, is_named) } else { Held::new(path, &wanted) })?;
     let whole = 0..held.bytes;
     Ok(Mapping { lender: Lender::new(Shared::new(held), whole) })
 }
