@@ -48,6 +48,19 @@ impl CachedFile {
         self.held.lock().versions.size()
     }
 
+    /// How many of its bytes each device of the cache has, in whole pages.
+    pub fn cached_bytes(&self) -> Vec<u64> {
+        let directory = self.held.lock();
+        let (page_bytes, mut bytes) = (directory.versions.page_bytes(), vec![0; self.pool.devices.len()]);
+        let pages = directory.versions.size().div_ceil(page_bytes);
+        for page in (0..pages).filter_map(|page| directory.versions.page(page)) {
+            for (device, bytes) in bytes.iter_mut().enumerate() {
+                *bytes += if page.is_held_by(device) { page_bytes } else { 0 };
+            }
+        }
+        bytes
+    }
+
     /// Reads as a CPU: everything that devices have released is seen. Less than was asked for at the end of
     /// the file.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {

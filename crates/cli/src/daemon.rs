@@ -69,7 +69,7 @@ fn again() -> Command {
     command
 }
 
-fn told(error: bifolio_daemon::Error) -> Failure {
+pub fn told(error: bifolio_daemon::Error) -> Failure {
     let code = match error.kind() {
         ErrorKind::BadUse | ErrorKind::BadRange => Code::Usage,
         ErrorKind::Gone => Code::Unavailable,

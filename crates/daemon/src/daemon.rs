@@ -5,7 +5,7 @@
 
 use crate::Options;
 use crate::server::{CATALOGUE, Catalogue, LISTENER, OPTIONS_VARIABLE};
-use crate::socket::Socket;
+use crate::socket::{Socket, raise_limit_of_descriptors};
 use bifolio_cache::{Error, ErrorKind, Result};
 use bifolio_keeper::{Ended, Keeper};
 use std::cell::Cell;
@@ -199,18 +199,6 @@ fn handed_over() -> Option<Socket> {
     }
     // SAFETY: it is open, and was opened for this process to take.
     Some(Socket::of(unsafe { OwnedFd::from_raw_fd(FIRST_HANDED) }))
-}
-
-/// Frames have a descriptor each.
-pub(crate) fn raise_limit_of_descriptors() {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the structure is filled, and read.
-    unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
-        }
-    }
 }
 
 extern "C" fn begin_to_end(_: i32) {

@@ -7,7 +7,7 @@
 //!     holding   what the keeper holds for it, and the catalogue that says what is what
 //!     access    who gets what (pure)         limits    how much of it (pure)
 //!     copies    memory of their own for those to whom no frame is lent
-//!     session   what one client asks for
+//!     session   what one client asks for      kept      files that stay on a device
 //!   client/   connections, files, mappings
 //!   protocol  messages as words (pure)        socket    messages with descriptors
 //! ```

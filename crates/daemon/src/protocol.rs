@@ -5,7 +5,7 @@
 //! long, or says what cannot be, is no message.
 
 use bifolio_cache::service::{Answer, Request};
-use bifolio_cache::{Counts, Error, ErrorKind, LeaseNumber, Report};
+use bifolio_cache::{Counts, Error, ErrorKind, FileId, LeaseNumber, Report};
 use std::ops::Range;
 
 /// Of the protocol. Who speaks another one is told so, and goes.
@@ -16,6 +16,12 @@ pub const NUMBERS_MAX: usize = 16_384;
 
 /// Frames in one answer at most; who wants more asks from the end of these on.
 pub const FRAMES_MAX: usize = 4096;
+
+/// Files in one answer at most; who wants more asks for those behind the last.
+pub const FILES_MAX: usize = 16;
+
+/// Bytes of a path in an answer at most; of a longer one this many are told.
+const PATH_BYTES_MAX: usize = 4096;
 
 /// Bytes of text at most.
 const TEXT_BYTES_MAX: usize = 64 << 10;
@@ -59,8 +65,37 @@ pub enum ToServer {
         /// Its number.
         frame: u32,
     },
+    /// Which files are cached, behind this one in the order of their identities.
+    Files {
+        /// Device and inode of the last one that is known; (0, 0) for the first files.
+        after: FileId,
+    },
+    /// Keeps all of a file on a device until it is told otherwise, whoever has it open.
+    Keep {
+        /// Its number.
+        file: u64,
+        /// On which device.
+        device: usize,
+        /// Or does not keep it any more.
+        is_kept: bool,
+    },
     /// The last message.
     Bye,
+}
+
+/// What is said of a file that is cached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileStatus {
+    /// Device and inode.
+    pub id: FileId,
+    /// Its size when it was last looked at.
+    pub size: u64,
+    /// How often clients have it open.
+    pub users: u64,
+    /// By device: bytes that are cached there, and whether all of it is kept there.
+    pub devices: Vec<(u64, bool)>,
+    /// Its path at present.
+    pub path: String,
 }
 
 /// To a client.
@@ -108,6 +143,13 @@ pub enum ToClient {
         subject: String,
         /// What is wrong, and what to do.
         detail: String,
+    },
+    /// Files.
+    Files {
+        /// Whether there are no more behind these.
+        is_all: bool,
+        /// In the order of their identities.
+        files: Vec<FileStatus>,
     },
     /// Unasked: another server serves now. What was not answered is asked again.
     Again,
@@ -213,6 +255,8 @@ pub fn encode_request(number: u64, message: &ToServer) -> Vec<u8> {
         ToServer::Close { file } => new(3).word(*file),
         ToServer::Lend { file, device, at, frame } => new(5).words([*file, *device as u64, *at, u64::from(*frame)]),
         ToServer::Bye => new(6),
+        ToServer::Files { after: (device, inode) } => new(7).words([*device, *inode]),
+        ToServer::Keep { file, device, is_kept } => new(8).words([*file, *device as u64, u64::from(*is_kept)]),
         ToServer::Ask { file, request } => write_request(new(4).word(*file), request),
     };
     written.0
@@ -256,6 +300,8 @@ pub fn decode_request(bytes: &[u8]) -> Option<(u64, ToServer)> {
             frame: from.small()? as u32,
         },
         6 => ToServer::Bye,
+        7 => ToServer::Files { after: (from.word()?, from.word()?) },
+        8 => ToServer::Keep { file: from.word()?, device: from.count(DEVICES_MAX)?, is_kept: from.truth()? },
         _ => return None,
     };
     from.end((number, message))
@@ -308,6 +354,9 @@ pub fn encode_answer(number: u64, message: &ToClient) -> Vec<u8> {
             new(9).word(kind).word(code).text(subject).text(detail)
         }
         ToClient::Again => new(10),
+        ToClient::Files { is_all, files } => {
+            files.iter().fold(new(11).words([u64::from(*is_all), files.len() as u64]), write_file)
+        }
     };
     written.0
 }
@@ -315,6 +364,20 @@ pub fn encode_answer(number: u64, message: &ToClient) -> Vec<u8> {
 fn write_frames(to: Writer, frame_bytes: u64, end: u64, frames: &[(u64, u32)]) -> Writer {
     let head = to.words([frame_bytes, end, frames.len() as u64]);
     head.words(frames.iter().flat_map(|(at, frame)| [*at, u64::from(*frame)]))
+}
+
+fn write_file(to: Writer, file: &FileStatus) -> Writer {
+    let FileStatus { id: (device, inode), size, users, devices, path } = file;
+    let end = (0..=path.len().min(PATH_BYTES_MAX)).rev().find(|at| path.is_char_boundary(*at)).unwrap_or(0);
+    let head = to.words([*device, *inode, *size, *users, devices.len() as u64]);
+    head.words(devices.iter().flat_map(|(bytes, is_kept)| [*bytes, u64::from(*is_kept)])).text(&path[..end])
+}
+
+fn read_file(from: &mut Reader<'_>) -> Option<FileStatus> {
+    let (id, size, users) = ((from.word()?, from.word()?), from.word()?, from.word()?);
+    let count = from.count(DEVICES_MAX)?;
+    let devices = (0..count).map(|_| Some((from.word()?, from.truth()?))).collect::<Option<_>>()?;
+    Some(FileStatus { id, size, users, devices, path: from.text()? })
 }
 
 /// A server's message; none if it is none.
@@ -344,6 +407,10 @@ pub fn decode_answer(bytes: &[u8]) -> Option<(u64, ToClient)> {
             ToClient::Failed { kind, os_code, subject: from.text()?, detail: from.text()? }
         }
         10 => ToClient::Again,
+        11 => {
+            let (is_all, count) = (from.truth()?, from.count(FILES_MAX)?);
+            ToClient::Files { is_all, files: (0..count).map(|_| read_file(&mut from)).collect::<Option<_>>()? }
+        }
         _ => return None,
     };
     from.end((number, message))
@@ -394,6 +461,8 @@ mod tests {
             ToServer::Close { file: u64::MAX },
             ToServer::Lend { file: 3, device: 1, at: 4096, frame: 77 },
             ToServer::Bye,
+            ToServer::Files { after: (0, u64::MAX) },
+            ToServer::Keep { file: 2, device: 63, is_kept: true },
             ask(Request::Map { lease, device, range: range.clone() }),
             ask(Request::Unmap { lease, device, acquired: vec![1, 2, 3], writable }),
             ask(Request::Acquire { lease, device, range: range.clone(), writable }),
@@ -405,6 +474,10 @@ mod tests {
             ask(Request::Unpin { lease }),
             ask(Request::Frames { device, range }),
         ]
+    }
+
+    fn file(devices: &[(u64, bool)], path: &str) -> FileStatus {
+        FileStatus { id: (1, 2), size: 3, users: 4, devices: devices.to_vec(), path: path.to_owned() }
     }
 
     fn answers() -> Vec<ToClient> {
@@ -420,6 +493,8 @@ mod tests {
             ToClient::NotLent,
             ToClient::failed(&Error::told(ErrorKind::Write, "a file", "is full \u{2713}", Some(28))),
             ToClient::Again,
+            ToClient::Files { is_all: true, files: vec![] },
+            ToClient::Files { is_all: false, files: vec![file(&[], "/a"), file(&[(1, false), (u64::MAX, true)], "")] },
         ]
     }
 
@@ -470,10 +545,16 @@ mod tests {
         let numbers = ToServer::Ask { file: 1, request: Request::Sync { device, acquired: vec![1; NUMBERS_MAX] } };
         let frames = ToClient::Frames { frame_bytes, end: 1, frames: vec![(1, 1); FRAMES_MAX] };
         let text = "x".repeat(TEXT_BYTES_MAX * 2);
+        let longest = file(&[(1, true); DEVICES_MAX], &"\u{2713}".repeat(PATH_BYTES_MAX));
+        let files = ToClient::Files { is_all: true, files: vec![longest; FILES_MAX] };
         let error = ToClient::failed(&Error::told(ErrorKind::Write, &text, text.clone(), None));
-        for bytes in [encode_request(1, &numbers), encode_answer(1, &frames), encode_answer(1, &error)] {
+        for bytes in
+            [encode_request(1, &numbers), encode_answer(1, &frames), encode_answer(1, &error), encode_answer(1, &files)]
+        {
             assert!(bytes.len() <= crate::socket::MESSAGE_BYTES_MAX, "{}", bytes.len());
         }
-        assert!(decode_answer(&encode_answer(1, &error)).is_some());
+        assert!(
+            decode_answer(&encode_answer(1, &error)).is_some() && decode_answer(&encode_answer(1, &files)).is_some()
+        );
     }
 }

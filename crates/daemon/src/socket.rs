@@ -259,6 +259,18 @@ impl AsFd for Socket {
     }
 }
 
+/// Frames have a descriptor each.
+pub(crate) fn raise_limit_of_descriptors() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure is filled, and read.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        }
+    }
+}
+
 fn check(code: i32) -> io::Result<i32> {
     if code < 0 { Err(io::Error::last_os_error()) } else { Ok(code) }
 }

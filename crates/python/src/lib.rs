@@ -49,8 +49,8 @@ mod native {
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
     #[pymodule_export]
     use super::{
-        devices::{backends, calibrate, default_device, devices},
         daemon::{run_daemon, run_server},
+        devices::{backends, calibrate, default_device, devices},
         error::{CancelledError, Error, SafetensorError},
         explain::explain,
         file::{File, open},

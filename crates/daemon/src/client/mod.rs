@@ -3,7 +3,7 @@
 mod connection;
 
 use crate::daemon::check_folder;
-use crate::protocol::{ToClient, ToServer, VERSION};
+use crate::protocol::{FileStatus, ToClient, ToServer, VERSION};
 use bifolio_cache::service::{Answer, Lender, Request, Service};
 use bifolio_cache::{Error, ErrorKind, Mapping, Result};
 use bifolio_device::{BackendKind, Device, DeviceChoice, DeviceId, HostOptions};
@@ -110,11 +110,35 @@ impl Client {
     fn open_descriptor(&self, descriptor: BorrowedFd<'_>) -> Result<SharedFile> {
         use std::os::fd::AsRawFd;
         let number = self.shared.next_file.fetch_add(1, Ordering::Relaxed);
-        let (answer, _) = self.shared.connection.ask(&ToServer::Open { file: number }, Some(descriptor))?;
-        let ToClient::Opened { size, is_lent } = answer else { return Err(unexpected()) };
         let link = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
         let path = std::fs::read_link(link).map_or_else(|_| "a file".to_owned(), |path| path.display().to_string());
+        // The daemon knows no name of what it was handed.
+        let named = |error: Error| match error.subject() {
+            "a descriptor" => Error::told(error.kind(), &path, error.detail().to_owned(), error.os_code()),
+            _ => error,
+        };
+        let message = ToServer::Open { file: number };
+        let (answer, _) = self.shared.connection.ask(&message, Some(descriptor)).map_err(named)?;
+        let ToClient::Opened { size, is_lent } = answer else { return Err(unexpected()) };
         Ok(SharedFile { shared: Arc::new(Opened { client: self.clone(), number, size, is_lent, path }) })
+    }
+
+    /// What is cached, whoever has it open; of the daemon's own user, its group and root alone.
+    ///
+    /// # Errors
+    /// `Permission`, `Gone`.
+    pub fn files(&self) -> Result<Vec<FileStatus>> {
+        let (mut all, mut after): (Vec<FileStatus>, _) = (vec![], (0, 0));
+        loop {
+            let (answer, _) = self.shared.connection.ask(&ToServer::Files { after }, None)?;
+            let ToClient::Files { is_all, files } = answer else { return Err(unexpected()) };
+            let last = files.last().map(|file| file.id);
+            all.extend(files);
+            match last {
+                Some(last) if !is_all && last > after => after = last,
+                _ => return Ok(all),
+            }
+        }
     }
 
     /// The device with a number there, in this process.
@@ -148,6 +172,19 @@ impl SharedFile {
     /// Whether its frames are lent: else mappings are of copies, and cannot be written.
     pub fn is_lent(&self) -> bool {
         self.shared.is_lent
+    }
+
+    /// Keeps all of it on the device with this number, also when nobody has it open and the daemon's server is another one;
+    /// or does so no longer.
+    ///
+    /// # Errors
+    /// Those of an acquire, `Permission` for other users, `Gone`.
+    pub fn keep(&self, number: usize, is_kept: bool) -> Result<()> {
+        let message = ToServer::Keep { file: self.shared.number, device: number, is_kept };
+        match self.shared.ask(&message)?.0 {
+            ToClient::Answered(Answer::Done) => Ok(()),
+            _ => Err(unexpected()),
+        }
     }
 
     /// Maps a range of it on a device of the daemon's, as [`bifolio_cache::CachedFile::map`] does in process.

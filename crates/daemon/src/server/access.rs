@@ -44,7 +44,8 @@ pub(crate) fn access(peer: &Peer, own_uid: u32, options: &Options, opened: Opene
     if opened == Opened::Write && is_trusted(peer, own_uid, options) { Access::Frames } else { Access::Copies }
 }
 
-fn is_trusted(peer: &Peer, own_uid: u32, options: &Options) -> bool {
+/// Whether it is of the daemon's own user, root, or of the group that may have what the user has.
+pub(crate) fn is_trusted(peer: &Peer, own_uid: u32, options: &Options) -> bool {
     peer.uid == own_uid || peer.uid == 0 || options.group.is_some_and(|group| peer.groups.contains(&group))
 }
 

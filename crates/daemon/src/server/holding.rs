@@ -213,6 +213,17 @@ impl Holding {
         Ok(())
     }
 
+    /// Notes something else of what is held; each number by itself, the last one first.
+    pub(crate) fn note(&self, thing: Thing, notes: [u64; 3]) {
+        let mut held = self.lock();
+        let Some(row) = held.things.get_mut(&thing) else { return };
+        row.notes = notes;
+        let words = &self.catalogue.row(row.number)[3..];
+        for (word, value) in words.iter().zip(notes).rev() {
+            word.store(value, Ordering::Release);
+        }
+    }
+
     /// Holds it no longer.
     pub(crate) fn let_go(&self, thing: Thing) {
         let Some(row) = self.lock().things.remove(&thing) else { return };

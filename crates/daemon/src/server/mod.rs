@@ -9,20 +9,21 @@
 mod access;
 mod copies;
 mod holding;
+mod kept;
 mod session;
 mod users;
 
 pub(crate) use holding::Catalogue;
 
 use crate::Options;
-use crate::daemon::raise_limit_of_descriptors;
 use crate::protocol::{ToClient, encode_answer};
-use crate::socket::Socket;
+use crate::socket::{Socket, raise_limit_of_descriptors};
 use access::may_connect;
 use bifolio_cache::{Cache, CacheOptions, CachedFile, Client, Error, ErrorKind, FileId, Keeper, Result};
 use bifolio_device::{Device, DeviceChoice};
 use bifolio_keeper::Worker;
 use holding::{Holding, Thing};
+use kept::Kept;
 use session::Session;
 use std::collections::BTreeMap;
 use std::io;
@@ -70,6 +71,8 @@ struct Resident {
     file: CachedFile,
     /// How many handles there are of it.
     users: usize,
+    /// Devices on which all of it stays.
+    kept: BTreeMap<usize, Kept>,
 }
 
 /// A server, from its start to its end: what the process does that [`crate::Daemon::run`] starts. What is to be told goes to
@@ -170,7 +173,7 @@ impl Server {
             let Thing::File(id) = *thing else { continue };
             let Some((Some(descriptor), _)) = self.holding.get(*thing) else { continue };
             match self.cache.open_descriptor(descriptor.as_fd()) {
-                Ok(file) => _ = self.files().insert(id, Resident { file, users: 0 }),
+                Ok(file) => _ = self.files().insert(id, Resident { file, users: 0, kept: BTreeMap::new() }),
                 Err(error) => {
                     is_all = false;
                     say(&error.to_string());
@@ -192,6 +195,7 @@ impl Server {
         // Of those that came to nothing.
         let is_lost = |thing: &Thing| matches!(thing, Thing::Handle(client, _) if !self.holding.is_alive(*client));
         things.iter().filter(|thing| is_lost(thing)).for_each(|thing| self.holding.let_go(*thing));
+        self.keep_again();
         self.drop_idle();
     }
 
@@ -277,7 +281,8 @@ impl Server {
         if let Err(error) = self.cache.sync() {
             say(&error.to_string());
         }
-        for (id, resident) in std::mem::take(&mut *self.files()) {
+        for (id, mut resident) in std::mem::take(&mut *self.files()) {
+            resident.kept.clear();
             if let Err(error) = resident.file.close() {
                 say(&error.to_string());
             }
@@ -302,7 +307,7 @@ impl Server {
             // Of what cannot be opened a region may be held, for who comes next.
             self.cache.open_descriptor(descriptor.as_fd())?
         };
-        files.insert(id, Resident { file: file.clone(), users: 1 });
+        files.insert(id, Resident { file: file.clone(), users: 1, kept: BTreeMap::new() });
         Ok(file)
     }
 
@@ -325,21 +330,25 @@ impl Server {
     /// Closes files that nobody has open: deleted ones, and others if there are too many. What cannot be written of one
     /// stays with the keeper, for whoever opens it.
     fn drop_idle(&self) {
-        let dropped: Vec<(FileId, CachedFile)> = {
+        let dropped: Vec<(FileId, Resident)> = {
             let mut files = self.files();
             let idle: Vec<FileId> = files.iter().filter(|(_, file)| file.users == 0).map(|(id, _)| *id).collect();
-            let surplus = idle.len().saturating_sub(IDLE_FILES_MAX);
+            let mut surplus = idle.len().saturating_sub(IDLE_FILES_MAX);
             let is_deleted = |id: &FileId| {
                 let (descriptor, _) = self.holding.get(Thing::File(*id))?;
                 let metadata = std::fs::File::from(descriptor?).metadata().ok()?;
                 Some(std::os::unix::fs::MetadataExt::nlink(&metadata) == 0)
             };
-            let gone = |(at, id): (usize, &FileId)| at < surplus || is_deleted(id).unwrap_or(false);
-            let gone: Vec<FileId> =
-                idle.iter().enumerate().filter(|(at, id)| gone((*at, *id))).map(|(_, id)| *id).collect();
-            gone.into_iter().filter_map(|id| Some((id, files.remove(&id)?.file))).collect()
+            let mut is_gone = |id: &FileId| {
+                let is_surplus = surplus > 0 && files[id].kept.is_empty();
+                surplus -= usize::from(is_surplus);
+                is_surplus || is_deleted(id).unwrap_or(false)
+            };
+            let gone: Vec<FileId> = idle.into_iter().filter(|id| is_gone(id)).collect();
+            gone.into_iter().filter_map(|id| Some((id, files.remove(&id)?))).collect()
         };
-        for (id, file) in dropped {
+        for (id, Resident { file, kept, .. }) in dropped {
+            drop(kept);
             let closed = file.close();
             let files = self.files();
             match closed {

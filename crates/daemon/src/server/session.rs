@@ -3,7 +3,7 @@
 //!
 //! Whatever it asks for can be asked for again with the same number, and is done once.
 
-use super::access::{Access, Opened, access, opened};
+use super::access::{Access, Opened, access, is_trusted, opened};
 use super::copies::Copies;
 use super::holding::Thing;
 use super::users::Kind;
@@ -146,8 +146,36 @@ impl Session {
                 Some((bytes, descriptor)) => (ToClient::Lent { bytes }, Some(descriptor)),
                 None => (ToClient::NotLent, None),
             },
+            ToServer::Files { after } => {
+                self.check_trusted()?;
+                let (is_all, files) = self.server.describe(after);
+                (ToClient::Files { is_all, files }, None)
+            }
+            ToServer::Keep { file, device, is_kept } => {
+                self.check_trusted()?;
+                let (server, id) = (&self.server, self.handle(file)?.id);
+                if device >= server.devices.len() {
+                    return Err(Error::bad_use(format!("there is no device with the number {device}")));
+                }
+                if is_kept {
+                    server.keep(id, device, self.peer.uid)?;
+                } else {
+                    server.unkeep(id, device);
+                }
+                (ToClient::Answered(Answer::Done), None)
+            }
             ToServer::Bye => (ToClient::Answered(Answer::Done), None),
         })
+    }
+
+    /// Who may see what others have cached, and have it stay.
+    fn check_trusted(&self) -> Result<()> {
+        let Server { own_uid, options, .. } = &*self.server;
+        if is_trusted(&self.peer, *own_uid, options) {
+            return Ok(());
+        }
+        let detail = "what others have cached is not this user's business: ask as the daemon's user";
+        Err(Error::told(ErrorKind::Permission, "the daemon", detail, None))
     }
 
     fn handle(&self, file: u64) -> Result<&Handle> {

@@ -232,6 +232,11 @@ fn steal(socket: &Path, path: &Path, secret: &Path) {
     assert!(is_refused(&raw.request(1, writable)));
     let writable = Request::Bring { device, range, writable: true };
     assert!(is_refused(&raw.request(1, writable)));
+    // What others have cached, and the room for it.
+    assert!(is_refused(&raw.ask(&ToServer::Files { after: (0, 0) }, None).unwrap().0));
+    for is_kept in [true, false] {
+        assert!(is_refused(&raw.ask(&ToServer::Keep { file: 1, device, is_kept }, None).unwrap().0));
+    }
     // Others' numbers, and what is not acquired.
     for lease in 0..200 {
         let acquired = (0..200).collect();

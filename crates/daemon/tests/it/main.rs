@@ -2,5 +2,6 @@
 
 mod attacks;
 mod crashes;
+mod kept;
 mod shared;
 mod support;

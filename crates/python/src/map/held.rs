@@ -1,8 +1,8 @@
 //! A mapping with its file, shared by the Python objects that lend its memory.
 
 use super::report::Report;
-use crate::daemon;
 use crate::buffer::{DEFAULT_STREAM, Lent};
+use crate::daemon;
 use crate::error::{bad, of_cache, of_device, of_request, unsupported};
 use crate::stream::RawStream;
 use bifolio_cache::process::cache;
@@ -126,7 +126,9 @@ impl Held {
             Source::Own(file) => work(file).map_err(|error| of_cache(&error)),
             Source::Shared => {
                 let path = self.path.display();
-                Err(unsupported(format!("{path}: what is mapped through a daemon is read and written as it is acquired")))
+                Err(unsupported(format!(
+                    "{path}: what is mapped through a daemon is read and written as it is acquired"
+                )))
             }
         }
     }

@@ -1,32 +1,15 @@
-//! `bifolio cache`: what the caches of running processes hold.
+//! `bifolio cache stat`: what the caches of running processes hold.
 
-use crate::exit::{self, Failure};
+use crate::exit::Failure;
 use crate::global::Global;
 use crate::output;
 use bifolio_cache::published::{self, ProcessStats};
 use bifolio_cache::{Counts, Stats};
 use bifolio_io::size;
-use clap::{Args as ClapArgs, Subcommand};
+use clap::Args as ClapArgs;
 use serde::Serialize;
 use std::fmt::Write;
 use std::time::SystemTime;
-
-/// What to do with caches.
-#[derive(Debug, Subcommand)]
-pub enum CacheCommand {
-    /// Show what running processes of this user have cached on each device, and what has happened to pages.
-    ///
-    /// Pages are counted by state: held (a device has a copy), behind (somebody else has changed it since) and
-    /// pending (the file lacks changes that the device has released). Of what has happened: hits were up to date
-    /// when they were acquired, fetched came from the file or from another device (peers), merged had changes of the
-    /// device's own, in races both sides had changed a byte, evicted lost their memory to others, flushed were
-    /// written to the file, and compared were compared with it, as something unknown might have changed it.
-    ///
-    /// Processes keep the numbers in `$XDG_RUNTIME_DIR/bifolio`, `/run/user/UID/bifolio` or `/tmp/bifolio-UID`. Those of
-    /// processes that have ended are removed.
-    #[command(after_help = exit::CODES)]
-    Stat(StatArgs),
-}
 
 /// Choices for `cache stat`.
 #[derive(Debug, ClapArgs)]
@@ -59,8 +42,7 @@ struct Total {
 }
 
 /// Carries the command out.
-pub fn run(global: &Global, command: &CacheCommand) -> Result<(), Failure> {
-    let CacheCommand::Stat(options) = command;
+pub fn run(global: &Global, options: &StatArgs) -> Result<(), Failure> {
     let mut found = published::list().map_err(Failure::failed)?;
     if let Some(pid) = options.pid {
         found.retain(|process| process.pid == pid);
