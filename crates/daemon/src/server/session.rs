@@ -43,6 +43,9 @@ pub(super) struct Session {
 struct Handle {
     id: FileId,
     file: CachedFile,
+    /// When it was opened. To ask the cache would be to wait for whoever works with the file, with a descriptor open by which
+    /// it may be written; and that is what he may be waiting for to end.
+    size: u64,
     holder: Client,
     access: Access,
 }
@@ -83,7 +86,8 @@ impl Session {
                 let is_paid = server.users.take(session.peer.uid, Kind::Used, bytes).is_ok();
                 session.leases.insert((number, lease), if is_paid { bytes } else { 0 });
             }
-            session.files.insert(number, Handle { id: (device, inode), file, holder, access });
+            let (id, size) = ((device, inode), file.size());
+            session.files.insert(number, Handle { id, file, size, holder, access });
         }
         Some(session)
     }
@@ -203,7 +207,7 @@ impl Session {
             self.files.insert(number, handle);
         }
         let handle = self.handle(number)?;
-        let (size, is_lent) = (handle.file.size(), handle.access == Access::Frames);
+        let (size, is_lent) = (handle.size, handle.access == Access::Frames);
         Ok(ToClient::Opened { size, is_lent })
     }
 
@@ -243,7 +247,7 @@ impl Session {
             self.server.open(id, &own.into())?
         };
         let holder = self.server.holding.new_client();
-        Ok(Handle { id, file: file.for_client(holder), holder, access })
+        Ok(Handle { id, file: file.for_client(holder), size: metadata.len(), holder, access })
     }
 
     /// Nothing of it is used any more.

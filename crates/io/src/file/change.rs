@@ -4,9 +4,10 @@ use super::file_system::Times;
 use super::plain::PlainFile;
 use crate::{Error, Result};
 use std::fs::Metadata;
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Kernels before 6.13 stamp changes with the time of the latest tick, 10 ms at the coarsest.
 const CHANGE_GRANULARITY: Duration = Duration::from_millis(20);
@@ -16,6 +17,13 @@ const WHOLE_SECONDS: Duration = Duration::from_secs(2);
 
 /// The block layer gives a request up after this time, where nobody has set another.
 const WRITE_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// At which rate a file is compared with what it was, at best.
+const LOOK_BYTES_PER_NS: u64 = 20;
+/// Which share of that time, and how long at most, is waited for those who have it open for writing.
+const MOMENT_SHARE: u64 = 4;
+const MOMENT_MAX: Duration = Duration::from_millis(20);
+const MOMENT_STEP: Duration = Duration::from_micros(50);
 
 /// `fcntl(2)`: which signal tells that a lease is to be given back (`asm-generic/fcntl.h`).
 const F_SETSIG: i32 = 10;
@@ -106,7 +114,8 @@ impl PlainFile {
         let stamp = self.stamp()?;
         let has_own_times = self.times() == Times::Apart && stamp.has_nanoseconds();
         let would_show = self.is_observable() && (has_own_times || stamp.is_settled());
-        Ok(Observation { stamp, is_sure: would_show && self.has_no_writers() })
+        let is_sure = would_show && self.has_no_writers_in_a_moment(stamp.size);
+        Ok(Observation { stamp, is_sure })
     }
 
     /// Whether it is certain that nobody has changed it since: size and times are the same, and nobody had it
@@ -115,17 +124,34 @@ impl PlainFile {
     /// (`file_system.rs`), nothing is certain.
     pub(crate) fn is_unchanged_since(&self, then: &Observation) -> Result<bool> {
         // In this order: who opens, writes and closes in between has moved the times by then.
-        Ok(then.is_sure && self.has_no_writers() && self.stamp()? == then.stamp)
+        Ok(then.is_sure && self.has_no_writers_in_a_moment(then.stamp.size) && self.stamp()? == then.stamp)
     }
 
     /// The same with the size now, by one question; none if the descriptor names another file by now.
     pub(crate) fn size_and_whether_unchanged_since(&self, then: &Observation) -> Option<(u64, bool)> {
-        let has_no_writers = then.is_sure && self.has_no_writers();
+        let has_no_writers = then.is_sure && self.has_no_writers_in_a_moment(then.stamp.size);
         let now = self.buffered().metadata().ok().filter(|metadata| self.is_intact(metadata))?;
         if self.is_block_device() {
             return Some((self.size().ok()?, false));
         }
         Some((now.len(), has_no_writers && Stamp::of(&now) == then.stamp))
+    }
+
+    /// The same within a moment. Processes open files for writing that they never write to, as to prove that they may, and
+    /// close them at once. Whoever asks is to look at all of the file if there is doubt, and waits for a share of the time that
+    /// takes. Later is as good: who has written and closed it by then has moved the times.
+    fn has_no_writers_in_a_moment(&self, size: u64) -> bool {
+        let most = Duration::from_nanos(size / LOOK_BYTES_PER_NS / MOMENT_SHARE).min(MOMENT_MAX);
+        let begun = Instant::now();
+        while !self.has_no_writers() {
+            // Where it may not be asked at all, that is no conflict.
+            let may_pass = io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN);
+            if !may_pass || begun.elapsed() >= most {
+                return false;
+            }
+            std::thread::sleep(MOMENT_STEP);
+        }
+        true
     }
 
     /// Asks by taking a read lease, which the kernel grants only on files that nobody has open for
