@@ -52,6 +52,7 @@ def test_an_example_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
         shutil.copy(tmp_path / "model.safetensors", plain)
         encrypt_folder(plain, tmp_path / "vault", "correct horse")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BIFOLIO_SETS", str(tmp_path / "sets"))
     names: dict[str, object] = {}
     try:
         exec(compile(block, "README.md", "exec"), names)
@@ -61,7 +62,7 @@ def test_an_example_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
         pytest.skip(str(error))
     if "region" in names:
         assert getattr(names["region"], "closed")  # noqa: B009
-    elif "vault" in block:
+    elif "vault" in block or "publish" in block:
         assert names["tensors"]["weight"].shape == (16, 4)
     elif "part" in names:
         assert getattr(names["part"], "shape") == (8, 4)  # noqa: B009

@@ -62,6 +62,7 @@ from ._native import (
     open_volume,
     paged,
 )
+from .sets import attach, publish, withdraw
 
 __all__ = [
     "Acquired",
@@ -75,6 +76,7 @@ __all__ = [
     "Report",
     "Volume",
     "__version__",
+    "attach",
     "backends",
     "cache_stats",
     "calibrate",
@@ -86,5 +88,7 @@ __all__ = [
     "open",
     "open_volume",
     "paged",
+    "publish",
     "safetensors",
+    "withdraw",
 ]
