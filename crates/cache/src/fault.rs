@@ -118,6 +118,15 @@ pub fn cease() {
     HOOK.set(None);
 }
 
+#[cfg(feature = "fault-injection")]
+static WATCHER: std::sync::OnceLock<fn(Point)> = std::sync::OnceLock::new();
+
+/// From now on tells `watcher` of every point that any thread of this process reaches. The first one stays.
+#[cfg(feature = "fault-injection")]
+pub fn watch(watcher: fn(Point)) {
+    let _ = WATCHER.set(watcher);
+}
+
 /// A disk that does not answer: whoever comes to it waits until it is opened.
 #[cfg(feature = "fault-injection")]
 #[derive(Debug, Default)]
@@ -157,6 +166,9 @@ impl Gate {
 /// An operation on the file has come to a point.
 #[cfg(feature = "fault-injection")]
 pub(crate) fn at(point: Point) -> io::Result<()> {
+    if let Some(watcher) = WATCHER.get() {
+        watcher(point);
+    }
     // Operations at the end of a process come after the end of its threads' variables.
     let ask = |hook: &std::cell::RefCell<Option<Hook>>| hook.borrow_mut().as_mut().map_or(Ok(()), |hook| hook(point));
     HOOK.try_with(ask).unwrap_or(Ok(()))

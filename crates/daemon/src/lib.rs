@@ -20,6 +20,11 @@
 
 pub mod client;
 mod daemon;
+#[cfg(feature = "fault-injection")]
+pub mod fault;
+#[cfg(not(feature = "fault-injection"))]
+#[allow(dead_code, unreachable_pub, reason = "points are listed for the tests that end servers at them")]
+mod fault;
 mod options;
 pub mod protocol;
 mod server;

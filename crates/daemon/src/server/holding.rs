@@ -5,6 +5,7 @@
 //! first word first, before the keeper is told to forget. So a row is true whenever the server ends, and a descriptor
 //! without one is forgotten by the next.
 
+use crate::fault::{Point, at};
 use bifolio_cache::{Client, FileId, Keeper};
 use bifolio_keeper::{SharedMemory, Worker};
 use std::collections::{BTreeMap, BTreeSet};
@@ -203,12 +204,14 @@ impl Holding {
             self.lock().free.push(number);
             return Err(io::Error::other(error.to_string()));
         }
+        at(Point::Kept);
         let [kind, one, two] = thing.words();
         let row = self.catalogue.row(number);
         for (word, value) in row[1..].iter().zip([one, two, notes[0], notes[1], notes[2]]) {
             word.store(value, Ordering::Relaxed);
         }
         row[0].store(kind, Ordering::Release);
+        at(Point::Noted);
         self.lock().things.insert(thing, Row { number, notes, descriptor });
         Ok(())
     }
@@ -228,6 +231,7 @@ impl Holding {
     pub(crate) fn let_go(&self, thing: Thing) {
         let Some(row) = self.lock().things.remove(&thing) else { return };
         self.catalogue.row(row.number)[0].store(0, Ordering::Release);
+        at(Point::Emptied);
         if row.descriptor.is_some() {
             self.worker.release(row.number);
         }

@@ -16,6 +16,7 @@ mod users;
 pub(crate) use holding::Catalogue;
 
 use crate::Options;
+use crate::fault::{Point, at};
 use crate::protocol::{ToClient, encode_answer};
 use crate::socket::{Socket, raise_limit_of_descriptors};
 use access::may_connect;
@@ -105,6 +106,7 @@ pub fn serve() -> Result<()> {
     let holding = Arc::new(Holding::find(worker, catalogue).map_err(|error| told(&error))?);
     let server = Arc::new(Server::new(options, holding)?);
     server.go_on();
+    at(Point::FoundAll);
     server.holding.ready().map_err(|error| told(&error))?;
     server.accept(&listener);
     server.end();

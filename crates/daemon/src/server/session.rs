@@ -8,6 +8,7 @@ use super::copies::Copies;
 use super::holding::Thing;
 use super::users::Kind;
 use super::{SEND_SECONDS_MAX, Server};
+use crate::fault::{Point, at};
 use crate::protocol::{FRAMES_MAX, ToClient, ToServer, VERSION, decode_request, encode_answer};
 use crate::socket::{MESSAGE_BYTES_MAX, Peer, Received, Socket};
 use bifolio_cache::service::{Answer, Lender, Request, Service};
@@ -118,8 +119,10 @@ impl Session {
             if message == ToServer::Bye {
                 return;
             }
+            at(Point::Received);
             let (answer, lent) =
                 self.answer(message, descriptor).unwrap_or_else(|error| (ToClient::failed(&error), None));
+            at(Point::Done);
             if self.socket.send(&encode_answer(number, &answer), lent.as_ref().map(AsFd::as_fd)).is_err() {
                 return;
             }
@@ -246,6 +249,7 @@ impl Session {
             let own = own.map_err(|error| refused(ErrorKind::Permission, &error))?;
             self.server.open(id, &own.into())?
         };
+        at(Point::Opened);
         let holder = self.server.holding.new_client();
         Ok(Handle { id, file: file.for_client(holder), size: metadata.len(), holder, access })
     }
@@ -254,6 +258,7 @@ impl Session {
     fn close(&mut self, number: u64) {
         let Some(handle) = self.files.remove(&number) else { return };
         handle.file.end_leases();
+        at(Point::Closed);
         let ended: Vec<_> = self.leases.keys().filter(|(file, _)| *file == number).copied().collect();
         for (file, lease) in ended {
             self.end(file, lease);

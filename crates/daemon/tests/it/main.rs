@@ -3,5 +3,6 @@
 mod attacks;
 mod crashes;
 mod kept;
+mod points;
 mod shared;
 mod support;

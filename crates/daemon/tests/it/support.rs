@@ -37,11 +37,17 @@ pub(crate) fn options(folder: &Path, frames: u64) -> Options {
 
 impl Running {
     pub(crate) fn start(folder: &Path, options: &Options) -> Self {
+        Self::start_with(folder, options, &[])
+    }
+
+    /// With so many variables more in its environment.
+    pub(crate) fn start_with(folder: &Path, options: &Options, variables: &[(&str, &Path)]) -> Self {
         let server = folder.join("server");
         let keeper = Command::new(std::env::current_exe().unwrap())
             .args(["support::the_daemon", "--exact", "--nocapture"])
             .env(ROLE, serde_json::to_string(options).unwrap())
             .env("BIFOLIO_TEST_SERVER_PID", &server)
+            .envs(variables.iter().copied())
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
@@ -85,6 +91,7 @@ impl Drop for Running {
 #[test]
 fn the_daemon() {
     if std::env::var("BIFOLIO_DAEMON_OPTIONS").is_ok() {
+        crate::points::obey_plan();
         serve().unwrap();
         // SAFETY: ends this process.
         unsafe { libc::_exit(0) };
