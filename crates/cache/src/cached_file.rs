@@ -61,6 +61,13 @@ impl CachedFile {
         bytes
     }
 
+    /// Whether a device has the pages that some bytes are in, up to date or not.
+    pub fn is_cached(&self, device: usize, mut bytes: impl Iterator<Item = u64>) -> bool {
+        let directory = self.held.lock();
+        let (versions, page_bytes) = (&directory.versions, directory.versions.page_bytes());
+        bytes.all(|byte| versions.page(byte / page_bytes).is_some_and(|page| page.is_held_by(device)))
+    }
+
     /// Reads as a CPU: everything that devices have released is seen. Less than was asked for at the end of
     /// the file.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {

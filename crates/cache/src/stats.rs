@@ -77,6 +77,21 @@ impl Report {
         let seconds = started.elapsed().as_secs_f64();
         Self { counts: after.minus(before), seconds, always_compared: false }
     }
+
+    /// Of two operations, one after the other.
+    #[must_use]
+    pub fn and(&self, next: &Self) -> Self {
+        let seconds = self.seconds + next.seconds;
+        Self { counts: self.counts.plus(&next.counts), seconds, always_compared: next.always_compared }
+    }
+
+    /// Of an acquire of what was brought before, so that it found pages up to date that were not so for who asked.
+    #[must_use]
+    pub fn after_bringing(&self, brought: &Self) -> Self {
+        let both = brought.and(self);
+        let hits = self.counts.hits.saturating_sub(brought.counts.fetched);
+        Self { counts: Counts { hits, ..both.counts }, ..both }
+    }
 }
 
 impl std::ops::Deref for Report {

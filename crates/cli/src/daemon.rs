@@ -30,6 +30,9 @@ pub struct DaemonArgs {
     /// Bytes that each user may have acquired or pinned at a time.
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     user_memory: Option<u64>,
+    /// End when nobody has been connected for so many seconds, with everything written. What is pinned does not hinder that.
+    #[arg(long, value_name = "SECONDS")]
+    idle_exit: Option<u32>,
     /// Serve what the keeper hands over.
     #[arg(long, hide = true)]
     server: bool,
@@ -47,6 +50,7 @@ pub fn run(global: &Global, args: &DaemonArgs) -> Result<(), Failure> {
         memory_bytes: args.memory.unwrap_or(0),
         group: args.group,
         serves_others: args.others,
+        idle_exit_seconds: args.idle_exit.unwrap_or(0),
         limits: Limits { bytes_of_user, ..Limits::default() },
         ..Options::at(socket.clone())
     };

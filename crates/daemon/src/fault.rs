@@ -4,6 +4,8 @@
 /// A place between two steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Point {
+    /// Somebody has connected, of which the keeper knows nothing.
+    Accepted,
     /// A request has come; nothing is done.
     Received,
     /// It is done; the answer is not sent.
@@ -25,6 +27,7 @@ pub enum Point {
 impl Point {
     /// All of them.
     pub const ALL: &[Self] = &[
+        Self::Accepted,
         Self::Received,
         Self::Done,
         Self::Kept,

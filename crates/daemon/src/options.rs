@@ -8,7 +8,7 @@ use std::path::PathBuf;
 pub struct Options {
     /// Where it listens.
     pub socket: PathBuf,
-    /// Names of devices, in the order in which races are won: the later beats the earlier. None for the GPUs, or `host:0`.
+    /// Names of devices, in the order in which races are won: the later beats the earlier. None for all GPUs, or `host:0`.
     pub devices: Vec<String>,
     /// Bytes of each device's memory for cached files; 0 leaves it to the device.
     pub memory_bytes: u64,
@@ -20,6 +20,8 @@ pub struct Options {
     pub group: Option<u32>,
     /// Whether others may connect: they get copies.
     pub serves_others: bool,
+    /// After so many seconds without a connection it ends, with everything written; 0 for never.
+    pub idle_exit_seconds: u32,
     /// What one user may have at a time.
     pub limits: Limits,
 }
@@ -71,6 +73,7 @@ impl Options {
             frame_bytes: 0,
             group: None,
             serves_others: false,
+            idle_exit_seconds: 0,
             limits: Limits::default(),
         }
     }

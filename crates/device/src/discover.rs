@@ -16,6 +16,15 @@ pub fn choose(reports: &[BackendReport]) -> DeviceId {
     devices.into_iter().find(|device| device.is_accelerator).map_or(DeviceId::HOST, |device| device.id)
 }
 
+/// The devices that whoever serves all of a machine takes, given what was found: every GPU of the kind that `auto` stands for.
+pub fn choose_all(reports: &[BackendReport]) -> Vec<DeviceId> {
+    let first = choose(reports);
+    let devices = reports.iter().flat_map(|report| &report.devices);
+    let alike = devices.filter(|device| device.is_accelerator && device.id.backend == first.backend);
+    let all: Vec<_> = alike.map(|device| device.id).collect();
+    if all.is_empty() { vec![first] } else { all }
+}
+
 /// Opens a device.
 ///
 /// `auto` takes the first CUDA device, else the first OpenCL GPU, else `host:0`; a GPU that is

@@ -57,7 +57,7 @@ pub use buffer::Buffer;
 pub use cancel::Cancel;
 pub use device::Device;
 pub use direct::{DirectFile, DirectStorage};
-pub use discover::{choose, discover, open};
+pub use discover::{choose, choose_all, discover, open};
 pub use energy::EnergyMeter;
 pub use error::{Error, ErrorKind, Result};
 pub use id::{BackendKind, DeviceChoice, DeviceId};

@@ -30,16 +30,32 @@ pub(crate) fn ask<T>(request: impl Fn(&Client) -> Result<T>) -> Result<T> {
     request(&client)
 }
 
+/// Where the daemon listens that programs find by themselves.
+#[pyfunction]
+pub(crate) fn daemon_socket() -> PyResult<OsString> {
+    default_socket().map(PathBuf::into_os_string).map_err(|error| of_cache(&error))
+}
+
+/// Connects to it; the connection stays as long as the process. The names of its devices.
+#[pyfunction]
+pub(crate) fn daemon_devices(py: Python<'_>) -> PyResult<Vec<String>> {
+    begin()?;
+    let ask = || ask(|client| client.greet().map(|()| client.devices().iter().map(ToString::to_string).collect()));
+    detached(py, ask).map_err(|error| of_cache(&error))
+}
+
 /// Runs the keeper of a daemon until it is told to end by SIGTERM or SIGINT. Servers are started by `program`, which is to call
 /// `run_server`.
 #[pyfunction]
-#[pyo3(signature = (program, socket, devices, memory_bytes), text_signature = "(program, socket, devices, memory_bytes)")]
+#[pyo3(signature = (program, socket, devices, memory_bytes, idle_exit_seconds),
+       text_signature = "(program, socket, devices, memory_bytes, idle_exit_seconds)")]
 pub(crate) fn run_daemon(
     py: Python<'_>,
     program: Vec<OsString>,
     socket: Option<PathBuf>,
     devices: Vec<String>,
     memory_bytes: Count,
+    idle_exit_seconds: u32,
 ) -> PyResult<()> {
     begin()?;
     let [first, arguments @ ..] = &program[..] else { return Err(bad("program is empty: name what runs the server")) };
@@ -50,7 +66,8 @@ pub(crate) fn run_daemon(
     };
     let run = || {
         let socket = socket.map_or_else(default_socket, Ok)?;
-        let options = Options { devices, memory_bytes: memory_bytes.0, ..Options::at(socket.clone()) };
+        let options =
+            Options { devices, memory_bytes: memory_bytes.0, idle_exit_seconds, ..Options::at(socket.clone()) };
         let mut event = |event| {
             if let Some(line) = line_of(&event, &socket) {
                 eprintln!("{line}");

@@ -49,7 +49,7 @@ mod native {
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
     #[pymodule_export]
     use super::{
-        daemon::{run_daemon, run_server},
+        daemon::{daemon_devices, daemon_socket, run_daemon, run_server},
         devices::{backends, calibrate, default_device, devices},
         error::{CancelledError, Error, SafetensorError},
         explain::explain,

@@ -16,6 +16,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// Connections at most that end before they have begun.
+const TRIES_MAX: usize = 8;
+
 /// A connection to a daemon. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Client {
@@ -67,8 +70,16 @@ impl Client {
         if trusted.is_none() {
             check_folder(path)?;
         }
-        let connection = Connection::to(path, trusted)?;
-        let (answer, _) = connection.ask(&ToServer::Hello { version: VERSION }, None)?;
+        // A server may die that has accepted a connection and not handed it to the keeper yet; the next one listens.
+        let mut tries = 0;
+        let (connection, answer) = loop {
+            let connection = Connection::to(path, trusted)?;
+            match connection.ask(&ToServer::Hello { version: VERSION }, None) {
+                Ok((answer, _)) => break (connection, answer),
+                Err(error) if error.kind() == ErrorKind::Gone && tries < TRIES_MAX => tries += 1,
+                Err(error) => return Err(error),
+            }
+        };
         let ToClient::Welcome { version, devices } = answer else { return Err(unexpected()) };
         if version != VERSION {
             let detail = format!("the daemon speaks version {version} of the protocol, and this program {VERSION}");
@@ -121,6 +132,14 @@ impl Client {
         let (answer, _) = self.shared.connection.ask(&message, Some(descriptor)).map_err(named)?;
         let ToClient::Opened { size, is_lent } = answer else { return Err(unexpected()) };
         Ok(SharedFile { shared: Arc::new(Opened { client: self.clone(), number, size, is_lent, path }) })
+    }
+
+    /// Asks for nothing but an answer.
+    ///
+    /// # Errors
+    /// `Gone`.
+    pub fn greet(&self) -> Result<()> {
+        self.shared.connection.ask(&ToServer::Hello { version: VERSION }, None).map(drop)
     }
 
     /// What is cached, whoever has it open; of the daemon's own user, its group and root alone.

@@ -11,6 +11,7 @@ mod copies;
 mod holding;
 mod kept;
 mod session;
+mod together;
 mod users;
 
 pub(crate) use holding::Catalogue;
@@ -33,6 +34,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+use together::Together;
 use users::Users;
 
 /// What the keeper holds from the beginning.
@@ -63,6 +65,7 @@ pub(super) struct Server {
     holding: Arc<Holding>,
     files: Mutex<BTreeMap<FileId, Resident>>,
     users: Users,
+    together: Together,
     sessions: Mutex<BTreeMap<Client, OwnedFd>>,
 }
 
@@ -133,10 +136,12 @@ impl Server {
             let choice: DeviceChoice = name.parse().map_err(|error| told(name, &error))?;
             Ok(choice)
         };
-        let choices: Vec<DeviceChoice> = match &options.devices[..] {
-            [] => vec![DeviceChoice::Auto],
-            names => names.iter().map(choice).collect::<Result<_>>()?,
-        };
+        let mut choices = options.devices.iter().map(choice).collect::<Result<Vec<_>>>()?;
+        // Programs on whichever GPU find it served.
+        if matches!(choices[..], [] | [DeviceChoice::Auto]) {
+            let all = bifolio_device::choose_all(&bifolio_device::discover());
+            choices = all.into_iter().map(DeviceChoice::Exactly).collect();
+        }
         let router = |choice: &DeviceChoice| {
             bifolio_io::process::router(*choice).map_err(|error| told(&choice.to_string(), &error))
         };
@@ -164,7 +169,8 @@ impl Server {
         let own_uid = unsafe { libc::geteuid() };
         let users = Users::new(options.limits);
         let (files, sessions) = (Mutex::default(), Mutex::default());
-        Ok(Self { options, own_uid, cache, devices, holding, files, users, sessions })
+        let together = Together::new(&holding, routers.len());
+        Ok(Self { options, own_uid, cache, devices, holding, files, users, together, sessions })
     }
 
     /// Finds what another server has left: files, and clients who are told that it is served again.
@@ -202,7 +208,14 @@ impl Server {
     }
 
     fn accept(self: &Arc<Self>, listener: &Socket) {
+        let mut last_used = Instant::now();
+        let idle_time = Duration::from_secs(self.options.idle_exit_seconds.into());
         while !IS_ENDING.load(Ordering::Relaxed) {
+            if !self.sessions().is_empty() {
+                last_used = Instant::now();
+            } else if !idle_time.is_zero() && last_used.elapsed() >= idle_time {
+                return;
+            }
             let mut poll = libc::pollfd { fd: listener.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
             // SAFETY: one structure, which is ours.
             if unsafe { libc::poll(&raw mut poll, 1, 100) } <= 0 {
@@ -231,6 +244,7 @@ impl Server {
         if let Err(why) = self.users.connect(peer.uid) {
             return refuse(&why);
         }
+        at(Point::Accepted);
         let client = self.holding.new_client();
         self.holding.note_alive(client);
         let held = socket.duplicate().and_then(|fd| self.holding.hold(Thing::Connection(client), [0; 3], Some(fd)));

@@ -276,7 +276,7 @@ impl Session {
 impl Session {
     fn ask(&mut self, file: u64, request: Request) -> Result<Answer> {
         let handle = self.handle(file)?;
-        let (cached, holder, access) = (handle.file.clone(), handle.holder, handle.access);
+        let (id, cached, holder, access) = (handle.id, handle.file.clone(), handle.holder, handle.access);
         if access == Access::Copies && is_writing(&request) {
             let detail = "this client may not write to the file, or is another user's: map it to be read";
             return Err(Error::told(ErrorKind::Permission, "mapping", detail, None));
@@ -286,7 +286,20 @@ impl Session {
             self.begin(file, lease, bytes)?;
         }
         let ends = ends(&request);
-        let answer = cached.ask(holder, request);
+        let brought = match &request {
+            Request::Acquire { device, range, .. } if begun.is_some() => {
+                let mapped = cached.leases().into_iter().any(|(_, of, mapped, is_used)| {
+                    !is_used && of == *device && mapped.start <= range.start && range.end <= mapped.end
+                });
+                // What is not mapped is refused below.
+                mapped.then(|| self.server.together.bring(id, &cached, *device, range)).flatten()
+            }
+            _ => None,
+        };
+        let answer = cached.ask(holder, request).map(|answer| match (answer, brought) {
+            (Answer::Reported(report), Some(brought)) => Answer::Reported(report.after_bringing(&brought)),
+            (answer, _) => answer,
+        });
         match (begun, ends) {
             (Some((lease, _)), _) if answer.is_err() => self.end(file, lease),
             (_, Ends::One(lease)) if answer.is_ok() => self.end(file, lease),

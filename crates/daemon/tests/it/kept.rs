@@ -112,3 +112,25 @@ fn all_files_are_named_page_by_page() {
     drop((files, client));
     running.end();
 }
+
+#[test]
+fn a_daemon_that_nobody_uses_ends_if_it_is_to_with_everything_written() {
+    let folder = folder();
+    let path = folder.path().join("data");
+    std::fs::write(&path, vec![1; PAGE as usize]).unwrap();
+    let mut options = options(folder.path(), 8);
+    options.idle_exit_seconds = 1;
+    let mut running = Running::start(folder.path(), &options);
+    let client = running.connect();
+    let mut program = Program::on(&client.open_path(&path).unwrap(), 0, true);
+    program.mapping.acquire(0..PAGE).unwrap();
+    program.store(0, &[2; PAGE as usize]);
+    program.mapping.release(0..PAGE).unwrap();
+    // As long as somebody is connected it stays.
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    program.mapping.acquire(0..PAGE).unwrap();
+    drop((program, client));
+    assert!(running.keeper.wait().unwrap().success());
+    assert!(!running.socket.exists());
+    assert!(std::fs::read(&path).unwrap().iter().all(|byte| *byte == 2));
+}

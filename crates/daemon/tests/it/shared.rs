@@ -108,3 +108,50 @@ fn where_nobody_serves_there_is_an_error_that_says_so() {
     assert_eq!(error.kind(), ErrorKind::Gone);
     assert!(error.to_string().contains("start one first"), "{error}");
 }
+
+/// However devices come: each byte is read once, by one of them, and is right everywhere.
+#[test]
+fn devices_that_want_a_file_at_once_read_it_once() {
+    const LEN: u64 = (70 << 20) + 4097;
+    let mut random = fastrand::Rng::with_seed(seed());
+    let folder = folder();
+    let path = folder.path().join("data");
+    let mut options = options(folder.path(), 80);
+    options.devices = ["host:0", "host:1", "host:2"].map(String::from).to_vec();
+    for turn in 0..3 {
+        let oracle = noise(LEN as usize, random.u64(..));
+        std::fs::write(&path, &oracle).unwrap();
+        let running = Running::start(folder.path(), &options);
+        let kills = turn == 2;
+        let reports: Vec<bifolio_cache::Report> = std::thread::scope(|scope| {
+            let work = |number: usize| {
+                let (running, path, oracle, seed) = (&running, &path, &oracle, random.u64(..));
+                scope.spawn(move || {
+                    let mut random = fastrand::Rng::with_seed(seed);
+                    let client = running.connect();
+                    let file = client.open_path(path).unwrap();
+                    let mut program = Program::on(&file, number, false);
+                    std::thread::sleep(std::time::Duration::from_micros(random.u64(..20_000)));
+                    let report = program.mapping.acquire(0..LEN).unwrap();
+                    assert!(program.load(0, LEN) == *oracle, "device {number}");
+                    report
+                })
+            };
+            // Two of them on one device.
+            let loaders: Vec<_> = [0, 1, 2, 0].into_iter().map(work).collect();
+            if kills {
+                std::thread::sleep(std::time::Duration::from_micros(random.u64(..30_000)));
+                running.kill_server();
+            }
+            loaders.into_iter().map(|loader| loader.join().unwrap()).collect()
+        });
+        let pages = LEN.div_ceil(PAGE);
+        let read: u64 = reports.iter().map(|report| report.fetched - report.from_peers).sum();
+        let there: Vec<u64> = reports.iter().map(|report| report.fetched + report.hits).collect();
+        if !kills {
+            assert_eq!(read, pages, "{reports:?}");
+            assert_eq!(there, [pages; 4], "{reports:?}");
+        }
+        running.end();
+    }
+}

@@ -62,6 +62,7 @@ from ._native import (
     open_volume,
     paged,
 )
+from .groups import Group, group
 from .sets import attach, publish, withdraw
 
 __all__ = [
@@ -70,6 +71,7 @@ __all__ = [
     "Error",
     "File",
     "Future",
+    "Group",
     "Mapping",
     "Memory",
     "Region",
@@ -84,6 +86,7 @@ __all__ = [
     "devices",
     "empty",
     "explain",
+    "group",
     "map",
     "open",
     "open_volume",

@@ -30,6 +30,9 @@ def _main() -> int:
         "--device", metavar="NAME", action="append", default=[], help='such as "cuda:0", once for each; all GPUs'
     )
     parser.add_argument("--memory", metavar="SIZE", type=_size, default=0, help="bytes of each device, such as 8G")
+    parser.add_argument(
+        "--idle-exit", metavar="SECONDS", type=int, default=0, help="end when nobody has been connected for so long"
+    )
     parser.add_argument("--server", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     try:
@@ -37,7 +40,7 @@ def _main() -> int:
             _native.run_server()
         else:
             program = [sys.executable, "-m", "bifolio.daemon", "--server"]
-            _native.run_daemon(program, arguments.socket, arguments.device, arguments.memory)
+            _native.run_daemon(program, arguments.socket, arguments.device, arguments.memory, arguments.idle_exit)
     except (OSError, ValueError, MemoryError, _native.Error) as error:
         print(f"bifolio: {error}", file=sys.stderr)
         return 1

@@ -434,25 +434,31 @@ def load_file(
 
 
 def _load_shared(checkpoint: _Checkpoint, owner: _Framework, dtypes: dict[str, Any]) -> dict[str, Any]:
-    """Tensors where the daemon's cache has them."""
-    memories = {}
+    """Those tensors that have a type here, where the daemon's cache has them."""
+    memories: dict[str, tuple[int, Any]] = {}
     for shard in checkpoint.shards:
-        if shard.data_bytes == 0:
+        entries = [shard.entries[name] for name in dtypes if checkpoint.places[name] is shard]
+        entries = [entry for entry in entries if entry.begin < entry.end]
+        if not entries:
             # Nothing is there to be looked at.
-            memories[shard.path] = None
+            memories[shard.path] = (0, None)
             continue
-        mapping = _native.map(shard.path, device=owner.place, shared=True)
-        wanted = shard.data_start + shard.data_bytes
-        if mapping.nbytes < wanted:
-            raise SafetensorError(f"{shard.path}: the file was truncated: it has {mapping.nbytes} of {wanted} bytes")
+        begin = min(entry.begin for entry in entries) + shard.data_start
+        end = max(entry.end for entry in entries) + shard.data_start
+        begin -= begin % _ALIGNMENT
+        mapping = _native.map(shard.path, begin, end - begin, device=owner.place, shared=True)
+        if mapping.nbytes < end - begin:
+            size = begin + mapping.nbytes
+            raise SafetensorError(f"{shard.path}: the file was truncated: it has {size} of {end} bytes")
         # All of it stays acquired as long as there is a tensor of it.
         mapping.acquire()
-        memories[shard.path] = owner.shown(mapping)
+        memories[shard.path] = (begin, owner.shown(mapping))
     tensors = {}
-    for name, shard in checkpoint.places.items():
-        entry = shard.entries[name]
-        start = shard.data_start + entry.begin
-        tensors[name] = _tensor(owner, memories[shard.path], start, entry, dtypes[name], entry.shape)
+    for name, dtype in dtypes.items():
+        shard = checkpoint.places[name]
+        entry, (begin, memory) = shard.entries[name], memories[shard.path]
+        start = shard.data_start + entry.begin - begin
+        tensors[name] = _tensor(owner, memory, start, entry, dtype, entry.shape)
     return tensors
 
 
