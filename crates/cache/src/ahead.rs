@@ -2,7 +2,7 @@
 //! of acquires (`advice.rs`).
 
 use crate::advice::WINDOW_BYTES_MAX;
-use crate::directory::acquire;
+use crate::directory::{Locked, acquire};
 use crate::open::OpenedFile;
 use crate::page::Device;
 use std::ops::Range;
@@ -52,7 +52,9 @@ fn work(wishes: &Receiver<Wish>) {
             let end = wish.range.end.min(at + WINDOW_BYTES_MAX);
             // By windows, so that who acquires meanwhile waits for one at most. What fails here fails again, and
             // is reported, when it is acquired.
-            if !acquire::bring_ahead(&mut file.lock(), wish.device, &(at..end), wish.writable) {
+            let bring =
+                |directory: &mut Locked<'_>| acquire::bring_ahead(directory, wish.device, &(at..end), wish.writable);
+            if !file.with(Some(wish.device), bring) {
                 break;
             }
             at = end;

@@ -13,7 +13,7 @@ use crate::published::Published;
 use crate::state::keeper::Keeper;
 use crate::stats::{Counts, Stats};
 use bifolio_device::DeviceId;
-use bifolio_io::{OpenFile, Router};
+use bifolio_io::{EngineKind, OpenFile, Router};
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -137,6 +137,14 @@ impl Cache {
     /// What it holds, by device, of those that something was mapped on.
     pub fn stats(&self) -> Vec<Stats> {
         self.pool.stats()
+    }
+
+    /// Bytes of files that were read into each device's memory, in the order of [`bifolio_io::EngineKind::ALL`]. The first
+    /// two engines read from the page cache, the others from storage.
+    pub fn read_bytes(&self) -> Vec<[u64; EngineKind::ALL.len()]> {
+        let bytes =
+            |device: &DeviceMemory| device.opened().map_or_else(Default::default, |memory| memory.traffic.bytes());
+        self.pool.devices.iter().map(bytes).collect()
     }
 
     /// What has happened to pages since the cache was made.

@@ -7,6 +7,7 @@ use crate::lending::{Lending, Lent, Use};
 use crate::options::CacheOptions;
 use crate::state::keeper::{Keeper, Keeping};
 use crate::state::replicas::FrameNumber;
+use crate::stats::Traffic;
 use bifolio_device::fork::Birth;
 use bifolio_device::{
     Access, AddressRange, Allocation, Device, DeviceId, DeviceSlice, FRAME_BYTES, PinnedBuffer, Result, Stream,
@@ -128,6 +129,8 @@ pub(crate) struct Memory {
     short: Mutex<()>,
     /// Why the device is lost, once somebody has found out.
     loss: OnceLock<String>,
+    /// What was read from files.
+    pub(crate) traffic: Arc<Traffic>,
     birth: Birth,
 }
 
@@ -192,6 +195,7 @@ impl Memory {
             host: Lending::new(2),
             short: Mutex::default(),
             loss: OnceLock::new(),
+            traffic: Arc::default(),
             birth: Birth::here(),
         })
     }

@@ -1,7 +1,9 @@
 //! What has happened to pages, and what a cache holds.
 
 use bifolio_device::DeviceId;
+use bifolio_io::EngineKind;
 use serde::{Deserialize, Serialize};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime};
 
 /// What has happened to pages.
@@ -57,6 +59,21 @@ impl Counts {
             discarded: both(self.discarded, other.discarded),
             lost: both(self.lost, other.lost),
         }
+    }
+}
+
+/// Bytes of files that were read into a device's memory, by the engine that read them. Requests of many short extents count
+/// as `cached` for what the page cache had, and as `direct` for what it had not.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic([AtomicU64; EngineKind::ALL.len()]);
+
+impl Traffic {
+    pub(crate) fn add(&self, engine: EngineKind, bytes: u64) {
+        self.0[engine as usize].fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn bytes(&self) -> [u64; EngineKind::ALL.len()] {
+        self.0.each_ref().map(|bytes| bytes.load(Ordering::Relaxed))
     }
 }
 

@@ -13,6 +13,7 @@ use crate::net::NetArgs;
 use crate::read::ReadArgs;
 use crate::stripe::StripeCommand;
 use crate::swap::SwapCommand;
+use crate::top::TopArgs;
 #[cfg(feature = "volumes")]
 use crate::volume::VolumeCommand;
 use crate::write::WriteArgs;
@@ -49,8 +50,11 @@ pub enum Command {
     #[command(subcommand)]
     Cache(CacheCommand),
     /// Serve one cache to all processes of this user, in the foreground: files that they have mapped on devices are there
-    /// once, and stay when a process ends. It ends with SIGTERM, and writes what files lack before.
+    /// once, and stay when a process ends. It serves all GPUs, or what --device says. It ends with SIGTERM, and writes what
+    /// files lack before.
     Daemon(DaemonArgs),
+    /// Show what the daemon's cache holds and does, like top: devices, files, clients, hits, and rates of links and disks.
+    Top(TopArgs),
     /// Swap space with device memory in front of a file: pages come back from there instead of from a disk.
     #[command(subcommand)]
     Swap(SwapCommand),

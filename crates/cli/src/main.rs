@@ -26,6 +26,7 @@ mod daemon;
 mod devices;
 mod exit;
 mod global;
+mod metrics;
 mod net;
 mod output;
 mod progress;
@@ -36,6 +37,8 @@ mod secret;
 mod signals;
 mod stripe;
 mod swap;
+mod top;
+mod units;
 #[cfg(feature = "volumes")]
 mod volume;
 mod write;
@@ -53,21 +56,16 @@ fn main() -> ExitCode {
     if let Command::Net(args) = &args.command {
         return net::run(args);
     }
-    // What swap needs has its own way with signals, too, and switching it off is interrupted by them.
-    if let Command::Swap(command) = &args.command {
-        return match swap::run(&args.global, command) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(failure) => failure.report(),
-        };
-    }
-    // It passes signals on to the process that serves.
-    if let Command::Daemon(options) = &args.command {
-        return match daemon::run(&args.global, options) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(failure) => failure.report(),
-        };
-    }
-    match run(&args) {
+    let done = match &args.command {
+        // What swap needs has its own way with signals, too, and switching it off is interrupted by them.
+        Command::Swap(command) => swap::run(&args.global, command),
+        // It passes signals on to the process that serves.
+        Command::Daemon(options) => daemon::run(&args.global, options),
+        // It restores the terminal when it is interrupted.
+        Command::Top(options) => top::run(&args.global, options),
+        _ => run(&args),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
@@ -81,7 +79,7 @@ fn run(Args { global, command }: &Args) -> Result<(), exit::Failure> {
         Command::Write(options) => write::run(global, options, &cancel),
         Command::Stripe(command) => stripe::run(global, command),
         Command::Cache(command) => cache::run(global, command),
-        Command::Swap(_) | Command::Daemon(_) => Ok(()),
+        Command::Swap(_) | Command::Daemon(_) | Command::Top(_) => Ok(()),
         #[cfg(feature = "volumes")]
         Command::Volume(command) => volume::run(global, command, &cancel),
         #[cfg(feature = "volumes")]

@@ -20,6 +20,9 @@ pub const FRAMES_MAX: usize = 4096;
 /// Files in one answer at most; who wants more asks for those behind the last.
 pub const FILES_MAX: usize = 16;
 
+/// Connections that one answer tells of at most.
+pub const CLIENTS_MAX: usize = 2048;
+
 /// Bytes of a path in an answer at most; of a longer one this many are told.
 const PATH_BYTES_MAX: usize = 4096;
 
@@ -79,8 +82,60 @@ pub enum ToServer {
         /// Or does not keep it any more.
         is_kept: bool,
     },
+    /// What the daemon holds and has done.
+    Status,
     /// The last message.
     Bye,
+}
+
+/// What a daemon holds, and what its present server has done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// Servers that there were, this one included.
+    pub servers: u64,
+    /// For how long this one has served, in milliseconds.
+    pub uptime_ms: u64,
+    /// What has happened to pages, of all devices and CPUs.
+    pub counts: Counts,
+    /// In the order of their numbers.
+    pub devices: Vec<DeviceStatus>,
+    /// Connections, in the order in which they came.
+    pub clients: Vec<ClientStatus>,
+}
+
+/// What a daemon holds on a device.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeviceStatus {
+    /// Bytes of frames in use, twins included, and the most there may be; zeroes while nothing was mapped there.
+    pub used_bytes: u64,
+    /// See there.
+    pub budget_bytes: u64,
+    /// Pages with a replica there; those that others have changed, and those that their files lack changes of.
+    pub pages: u64,
+    /// See there.
+    pub behind: u64,
+    /// See there.
+    pub pending: u64,
+    /// What was done for it.
+    pub counts: Counts,
+    /// Bytes that were read from files, in the order of [`bifolio_io::EngineKind::ALL`].
+    pub read_bytes: [u64; ENGINES],
+}
+
+/// Ways to read a file.
+const ENGINES: usize = bifolio_io::EngineKind::ALL.len();
+
+/// A connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientStatus {
+    /// The process that connected, and its user.
+    pub pid: u32,
+    /// See there.
+    pub uid: u32,
+    /// Files that it has open.
+    pub files: u64,
+    /// Bytes that stay where they are, as it has acquired or pinned them.
+    pub used_bytes: u64,
 }
 
 /// What is said of a file that is cached.
@@ -151,6 +206,8 @@ pub enum ToClient {
         /// In the order of their identities.
         files: Vec<FileStatus>,
     },
+    /// What there is and was done.
+    Status(Status),
     /// Unasked: another server serves now. What was not answered is asked again.
     Again,
 }
@@ -256,6 +313,7 @@ pub fn encode_request(number: u64, message: &ToServer) -> Vec<u8> {
         ToServer::Lend { file, device, at, frame } => new(5).words([*file, *device as u64, *at, u64::from(*frame)]),
         ToServer::Bye => new(6),
         ToServer::Files { after: (device, inode) } => new(7).words([*device, *inode]),
+        ToServer::Status => new(9),
         ToServer::Keep { file, device, is_kept } => new(8).words([*file, *device as u64, u64::from(*is_kept)]),
         ToServer::Ask { file, request } => write_request(new(4).word(*file), request),
     };
@@ -301,6 +359,7 @@ pub fn decode_request(bytes: &[u8]) -> Option<(u64, ToServer)> {
         },
         6 => ToServer::Bye,
         7 => ToServer::Files { after: (from.word()?, from.word()?) },
+        9 => ToServer::Status,
         8 => ToServer::Keep { file: from.word()?, device: from.count(DEVICES_MAX)?, is_kept: from.truth()? },
         _ => return None,
     };
@@ -354,6 +413,7 @@ pub fn encode_answer(number: u64, message: &ToClient) -> Vec<u8> {
             new(9).word(kind).word(code).text(subject).text(detail)
         }
         ToClient::Again => new(10),
+        ToClient::Status(status) => write_status(new(12), status),
         ToClient::Files { is_all, files } => {
             files.iter().fold(new(11).words([u64::from(*is_all), files.len() as u64]), write_file)
         }
@@ -411,9 +471,51 @@ pub fn decode_answer(bytes: &[u8]) -> Option<(u64, ToClient)> {
             let (is_all, count) = (from.truth()?, from.count(FILES_MAX)?);
             ToClient::Files { is_all, files: (0..count).map(|_| read_file(&mut from)).collect::<Option<_>>()? }
         }
+        12 => ToClient::Status(read_status(&mut from)?),
         _ => return None,
     };
     from.end((number, message))
+}
+
+fn write_status(to: Writer, status: &Status) -> Writer {
+    let Status { servers, uptime_ms, counts: all, devices, clients } = status;
+    let head = to.words([*servers, *uptime_ms]).words(counts(all)).word(devices.len() as u64);
+    let device = |to: Writer, device: &DeviceStatus| {
+        let DeviceStatus { used_bytes, budget_bytes, pages, behind, pending, counts: done, read_bytes } = device;
+        to.words([*used_bytes, *budget_bytes, *pages, *behind, *pending]).words(counts(done)).words(*read_bytes)
+    };
+    let told = &clients[..clients.len().min(CLIENTS_MAX)];
+    let to = devices.iter().fold(head, device).word(told.len() as u64);
+    let client = |client: &ClientStatus| [client.pid.into(), client.uid.into(), client.files, client.used_bytes];
+    to.words(told.iter().flat_map(client))
+}
+
+fn read_status(from: &mut Reader<'_>) -> Option<Status> {
+    let (servers, uptime_ms, counts) = (from.word()?, from.word()?, read_counts(from)?);
+    let devices = from.count(DEVICES_MAX)?;
+    let devices = (0..devices).map(|_| read_device(from)).collect::<Option<_>>()?;
+    let clients = from.count(CLIENTS_MAX)?;
+    let client = |_| {
+        let (pid, uid) = (from.small()? as u32, from.small()? as u32);
+        Some(ClientStatus { pid, uid, files: from.word()?, used_bytes: from.word()? })
+    };
+    Some(Status { servers, uptime_ms, counts, devices, clients: (0..clients).map(client).collect::<Option<_>>()? })
+}
+
+fn read_device(from: &mut Reader<'_>) -> Option<DeviceStatus> {
+    let mut status = DeviceStatus {
+        used_bytes: from.word()?,
+        budget_bytes: from.word()?,
+        pages: from.word()?,
+        behind: from.word()?,
+        pending: from.word()?,
+        counts: read_counts(from)?,
+        ..DeviceStatus::default()
+    };
+    for bytes in &mut status.read_bytes {
+        *bytes = from.word()?;
+    }
+    Some(status)
 }
 
 fn counts(counts: &Counts) -> [u64; 12] {
@@ -422,14 +524,14 @@ fn counts(counts: &Counts) -> [u64; 12] {
     [hits, fetched, from_peers, merged, races, released, flushed, compared, evicted, served, discarded, lost]
 }
 
-fn read_report(from: &mut Reader<'_>) -> Option<Report> {
+fn read_counts(from: &mut Reader<'_>) -> Option<Counts> {
     let mut words = [0; 12];
     for word in &mut words {
         *word = from.word()?;
     }
     let [hits, fetched, from_peers, merged, races, released, ..] = words;
     let [.., flushed, compared, evicted, served, discarded, lost] = words;
-    let counts = Counts {
+    Some(Counts {
         hits,
         fetched,
         from_peers,
@@ -442,7 +544,11 @@ fn read_report(from: &mut Reader<'_>) -> Option<Report> {
         served,
         discarded,
         lost,
-    };
+    })
+}
+
+fn read_report(from: &mut Reader<'_>) -> Option<Report> {
+    let counts = read_counts(from)?;
     let seconds = f64::from_bits(from.word()?);
     let seconds = if seconds.is_finite() { seconds } else { 0.0 };
     Some(Report { counts, seconds, always_compared: from.truth()? })
@@ -463,6 +569,7 @@ mod tests {
             ToServer::Bye,
             ToServer::Files { after: (0, u64::MAX) },
             ToServer::Keep { file: 2, device: 63, is_kept: true },
+            ToServer::Status,
             ask(Request::Map { lease, device, range: range.clone() }),
             ask(Request::Unmap { lease, device, acquired: vec![1, 2, 3], writable }),
             ask(Request::Acquire { lease, device, range: range.clone(), writable }),
@@ -480,6 +587,15 @@ mod tests {
         FileStatus { id: (1, 2), size: 3, users: 4, devices: devices.to_vec(), path: path.to_owned() }
     }
 
+    fn status(devices: usize, clients: usize) -> Status {
+        let counts = Counts { hits: 5, evicted: 7, ..Counts::default() };
+        let device =
+            DeviceStatus { used_bytes: 1, pages: 3, pending: 9, read_bytes: [1, 2, 3, 4], ..Default::default() };
+        let client = ClientStatus { pid: 77, uid: 1000, files: 2, used_bytes: u64::MAX };
+        let (devices, clients) = (vec![DeviceStatus { counts, ..device }; devices], vec![client; clients]);
+        Status { servers: 3, uptime_ms: 12, counts, devices, clients }
+    }
+
     fn answers() -> Vec<ToClient> {
         let counts = Counts { hits: 1, fetched: 2, lost: 12, released: 6, flushed: 7, ..Counts::default() };
         vec![
@@ -493,6 +609,8 @@ mod tests {
             ToClient::NotLent,
             ToClient::failed(&Error::told(ErrorKind::Write, "a file", "is full \u{2713}", Some(28))),
             ToClient::Again,
+            ToClient::Status(status(0, 0)),
+            ToClient::Status(status(2, 3)),
             ToClient::Files { is_all: true, files: vec![] },
             ToClient::Files { is_all: false, files: vec![file(&[], "/a"), file(&[(1, false), (u64::MAX, true)], "")] },
         ]
@@ -548,9 +666,9 @@ mod tests {
         let longest = file(&[(1, true); DEVICES_MAX], &"\u{2713}".repeat(PATH_BYTES_MAX));
         let files = ToClient::Files { is_all: true, files: vec![longest; FILES_MAX] };
         let error = ToClient::failed(&Error::told(ErrorKind::Write, &text, text.clone(), None));
-        for bytes in
-            [encode_request(1, &numbers), encode_answer(1, &frames), encode_answer(1, &error), encode_answer(1, &files)]
-        {
+        let status = ToClient::Status(status(DEVICES_MAX, 2 * CLIENTS_MAX));
+        let answers = [&frames, &error, &files, &status].map(|answer| encode_answer(1, answer));
+        for bytes in answers.into_iter().chain([encode_request(1, &numbers)]) {
             assert!(bytes.len() <= crate::socket::MESSAGE_BYTES_MAX, "{}", bytes.len());
         }
         assert!(

@@ -5,8 +5,9 @@ use super::Copies;
 use super::plan::{Extent, is_scattered};
 use crate::error::{Error, ErrorKind, Result};
 use crate::page::Device;
+use crate::stats::Traffic;
 use bifolio_device::DeviceSlice;
-use bifolio_io::{OpenFile, ReadExtent, ReadOptions, Router};
+use bifolio_io::{EngineKind, OpenFile, ReadExtent, ReadOptions, Router};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,13 +16,15 @@ use std::sync::Arc;
 pub(crate) struct Source {
     router: Arc<Router>,
     file: Arc<OpenFile>,
+    traffic: Arc<Traffic>,
 }
 
 impl Copies {
     /// Home, as a device reads it.
     pub(crate) fn source(&self, device: Device) -> Result<Source> {
-        let router = Arc::clone(&self.replica(device)?.memory.router);
-        Ok(Source { router, file: Arc::clone(&self.home.file) })
+        let memory = &self.replica(device)?.memory;
+        let (router, traffic) = (Arc::clone(&memory.router), Arc::clone(&memory.traffic));
+        Ok(Source { router, file: Arc::clone(&self.home.file), traffic })
     }
 }
 
@@ -44,7 +47,11 @@ impl Source {
         };
         let extents: Vec<_> = list.iter().map(extent).collect();
         let report = self.router.read_batch(&self.file, &extents, to, &ReadOptions::default());
-        match report.map_err(Error::reading)?.bytes {
+        let report = report.map_err(Error::reading)?;
+        let from_storage = report.bytes.saturating_sub(report.cached_bytes);
+        self.traffic.add(EngineKind::Cached, report.bytes - from_storage);
+        self.traffic.add(EngineKind::Direct, from_storage);
+        match report.bytes {
             read if read == total => Ok(()),
             read => Err(self.shorter(read, total, list[0].0.start)),
         }
@@ -54,7 +61,9 @@ impl Source {
         let length = bytes.end - bytes.start;
         let to = to.part(place, length).map_err(|error| Error::device(self.file.path(), error))?;
         let report = self.router.read(&self.file, bytes.start, Some(length), to, &ReadOptions::default());
-        match report.map_err(Error::reading)?.bytes {
+        let report = report.map_err(Error::reading)?;
+        report.plan.iter().for_each(|segment| self.traffic.add(segment.engine, segment.length));
+        match report.bytes {
             read if read == length => Ok(()),
             read => Err(self.shorter(read, length, bytes.start)),
         }

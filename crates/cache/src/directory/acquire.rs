@@ -84,8 +84,12 @@ pub(crate) fn bring_ahead(directory: &mut Locked<'_>, device: Device, range: &Ra
 
 fn bring(directory: &mut Locked<'_>, device: Device, range: &Range<u64>, writable: bool, when: When) -> Result<()> {
     let pages = directory.versions.pages_of(range);
+    // What is brought ahead was not acquired.
+    let hit = |directory: &mut Locked<'_>, pages: u64| {
+        directory.versions.counts.hits += if when == When::Acquired { pages } else { 0 };
+    };
     if directory.versions.is_range_settled(device, range, writable) {
-        directory.versions.counts.hits += pages.end - pages.start;
+        hit(directory, pages.end - pages.start);
         return Ok(());
     }
     let asker = if when == When::Acquired { Asker::Acquires } else { Asker::Looks };
@@ -98,7 +102,7 @@ fn bring(directory: &mut Locked<'_>, device: Device, range: &Range<u64>, writabl
         behind.retain(|page| directory.versions.uses(device, *page) == 0);
     }
     let is_whole = behind.len() == all_behind;
-    directory.versions.counts.hits += (pages.end - pages.start).saturating_sub(all_behind as u64 + taken);
+    hit(directory, (pages.end - pages.start).saturating_sub(all_behind as u64 + taken));
     let frames: Vec<usize> = directory.copies.replica(device)?.frames_of(range).collect();
     bring_up_to_date(directory, &Request { device, frames: &frames, writable, behind: &behind })?;
     step(Point::AcquireFetched, directory.path())?;

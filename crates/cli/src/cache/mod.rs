@@ -1,6 +1,6 @@
 //! `bifolio cache`: what the caches of running processes hold, and what is in the daemon's.
 
-mod shared;
+pub mod shared;
 mod stat;
 
 use crate::exit::{self, Failure};

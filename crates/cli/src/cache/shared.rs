@@ -64,7 +64,7 @@ struct Done {
     seconds: f64,
 }
 
-fn connect(socket: Option<&PathBuf>) -> Result<Client, Failure> {
+pub fn connect(socket: Option<&PathBuf>) -> Result<Client, Failure> {
     let socket = socket.cloned().map_or_else(default_socket, Ok).map_err(told)?;
     Client::connect(socket).map_err(told)
 }

@@ -37,9 +37,15 @@ struct Running {
 
 impl Running {
     fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    fn start_with(args: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut daemon = bifolio(folder.path());
         daemon.args(["daemon", "--device", "host:0,host:1", "--memory", "64M"]).stderr(Stdio::null());
+        // Places are in the folder.
+        daemon.args(args.iter().map(|arg| if arg.contains('.') { folder.path().join(arg) } else { arg.into() }));
         let daemon = daemon.env("BIFOLIO_SOCKET", folder.path().join("socket")).spawn().unwrap();
         let running = Self { folder, daemon };
         until("it serves", || running.run(&["ls"]).status.success());
@@ -114,4 +120,99 @@ fn what_cannot_be_is_said_in_a_sentence() {
     refused(&["warm", "data", "--socket", "/dev/null/s"], 1, "/dev/null");
     std::fs::create_dir(running.folder.path().join("run")).unwrap();
     refused(&["ls", "--socket", "run/s"], 3, "start one first");
+}
+
+#[test]
+fn what_it_holds_is_shown_and_served_to_prometheus() {
+    let running = Running::start_with(&["--metrics", "metrics.sock"]);
+    let path = running.folder.path().join("data");
+    std::fs::write(&path, vec![7; 300_000]).unwrap();
+    running.said(&["warm", "data"]);
+    let top = |args: &[&str]| {
+        let mut command = bifolio(running.folder.path());
+        command.env("BIFOLIO_SOCKET", running.folder.path().join("socket")).arg("top").args(args).output().unwrap()
+    };
+    let output = top(&["--interval", "0.1", "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(shown["devices"][0]["counts"]["fetched"], 5);
+    assert_eq!(shown["devices"][0]["read_bytes"]["cached"], 300_000);
+    assert_eq!((shown["files"].as_u64(), shown["servers"].as_u64()), (Some(1), Some(1)));
+    assert_eq!(shown["clients"], serde_json::json!([]), "who looks does not count");
+    let text = String::from_utf8(top(&["--interval", "0.1", "--count", "2"]).stdout).unwrap();
+    assert_eq!(text.matches("server 1, up").count(), 2, "{text}");
+    assert!(text.contains("data") && text.contains("host:1"), "{text}");
+    sentence(&top(&["--interval", "0"]), 2);
+    let ask = |what: &str| {
+        use std::io::Write;
+        let mut stream = std::os::unix::net::UnixStream::connect(running.folder.path().join("metrics.sock")).unwrap();
+        write!(stream, "GET {what} HTTP/1.1\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let metrics = ask("/metrics");
+    assert!(metrics.starts_with("HTTP/1.1 200 OK\r\n"), "{metrics}");
+    for line in [
+        "bifolio_daemon_up 1",
+        "bifolio_cache_files 1",
+        "bifolio_cache_page_events_total{device=\"host:0\",event=\"fetched\"} 5",
+        "bifolio_cache_read_bytes_total{device=\"host:0\",path=\"cached\",from=\"page_cache\"} 300000",
+    ] {
+        assert!(metrics.lines().any(|known| known == line), "{line} in\n{metrics}");
+    }
+    assert!(ask("/graph.svg").starts_with("HTTP/1.1 404"), "it has no graph");
+}
+
+#[test]
+fn units_are_written_and_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let run =
+        |args: &[&str]| bifolio(folder.path()).current_dir(folder.path()).arg("daemon").args(args).output().unwrap();
+    let output = run(&["install", "--units", ".", "--", "--memory", "8G", "--idle-exit", "60"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let unit = std::fs::read_to_string(folder.path().join("bifolio-daemon.service")).unwrap();
+    let started = "daemon --socket %t/bifolio/cache.sock \"--memory\" \"8G\" \"--idle-exit\" \"60\"\n";
+    assert!(unit.contains(started) && unit.contains("NoNewPrivileges=yes"), "{unit}");
+    let socket = std::fs::read_to_string(folder.path().join("bifolio-daemon.socket")).unwrap();
+    assert!(socket.contains("ListenSequentialPacket=%t/bifolio/cache.sock\nSocketMode=0600\n"), "{socket}");
+    sentence(&run(&["install", "--units", "/none/such"]), 1);
+    assert!(run(&["uninstall", "--units", "."]).status.success());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    assert!(run(&["uninstall", "--units", "."]).status.success(), "once more");
+}
+
+/// As service managers start it: they listen before it runs, and go on listening when it has ended.
+#[test]
+fn it_takes_the_socket_that_a_service_manager_listens_at() {
+    use bifolio_daemon::socket::Socket;
+    use std::os::fd::{AsFd, AsRawFd};
+    use std::os::unix::process::CommandExt;
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("socket");
+    let listener = Socket::listen(&place, 0o600).unwrap();
+    let number = listener.as_fd().as_raw_fd();
+    let program = bifolio(folder.path());
+    let mut daemon = std::process::Command::new("/bin/sh");
+    daemon.arg("-c").arg("LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\"").arg(program.get_program());
+    daemon.args(["daemon", "--device", "host", "--memory", "64M", "--idle-exit", "1", "--socket"]).arg(&place);
+    daemon.stderr(Stdio::null());
+    let hand_over = move || {
+        // SAFETY: the child has the descriptor, which may be this number already, and both calls are safe after a fork.
+        let handed = unsafe { libc::dup2(number, 3) == 3 && libc::fcntl(3, libc::F_SETFD, 0) == 0 };
+        if handed { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    };
+    // SAFETY: see there.
+    unsafe { daemon.pre_exec(hand_over) };
+    let path = folder.path().join("data");
+    std::fs::write(&path, [7; 5000]).unwrap();
+    for _ in 0..2 {
+        let mut running = daemon.spawn().unwrap();
+        let client = Client::connect(&place).unwrap();
+        let file = client.open_path(&path).unwrap();
+        file.map(client.devices()[0], 0..5000, false).unwrap().acquire(0..5000).unwrap();
+        drop((file, client));
+        assert!(running.wait().unwrap().success(), "it ends when nobody is there");
+        assert!(place.exists(), "the socket is not its own");
+    }
 }

@@ -3,7 +3,7 @@
 mod connection;
 
 use crate::daemon::check_folder;
-use crate::protocol::{FileStatus, ToClient, ToServer, VERSION};
+use crate::protocol::{FileStatus, Status, ToClient, ToServer, VERSION};
 use bifolio_cache::service::{Answer, Lender, Request, Service};
 use bifolio_cache::{Error, ErrorKind, Mapping, Result};
 use bifolio_device::{BackendKind, Device, DeviceChoice, DeviceId, HostOptions};
@@ -157,6 +157,17 @@ impl Client {
                 Some(last) if !is_all && last > after => after = last,
                 _ => return Ok(all),
             }
+        }
+    }
+
+    /// What it holds and has done; of the daemon's own user, its group and root alone.
+    ///
+    /// # Errors
+    /// `Permission`, `Gone`.
+    pub fn status(&self) -> Result<Status> {
+        match self.shared.connection.ask(&ToServer::Status, None)? {
+            (ToClient::Status(status), _) => Ok(status),
+            _ => Err(unexpected()),
         }
     }
 

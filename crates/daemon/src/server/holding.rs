@@ -28,6 +28,8 @@ const HEAD_CLIENT: usize = 1;
 const HEAD_COPY: usize = 2;
 /// Rows that were ever used.
 const HEAD_USED: usize = 3;
+/// Servers that there were.
+const HEAD_SERVERS: usize = 4;
 /// The largest numbers of frames, by device.
 const HEAD_FRAMES: usize = 64;
 const DEVICES_MAX: usize = HEAD_WORDS - HEAD_FRAMES;
@@ -168,6 +170,11 @@ impl Holding {
     /// A number that no client had, or no copy.
     pub(crate) fn new_client(&self) -> Client {
         self.catalogue.next(HEAD_CLIENT)
+    }
+
+    /// Which server of this keeper's it is, from 1 on; asked for once.
+    pub(crate) fn new_server(&self) -> u64 {
+        self.catalogue.next(HEAD_SERVERS)
     }
 
     /// The same for a private copy of a frame.

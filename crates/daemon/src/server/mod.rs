@@ -18,10 +18,10 @@ pub(crate) use holding::Catalogue;
 
 use crate::Options;
 use crate::fault::{Point, at};
-use crate::protocol::{ToClient, encode_answer};
+use crate::protocol::{ClientStatus, DeviceStatus, Status, ToClient, encode_answer};
 use crate::socket::{Socket, raise_limit_of_descriptors};
 use access::may_connect;
-use bifolio_cache::{Cache, CacheOptions, CachedFile, Client, Error, ErrorKind, FileId, Keeper, Result};
+use bifolio_cache::{Cache, CacheOptions, CachedFile, Client, Error, ErrorKind, FileId, Keeper, Result, Stats};
 use bifolio_device::{Device, DeviceChoice};
 use bifolio_keeper::Worker;
 use holding::{Holding, Thing};
@@ -30,7 +30,7 @@ use session::Session;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -66,7 +66,26 @@ pub(super) struct Server {
     files: Mutex<BTreeMap<FileId, Resident>>,
     users: Users,
     together: Together,
-    sessions: Mutex<BTreeMap<Client, OwnedFd>>,
+    sessions: Mutex<BTreeMap<Client, Connected>>,
+    /// Which server of the keeper's it is, and since when.
+    number: u64,
+    began: Instant,
+}
+
+/// A client that is connected, and what it has at the moment.
+#[derive(Debug)]
+struct Connected {
+    socket: OwnedFd,
+    usage: Arc<ClientUsage>,
+}
+
+/// What one client has: noted by its session, for whoever asks.
+#[derive(Debug, Default)]
+struct ClientUsage {
+    pid: u32,
+    uid: u32,
+    files: AtomicU64,
+    bytes: AtomicU64,
 }
 
 /// A file that is cached.
@@ -170,7 +189,8 @@ impl Server {
         let users = Users::new(options.limits);
         let (files, sessions) = (Mutex::default(), Mutex::default());
         let together = Together::new(&holding, routers.len());
-        Ok(Self { options, own_uid, cache, devices, holding, files, users, together, sessions })
+        let (number, began) = (holding.new_server(), Instant::now());
+        Ok(Self { options, own_uid, cache, devices, holding, files, users, together, sessions, number, began })
     }
 
     /// Finds what another server has left: files, and clients who are told that it is served again.
@@ -259,7 +279,7 @@ impl Server {
     fn start(self: &Arc<Self>, session: Session, is_resumed: bool) {
         let client = session.client();
         if let Ok(socket) = session.duplicate() {
-            self.sessions().insert(client, socket);
+            self.sessions().insert(client, Connected { socket, usage: session.usage() });
         }
         let run = move || {
             if is_resumed {
@@ -271,6 +291,27 @@ impl Server {
         if let Err(error) = thread::Builder::new().name(format!("client {client}")).spawn(run) {
             say(&format!("no thread for a client: {error}"));
         }
+    }
+
+    /// What it holds, and has done.
+    fn status(&self) -> Status {
+        let (known, read) = (self.cache.stats(), self.cache.read_bytes());
+        let device = |(device, read_bytes): (&Device, [u64; _])| {
+            let stats = known.iter().find(|stats| stats.device == device.id());
+            stats.map_or_else(DeviceStatus::default, |stats| {
+                let Stats { used_bytes, budget_bytes, pages, behind, pending, counts, .. } = *stats;
+                DeviceStatus { used_bytes, budget_bytes, pages, behind, pending, counts, read_bytes }
+            })
+        };
+        let devices = self.devices.iter().zip(read).map(device).collect();
+        let client = |connected: &Connected| {
+            let ClientUsage { pid, uid, files, bytes } = &*connected.usage;
+            let (files, used_bytes) = (files.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed));
+            ClientStatus { pid: *pid, uid: *uid, files, used_bytes }
+        };
+        let clients = self.sessions().values().map(client).collect();
+        let uptime_ms = self.began.elapsed().as_millis() as u64;
+        Status { servers: self.number, uptime_ms, counts: self.cache.counts(), devices, clients }
     }
 
     /// A client is gone, and has nothing any more.
@@ -287,8 +328,8 @@ impl Server {
 
     /// Has everything written that files lack, and says what cannot be.
     fn end(self: Arc<Self>) {
-        for socket in std::mem::take(&mut *self.sessions()).into_values() {
-            Socket::of(socket).shut_down();
+        for connected in std::mem::take(&mut *self.sessions()).into_values() {
+            Socket::of(connected.socket).shut_down();
         }
         let begin = Instant::now();
         while Arc::strong_count(&self) > 1 && begin.elapsed() < END_TIME_MAX {
@@ -380,7 +421,7 @@ impl Server {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn sessions(&self) -> MutexGuard<'_, BTreeMap<Client, OwnedFd>> {
+    fn sessions(&self) -> MutexGuard<'_, BTreeMap<Client, Connected>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,7 +7,7 @@ use super::access::{Access, Opened, access, is_trusted, opened};
 use super::copies::Copies;
 use super::holding::Thing;
 use super::users::Kind;
-use super::{SEND_SECONDS_MAX, Server};
+use super::{ClientUsage, SEND_SECONDS_MAX, Server};
 use crate::fault::{Point, at};
 use crate::protocol::{FRAMES_MAX, ToClient, ToServer, VERSION, decode_request, encode_answer};
 use crate::socket::{MESSAGE_BYTES_MAX, Peer, Received, Socket};
@@ -22,6 +22,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,7 @@ pub(super) struct Session {
     leases: BTreeMap<(u64, LeaseNumber), u64>,
     copies: Copies,
     copied_bytes: u64,
+    usage: Arc<ClientUsage>,
 }
 
 /// A file that the client has open. To the cache each is a client of its own, so that each has leases of its own.
@@ -58,7 +60,8 @@ impl Session {
     pub(super) fn new(server: &Arc<Server>, client: Client, peer: Peer, socket: Socket) -> Self {
         let (files, leases, copies) = (BTreeMap::new(), BTreeMap::new(), Copies::default());
         let (server, has_greeted, copied_bytes) = (Arc::clone(server), false, 0);
-        Self { server, client, peer, socket, has_greeted, files, leases, copies, copied_bytes }
+        let usage = Arc::new(ClientUsage { pid: peer.pid as u32, uid: peer.uid, ..ClientUsage::default() });
+        Self { server, client, peer, socket, has_greeted, files, leases, copies, copied_bytes, usage }
     }
 
     /// Of one that another server has served.
@@ -90,7 +93,13 @@ impl Session {
             let (id, size) = ((device, inode), file.size());
             session.files.insert(number, Handle { id, file, size, holder, access });
         }
+        session.usage.files.store(session.files.len() as u64, Ordering::Relaxed);
+        session.usage.bytes.store(session.leases.values().sum(), Ordering::Relaxed);
         Some(session)
+    }
+
+    pub(super) fn usage(&self) -> Arc<ClientUsage> {
+        Arc::clone(&self.usage)
     }
 
     pub(super) fn client(&self) -> Client {
@@ -158,6 +167,10 @@ impl Session {
                 let (is_all, files) = self.server.describe(after);
                 (ToClient::Files { is_all, files }, None)
             }
+            ToServer::Status => {
+                self.check_trusted()?;
+                (ToClient::Status(self.server.status()), None)
+            }
             ToServer::Keep { file, device, is_kept } => {
                 self.check_trusted()?;
                 let (server, id) = (&self.server, self.handle(file)?.id);
@@ -208,6 +221,7 @@ impl Session {
                 return Err(refused(ErrorKind::OutOfMemory, &error));
             }
             self.files.insert(number, handle);
+            self.usage.files.fetch_add(1, Ordering::Relaxed);
         }
         let handle = self.handle(number)?;
         let (size, is_lent) = (handle.size, handle.access == Access::Frames);
@@ -257,6 +271,7 @@ impl Session {
     /// Nothing of it is used any more.
     fn close(&mut self, number: u64) {
         let Some(handle) = self.files.remove(&number) else { return };
+        self.usage.files.fetch_sub(1, Ordering::Relaxed);
         handle.file.end_leases();
         at(Point::Closed);
         let ended: Vec<_> = self.leases.keys().filter(|(file, _)| *file == number).copied().collect();
@@ -378,12 +393,14 @@ impl Session {
         }
         self.server.users.take(self.peer.uid, Kind::Used, bytes)?;
         self.leases.insert((file, lease), bytes);
+        self.usage.bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
 
     fn end(&mut self, file: u64, lease: LeaseNumber) {
         if let Some(bytes) = self.leases.remove(&(file, lease)) {
             self.server.users.give(self.peer.uid, Kind::Used, bytes);
+            self.usage.bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 }

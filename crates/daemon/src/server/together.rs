@@ -5,7 +5,7 @@
 //! comes alone gets all of it in the same way.
 
 use super::holding::Holding;
-use bifolio_cache::{CachedFile, FileId, Mapping, Report, Result};
+use bifolio_cache::{Advice, CachedFile, FileId, Mapping, Report, Result};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -107,6 +107,8 @@ impl Together {
         range: &Range<u64>,
         parts: Vec<Range<u64>>,
     ) -> Option<Report> {
+        // What would be brought ahead may be somebody else's part.
+        mapping.advise(0..mapping.len(), Advice::Random).ok()?;
         let (mut all, mut others) = (None, vec![]);
         let mut bring = |part: &Range<u64>| -> Result<()> {
             let within = part.start - range.start..part.end - range.start;

@@ -7,6 +7,7 @@ use crate::error::reason;
 use crate::router::Running;
 use crate::watch::screen::Screen;
 use crate::watch::server::{Listener, Server};
+use crate::watch::views::Views;
 use crate::watch::{Rates, Sample, Watch};
 use std::time::Duration;
 
@@ -69,7 +70,7 @@ impl Wanted {
         }
         let place = listener.as_ref().map_or(String::new(), |listener| listener.place().to_owned());
         let another = || Watch::new(running.current().clone());
-        let server = listener.map(|listener| Server::start(listener, another())).transpose();
+        let server = listener.map(|listener| Server::start(listener, Views::new(another()))).transpose();
         let server = server.map_err(|error| format!("--metrics: {}", reason(&error)))?;
         if server.is_some() {
             eprintln!("metrics: {place}");

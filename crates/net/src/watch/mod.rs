@@ -24,7 +24,7 @@ pub mod screen;
 pub mod server;
 #[cfg(test)]
 mod testing;
-mod views;
+pub mod views;
 
 pub use rates::{ElementRate, Rates};
 pub use sample::{Reading, Sample, Watch};

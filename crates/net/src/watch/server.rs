@@ -4,9 +4,7 @@
 //! Who takes too long is closed, and so is the oldest one where there are too many. Requests are short, and what is not asked
 //! for is not read.
 
-use super::http::{self, MOST_BYTES, Request};
-use super::sample::Watch;
-use super::views::{STEP, Views};
+use super::http::{self, MOST_BYTES, Request, View};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream, ToSocketAddrs};
@@ -28,6 +26,20 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const FAREWELL: Duration = Duration::from_secs(1);
 /// How long nobody is accepted after the system has refused to.
 const REST: Duration = Duration::from_millis(100);
+/// How often pages are told that time passes, at least.
+const STEP: Duration = Duration::from_secs(1);
+
+/// A view's type and content.
+pub type Content = (&'static str, Arc<[u8]>);
+
+/// What clients get to see.
+pub trait Pages: Send {
+    /// Time has passed: a second at most.
+    fn step(&mut self) {}
+
+    /// A view; none where there is no such one.
+    fn get(&mut self, view: View) -> Option<Content>;
+}
 
 /// Where clients come.
 #[derive(Debug)]
@@ -165,13 +177,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves what `watch` sees to whoever comes to `listener`.
-    pub fn start(listener: Listener, watch: Watch) -> io::Result<Self> {
+    /// Serves pages to whoever comes to `listener`.
+    pub fn start(listener: Listener, pages: impl Pages + 'static) -> io::Result<Self> {
         let (wake, woken) = UnixStream::pair()?;
         let mut clients =
-            Clients { listener, woken, views: Views::new(watch), connections: Vec::new(), rests_until: Instant::now() };
+            Clients { listener, woken, views: Box::new(pages), connections: Vec::new(), rests_until: Instant::now() };
         let run = move || while clients.turn() {};
-        let thread = std::thread::Builder::new().name("net-metrics".to_owned()).spawn(run)?;
+        let thread = std::thread::Builder::new().name("metrics".to_owned()).spawn(run)?;
         Ok(Self { wake: Some(wake), thread: Some(thread) })
     }
 }
@@ -187,7 +199,7 @@ impl Drop for Server {
 struct Clients {
     listener: Listener,
     woken: UnixStream,
-    views: Views,
+    views: Box<dyn Pages>,
     connections: Vec<Connection>,
     rests_until: Instant,
 }
@@ -214,7 +226,7 @@ impl Clients {
             return false;
         }
         let mut is_ready = ready[2..].iter().copied();
-        let views = &mut self.views;
+        let views = &mut *self.views;
         self.connections.retain_mut(|connection| !is_ready.next().unwrap_or(false) || connection.go_on(views));
         if ready[1] {
             self.accept();
@@ -269,14 +281,14 @@ impl Connection {
     }
 
     /// Does what can be done now. False: the connection is over.
-    fn go_on(&mut self, views: &mut Views) -> bool {
+    fn go_on(&mut self, views: &mut dyn Pages) -> bool {
         match self.step(views) {
             Ok(lives) => lives,
             Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
         }
     }
 
-    fn step(&mut self, views: &mut Views) -> io::Result<bool> {
+    fn step(&mut self, views: &mut dyn Pages) -> io::Result<bool> {
         match &mut self.state {
             State::Asking(input) => {
                 let mut piece = [0; 1024];
@@ -307,13 +319,17 @@ impl Connection {
     }
 }
 
-fn answer(request: Request, views: &mut Views) -> State {
-    let (code, (kind, content), is_head) = match request {
-        Request::For { view, is_head } => (200, views.get(view), is_head),
-        Request::Refused(code) => {
-            let text = format!("{code} {}\n", http::reason(code));
-            (code, ("text/plain; charset=utf-8", text.into_bytes().into()), false)
-        }
+fn answer(request: Request, views: &mut dyn Pages) -> State {
+    let refused = |code: u16| {
+        let text = format!("{code} {}\n", http::reason(code));
+        (code, ("text/plain; charset=utf-8", text.into_bytes().into()), false)
+    };
+    let (code, (kind, content), is_head): (u16, Content, bool) = match request {
+        Request::For { view, is_head } => match views.get(view) {
+            Some(content) => (200, content, is_head),
+            None => refused(404),
+        },
+        Request::Refused(code) => refused(code),
         Request::More => return State::Asking(Vec::new()),
     };
     let head = http::head(code, kind, content.len());

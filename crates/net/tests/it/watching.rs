@@ -3,6 +3,7 @@
 use bifolio_net::router::{self, Options, Running};
 use bifolio_net::watch::Watch;
 use bifolio_net::watch::server::{Listener, Server};
+use bifolio_net::watch::views::Views;
 use bifolio_net::{Log, Registry, lang};
 use bifolio_testing::{has, noise, seed, until};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -225,7 +226,7 @@ fn served(config: &str) -> (Running, Server, String) {
     running.listen(|_| (), |_| ());
     let listener = Listener::bind("0").unwrap();
     let address = listener.place().trim_start_matches("http://").trim_end_matches('/').to_owned();
-    let server = Server::start(listener, Watch::new(running.current().clone())).unwrap();
+    let server = Server::start(listener, Views::new(Watch::new(running.current().clone()))).unwrap();
     (running, server, address)
 }
 
