@@ -106,6 +106,7 @@ impl Report {
     #[must_use]
     pub fn after_bringing(&self, brought: &Self) -> Self {
         let both = brought.and(self);
+        // Whatever was there before was found twice.
         let hits = self.counts.hits.saturating_sub(brought.counts.fetched);
         Self { counts: Counts { hits, ..both.counts }, ..both }
     }

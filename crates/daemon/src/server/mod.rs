@@ -296,14 +296,18 @@ impl Server {
     /// What it holds, and has done.
     fn status(&self) -> Status {
         let (known, read) = (self.cache.stats(), self.cache.read_bytes());
-        let device = |(device, read_bytes): (&Device, [u64; _])| {
+        let mut all = self.cache.counts();
+        let device = |(number, (device, read_bytes)): (usize, (&Device, [u64; _]))| {
             let stats = known.iter().find(|stats| stats.device == device.id());
             stats.map_or_else(DeviceStatus::default, |stats| {
-                let Stats { used_bytes, budget_bytes, pages, behind, pending, counts, .. } = *stats;
+                let Stats { used_bytes, budget_bytes, pages, behind, pending, mut counts, .. } = *stats;
+                let brought = self.together.brought(number);
+                counts.hits = counts.hits.saturating_sub(brought);
+                all.hits = all.hits.saturating_sub(brought);
                 DeviceStatus { used_bytes, budget_bytes, pages, behind, pending, counts, read_bytes }
             })
         };
-        let devices = self.devices.iter().zip(read).map(device).collect();
+        let devices = self.devices.iter().zip(read).enumerate().map(device).collect();
         let client = |connected: &Connected| {
             let ClientUsage { pid, uid, files, bytes } = &*connected.usage;
             let (files, used_bytes) = (files.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed));
@@ -311,7 +315,7 @@ impl Server {
         };
         let clients = self.sessions().values().map(client).collect();
         let uptime_ms = self.began.elapsed().as_millis() as u64;
-        Status { servers: self.number, uptime_ms, counts: self.cache.counts(), devices, clients }
+        Status { servers: self.number, uptime_ms, counts: all, devices, clients }
     }
 
     /// A client is gone, and has nothing any more.

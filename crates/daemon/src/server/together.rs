@@ -8,6 +8,7 @@ use super::holding::Holding;
 use bifolio_cache::{Advice, CachedFile, FileId, Mapping, Report, Result};
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// Shorter ranges are acquired as they are: what is saved is less than what parts cost.
@@ -21,8 +22,9 @@ const PARTS_OF_DEVICE: u64 = 4;
 #[derive(Debug)]
 pub(super) struct Together {
     holding: Arc<Holding>,
-    devices: usize,
     parts: Parts,
+    /// By device: pages that were brought before they were acquired, and found there then, which are no hits.
+    brought: Vec<AtomicU64>,
 }
 
 /// Parts that some device reads at the moment.
@@ -74,13 +76,19 @@ fn parts(range: &Range<u64>, size: u64, device: usize, devices: usize) -> Vec<Ra
 
 impl Together {
     pub(super) fn new(holding: &Arc<Holding>, devices: usize) -> Self {
-        Self { holding: Arc::clone(holding), devices, parts: Parts::default() }
+        let brought = (0..devices).map(|_| AtomicU64::new(0)).collect();
+        Self { holding: Arc::clone(holding), parts: Parts::default(), brought }
+    }
+
+    /// Pages that a device's acquires have found as they were brought for them.
+    pub(super) fn brought(&self, device: usize) -> u64 {
+        self.brought[device].load(Ordering::Relaxed)
     }
 
     /// Brings what is about to be acquired to a device, together with others that want it elsewhere. What has been done;
     /// nothing where it is there, or would not be worth it.
     pub(super) fn bring(&self, id: FileId, file: &CachedFile, device: usize, range: &Range<u64>) -> Option<Report> {
-        let devices = self.devices;
+        let devices = self.brought.len();
         let range = range.start..range.end.min(file.size());
         let bytes = range.end.saturating_sub(range.start);
         if devices < 2 || bytes < BYTES_MIN {
@@ -97,6 +105,9 @@ impl Together {
         // Why it cannot be brought is said by who acquires it then.
         let done = mapping.ok().and_then(|mapping| self.bring_parts(id, mapping, &range, parts));
         self.holding.note_gone(holder);
+        // Those that were there are acquired twice, too.
+        let pages = done.map_or(0, |report| report.fetched + report.hits);
+        self.brought[device].fetch_add(pages, Ordering::Relaxed);
         done
     }
 

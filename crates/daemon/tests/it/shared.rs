@@ -155,3 +155,29 @@ fn devices_that_want_a_file_at_once_read_it_once() {
         running.end();
     }
 }
+
+#[test]
+fn who_has_a_file_keeps_it_when_another_one_is_put_in_its_place() {
+    let folder = folder();
+    let path = folder.path().join("data");
+    std::fs::write(&path, vec![1; LEN as usize]).unwrap();
+    let running = Running::start(folder.path(), &options(folder.path(), 20));
+    let (one, two) = (running.connect(), running.connect());
+    let mut reader = Program::on(&one.open_path(&path).unwrap(), 0, false);
+    reader.mapping.acquire(0..LEN).unwrap();
+    std::fs::write(folder.path().join("new"), vec![2; LEN as usize]).unwrap();
+    std::fs::rename(folder.path().join("new"), &path).unwrap();
+    let mut later = Program::on(&two.open_path(&path).unwrap(), 0, false);
+    for kill in [false, true] {
+        if kill {
+            running.kill_server();
+        }
+        later.mapping.acquire(0..LEN).unwrap();
+        assert!(later.load(0, LEN).iter().all(|byte| *byte == 2), "who comes later has the new one");
+        assert!(reader.load(0, LEN).iter().all(|byte| *byte == 1), "who was there has the old one");
+        reader.mapping.release(0..LEN).unwrap();
+        reader.mapping.acquire(0..LEN).unwrap();
+        assert!(reader.load(0, LEN).iter().all(|byte| *byte == 1), "also when he acquires it again");
+        later.mapping.release(0..LEN).unwrap();
+    }
+}
