@@ -1,0 +1,6 @@
+//! The mount, by what programs see of it.
+
+mod mirror;
+mod shared;
+mod support;
+mod whole;
