@@ -1,6 +1,6 @@
 //! Files that CPU programs and devices share: through the mount, without a call.
 
-use crate::support::{World, can_mount};
+use crate::support::{World, can_mount, stress_seconds};
 use bifolio_cache::{Cache, CacheOptions, Mapping};
 use bifolio_device::{Device, DeviceSlice, HostOptions, Stream};
 use bifolio_io::{Router, RouterOptions};
@@ -79,16 +79,16 @@ impl Program {
     }
 }
 
-/// A mapping of a CPU program: of another process than the server's. A process that ends a mapping waits for its pages to be
-/// written, and holds its addresses meanwhile, of which the server would need some.
-struct Mapped {
+/// A CPU program, which has a file open and mapped: another process than the server's. A process that ends a mapping waits
+/// for its pages to be written, and holds its addresses meanwhile, of which the server would need some.
+struct Cpu {
     child: Child,
     pipes: RefCell<(ChildStdin, ChildStderr)>,
 }
 
 const PATH: &str = "BIFOLIO_TEST_MAPS";
 
-impl Mapped {
+impl Cpu {
     fn new(path: &Path, len: usize) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "shared::a_program_that_maps", "--nocapture"]).env(PATH, path);
@@ -120,13 +120,47 @@ impl Mapped {
     }
 
     fn load_all(&self, len: usize) -> Vec<u8> {
+        self.all(b'a', len)
+    }
+
+    /// By calls, as of what was opened first.
+    fn read(&self, len: usize) -> Vec<u8> {
+        self.all(b'r', len)
+    }
+
+    /// The same of a new opening.
+    fn read_anew(&self, len: usize) -> Vec<u8> {
+        self.all(b'n', len)
+    }
+
+    fn all(&self, what: u8, len: usize) -> Vec<u8> {
         let mut all = vec![0; len];
-        self.ask(b'a', len, 0, &mut all);
+        self.ask(what, len, 0, &mut all);
         all
+    }
+
+    fn write(&self, at: usize, value: u8) {
+        self.ask(b'w', at, value, &mut [0]);
+    }
+
+    fn append(&self, value: u8) {
+        self.ask(b'e', 0, value, &mut [0]);
+    }
+
+    fn resize(&self, len: usize) {
+        self.ask(b't', len, 0, &mut [0]);
+    }
+
+    fn punch(&self, at: usize) {
+        self.ask(b'p', at, 0, &mut [0]);
+    }
+
+    fn sync(&self) {
+        self.ask(b'f', 0, 0, &mut [0]);
     }
 }
 
-impl Drop for Mapped {
+impl Drop for Cpu {
     fn drop(&mut self) {
         let _ = self.pipes.get_mut().0.write_all(&[b'q'; 10]);
         let ended = self.child.wait().unwrap();
@@ -139,7 +173,7 @@ impl Drop for Mapped {
 fn a_program_that_maps() {
     let Some(path) = std::env::var_os(PATH) else { return };
     let len: usize = std::env::var("BIFOLIO_TEST_LEN").unwrap().parse().unwrap();
-    let file = File::options().read(true).write(true).open(path).unwrap();
+    let file = File::options().read(true).write(true).open(&path).unwrap();
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping.
     let start = unsafe {
@@ -157,12 +191,33 @@ fn a_program_that_maps() {
                 vec![0]
             }
             b'l' => vec![bytes[at].load(Ordering::SeqCst)],
+            b'r' => read(&file, at),
+            b'n' => read(&File::open(&path).unwrap(), at),
+            b'w' => file.write_at(&request[9..], at as u64).map(|_| vec![0]).unwrap(),
+            b'e' => {
+                let mut end = File::options().append(true).open(&path).unwrap();
+                end.write_all(&request[9..]).map(|()| vec![0]).unwrap()
+            }
+            b't' => file.set_len(at as u64).map(|()| vec![0]).unwrap(),
+            b'f' => file.sync_all().map(|()| vec![0]).unwrap(),
+            b'p' => {
+                let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+                // SAFETY: takes no memory.
+                assert_eq!(unsafe { libc::fallocate(file.as_raw_fd(), mode, at as i64, PAGE as i64) }, 0);
+                vec![0]
+            }
             _ => bytes[..at].iter().map(|byte| byte.load(Ordering::SeqCst)).collect(),
         };
         std::io::stderr().write_all(&answer).unwrap();
     }
     // SAFETY: nobody uses it any more.
     unsafe { libc::munmap(start.cast(), len) };
+}
+
+fn read(file: &File, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
 }
 
 /// Message passing, in each direction and by each way of a CPU, on neighbouring bytes of a word.
@@ -176,29 +231,25 @@ fn what_one_has_done_the_others_see_after_a_release_and_an_acquire() {
         fs::write(shared.world.source("data"), [0; 3 * PAGE]).unwrap();
         let mut one = shared.program("data", 0);
         let mut two = shared.program("data", 1);
-        let path = shared.world.mount("data");
-        let file = File::options().read(true).write(true).open(&path).unwrap();
-        let mapped = Mapped::new(&path, 3 * PAGE);
+        let cpu = Cpu::new(&shared.world.mount("data"), 3 * PAGE);
         let all = 0..3 * PAGE as u64;
         for turn in 1..20_u8 {
             let at = PAGE - 4;
-            mapped.store(at, turn);
-            file.write_at(&[turn], at as u64 + 1).unwrap();
+            cpu.store(at, turn);
+            cpu.write(at + 1, turn);
             one.acquire(all.clone());
             assert_eq!(one.load(at, 2), [turn, turn], "a device sees both ways of a CPU");
             one.store(at + 2, &[turn]);
-            mapped.store(at + 3, turn);
+            cpu.store(at + 3, turn);
             one.release(all.clone());
-            let mut read = [0; 4];
-            file.read_exact_at(&mut read, at as u64).unwrap();
-            assert_eq!(read, [turn; 4], "a CPU reads what the device and a mapping have stored");
-            assert_eq!(mapped.load(at + 2), turn, "a mapping sees what the device has released");
+            assert_eq!(cpu.read(at + 4)[at..], [turn; 4], "a CPU reads what the device and a mapping have stored");
+            assert_eq!(cpu.load(at + 2), turn, "a mapping sees what the device has released");
             two.acquire(all.clone());
             assert_eq!(two.load(at, 4), [turn; 4], "another device sees all");
             two.store(2 * PAGE, &[turn]);
             two.release(all.clone());
-            assert_eq!(mapped.load(2 * PAGE), turn);
-            assert_eq!(mapped.load(at + 3), turn, "what was stored before stays");
+            assert_eq!(cpu.load(2 * PAGE), turn);
+            assert_eq!(cpu.load(at + 3), turn, "what was stored before stays");
         }
     }
 }
@@ -218,8 +269,7 @@ fn no_byte_of_any_actor_is_lost_in_any_order() {
         fs::write(shared.world.source("data"), &expected).unwrap();
         let mut programs = [shared.program("data", 0), shared.program("data", 1)];
         let path = shared.world.mount("data");
-        let file = File::options().read(true).write(true).open(&path).unwrap();
-        let mapped = Mapped::new(&path, len);
+        let cpu = Cpu::new(&path, len);
         let all = 0..len as u64;
         for step in 0..1500_u32 {
             let at = random.usize(..len);
@@ -228,14 +278,14 @@ fn no_byte_of_any_actor_is_lost_in_any_order() {
                 0 | 1 => {
                     // Some stores of a mapping.
                     for at in (at..len).step_by(4 * random.usize(1..300)).map(|at| at / 4 * 4).take(20) {
-                        mapped.store(at, value);
+                        cpu.store(at, value);
                         expected[at] = value;
                     }
                 }
                 2 | 3 => {
                     let at = at.min(len - 3);
                     let at = at / 4 * 4 + 1;
-                    file.write_at(&[value], at as u64).unwrap();
+                    cpu.write(at, value);
                     expected[at] = value;
                 }
                 4 | 5 => {
@@ -252,26 +302,23 @@ fn no_byte_of_any_actor_is_lost_in_any_order() {
                     }
                     // A CPU goes on meanwhile.
                     let at = at / 4 * 4;
-                    mapped.store(at, value ^ 0x55);
+                    cpu.store(at, value ^ 0x55);
                     expected[at] = value ^ 0x55;
                     program.release(all.clone());
                 }
                 6 => {
-                    let mut read = vec![0; len];
-                    file.read_exact_at(&mut read, 0).unwrap();
-                    assert!(read == expected, "step {step}: a CPU reads everything");
+                    assert!(cpu.read(len) == expected, "step {step}: a CPU reads everything");
                 }
                 7 => {
-                    let seen = mapped.load_all(len);
+                    let seen = cpu.load_all(len);
                     assert!(seen == expected, "step {step}: a mapping sees everything");
                 }
-                _ => file.sync_all().unwrap(),
+                _ => cpu.sync(),
             }
         }
-        drop(mapped);
-        drop(file);
+        drop(cpu);
         drop(programs);
-        assert!(fs::read(&path).unwrap() == expected);
+        assert!(Cpu::new(&path, len).read(len) == expected);
         assert!(fs::read(shared.world.source("data")).unwrap() == expected);
     }
 }
@@ -282,7 +329,7 @@ fn a_cpu_and_a_device_change_one_file_at_once() {
     if !can_mount() {
         return;
     }
-    let seconds = std::env::var("BIFOLIO_STRESS_SECONDS").ok().map_or(2, |text| text.parse().unwrap());
+    let seconds = stress_seconds();
     let shared = Shared::new(false);
     let len = 64 * PAGE;
     fs::write(shared.world.source("data"), vec![0; len]).unwrap();
@@ -292,19 +339,18 @@ fn a_cpu_and_a_device_change_one_file_at_once() {
     let writer = {
         let (path, is_over, mut random) = (path.clone(), Arc::clone(&is_over), Rng::with_seed(seed()));
         std::thread::spawn(move || {
-            let file = File::options().read(true).write(true).open(&path).unwrap();
-            let mapped = Mapped::new(&path, len);
+            let cpu = Cpu::new(&path, len);
             let mut own = vec![0_u8; len];
             while !is_over.load(Ordering::SeqCst) {
                 let at = random.usize(..len / 2) * 2;
                 own[at] = own[at].wrapping_add(1);
                 if at % 4 == 0 {
-                    mapped.store(at, own[at]);
+                    cpu.store(at, own[at]);
                 } else {
-                    file.write_at(&own[at..=at], at as u64).unwrap();
+                    cpu.write(at, own[at]);
                 }
                 let seen = random.usize(..len / 4) * 4;
-                assert_eq!(mapped.load(seen), own[seen], "what a mapping has stored stays there");
+                assert_eq!(cpu.load(seen), own[seen], "what a mapping has stored stays there");
             }
             own
         })
@@ -329,7 +375,7 @@ fn a_cpu_and_a_device_change_one_file_at_once() {
     is_over.store(true, Ordering::SeqCst);
     let written = writer.join().unwrap();
     drop(program);
-    let found = fs::read(&path).unwrap();
+    let found = Cpu::new(&path, len).read(len);
     for at in 0..len {
         let expected = if at % 2 == 0 { written[at] } else { own[at] };
         assert_eq!(found[at], expected, "byte {at} after {turns} turns");
@@ -345,22 +391,18 @@ fn a_file_that_was_open_before_a_device_wanted_it_is_shared_as_well() {
     for serves_all in [false, true] {
         let shared = Shared::new(serves_all);
         fs::write(shared.world.source("data"), [1; PAGE]).unwrap();
-        let path = shared.world.mount("data");
-        let file = File::options().read(true).write(true).open(&path).unwrap();
-        let mapped = Mapped::new(&path, PAGE);
-        mapped.store(0, 2);
+        let cpu = Cpu::new(&shared.world.mount("data"), PAGE);
+        cpu.store(0, 2);
         let mut program = shared.program("data", 0);
         program.acquire(0..PAGE as u64);
         assert_eq!(program.load(0, 2), [2, 1]);
         program.store(1, &[3]);
-        mapped.store(2, 4);
+        cpu.store(2, 4);
         program.release(0..PAGE as u64);
-        assert_eq!([0, 1, 2].map(|at| mapped.load(at)), [2, 3, 4]);
+        assert_eq!([0, 1, 2].map(|at| cpu.load(at)), [2, 3, 4]);
         // Whoever opens it now goes the same way.
-        let mut read = [0; 3];
-        File::open(&path).unwrap().read_exact_at(&mut read, 0).unwrap();
-        assert_eq!(read, [2, 3, 4]);
-        file.write_at(&[5], 3).unwrap();
+        assert_eq!(cpu.read_anew(3), [2, 3, 4]);
+        cpu.write(3, 5);
         program.acquire(0..PAGE as u64);
         assert_eq!(program.load(0, 4), [2, 3, 4, 5]);
         program.release(0..PAGE as u64);
@@ -376,24 +418,19 @@ fn a_shared_file_is_cut_appended_to_and_punched_as_any_other() {
     let mut expected = noise(5 * PAGE, 3);
     fs::write(shared.world.source("data"), &expected).unwrap();
     let mut program = shared.program("data", 0);
-    let path = shared.world.mount("data");
-    let mut file = File::options().read(true).write(true).open(&path).unwrap();
+    let cpu = Cpu::new(&shared.world.mount("data"), 5 * PAGE);
     program.acquire(0..5 * PAGE as u64);
     program.store(10, &[7; 10]);
     expected[10..20].fill(7);
     program.release(0..5 * PAGE as u64);
-    file.set_len(3 * PAGE as u64 + 5).unwrap();
+    cpu.resize(3 * PAGE + 5);
     expected.truncate(3 * PAGE + 5);
-    let mut end = File::options().append(true).open(&path).unwrap();
-    end.write_all(b"more").unwrap();
-    expected.extend(b"more");
-    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    // SAFETY: takes no memory.
-    assert_eq!(unsafe { libc::fallocate(file.as_raw_fd(), mode, PAGE as i64, PAGE as i64) }, 0);
+    cpu.append(b'm');
+    cpu.append(b'n');
+    expected.extend(b"mn");
+    cpu.punch(PAGE);
     expected[PAGE..2 * PAGE].fill(0);
-    let mut read = vec![];
-    file.read_to_end(&mut read).unwrap();
-    assert!(read == expected);
+    assert!(cpu.read(expected.len()) == expected);
     let part = 0..3 * PAGE as u64;
     program.acquire(part.clone());
     assert!(program.load(0, 3 * PAGE) == expected[..3 * PAGE]);

@@ -5,7 +5,7 @@ use bifolio_mount::{MountOptions, NoReplicas, Replicas, mount};
 use bifolio_testing::until;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -167,4 +167,46 @@ fn a_file_without_a_name_is_refused_and_the_mount_goes_on() {
     }
     fs::write(world.mount("data"), "here").unwrap();
     assert_eq!(fs::read(world.source("data")).unwrap(), b"here");
+}
+
+/// Whoever waits for an answer of a server that is killed gets an error, and so does everybody afterwards; what is in the
+/// source stays.
+#[test]
+fn nobody_waits_for_a_server_that_was_killed() {
+    if !can_mount() {
+        return;
+    }
+    for serves_all in [false, true] {
+        let mut world = World::new(serves_all);
+        fs::write(world.mount("data"), [1; 10_000]).unwrap();
+        let open = |path| File::options().read(true).write(true).open(path).unwrap();
+        let (file, beside) = (open(world.mount("data")), open(world.source("data")));
+        file.write_all_at(&[2; 100], 5000).unwrap();
+        lock(&beside, libc::F_OFD_SETLK, libc::F_WRLCK, 0, 0).unwrap();
+        let (begun, begins) = std::sync::mpsc::channel();
+        let waiting = {
+            let file = file.try_clone().unwrap();
+            std::thread::spawn(move || {
+                begun.send(()).unwrap();
+                lock(&file, libc::F_OFD_SETLKW, libc::F_WRLCK, 0, 10)
+            })
+        };
+        begins.recv().unwrap();
+        world.kill();
+        let gone = [Err(libc::ENOTCONN), Err(libc::ECONNABORTED)];
+        assert!(gone.contains(&waiting.join().unwrap()), "who waits for a lock");
+        let refused = File::open(world.mount("data")).unwrap_err().raw_os_error();
+        assert!(gone.contains(&Err(refused.unwrap())), "who opens a file: {refused:?}");
+        let refused = fs::read_dir(world.mount("")).unwrap_err().raw_os_error();
+        assert!(gone.contains(&Err(refused.unwrap())), "who lists a folder: {refused:?}");
+        // What was passed when it was opened needs no server.
+        match file.read_exact_at(&mut [0; 100], 5000) {
+            Ok(()) => assert!(!serves_all),
+            Err(error) => assert!(gone.contains(&Err(error.raw_os_error().unwrap())), "{error}"),
+        }
+        drop(file);
+        let found = fs::read(world.source("data")).unwrap();
+        assert!(found[..5000].iter().chain(&found[5100..]).all(|byte| *byte == 1));
+        assert!(found[5000..5100].iter().all(|byte| *byte == 2), "what was written is in the source");
+    }
 }
