@@ -96,6 +96,10 @@ impl Session {
         self.client
     }
 
+    pub(super) fn process(&self) -> i32 {
+        self.peer.pid
+    }
+
     pub(super) fn duplicate(&self) -> io::Result<OwnedFd> {
         self.socket.duplicate()
     }
@@ -167,6 +171,37 @@ impl Session {
                     server.unkeep(id, device);
                 }
                 (ToClient::Answered(Answer::Done), None)
+            }
+            ToServer::Read { file, offset, len } => {
+                let mut bytes = vec![0; len];
+                let read = self.handle(file)?.file.read(offset, &mut bytes)?;
+                bytes.truncate(read);
+                (ToClient::Data { bytes }, None)
+            }
+            ToServer::Write { file, offset, bytes } => {
+                let handle = self.handle(file)?;
+                if handle.access == Access::Copies {
+                    let detail = "this client may not write to the file by the daemon";
+                    return Err(Error::told(ErrorKind::Permission, "writing", detail, Some(libc::EACCES)));
+                }
+                handle.file.write(offset, &bytes)?;
+                (ToClient::Answered(Answer::Done), None)
+            }
+            ToServer::Sync { file } => {
+                self.handle(file)?.file.sync()?;
+                (ToClient::Answered(Answer::Done), None)
+            }
+            ToServer::Watch { done, is_past } => {
+                self.check_trusted()?;
+                let watches = &self.server.watches;
+                if !watches.has(self.client) {
+                    self.server.begin_to_watch(self);
+                }
+                watches.done(self.client, done, is_past);
+                let next = watches.next(self.client, || self.socket.has_hung_up());
+                let gone = || Error::told(ErrorKind::Gone, "the daemon", "it waits for this mount no longer", None);
+                let (number, event) = next.ok_or_else(gone)?;
+                (ToClient::Watched { number, event }, None)
             }
             ToServer::Bye => (ToClient::Answered(Answer::Done), None),
         })
@@ -244,7 +279,11 @@ impl Session {
         } else {
             let own = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&link);
             let own = own.map_err(|error| refused(ErrorKind::Permission, &error))?;
-            self.server.open(id, &own.into())?
+            let (file, awaited) = self.server.open(id, &own.into(), self.peer.pid)?;
+            // Closed first: whoever may write makes a look at the file one that cannot tell whether it has changed.
+            drop(given);
+            self.server.await_mounts(&awaited);
+            file
         };
         let holder = self.server.holding.new_client();
         Ok(Handle { id, file: file.for_client(holder), size: metadata.len(), holder, access })
@@ -271,7 +310,7 @@ impl Session {
 impl Session {
     fn ask(&mut self, file: u64, request: Request) -> Result<Answer> {
         let handle = self.handle(file)?;
-        let (cached, holder, access) = (handle.file.clone(), handle.holder, handle.access);
+        let (id, cached, holder, access) = (handle.id, handle.file.clone(), handle.holder, handle.access);
         if access == Access::Copies && is_writing(&request) {
             let detail = "this client may not write to the file, or is another user's: map it to be read";
             return Err(Error::told(ErrorKind::Permission, "mapping", detail, None));
@@ -281,7 +320,17 @@ impl Session {
             self.begin(file, lease, bytes)?;
         }
         let ends = ends(&request);
-        let answer = cached.ask(holder, request);
+        if let Request::Acquire { range, .. } = &request {
+            self.server.recall(id, range.clone());
+        }
+        let published = published(&request);
+        let mut answer = cached.ask(holder, request);
+        if let Some(range) = published.filter(|_| answer.is_ok())
+            && self.server.recall(id, range)
+        {
+            // Who reads past the mount sees what is in the file.
+            answer = cached.sync().and(answer);
+        }
         match (begun, ends) {
             (Some((lease, _)), _) if answer.is_err() => self.end(file, lease),
             (_, Ends::One(lease)) if answer.is_ok() => self.end(file, lease),
@@ -372,6 +421,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        self.server.watches.end(self.client);
         let numbers: Vec<u64> = self.files.keys().copied().collect();
         for number in numbers {
             self.close(number);
@@ -398,6 +448,15 @@ fn is_writing(request: &Request) -> bool {
             *writable
         }
         _ => false,
+    }
+}
+
+/// What others see when it is done.
+fn published(request: &Request) -> Option<Range<u64>> {
+    match request {
+        Request::Release { range, writable: true, .. } => Some(range.clone()),
+        Request::Sync { .. } => Some(0..u64::MAX),
+        _ => None,
     }
 }
 
