@@ -2,6 +2,8 @@
 //! two. Errors until it is ready are printed by it.
 
 use crate::exit::{Code, Failure};
+use crate::output::printable;
+use std::ffi::CString;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -55,4 +57,11 @@ pub fn leave_terminal() -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// A sentence for the system's log.
+pub fn log(text: &str) {
+    let Ok(text) = CString::new(printable(text).to_string()) else { return };
+    // SAFETY: the format takes one string, and both end with a zero byte.
+    unsafe { libc::syslog(libc::LOG_DAEMON | libc::LOG_WARNING, c"bifolio: %s".as_ptr(), text.as_ptr()) };
 }

@@ -7,13 +7,15 @@ use crate::background;
 use crate::exit::{Code, Failure, eprintln_quietly};
 use crate::output::printable;
 use bifolio_block::fuse;
+use bifolio_daemon::default_socket;
 use bifolio_io::Cancel;
-use bifolio_mount::{MountOptions, NoReplicas, Replicas};
+use bifolio_mount::{Daemon, MountOptions, NoReplicas, Replicas};
 use clap::Args as ClapArgs;
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Choices for `mount`.
 #[derive(Debug, ClapArgs)]
@@ -44,6 +46,9 @@ pub struct MountArgs {
     /// Serve all reads and writes, also where the kernel could pass them to the source.
     #[arg(long)]
     pub serve_all: bool,
+    /// Where the daemon listens whose files are shared (see `bifolio daemon`). If not named, where one listens by default.
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
     /// Started by another process, which waits until it is mounted.
     #[arg(long, hide = true)]
     pub background: bool,
@@ -73,17 +78,39 @@ fn serve(args: &MountArgs, cancel: &Cancel) -> Result<(), Failure> {
         serves_all: args.serve_all,
         threads: 0,
     };
-    let replicas: Arc<dyn Replicas> = Arc::new(NoReplicas);
+    // Whoever started this reads standard error until it is mounted.
+    let is_away = Arc::new(AtomicBool::new(false));
+    let tell = {
+        let is_away = Arc::clone(&is_away);
+        move |what: &str| match is_away.load(Ordering::Relaxed) {
+            true => background::log(what),
+            false => eprintln_quietly(&format!("bifolio: {what}")),
+        }
+    };
+    let replicas = replicas(args, tell)?;
     let mounted = bifolio_mount::mount(&args.source, &args.mountpoint, &options, &replicas)?;
     if args.background {
         background::leave_terminal()?;
+        is_away.store(true, Ordering::Relaxed);
     }
     Ok(mounted.serve_until(&|| cancel.is_cancelled(), &mut || {}, &|place| {
         let place = place.display();
-        eprintln_quietly(&format!(
-            "bifolio: {place}: files are still open; it is unmounted, and served until they are closed"
-        ));
+        let what = format!("{place}: files are still open; it is unmounted, and served until they are closed");
+        if args.background { background::log(&what) } else { eprintln_quietly(&format!("bifolio: {what}")) }
     })?)
+}
+
+/// The daemon, wherever it listens, and whether it does.
+fn replicas(args: &MountArgs, tell: impl Fn(&str) + Send + Sync + 'static) -> Result<Arc<dyn Replicas>, Failure> {
+    let socket = match args.socket.clone().map_or_else(default_socket, Ok) {
+        Ok(socket) => std::path::absolute(&socket)
+            .map_err(|error| Failure::failed(format!("{}: {error}", printable(&socket.display().to_string()))))?,
+        Err(error) => {
+            tell(&format!("{error}; files are served plainly"));
+            return Ok(Arc::new(NoReplicas));
+        }
+    };
+    Ok(Arc::new(Daemon::at(socket, tell)))
 }
 
 fn start_in_background(args: &MountArgs) -> Result<(), Failure> {
@@ -98,6 +125,9 @@ fn start_in_background(args: &MountArgs) -> Result<(), Failure> {
         (args.serve_all, "--serve-all"),
     ];
     command.args(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name));
+    if let Some(socket) = &args.socket {
+        command.arg("--socket").arg(socket);
+    }
     command.arg("--").arg(&args.source).arg(&args.mountpoint);
     background::start(command, b"")
 }

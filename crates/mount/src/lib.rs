@@ -10,7 +10,7 @@
 //!   locks       locks of ranges, as locks on the source  listing  directories
 //!   caller      acting for whoever asks                  sys      system calls; attr  states as the kernel wants them
 //!   replicas    what is asked of whoever has files on devices, and what they ask
-//!   in_process  a cache of this process as such
+//!   in_process  a cache of this process as such          daemon  the cache of all processes as such
 //! ```
 //!
 //! Files that no device wants are passed to the source by the kernel, where it can do that and lets this process
@@ -22,6 +22,7 @@
 
 mod attr;
 mod caller;
+mod daemon;
 mod given;
 mod in_process;
 mod listing;
@@ -35,6 +36,7 @@ mod server;
 mod sync;
 mod sys;
 
+pub use daemon::Daemon;
 pub use in_process::{InProcess, WantedFile};
 pub use mount::{MountOptions, mount};
 pub use replicas::{FileKey, NoReplicas, Recall, Replicas, SharedFile};

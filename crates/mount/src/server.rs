@@ -418,11 +418,23 @@ impl Server {
         }
         let has_set_id = sys::stat(file.as_fd())?.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0;
         let written = without_set_id(self.is_root, || file.write(offset, bytes, comes_back, is_append));
+        if has_set_id && file.shared().is_some() {
+            // Whoever writes it for this process may leave them.
+            self.take_set_id(&file)?;
+        }
         if let Some(notifier) = self.notifier.get().filter(|_| has_set_id) {
             // Of attributes alone, which waits for nothing.
             let _ = notifier.inval_inode(INodeNo(file.node.id), -1, 0);
         }
         written
+    }
+
+    fn take_set_id(&self, file: &OpenFile) -> io::Result<()> {
+        let kept = self.nodes.file(&file.node)?;
+        let mode = sys::stat(kept.as_fd())?.st_mode;
+        let is_group = mode & libc::S_IXGRP != 0;
+        let without = mode & !libc::S_ISUID & if is_group { !libc::S_ISGID } else { !0 };
+        if without == mode { Ok(()) } else { sys::chmod(kept.as_fd(), without & 0o7777) }
     }
 
     pub(crate) fn open_folder_of(&self, node: u64) -> io::Result<u64> {

@@ -6,12 +6,10 @@
 use super::key::{Given, KeyArgs, hexadecimal};
 use crate::background;
 use crate::exit::{Code, Failure, eprintln_quietly};
-use crate::output::printable;
 use crate::signals;
 use bifolio_crypt::{CipherDir, MountOptions};
 use bifolio_io::Cancel;
 use clap::Args as ClapArgs;
-use std::ffi::CString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -85,7 +83,7 @@ fn mount_options(args: &MountArgs) -> Result<MountOptions, Failure> {
         allows_nonempty: args.nonempty,
         source: args.fsname.clone(),
         warn: if args.background {
-            Arc::new(log)
+            Arc::new(background::log)
         } else {
             Arc::new(|text| eprintln_quietly(&format!("bifolio: {text}")))
         },
@@ -166,11 +164,4 @@ fn start_in_background(args: &MountArgs, cancel: &Cancel) -> Result<(), Failure>
     }
     command.arg("--").arg(&args.cipherdir).arg(&args.mountpoint);
     background::start(command, hexadecimal(&master).as_bytes())
-}
-
-/// A sentence for the system's log.
-fn log(text: &str) {
-    let Ok(text) = CString::new(printable(text).to_string()) else { return };
-    // SAFETY: the format takes one string, and both end with a zero byte.
-    unsafe { libc::syslog(libc::LOG_DAEMON | libc::LOG_WARNING, c"bifolio: %s".as_ptr(), text.as_ptr()) };
 }

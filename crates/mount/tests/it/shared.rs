@@ -81,7 +81,7 @@ impl Program {
 
 /// A CPU program, which has a file open and mapped: another process than the server's. A process that ends a mapping waits
 /// for its pages to be written, and holds its addresses meanwhile, of which the server would need some.
-struct Cpu {
+pub(crate) struct Cpu {
     child: Child,
     pipes: RefCell<(ChildStdin, ChildStderr)>,
 }
@@ -89,7 +89,7 @@ struct Cpu {
 const PATH: &str = "BIFOLIO_TEST_MAPS";
 
 impl Cpu {
-    fn new(path: &Path, len: usize) -> Self {
+    pub(crate) fn new(path: &Path, len: usize) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "shared::a_program_that_maps", "--nocapture"]).env(PATH, path);
         command.env("BIFOLIO_TEST_LEN", len.to_string());
@@ -109,27 +109,27 @@ impl Cpu {
         output.read_exact(answer).unwrap();
     }
 
-    fn store(&self, at: usize, value: u8) {
+    pub(crate) fn store(&self, at: usize, value: u8) {
         self.ask(b's', at, value, &mut [0]);
     }
 
-    fn load(&self, at: usize) -> u8 {
+    pub(crate) fn load(&self, at: usize) -> u8 {
         let mut answer = [0];
         self.ask(b'l', at, 0, &mut answer);
         answer[0]
     }
 
-    fn load_all(&self, len: usize) -> Vec<u8> {
+    pub(crate) fn load_all(&self, len: usize) -> Vec<u8> {
         self.all(b'a', len)
     }
 
     /// By calls, as of what was opened first.
-    fn read(&self, len: usize) -> Vec<u8> {
+    pub(crate) fn read(&self, len: usize) -> Vec<u8> {
         self.all(b'r', len)
     }
 
     /// The same of a new opening.
-    fn read_anew(&self, len: usize) -> Vec<u8> {
+    pub(crate) fn read_anew(&self, len: usize) -> Vec<u8> {
         self.all(b'n', len)
     }
 
@@ -139,23 +139,23 @@ impl Cpu {
         all
     }
 
-    fn write(&self, at: usize, value: u8) {
+    pub(crate) fn write(&self, at: usize, value: u8) {
         self.ask(b'w', at, value, &mut [0]);
     }
 
-    fn append(&self, value: u8) {
+    pub(crate) fn append(&self, value: u8) {
         self.ask(b'e', 0, value, &mut [0]);
     }
 
-    fn resize(&self, len: usize) {
+    pub(crate) fn resize(&self, len: usize) {
         self.ask(b't', len, 0, &mut [0]);
     }
 
-    fn punch(&self, at: usize) {
+    pub(crate) fn punch(&self, at: usize) {
         self.ask(b'p', at, 0, &mut [0]);
     }
 
-    fn sync(&self) {
+    pub(crate) fn sync(&self) {
         self.ask(b'f', 0, 0, &mut [0]);
     }
 }

@@ -8,10 +8,10 @@
 //! waits for the same, takes away what is mounted then.
 
 use bifolio_block::fuse::Mounted;
-use bifolio_mount::{MountOptions, NoReplicas, Replicas, mount};
+use bifolio_mount::{Daemon, MountOptions, NoReplicas, Replicas, mount};
 use bifolio_testing::{skip, until};
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,7 @@ const LIMIT: Duration = Duration::from_secs(400);
 
 const SERVED: &str = "BIFOLIO_TEST_SERVED";
 const SERVES_ALL: &str = "BIFOLIO_TEST_SERVES_ALL";
+const HAS_DAEMON: &str = "BIFOLIO_TEST_HAS_DAEMON";
 
 /// Where folders are that every user can enter, on a file system that tells of stores into mappings.
 const PLACE: &str = "/var/tmp";
@@ -124,11 +125,24 @@ enum Server {
 impl World {
     /// Served by a process of its own.
     pub(crate) fn new(serves_all: bool) -> Self {
+        Self::apart(serves_all, false)
+    }
+
+    /// The same, which shares files with the daemon in the folder `daemon`, whenever one runs.
+    pub(crate) fn of_daemon(serves_all: bool) -> Self {
+        Self::apart(serves_all, true)
+    }
+
+    fn apart(serves_all: bool, has_daemon: bool) -> Self {
         Self::start(|folder| {
+            fs::create_dir(folder.join("daemon")).unwrap();
             let mut command = Command::new(std::env::current_exe().unwrap());
             command.args(["support::the_server", "--exact", "--nocapture"]).env(SERVED, folder);
             if serves_all {
                 command.env(SERVES_ALL, "1");
+            }
+            if has_daemon {
+                command.env(HAS_DAEMON, "1");
             }
             let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
             let place = folder.join("mount");
@@ -169,6 +183,14 @@ impl World {
     /// A folder beside both.
     pub(crate) fn beside(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
+    }
+
+    /// Waits until the mount has found so many daemons, one after the other.
+    pub(crate) fn until_connected(&self, times: usize) {
+        let found = |text: &str| text.lines().filter(|line| line.ends_with("files are shared")).count();
+        until("the mount finds the daemon", || {
+            fs::read_to_string(self.beside("said")).is_ok_and(|text| found(&text) == times)
+        });
     }
 
     /// Kills the server, which is a process of its own.
@@ -214,8 +236,18 @@ fn mounted(folder: &Path, serves_all: bool, replicas: &Arc<dyn Replicas>) -> Mou
 #[test]
 fn the_server() {
     let Some(folder) = std::env::var_os(SERVED) else { return };
-    let replicas: Arc<dyn Replicas> = Arc::new(NoReplicas);
-    let mounted = mounted(Path::new(&folder), std::env::var_os(SERVES_ALL).is_some(), &replicas);
+    let folder = PathBuf::from(folder);
+    let replicas: Arc<dyn Replicas> = if std::env::var_os(HAS_DAEMON).is_some() {
+        let said = folder.join("said");
+        let tell = move |what: &str| {
+            let mut file = File::options().create(true).append(true).open(&said).unwrap();
+            file.write_all(format!("{what}\n").as_bytes()).unwrap();
+        };
+        Arc::new(Daemon::at(folder.join("daemon/socket"), tell))
+    } else {
+        Arc::new(NoReplicas)
+    };
+    let mounted = mounted(&folder, std::env::var_os(SERVES_ALL).is_some(), &replicas);
     let _ = std::io::stdin().read(&mut [0]);
     // What is still open when a test has failed is served no longer.
     let code = i32::from(mounted.unmount().is_err());
