@@ -89,7 +89,7 @@ impl Drop for Daemon {
 impl Replicas for Daemon {
     fn mounted(&self, mount: Weak<dyn Recall>) {
         let told = self.inner.connect().map_err(|error| {
-            (self.inner.tell)(&format!("{error}; files are served plainly until one does"));
+            (self.inner.tell)(&self.inner.not_there(&error));
         });
         let (inner, is_first) = (Arc::clone(&self.inner), told.is_ok());
         let thread = std::thread::Builder::new().name("bifolio-watch".to_owned());
@@ -131,6 +131,17 @@ impl Inner {
         state.count += 1;
         state.connected = Some(Connected { number: state.count, files, watch });
         Ok(())
+    }
+
+    /// Why no daemon is used.
+    fn not_there(&self, error: &Error) -> String {
+        let socket = self.socket.display();
+        match error.os_code() {
+            Some(libc::ENOENT | libc::ECONNREFUSED) => {
+                format!("no daemon answers at {socket}: files are served plainly until one does")
+            }
+            _ => format!("the daemon at {socket} cannot be used: {error}; files are served plainly until it can"),
+        }
     }
 
     /// Does what daemons tell, until nobody needs it any more.

@@ -106,7 +106,13 @@ fn mount_as<F: Filesystem + Send + 'static>(
         // Linux before 5.4 refuses what it does not know.
         if is_root() { start(subtype_for_helper(options)) } else { Err(error) }
     });
-    let session = session.map_err(one_line).map_err(failed)?;
+    let session = session.map_err(one_line).map_err(|error| {
+        if !is_root() && error.kind() == io::ErrorKind::NotFound {
+            let detail = "mounting as this user takes fusermount3, which is missing: install fuse3, or mount as root";
+            return Error::new(ErrorKind::Missing, at.display(), detail).with_cause(error);
+        }
+        failed(error)
+    })?;
     prepare(&session);
     let session = std::thread::Builder::new().name("bifolio-fuse".to_owned()).spawn(move || session.run());
     Ok(Mounted { session: session.map_err(failed)?, at })
@@ -201,7 +207,10 @@ fn checked_folder(at: &Path, allows_nonempty: bool) -> Result<PathBuf> {
     }
     let entries = path.read_dir().map_err(|error| Error::system(at.display(), "listing the mount point", error));
     if !allows_nonempty && entries?.next().is_some() {
-        return refused(ErrorKind::Exists, "the mount point is not empty, and its files would not be seen");
+        return refused(
+            ErrorKind::Exists,
+            "the mount point is not empty, and its files would not be seen; mount on an empty folder",
+        );
     }
     if !Path::new("/dev/fuse").exists() {
         return refused(ErrorKind::Missing, "this kernel has no FUSE (/dev/fuse is missing); load the module fuse");

@@ -199,10 +199,12 @@ impl Server {
             }
         }
         // Mounts are there before anybody acquires what they are to recall.
-        sessions.iter().filter(|session| self.watches.was_noted(session.client())).for_each(|session| {
+        for session in sessions.iter().filter(|session| self.watches.was_noted(session.client())) {
             self.begin_to_watch(session);
-        });
-        sessions.into_iter().for_each(|session| self.start(session, true));
+        }
+        for session in sessions {
+            self.start(session, true);
+        }
         // Of those that came to nothing.
         let is_lost = |thing: &Thing| matches!(thing, Thing::Handle(client, _) if !self.holding.is_alive(*client));
         things.iter().filter(|thing| is_lost(thing)).for_each(|thing| self.holding.let_go(*thing));

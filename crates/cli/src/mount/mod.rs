@@ -1,7 +1,14 @@
 //! `bifolio mount` and `bifolio unmount`.
 //!
 //! As other file systems of user space, `mount` returns when the folder is mounted, and a process in the background serves
-//! it.
+//! it, and a third one takes the mount away if that one dies.
+//!
+//! ```text
+//!   guard    who unmounts what nobody serves any more        table    the kernel's list of mounts
+//! ```
+
+mod guard;
+mod table;
 
 use crate::background;
 use crate::exit::{Code, Failure, eprintln_quietly};
@@ -11,9 +18,7 @@ use bifolio_daemon::default_socket;
 use bifolio_io::Cancel;
 use bifolio_mount::{Daemon, MountOptions, NoReplicas, Replicas};
 use clap::Args as ClapArgs;
-use std::ffi::OsStr;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -49,6 +54,9 @@ pub struct MountArgs {
     /// Where the daemon listens whose files are shared (see `bifolio daemon`). If not named, where one listens by default.
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
+    /// Unmount the mount point when standard input ends, if this mount is still there.
+    #[arg(long, hide = true, value_name = "DEVICE")]
+    pub guard: Option<String>,
     /// Started by another process, which waits until it is mounted.
     #[arg(long, hide = true)]
     pub background: bool,
@@ -63,7 +71,11 @@ pub struct UnmountArgs {
 
 /// Mounts, and serves it here or in the background.
 pub fn run(args: &MountArgs, cancel: &Cancel) -> Result<(), Failure> {
-    if args.fg || args.background { serve(args, cancel) } else { start_in_background(args) }
+    match &args.guard {
+        Some(device) => guard::run(&args.mountpoint, device),
+        None if args.fg || args.background => serve(args, cancel),
+        None => start_in_background(args),
+    }
 }
 
 fn serve(args: &MountArgs, cancel: &Cancel) -> Result<(), Failure> {
@@ -82,13 +94,21 @@ fn serve(args: &MountArgs, cancel: &Cancel) -> Result<(), Failure> {
     let is_away = Arc::new(AtomicBool::new(false));
     let tell = {
         let is_away = Arc::clone(&is_away);
-        move |what: &str| match is_away.load(Ordering::Relaxed) {
-            true => background::log(what),
-            false => eprintln_quietly(&format!("bifolio: {what}")),
+        move |what: &str| {
+            if is_away.load(Ordering::Relaxed) {
+                background::log(what);
+            } else {
+                eprintln_quietly(&format!("bifolio: {what}"));
+            }
         }
     };
-    let replicas = replicas(args, tell)?;
+    let (replicas, why_plain) = replicas(args, tell.clone())?;
     let mounted = bifolio_mount::mount(&args.source, &args.mountpoint, &options, &replicas)?;
+    if let Some(why) = why_plain {
+        tell(&why);
+    }
+    // It is left alone, and ends after this process.
+    let _guard = guard::start(mounted.at());
     if args.background {
         background::leave_terminal()?;
         is_away.store(true, Ordering::Relaxed);
@@ -100,17 +120,19 @@ fn serve(args: &MountArgs, cancel: &Cancel) -> Result<(), Failure> {
     })?)
 }
 
-/// The daemon, wherever it listens, and whether it does.
-fn replicas(args: &MountArgs, tell: impl Fn(&str) + Send + Sync + 'static) -> Result<Arc<dyn Replicas>, Failure> {
+/// The daemon, wherever it listens, and whether it does; why there is none if no place is known.
+fn replicas(
+    args: &MountArgs,
+    tell: impl Fn(&str) + Send + Sync + 'static,
+) -> Result<(Arc<dyn Replicas>, Option<String>), Failure> {
     let socket = match args.socket.clone().map_or_else(default_socket, Ok) {
         Ok(socket) => std::path::absolute(&socket)
             .map_err(|error| Failure::failed(format!("{}: {error}", printable(&socket.display().to_string()))))?,
         Err(error) => {
-            tell(&format!("{error}; files are served plainly"));
-            return Ok(Arc::new(NoReplicas));
+            return Ok((Arc::new(NoReplicas), Some(format!("{error}, or --socket; files are served plainly"))));
         }
     };
-    Ok(Arc::new(Daemon::at(socket, tell)))
+    Ok((Arc::new(Daemon::at(socket, tell)), None))
 }
 
 fn start_in_background(args: &MountArgs) -> Result<(), Failure> {
@@ -136,11 +158,9 @@ fn start_in_background(args: &MountArgs) -> Result<(), Failure> {
 pub fn unmount(args: &UnmountArgs) -> Result<(), Failure> {
     let place = std::path::absolute(&args.mountpoint)
         .map_err(|error| Failure::failed(format!("{}: {error}", printable(&args.mountpoint.display().to_string()))))?;
-    let mounts = std::fs::read("/proc/self/mounts")
-        .map_err(|error| Failure::failed(format!("reading /proc/self/mounts failed: {error}")))?;
     // A mount whose server is gone cannot be looked at, so the path is tried as it is, too.
     let real = place.canonicalize().unwrap_or_else(|_| place.clone());
-    if ![&place, &real].iter().any(|place| is_ours(&mounts, place)) {
+    if table::ours(&place)?.is_none() && table::ours(&real)?.is_none() {
         let place = place.display().to_string();
         let place = printable(&place);
         return Err(Failure::new(Code::Usage, format!("{place} is no mount of bifolio mount; umount unmounts others")));
@@ -153,46 +173,4 @@ pub fn unmount(args: &UnmountArgs) -> Result<(), Failure> {
         )),
     }
     Ok(())
-}
-
-/// Whether the last mount on a path is one of ours, by the kernel's list.
-fn is_ours(mounts: &[u8], place: &Path) -> bool {
-    let mut lines = mounts.split(|byte| *byte == b'\n').filter_map(|line| {
-        let mut words = line.split(|byte| *byte == b' ').skip(1);
-        Some((unescaped(words.next()?), words.next()?))
-    });
-    let last = lines.rfind(|(at, _)| at == place);
-    last.is_some_and(|(_, kind)| OsStr::from_bytes(kind) == "fuse.bifolio-mount")
-}
-
-/// Spaces, tabs, ends of lines and backslashes are three octal digits each in the kernel's list.
-fn unescaped(text: &[u8]) -> PathBuf {
-    let (mut plain, mut rest) = (vec![], text);
-    while let Some((first, behind)) = rest.split_first() {
-        let digits = behind.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) if *first == b'\\' => {
-                plain.push(byte);
-                rest = &behind[3..];
-            }
-            _ => {
-                plain.push(*first);
-                rest = behind;
-            }
-        }
-    }
-    std::ffi::OsString::from_vec(plain).into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mount_is_known_by_its_path_and_kind() {
-        let mounts = b"/a /mnt/two\\040words fuse.bifolio-mount rw 0 0\n/b /mnt/b fuse.bifolio-mount rw 0 0\nc /mnt/b ext4 rw 0 0\n";
-        assert!(is_ours(mounts, Path::new("/mnt/two words")));
-        assert!(!is_ours(mounts, Path::new("/mnt/b")));
-        assert!(!is_ours(mounts, Path::new("/mnt")));
-    }
 }
