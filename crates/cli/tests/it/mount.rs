@@ -187,7 +187,9 @@ fn what_cannot_be_mounted_is_said_in_a_sentence() {
     refused(&["unmount", "none"], 2, "is no mount of bifolio mount");
     // Another user, who has to be able to start it.
     let program = place.at("bifolio");
-    fs::copy(env!("CARGO_BIN_EXE_bifolio"), &program).unwrap();
+    // Not by this process: another test that starts a program meanwhile would have it open for writing for a moment.
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_bifolio")).arg(&program).status().unwrap();
+    assert!(copied.success());
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     for name in ["source", "mount"] {
         std::os::unix::fs::chown(place.at(name), Some(1234), Some(1234)).unwrap();
