@@ -30,6 +30,8 @@ enum Step {
     Copy { from: usize, to: usize, at: u64, to_at: u64, len: usize },
     Seek { slot: usize, at: u64, whence: i32 },
     Sync { slot: usize },
+    Lock { slot: usize, kind: i32, at: u64, len: u64 },
+    LockWhole { slot: usize, operation: i32 },
     MakeFolder { name: String, mode: u32 },
     RemoveFolder { name: String },
     Unlink { name: String },
@@ -77,14 +79,14 @@ fn random_place(random: &mut Rng) -> u64 {
     match random.u8(..12) {
         0 => (5 << 30) + random.u64(..100),
         1 => random.u64(..40) * PAGE,
-        _ => random.u64(..20 * PAGE),
+        _ => random.u64(..8 * PAGE),
     }
 }
 
 fn random_step(random: &mut Rng) -> Step {
     let slot = random.usize(..SLOTS);
     let name = random_name(random);
-    match random.u8(..44) {
+    match random.u8(..47) {
         0..=5 => {
             let mut flags = [libc::O_RDONLY, libc::O_WRONLY, libc::O_RDWR, libc::O_RDWR][random.usize(..4)];
             for (flag, one_in) in [
@@ -157,7 +159,30 @@ fn random_step(random: &mut Rng) -> Step {
         41 if random.bool() => Step::GetAttribute { name, key: random.usize(..KEYS.len()) },
         41 => Step::RemoveAttribute { name, key: random.usize(..KEYS.len()) },
         42 => Step::List { name },
+        43 | 44 => Step::Lock {
+            slot,
+            kind: [libc::F_RDLCK, libc::F_WRLCK, libc::F_UNLCK][random.usize(..3)],
+            at: random.u64(..20),
+            len: random.u64(..10),
+        },
+        45 => Step::LockWhole { slot, operation: [libc::LOCK_SH, libc::LOCK_EX, libc::LOCK_UN][random.usize(..3)] },
         _ => Step::State { name },
+    }
+}
+
+/// Most of what follows finds files that are open, and a folder.
+fn first_step(number: usize, random: &mut Rng) -> Option<Step> {
+    match number {
+        0 => Some(Step::MakeFolder { name: "dir".to_owned(), mode: 0o755 }),
+        number if number % 60 < SLOTS => {
+            let (name, flags) = (random_name(random), libc::O_RDWR | libc::O_CREAT);
+            Some(Step::Open { slot: number % 60, name, flags, mode: 0o666 })
+        }
+        number if number % 60 < 2 * SLOTS => {
+            let bytes = noise(random.usize(1..5 * PAGE as usize), random.u64(..));
+            Some(Step::Write { slot: number % 60 - SLOTS, at: random_place(random), bytes })
+        }
+        _ => None,
     }
 }
 
@@ -252,6 +277,21 @@ impl Side {
             }
             Step::Seek { slot, at, whence } => self.seek(*slot, *at, *whence),
             Step::Sync { slot } => of_std(self.file(*slot)?.sync_all()).map(|()| vec![]),
+            Step::Lock { slot, kind, at, len } => {
+                let mut lock = libc::flock {
+                    l_type: *kind as libc::c_short,
+                    l_whence: libc::SEEK_SET as libc::c_short,
+                    l_start: *at as i64,
+                    l_len: *len as i64,
+                    l_pid: 0,
+                };
+                // SAFETY: the lock is there for as long as the call.
+                done(unsafe { libc::fcntl(self.file(*slot)?.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) })
+            }
+            Step::LockWhole { slot, operation } => {
+                // SAFETY: takes no memory.
+                done(unsafe { libc::flock(self.file(*slot)?.as_raw_fd(), *operation | libc::LOCK_NB) })
+            }
             Step::MakeFolder { name, mode } => {
                 let path = c(&self.at(name));
                 // SAFETY: the path ends with a zero byte.
@@ -465,25 +505,34 @@ fn exact(path: &Path) -> Result<String, i32> {
     ))
 }
 
-fn compare(serves_all: bool, steps: usize, rounds: usize) {
+fn compare(new: fn() -> World, has_set_id: bool, steps: usize, rounds: usize) {
     if !can_mount() {
         return;
     }
     let mut random = Rng::with_seed(seed());
     for round in 0..rounds {
-        let world = World::new(serves_all);
+        let world = new();
         let plain = world.beside("plain");
         fs::create_dir(&plain).unwrap();
         let mut mount = Side { root: world.mount(""), open: Default::default() };
         let mut plain = Side { root: plain, open: Default::default() };
+        let mut done = 0;
         for number in 0..steps {
-            let mut step = random_step(&mut random);
-            if !serves_all {
+            let mut step = first_step(number, &mut random).unwrap_or_else(|| random_step(&mut random));
+            if !has_set_id {
                 // Bits that have a program run as another user go with every write to a file that was passed when it was
                 // opened, also with root's.
                 step.forbid_set_id();
             }
-            let (here, there) = (mount.run(&step), plain.run(&step));
+            let (mut here, there) = (mount.run(&step), plain.run(&step));
+            if matches!(step, Step::Lock { .. }) && there.is_ok() && here == Err(libc::EAGAIN) {
+                // The kernel tells of the end of an opening, with which its locks go, when it is over.
+                until(format_args!("round {round}, step {number}: {step:?}"), || {
+                    here = mount.run(&step);
+                    here != Err(libc::EAGAIN)
+                });
+            }
+            done += usize::from(here.is_ok());
             assert!(
                 here == there,
                 "round {round}, step {number}, {step:?}: the mount has {}, a plain folder {}",
@@ -491,6 +540,7 @@ fn compare(serves_all: bool, steps: usize, rounds: usize) {
                 shown(&there)
             );
         }
+        assert!(done > steps / 5, "{done} of {steps} operations did something");
         let (here, there) = (tree(&mount.root), tree(&plain.root));
         assert!(here == there, "round {round}:\n{here:#?}\n{there:#?}");
         // The source has the same, and its states are seen as they are, once the kernel asks again.
@@ -506,10 +556,15 @@ fn compare(serves_all: bool, steps: usize, rounds: usize) {
 
 #[test]
 fn any_sequence_of_operations_does_what_it_does_in_a_plain_folder() {
-    compare(false, 3000, 4);
+    compare(|| World::new(false), false, 3000, 6);
 }
 
 #[test]
 fn any_sequence_of_operations_does_the_same_where_files_are_not_passed() {
-    compare(true, 3000, 4);
+    compare(|| World::new(true), true, 3000, 6);
+}
+
+#[test]
+fn any_sequence_of_operations_does_the_same_where_files_are_shared() {
+    compare(World::of_shared_files, true, 3000, 6);
 }

@@ -8,16 +8,17 @@
 //! waits for the same, takes away what is mounted then.
 
 use bifolio_block::fuse::Mounted;
-use bifolio_mount::{Daemon, MountOptions, NoReplicas, Replicas, mount};
+use bifolio_mount::{Daemon, FileKey, MountOptions, NoReplicas, Recall, Replicas, SharedFile, mount};
 use bifolio_testing::{skip, until};
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// How long a test may take beside its stress, on a machine that is busy with other things.
@@ -25,7 +26,7 @@ const LIMIT: Duration = Duration::from_secs(400);
 
 const SERVED: &str = "BIFOLIO_TEST_SERVED";
 const SERVES_ALL: &str = "BIFOLIO_TEST_SERVES_ALL";
-const HAS_DAEMON: &str = "BIFOLIO_TEST_HAS_DAEMON";
+const REPLICAS: &str = "BIFOLIO_TEST_REPLICAS";
 
 /// Where folders are that every user can enter, on a file system that tells of stores into mappings.
 const PLACE: &str = "/var/tmp";
@@ -125,15 +126,20 @@ enum Server {
 impl World {
     /// Served by a process of its own.
     pub(crate) fn new(serves_all: bool) -> Self {
-        Self::apart(serves_all, false)
+        Self::apart(serves_all, "none")
+    }
+
+    /// The same, where devices want every file.
+    pub(crate) fn of_shared_files() -> Self {
+        Self::apart(false, "all")
     }
 
     /// The same, which shares files with the daemon in the folder `daemon`, whenever one runs.
     pub(crate) fn of_daemon(serves_all: bool) -> Self {
-        Self::apart(serves_all, true)
+        Self::apart(serves_all, "daemon")
     }
 
-    fn apart(serves_all: bool, has_daemon: bool) -> Self {
+    fn apart(serves_all: bool, replicas: &str) -> Self {
         Self::start(|folder| {
             fs::create_dir(folder.join("daemon")).unwrap();
             let mut command = Command::new(std::env::current_exe().unwrap());
@@ -141,9 +147,7 @@ impl World {
             if serves_all {
                 command.env(SERVES_ALL, "1");
             }
-            if has_daemon {
-                command.env(HAS_DAEMON, "1");
-            }
+            command.env(REPLICAS, replicas);
             let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
             let place = folder.join("mount");
             until("it is mounted", || {
@@ -237,22 +241,58 @@ fn mounted(folder: &Path, serves_all: bool, replicas: &Arc<dyn Replicas>) -> Mou
 fn the_server() {
     let Some(folder) = std::env::var_os(SERVED) else { return };
     let folder = PathBuf::from(folder);
-    let replicas: Arc<dyn Replicas> = if std::env::var_os(HAS_DAEMON).is_some() {
-        let said = folder.join("said");
-        let tell = move |what: &str| {
-            let mut file = File::options().create(true).append(true).open(&said).unwrap();
-            file.write_all(format!("{what}\n").as_bytes()).unwrap();
-        };
-        Arc::new(Daemon::at(folder.join("daemon/socket"), tell))
-    } else {
-        Arc::new(NoReplicas)
+    let said = folder.join("said");
+    let tell = move |what: &str| {
+        let mut file = File::options().create(true).append(true).open(&said).unwrap();
+        file.write_all(format!("{what}\n").as_bytes()).unwrap();
+    };
+    let replicas: Arc<dyn Replicas> = match std::env::var(REPLICAS).as_deref() {
+        Ok("daemon") => Arc::new(Daemon::at(folder.join("daemon/socket"), tell)),
+        Ok("all") => Arc::new(AllShared),
+        _ => Arc::new(NoReplicas),
     };
     let mounted = mounted(&folder, std::env::var_os(SERVES_ALL).is_some(), &replicas);
-    let _ = std::io::stdin().read(&mut [0]);
+    let _ = io::stdin().read(&mut [0]);
     // What is still open when a test has failed is served no longer.
     let code = i32::from(mounted.unmount().is_err());
     // SAFETY: ends this process.
     unsafe { libc::_exit(code) };
+}
+
+/// Devices want every file, and do nothing with it: what a mount does by itself to files that are shared.
+struct AllShared;
+
+struct Plain(File);
+
+impl Replicas for AllShared {
+    fn mounted(&self, _: Weak<dyn Recall>) {}
+
+    fn is_wanted(&self, _: FileKey) -> bool {
+        true
+    }
+
+    fn open(&self, file: BorrowedFd<'_>) -> io::Result<Box<dyn SharedFile>> {
+        let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+        Ok(Box::new(Plain(File::options().read(true).write(true).open(link)?)))
+    }
+}
+
+impl SharedFile for Plain {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read_at(buffer, offset)
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn changed(&self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// By the kernel's list, without asking whoever serves.
