@@ -94,8 +94,13 @@ impl WantedFile {
     }
 }
 
+/// Whoever opens the file afterwards may read it past the cache, so that it has everything first. What cannot be written is
+/// in the cache alone: then the file stays shared.
 impl Drop for WantedFile {
     fn drop(&mut self) {
+        if self.file.sync().is_err() {
+            return;
+        }
         let mut state = lock(&self.replicas.state);
         if let Some(count) = state.wanted.get_mut(&self.key) {
             *count -= 1;

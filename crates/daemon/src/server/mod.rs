@@ -359,9 +359,7 @@ impl Server {
                 is_surplus || is_deleted(id).unwrap_or(false)
             };
             let gone: Vec<FileId> = idle.into_iter().filter(|id| is_gone(id)).collect();
-            let dropped = gone.into_iter().filter_map(|id| Some((id, files.remove(&id)?)));
-            // Nobody waits until mounts know it.
-            dropped.inspect(|(id, _)| drop(self.watches.tell(&Event::Unwanted(*id), None))).collect()
+            gone.into_iter().filter_map(|id| Some((id, files.remove(&id)?))).collect()
         };
         for (id, Resident { file, kept, .. }) in dropped {
             drop(kept);
@@ -370,7 +368,11 @@ impl Server {
             match closed {
                 Err(error) => say(&error.to_string()),
                 // Somebody may have opened it meanwhile.
-                Ok(()) if !files.contains_key(&id) => self.holding.let_go(Thing::File(id)),
+                Ok(()) if !files.contains_key(&id) => {
+                    self.holding.let_go(Thing::File(id));
+                    // The file has everything by now, and is as good as the cache. Nobody waits until mounts know it.
+                    drop(self.watches.tell(&Event::Unwanted(id), None));
+                }
                 Ok(()) => {}
             }
         }

@@ -409,6 +409,26 @@ fn a_file_that_was_open_before_a_device_wanted_it_is_shared_as_well() {
     }
 }
 
+/// Symptom: what a device had released was missing in a file that was opened when the device had ended. Cause: the mount
+/// still had the file open, so that it was written when that opening was closed, which nobody waits for, and a file that no
+/// device wants is read past the cache.
+#[test]
+fn a_file_that_no_device_wants_any_more_has_all_that_was_released() {
+    if !can_mount() {
+        return;
+    }
+    let shared = Shared::new(false);
+    fs::write(shared.world.source("data"), [1; PAGE]).unwrap();
+    let mut program = shared.program("data", 0);
+    let cpu = Cpu::new(&shared.world.mount("data"), PAGE);
+    program.acquire(0..PAGE as u64);
+    program.store(100, &[2]);
+    program.release(0..PAGE as u64);
+    drop(program);
+    assert_eq!(fs::read(shared.world.source("data")).unwrap()[99..102], [1, 2, 1]);
+    assert_eq!(cpu.load(100), 2);
+}
+
 #[test]
 fn a_shared_file_is_cut_appended_to_and_punched_as_any_other() {
     if !can_mount() {
