@@ -8,7 +8,8 @@
 //! ```text
 //!   read for a mapping      the page is the base
 //!   page comes back         what differs from the base is written; the page is the base
-//!   write by a program      the base has it, too, as the kernel has
+//!   write by a program      where the kernel keeps it (an opening from before the file was shared), the base has it, too;
+//!                           a direct one it has forgotten the pages for, and what it was given since is the base
 //!   recall                  the kernel has forgotten all that it was given before: those bases go
 //! ```
 //!
@@ -79,9 +80,12 @@ impl Shared {
         Ok(read)
     }
 
-    /// For a program's own write.
-    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    /// For a program's own write; `is_kept` says that the pages which the kernel has are changed as well.
+    pub(crate) fn write(&self, offset: u64, bytes: &[u8], is_kept: bool) -> io::Result<()> {
         self.file.write(offset, bytes)?;
+        if !is_kept {
+            return Ok(());
+        }
         let mut given = lock(&self.given);
         for (page, part) in pages(offset, bytes.len()) {
             if let Some(base) = given.pages.get_mut(&page) {
@@ -278,9 +282,21 @@ mod tests {
                     expected[at] = step as u8;
                 }
                 3 if at % 3 == 2 => {
-                    shared.write(at as u64, &[step as u8]).unwrap();
+                    let is_kept = random.bool();
+                    if !is_kept {
+                        // The kernel returns its page and forgets it, and may want it again before the write is done.
+                        if let Some((bytes, true)) = kernel.remove(&page) {
+                            shared.take_back(bounds.start as u64, &bytes).unwrap();
+                        }
+                        if random.bool() {
+                            let mut bytes = vec![0; bounds.len()];
+                            shared.give(bounds.start as u64, &mut bytes).unwrap();
+                            kernel.insert(page, (bytes, false));
+                        }
+                    }
+                    shared.write(at as u64, &[step as u8], is_kept).unwrap();
                     expected[at] = step as u8;
-                    if let Some((bytes, _)) = kernel.get_mut(&page) {
+                    if let Some((bytes, _)) = kernel.get_mut(&page).filter(|_| is_kept) {
                         bytes[at - bounds.start] = step as u8;
                     }
                 }

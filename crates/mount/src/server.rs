@@ -47,6 +47,8 @@ pub(crate) struct OpenFile {
     /// The source's, for what the program may do; for reading where devices share the file.
     file: std::fs::File,
     is_past: bool,
+    /// The kernel keeps nothing of what is written by it.
+    is_direct: bool,
 }
 
 /// An opening of a directory.
@@ -341,7 +343,8 @@ impl Server {
         }
         let backing = if is_past { opens.backing.clone() } else { None };
         drop(opens);
-        let file = OpenFile { node: Arc::clone(node), file: file.into(), is_past };
+        let is_direct = flags.contains(FopenFlags::FOPEN_DIRECT_IO);
+        let file = OpenFile { node: Arc::clone(node), file: file.into(), is_past, is_direct };
         Ok(Opened { handle: self.hold(Handle::File(Arc::new(file))), flags, backing })
     }
 
@@ -490,9 +493,9 @@ impl OpenFile {
             Some(shared) if comes_back => shared.take_back(offset, bytes)?,
             Some(shared) if is_append => {
                 let _turn = lock(&shared.appending);
-                shared.write(self.file.metadata()?.len(), bytes)?;
+                shared.write(self.file.metadata()?.len(), bytes, !self.is_direct)?;
             }
-            Some(shared) => shared.write(offset, bytes)?,
+            Some(shared) => shared.write(offset, bytes, !self.is_direct)?,
             None if is_append && !comes_back => return sys::append(self.file.as_fd(), bytes),
             None => return self.file.write_at(bytes, offset),
         }
