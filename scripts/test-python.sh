@@ -18,4 +18,7 @@ rm -rf "$wheels" "$package"
 "$tools" -m maturin build --quiet --profile dev --compatibility linux --interpreter "$python" --out "$wheels"
 # A wheel is an archive of what is installed: a folder on the path is as good as an environment.
 "$python" -m zipfile -e "$wheels"/bifolio-*.whl "$package"
+# The command that the other tests have built, for a test that mounts.
+command=${CARGO_TARGET_DIR:-$PWD/target}/debug/bifolio
+[ -z "${BIFOLIO_COMMAND:-}" ] && [ -x "$command" ] && export BIFOLIO_COMMAND=$command
 PYTHONPATH=$PWD/$package${PYTHONPATH:+:$PYTHONPATH} "$python" -m pytest -q -p no:cacheprovider "$@"

@@ -7,6 +7,8 @@ the other the first's (the second). The two may be a GPU and a CPU process ("pro
 the file or writes to it and knows nothing of the cache; two GPUs; or hosts. The ways:
 
     bifolio.map     both have the file mapped, and acquire what the other has released
+    bifolio mount   the same through the daemon's cache, and the CPU process has the file open on a mount (`--mount`): it
+                    sees what the other has released without a call, and nobody compares the file
     private, merge  each has a buffer of its own, and takes the other's halves out of a copy of the other's
     router          the same, but what the other has comes through a file, by `write_from` and `read_into`
     managed         both write one buffer of managed memory (UVM), which moves by pages; the CPU is a thread then, as
@@ -14,6 +16,7 @@ the file or writes to it and knows nothing of the cache; two GPUs; or hosts. The
 """
 
 import contextlib
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,8 +83,8 @@ class Way:
 
     name, needs_process = "", True
 
-    def __init__(self, sides: list[Side], total: int, store: str, folder: Path, seed: int) -> None:
-        self.sides, self.total, self.store, self.folder = sides, total, store, folder
+    def __init__(self, sides: list[Side], total: int, store: str, places: tuple[Path, Path | None], seed: int) -> None:
+        self.sides, self.total, self.store, (self.folder, self.mount) = sides, total, store, places
         self.initial = common.noise(total, seed).view("uint32")
         # No run writes what an earlier one has left: a store of the same value is no change.
         self.turn = 0
@@ -196,6 +199,42 @@ class Mapped(Way):
         super().close()
 
 
+class Mounted(Mapped):
+    """Through the daemon's cache; the CPU process works on a mount of the folder, where it is told of what was released."""
+
+    name = "bifolio mount"
+
+    def set_up(self) -> None:
+        assert self.process and self.mount
+        # A name that a mount has not seen lately: it learns within a second what happens beside it.
+        self.path = self.file(f"mounted-{os.getpid()}-{self.total}")
+        self.shown = self.mount / self.path.name
+        common.need(self.shown.exists(), f"{self.mount} does not show {self.folder}: mount it there, by `bifolio mount`")
+        (first, _) = self.sides
+        self.mappings = {first.half: bifolio.map(self.path, writable=True, device=first.name, shared=True)}
+        self.closing.callback(self.mappings[first.half].close)
+        with first.device.use():
+            self.mappings[first.half].acquire()
+            self.views = {first.half: first.device.array(self.mappings[first.half], "uint32")}
+            self.mappings[first.half].release()
+        self.process.do("open", name=self.name, path=str(self.shown), store=self.store)
+
+    def merge(self, side: Side) -> None:
+        if side.is_process:
+            assert self.process
+            self.sum = self.process.do("take", name=self.name)
+            return
+        super().merge(side)
+
+    def seen(self, side: Side) -> Any:
+        return numpy.fromfile(self.shown, "uint32") if side.is_process else super().seen(side)
+
+    def verify(self) -> None:
+        super().verify()
+        wanted = int((self.initial ^ numpy.uint32(cpu.mark(self.turn) ^ cpu.mark(0))).sum(dtype="uint64"))
+        check(self.sum == wanted, f"{self.name}: the process has not seen what was released")
+
+
 class Private(Way):
     name = "private, merge"
 
@@ -308,17 +347,17 @@ class Shared(Way):
         return self.memory.cpu.view("uint32").copy()
 
 
-def ways(sides: list[Side]) -> list[type[Way]]:
-    return [Mapped, Private, Routed] + ([Shared] if any(side.device.is_gpu for side in sides) else [])
+def ways(sides: list[Side], has_mount: bool) -> list[type[Way]]:
+    return [Mapped] + ([Mounted] if has_mount else []) + [Private, Routed] + ([Shared] if any(side.device.is_gpu for side in sides) else [])
 
 
 @contextlib.contextmanager
-def prepared(sides: list[Side], total: int, store: str, folder: Path, seed: int) -> Iterator[dict[str, Way]]:
+def prepared(sides: list[Side], total: int, store: str, places: tuple[Path, Path | None], seed: int) -> Iterator[dict[str, Way]]:
     """All ways, each with memory of its own."""
     with contextlib.ExitStack() as closing:
         made = {}
-        for kind in ways(sides):
-            made[kind.name] = kind(sides, total, store, folder, seed)
+        for kind in ways(sides, places[1] is not None):
+            made[kind.name] = kind(sides, total, store, places, seed)
             closing.callback(made[kind.name].close)
         yield made
 
@@ -330,6 +369,7 @@ def run(options: Any) -> Results:
     for times in options.times:
         common.need(times % PERIOD,
                     f"after {times} turns the bytes are what they were: choose a count that {PERIOD} does not divide")
+    common.need(options.mount is None or sides[1].is_process, "a mount is for a CPU process: choose --other process")
     common.need(options.device != options.other, f"two processors are needed, and not twice {options.device}")
     common.budget(options.budget or 4 * max(options.sizes) + (64 << 20))
     has_process = sides[1].is_process
@@ -368,6 +408,10 @@ def run(options: Any) -> Results:
                 results.ratio(turns, "-", mine, seconds("router", total, times), "router")
                 wanted = "below 1" if not has_process or times >= 16 else "-"
                 results.ratio(turns, wanted, mine, seconds("managed", total, times), "managed")
+                mounted = seconds("bifolio mount", total, times)
+                results.ratio(f"{turns}, on a mount", "-", mounted, mine, "bifolio.map")
+                results.ratio(f"{turns}, on a mount", "-", mounted, seconds("private, merge", total, times),
+                              f"private buffers and {count}")
                 results.ratio(f"{turns}, in managed memory", "the paper: up to 28 (figure 1)", seconds("managed", total, times),
                               one_merge("private, merge", total, times), "private, merge")
             times = options.times[0]
@@ -377,7 +421,7 @@ def run(options: Any) -> Results:
                 wanted = "at most 0.4 ms between two GPUs" if is_figure else "the paper: 1.4 us"
                 results.figure(f"the first merge of {named(total)}", wanted, f"{merges[0] * 1e3:.3f} ms, "
                                f"{merges[0] * 1e6 * 4096 / total:.3f} us for a page of 4 KiB")
-            names = [name for name in (kind.name for kind in ways(sides)) if (name, total, times) in numbers]
+            names = [name for name in (kind.name for kind in ways(sides, options.mount is not None)) if (name, total, times) in numbers]
             series = [(name, [numbers.get((name, total, count), [None] * 4)[3] for count in options.times]) for name in names]
             series = [(name, [point and point * 1e3 for point in points]) for name, points in series]
             results.lines(f"Halves of every page of {named(total)}, by {pair}", "turns", "milliseconds",
@@ -386,7 +430,7 @@ def run(options: Any) -> Results:
     results.summary = summary
     with results:
         for total in options.sizes:
-            with prepared(sides, total, options.store, options.folder, options.seed) as made:
+            with prepared(sides, total, options.store, (options.folder, options.mount), options.seed) as made:
                 for times in options.times:
                     for name, way in made.items():
                         phases: list[tuple[float, float, float]] = []
@@ -404,6 +448,8 @@ def main(words: list[str] | None = None) -> Results:
     parser.add_argument("--other", type=common.other_name, default=common.PROCESS,
                         help="what writes the other halves: a device, or a CPU process (process)")
     parser.add_argument("--store", choices=["mmap", "write"], default="mmap", help="how the process stores")
+    parser.add_argument("--mount", type=Path, help="where `bifolio mount` shows the folder, beside a daemon with the device: the "
+                        "process also works there")
     parser.add_argument("--times", type=common.counts, default=[1, 4, 16], help="turns of each half, several with commas")
     return run(parser.parse_args(words))
 

@@ -9,6 +9,8 @@ use crate::daemon::DaemonArgs;
 use crate::devices::DevicesArgs;
 use crate::exit;
 use crate::global::Global;
+#[cfg(feature = "mount")]
+use crate::mount::{MountArgs, UnmountArgs};
 use crate::net::NetArgs;
 use crate::read::ReadArgs;
 use crate::stripe::StripeCommand;
@@ -66,6 +68,14 @@ pub enum Command {
     #[cfg(feature = "volumes")]
     #[command(subcommand)]
     Crypt(CryptCommand),
+    /// Mount a folder for CPU programs, whose files devices may share.
+    #[cfg(feature = "mount")]
+    #[command(after_help = exit::CODES)]
+    Mount(MountArgs),
+    /// Unmount what `mount` has mounted.
+    #[cfg(feature = "mount")]
+    #[command(after_help = exit::CODES)]
+    Unmount(UnmountArgs),
     /// Run packet configurations in Click's language, with the options of `click`; or `net click-flatten`, `net
     /// click-pretty` and the other tools.
     #[command(disable_help_flag = true)]

@@ -11,12 +11,14 @@
 //!     |
 //!   router secret global                  choices that several commands have
 //!     |
-//!   progress signals output exit          how commands speak and end
+//!   progress signals output exit background   how commands speak and end
 //! ```
 
 #![allow(unreachable_pub, reason = "nothing of a command is reachable from outside; `pub` means this crate")]
 
 mod args;
+#[cfg(any(feature = "volumes", feature = "mount"))]
+mod background;
 mod bench;
 mod cache;
 mod calibrate;
@@ -27,6 +29,8 @@ mod devices;
 mod exit;
 mod global;
 mod metrics;
+#[cfg(feature = "mount")]
+mod mount;
 mod net;
 mod output;
 mod progress;
@@ -84,6 +88,10 @@ fn run(Args { global, command }: &Args) -> Result<(), exit::Failure> {
         Command::Volume(command) => volume::run(global, command, &cancel),
         #[cfg(feature = "volumes")]
         Command::Crypt(command) => crypt::run(global, command, &cancel),
+        #[cfg(feature = "mount")]
+        Command::Mount(options) => mount::run(options, &cancel),
+        #[cfg(feature = "mount")]
+        Command::Unmount(options) => mount::unmount(options),
         Command::Calibrate(options) => calibrate::run(global, options, &cancel),
         Command::Bench(command) => bench::run(global, command, &cancel),
         Command::Net(_) => Ok(()),

@@ -23,6 +23,9 @@ pub const FILES_MAX: usize = 16;
 /// Connections that one answer tells of at most.
 pub const CLIENTS_MAX: usize = 2048;
 
+/// Bytes of a file in one message at most.
+pub const DATA_BYTES_MAX: usize = 128 << 10;
+
 /// Bytes of a path in an answer at most; of a longer one this many are told.
 const PATH_BYTES_MAX: usize = 4096;
 
@@ -82,6 +85,36 @@ pub enum ToServer {
         /// Or does not keep it any more.
         is_kept: bool,
     },
+    /// Reads a file as a CPU does.
+    Read {
+        /// Its number.
+        file: u64,
+        /// From which byte on.
+        offset: u64,
+        /// How many.
+        len: usize,
+    },
+    /// Writes to a file as a CPU does.
+    Write {
+        /// Its number.
+        file: u64,
+        /// From which byte on.
+        offset: u64,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// Has everything that was released of a file on the disk.
+    Sync {
+        /// Its number.
+        file: u64,
+    },
+    /// A mount has done what it was told last, if anything, and waits for what it is told next.
+    Watch {
+        /// The number of what it has done, or 0.
+        done: u64,
+        /// Whether programs read and write that file past the mount.
+        is_past: bool,
+    },
     /// What the daemon holds and has done.
     Status,
     /// The last message.
@@ -136,6 +169,20 @@ pub struct ClientStatus {
     pub files: u64,
     /// Bytes that stay where they are, as it has acquired or pinned them.
     pub used_bytes: u64,
+}
+
+/// What a mount is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A file may be on devices from now on.
+    Wanted(FileId),
+    /// It is not any more.
+    Unwanted(FileId),
+    /// Everything that is cached has been told.
+    All,
+    /// A device is about to acquire a range of a file, or has released it: what programs have stored into mappings is wanted
+    /// back, and what they were given is out of date.
+    Recall(FileId, Range<u64>),
 }
 
 /// What is said of a file that is cached.
@@ -206,6 +253,18 @@ pub enum ToClient {
         /// In the order of their identities.
         files: Vec<FileStatus>,
     },
+    /// Bytes of a file: fewer than were asked for at its end.
+    Data {
+        /// Those.
+        bytes: Vec<u8>,
+    },
+    /// What a mount is told next.
+    Watched {
+        /// Its number.
+        number: u64,
+        /// What.
+        event: Event,
+    },
     /// What there is and was done.
     Status(Status),
     /// Unasked: another server serves now. What was not answered is asked again.
@@ -258,14 +317,18 @@ impl Reader<'_> {
     }
 
     fn text(&mut self) -> Option<String> {
-        let len = self.count(TEXT_BYTES_MAX)?;
+        String::from_utf8(self.bytes(TEXT_BYTES_MAX)?).ok()
+    }
+
+    fn bytes(&mut self, most: usize) -> Option<Vec<u8>> {
+        let len = self.count(most)?;
         let (bytes, rest) = self.0.split_at_checked(len.next_multiple_of(8))?;
         self.0 = rest;
         let (text, fill) = bytes.split_at(len);
         if fill.iter().any(|byte| *byte != 0) {
             return None;
         }
-        String::from_utf8(text.to_vec()).ok()
+        Some(text.to_vec())
     }
 
     fn end<T>(&self, value: T) -> Option<T> {
@@ -295,9 +358,13 @@ impl Writer {
     }
 
     fn text(self, text: &str) -> Self {
-        let mut written = self.word(text.len() as u64);
-        written.0.extend(text.as_bytes());
-        let fill = text.len().next_multiple_of(8) - text.len();
+        self.bytes(text.as_bytes())
+    }
+
+    fn bytes(self, bytes: &[u8]) -> Self {
+        let mut written = self.word(bytes.len() as u64);
+        written.0.extend(bytes);
+        let fill = bytes.len().next_multiple_of(8) - bytes.len();
         written.0.extend(std::iter::repeat_n(0, fill));
         written
     }
@@ -313,8 +380,12 @@ pub fn encode_request(number: u64, message: &ToServer) -> Vec<u8> {
         ToServer::Lend { file, device, at, frame } => new(5).words([*file, *device as u64, *at, u64::from(*frame)]),
         ToServer::Bye => new(6),
         ToServer::Files { after: (device, inode) } => new(7).words([*device, *inode]),
-        ToServer::Status => new(9),
+        ToServer::Status => new(13),
         ToServer::Keep { file, device, is_kept } => new(8).words([*file, *device as u64, u64::from(*is_kept)]),
+        ToServer::Read { file, offset, len } => new(9).words([*file, *offset, *len as u64]),
+        ToServer::Write { file, offset, bytes } => new(10).words([*file, *offset]).bytes(bytes),
+        ToServer::Sync { file } => new(11).word(*file),
+        ToServer::Watch { done, is_past } => new(12).words([*done, u64::from(*is_past)]),
         ToServer::Ask { file, request } => write_request(new(4).word(*file), request),
     };
     written.0
@@ -359,8 +430,12 @@ pub fn decode_request(bytes: &[u8]) -> Option<(u64, ToServer)> {
         },
         6 => ToServer::Bye,
         7 => ToServer::Files { after: (from.word()?, from.word()?) },
-        9 => ToServer::Status,
+        13 => ToServer::Status,
         8 => ToServer::Keep { file: from.word()?, device: from.count(DEVICES_MAX)?, is_kept: from.truth()? },
+        9 => ToServer::Read { file: from.word()?, offset: from.word()?, len: from.count(DATA_BYTES_MAX)? },
+        10 => ToServer::Write { file: from.word()?, offset: from.word()?, bytes: from.bytes(DATA_BYTES_MAX)? },
+        11 => ToServer::Sync { file: from.word()? },
+        12 => ToServer::Watch { done: from.word()?, is_past: from.truth()? },
         _ => return None,
     };
     from.end((number, message))
@@ -413,10 +488,12 @@ pub fn encode_answer(number: u64, message: &ToClient) -> Vec<u8> {
             new(9).word(kind).word(code).text(subject).text(detail)
         }
         ToClient::Again => new(10),
-        ToClient::Status(status) => write_status(new(12), status),
+        ToClient::Status(status) => write_status(new(14), status),
         ToClient::Files { is_all, files } => {
             files.iter().fold(new(11).words([u64::from(*is_all), files.len() as u64]), write_file)
         }
+        ToClient::Data { bytes } => new(12).bytes(bytes),
+        ToClient::Watched { number, event } => write_event(new(13).word(*number), event),
     };
     written.0
 }
@@ -424,6 +501,28 @@ pub fn encode_answer(number: u64, message: &ToClient) -> Vec<u8> {
 fn write_frames(to: Writer, frame_bytes: u64, end: u64, frames: &[(u64, u32)]) -> Writer {
     let head = to.words([frame_bytes, end, frames.len() as u64]);
     head.words(frames.iter().flat_map(|(at, frame)| [*at, u64::from(*frame)]))
+}
+
+fn write_event(to: Writer, event: &Event) -> Writer {
+    let of = |to: Writer, kind, (device, inode): &FileId| to.words([kind, *device, *inode]);
+    match event {
+        Event::Wanted(file) => of(to, 1, file),
+        Event::Unwanted(file) => of(to, 2, file),
+        Event::All => to.word(3),
+        Event::Recall(file, range) => of(to, 4, file).range(range),
+    }
+}
+
+fn read_event(from: &mut Reader<'_>) -> Option<Event> {
+    let kind = from.word()?;
+    let file = if matches!(kind, 1 | 2 | 4) { (from.word()?, from.word()?) } else { (0, 0) };
+    Some(match kind {
+        1 => Event::Wanted(file),
+        2 => Event::Unwanted(file),
+        3 => Event::All,
+        4 => Event::Recall(file, from.range()?),
+        _ => return None,
+    })
 }
 
 fn write_file(to: Writer, file: &FileStatus) -> Writer {
@@ -471,7 +570,9 @@ pub fn decode_answer(bytes: &[u8]) -> Option<(u64, ToClient)> {
             let (is_all, count) = (from.truth()?, from.count(FILES_MAX)?);
             ToClient::Files { is_all, files: (0..count).map(|_| read_file(&mut from)).collect::<Option<_>>()? }
         }
-        12 => ToClient::Status(read_status(&mut from)?),
+        12 => ToClient::Data { bytes: from.bytes(DATA_BYTES_MAX)? },
+        13 => ToClient::Watched { number: from.word()?, event: read_event(&mut from)? },
+        14 => ToClient::Status(read_status(&mut from)?),
         _ => return None,
     };
     from.end((number, message))
@@ -569,6 +670,10 @@ mod tests {
             ToServer::Bye,
             ToServer::Files { after: (0, u64::MAX) },
             ToServer::Keep { file: 2, device: 63, is_kept: true },
+            ToServer::Read { file: 2, offset: u64::MAX, len: DATA_BYTES_MAX },
+            ToServer::Write { file: 2, offset: 5, bytes: vec![255, 0, 7] },
+            ToServer::Sync { file: 9 },
+            ToServer::Watch { done: 77, is_past: true },
             ToServer::Status,
             ask(Request::Map { lease, device, range: range.clone() }),
             ask(Request::Unmap { lease, device, acquired: vec![1, 2, 3], writable }),
@@ -609,6 +714,12 @@ mod tests {
             ToClient::NotLent,
             ToClient::failed(&Error::told(ErrorKind::Write, "a file", "is full \u{2713}", Some(28))),
             ToClient::Again,
+            ToClient::Data { bytes: vec![] },
+            ToClient::Data { bytes: vec![0xff; 9] },
+            ToClient::Watched { number: 8, event: Event::Wanted((1, 2)) },
+            ToClient::Watched { number: 8, event: Event::Unwanted((1, 2)) },
+            ToClient::Watched { number: 9, event: Event::All },
+            ToClient::Watched { number: 9, event: Event::Recall((1, 2), 5..u64::MAX) },
             ToClient::Status(status(0, 0)),
             ToClient::Status(status(2, 3)),
             ToClient::Files { is_all: true, files: vec![] },
@@ -666,9 +777,12 @@ mod tests {
         let longest = file(&[(1, true); DEVICES_MAX], &"\u{2713}".repeat(PATH_BYTES_MAX));
         let files = ToClient::Files { is_all: true, files: vec![longest; FILES_MAX] };
         let error = ToClient::failed(&Error::told(ErrorKind::Write, &text, text.clone(), None));
+        let write = ToServer::Write { file: 1, offset: 1, bytes: vec![1; DATA_BYTES_MAX] };
+        let data = ToClient::Data { bytes: vec![1; DATA_BYTES_MAX] };
         let status = ToClient::Status(status(DEVICES_MAX, 2 * CLIENTS_MAX));
-        let answers = [&frames, &error, &files, &status].map(|answer| encode_answer(1, answer));
-        for bytes in answers.into_iter().chain([encode_request(1, &numbers)]) {
+        let requests = [numbers, write].map(|message| encode_request(1, &message));
+        let answers = [&frames, &error, &files, &data, &status].map(|message| encode_answer(1, message));
+        for bytes in requests.into_iter().chain(answers) {
             assert!(bytes.len() <= crate::socket::MESSAGE_BYTES_MAX, "{}", bytes.len());
         }
         assert!(

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from conftest import need_module, run_program
+from conftest import Daemon, need_module, run_program
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples/gaia"
 
@@ -69,12 +70,34 @@ def test_an_example_runs_and_its_numbers_are_right(name: str, folder: Path, tmp_
         assert len(numbers) > 2
 
 
+def test_the_cpu_process_works_on_a_mount(daemon: Daemon, folder: Path, tmp_path: Path) -> None:
+    need_module("numpy")
+    bifolio = os.environ.get("BIFOLIO_COMMAND") or shutil.which("bifolio")
+    if bifolio is None or os.geteuid() != 0 or not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        pytest.skip("a mount takes root, FUSE, and the command bifolio (BIFOLIO_COMMAND)")
+    assert daemon.process.poll() is None
+    mount = tmp_path / "mount"
+    mount.mkdir()
+    subprocess.run([bifolio, "mount", str(folder), str(mount)], check=True, timeout=60)
+    try:
+        for store in ["mmap", "write"]:
+            out = tmp_path / store
+            words = ["--sizes", "64K,260K", "--times", "1,3", "--mount", str(mount), "--store", store]
+            done = run("false_sharing", [*words, "--repetitions", "1", "--out", str(out)], folder)
+            assert done.returncode == 0, done.stderr
+            (written,) = out.glob("*.json")
+            assert sum(row[0] == "bifolio mount" for row in json.loads(written.read_text())["rows"]) == 4
+    finally:
+        subprocess.run([bifolio, "unmount", str(mount)], check=True, timeout=60)
+
+
 # Options that make no sense, and what is said of them.
 REFUSED = {
     "false_sharing --sizes 5000": "a size is a number of pages of 4 KiB, and not 5000",
     "false_sharing --times 1,502": "after 502 turns the bytes are what they were",
     "false_sharing --times 0": "'0' is not a number from 1 on",
     "false_sharing --other host:0": "two processors are needed, and not twice host:0",
+    "false_sharing --other host:1 --mount .": "a mount is for a CPU process: choose --other process",
     "false_sharing --device gpu": "'gpu' is not a device such as host:0 or cuda:1",
     "false_sharing --device process": "'process' is not a device",
     "stitching --width 100": "the width is a multiple of two stripes, 512, and not 100",

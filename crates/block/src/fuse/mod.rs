@@ -4,4 +4,4 @@ mod file;
 mod mount;
 
 pub use file::{MountedDevice, export};
-pub use mount::{MountOptions, Mounted, Unmounted, mount};
+pub use mount::{MountOptions, Mounted, Unmounted, mount, mount_notified, unmount};

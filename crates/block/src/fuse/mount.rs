@@ -12,7 +12,7 @@
 //! file: the kernel then answers `ECONNABORTED` or `ENODEV`, which is an end like any other.
 
 use crate::{Error, ErrorKind, Result};
-use fuser::{Config, Filesystem, MountOption, Session, SessionACL};
+use fuser::{Config, Filesystem, MountOption, Notifier, Session, SessionACL};
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -74,6 +74,31 @@ pub fn mount<F: Filesystem + Send + 'static>(
     options: &MountOptions,
     serve: impl Fn() -> io::Result<F>,
 ) -> Result<Mounted> {
+    mount_as(at, options, serve, |_| {})
+}
+
+/// The same with a notifier, which tells the kernel to forget what it was given; never to be used by a thread that serves a
+/// request. It is handed over before the first request is served. It keeps the connection open: a request that nobody has
+/// answered when the last thread that serves ends waits until the notifier is gone. So the file system that is served is to
+/// hold it, which goes with these threads.
+///
+/// # Errors
+/// As of [`mount`].
+pub fn mount_notified<F: Filesystem + Send + 'static>(
+    at: &Path,
+    options: &MountOptions,
+    serve: impl Fn() -> io::Result<F>,
+    hand_over: impl FnOnce(Notifier),
+) -> Result<Mounted> {
+    mount_as(at, options, serve, |session| hand_over(session.notifier()))
+}
+
+fn mount_as<F: Filesystem + Send + 'static>(
+    at: &Path,
+    options: &MountOptions,
+    serve: impl Fn() -> io::Result<F>,
+    prepare: impl FnOnce(&Session<F>),
+) -> Result<Mounted> {
     let at = checked_folder(at, options.allows_nonempty)?;
     let failed = |error: io::Error| Error::system(at.display(), format!("mounting {} here", options.source), error);
     let start = |subtype| Session::new(serve()?, &at, &config(options, subtype));
@@ -81,7 +106,14 @@ pub fn mount<F: Filesystem + Send + 'static>(
         // Linux before 5.4 refuses what it does not know.
         if is_root() { start(subtype_for_helper(options)) } else { Err(error) }
     });
-    let session = session.map_err(one_line).map_err(failed)?;
+    let session = session.map_err(one_line).map_err(|error| {
+        if !is_root() && error.kind() == io::ErrorKind::NotFound {
+            let detail = "mounting as this user takes fusermount3, which is missing: install fuse3, or mount as root";
+            return Error::new(ErrorKind::Missing, at.display(), detail).with_cause(error);
+        }
+        failed(error)
+    })?;
+    prepare(&session);
     let session = std::thread::Builder::new().name("bifolio-fuse".to_owned()).spawn(move || session.run());
     Ok(Mounted { session: session.map_err(failed)?, at })
 }
@@ -105,15 +137,7 @@ impl Mounted {
         if self.is_over() {
             return Ok(Unmounted::Whole);
         }
-        match unmount(&self.at, false) {
-            Ok(()) => Ok(Unmounted::Whole),
-            // Somebody was quicker.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => Ok(Unmounted::Whole),
-            Err(_) => unmount(&self.at, true).map(|()| Unmounted::Detached).map_err(|error| {
-                let detail = format!("unmounting it failed: {error}; try fusermount3 -u -z");
-                Error::new(ErrorKind::BadState, self.at.display(), detail).with_cause(error)
-            }),
-        }
+        unmount(&self.at)
     }
 
     /// Waits until it is over.
@@ -157,6 +181,23 @@ impl Mounted {
     }
 }
 
+/// Unmounts what is mounted somewhere, by whatever process; if files of it are in use, it is taken out of sight and served
+/// until they are closed.
+///
+/// # Errors
+/// `BadState` if it could not even be taken out of sight.
+pub fn unmount(at: &Path) -> Result<Unmounted> {
+    match unmount_as(at, false) {
+        Ok(()) => Ok(Unmounted::Whole),
+        // Somebody was quicker.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => Ok(Unmounted::Whole),
+        Err(_) => unmount_as(at, true).map(|()| Unmounted::Detached).map_err(|error| {
+            let detail = format!("unmounting it failed: {error}; try fusermount3 -u -z");
+            Error::new(ErrorKind::BadState, at.display(), detail).with_cause(error)
+        }),
+    }
+}
+
 /// The folder by its real path, as it is unmounted by it later.
 fn checked_folder(at: &Path, allows_nonempty: bool) -> Result<PathBuf> {
     let refused = |kind, detail: &str| Err(Error::new(kind, at.display(), detail));
@@ -166,7 +207,10 @@ fn checked_folder(at: &Path, allows_nonempty: bool) -> Result<PathBuf> {
     }
     let entries = path.read_dir().map_err(|error| Error::system(at.display(), "listing the mount point", error));
     if !allows_nonempty && entries?.next().is_some() {
-        return refused(ErrorKind::Exists, "the mount point is not empty, and its files would not be seen");
+        return refused(
+            ErrorKind::Exists,
+            "the mount point is not empty, and its files would not be seen; mount on an empty folder",
+        );
     }
     if !Path::new("/dev/fuse").exists() {
         return refused(ErrorKind::Missing, "this kernel has no FUSE (/dev/fuse is missing); load the module fuse");
@@ -221,7 +265,7 @@ fn one_line(error: io::Error) -> io::Error {
     }
 }
 
-fn unmount(path: &Path, is_lazy: bool) -> io::Result<()> {
+fn unmount_as(path: &Path, is_lazy: bool) -> io::Result<()> {
     let name = CString::new(path.as_os_str().as_bytes())?;
     let flags = libc::UMOUNT_NOFOLLOW | if is_lazy { libc::MNT_DETACH } else { 0 };
     // SAFETY: the path ends with a zero byte.

@@ -1,26 +1,17 @@
 //! `bifolio crypt mount`.
 //!
 //! As gocryptfs, it returns when the directory is mounted, and a process in the background serves it. That process
-//! is this program, started once more with the master key on its standard input: a process with threads cannot be
-//! split in two. Errors until then are printed, and later ones go to the system's log.
+//! gets the master key on its standard input. Errors until then are printed, and later ones go to the system's log.
 
 use super::key::{Given, KeyArgs, hexadecimal};
+use crate::background;
 use crate::exit::{Code, Failure, eprintln_quietly};
-use crate::output::printable;
 use crate::signals;
 use bifolio_crypt::{CipherDir, MountOptions};
 use bifolio_io::Cancel;
 use clap::Args as ClapArgs;
-use std::ffi::CString;
-use std::fs::File;
-use std::io::{Read, Write};
-use std::os::fd::AsRawFd;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
-
-/// What the process in the background says when the directory is mounted.
-const READY: &[u8] = b"mounted\n";
 
 /// Choices for `crypt mount`.
 #[derive(Debug, ClapArgs)]
@@ -92,7 +83,7 @@ fn mount_options(args: &MountArgs) -> Result<MountOptions, Failure> {
         allows_nonempty: args.nonempty,
         source: args.fsname.clone(),
         warn: if args.background {
-            Arc::new(log)
+            Arc::new(background::log)
         } else {
             Arc::new(|text| eprintln_quietly(&format!("bifolio: {text}")))
         },
@@ -130,7 +121,7 @@ fn serve(args: &MountArgs, options: &MountOptions, cancel: &Cancel) -> Result<()
     let mounted = bifolio_crypt::mount(&dir, &args.mountpoint, options)?;
     drop(dir);
     if args.background {
-        leave_terminal()?;
+        background::leave_terminal()?;
     }
     // A second signal ends the process at once, whatever is still open.
     Ok(mounted.serve_until(&|| cancel.is_cancelled(), &mut || {}, &|place| {
@@ -153,10 +144,7 @@ fn start_in_background(args: &MountArgs, cancel: &Cancel) -> Result<(), Failure>
         }
     };
     let master = signals::until_interrupted(cancel, check)??;
-    let failed =
-        |error: std::io::Error| Failure::failed(format!("starting a process in the background failed: {error}"));
-    let program = std::env::current_exe().map_err(failed)?;
-    let mut command = Command::new(program);
+    let mut command = background::program()?;
     command.args(["crypt", "mount", "--background", "--masterkey", "stdin"]);
     let flags = [
         (args.key.plaintextnames, "--plaintextnames"),
@@ -175,44 +163,5 @@ fn start_in_background(args: &MountArgs, cancel: &Cancel) -> Result<(), Failure>
         command.arg("-o").arg(option);
     }
     command.arg("--").arg(&args.cipherdir).arg(&args.mountpoint);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
-    if let Some(mut input) = child.stdin.take() {
-        // If it has ended already, it has said why.
-        let _ = input.write_all(hexadecimal(&master).as_bytes());
-    }
-    let mut said = vec![];
-    if let Some(mut output) = child.stdout.take() {
-        let _ = output.read_to_end(&mut said);
-    }
-    if said == READY {
-        return Ok(());
-    }
-    let status = child.wait().map_err(failed)?;
-    // Its own sentence is on stderr.
-    std::process::exit(status.code().unwrap_or(Code::Failed as i32));
-}
-
-/// Says that it is mounted, and lets go of the terminal, of pipes and of the current directory.
-fn leave_terminal() -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::failed(format!("going to the background failed: {error}"));
-    // SAFETY: takes nothing; it fails for the leader of a group only, which a child is not.
-    unsafe { libc::setsid() };
-    std::env::set_current_dir("/").map_err(failed)?;
-    let null = File::options().read(true).write(true).open("/dev/null").map_err(failed)?;
-    let mut out = std::io::stdout().lock();
-    out.write_all(READY).and_then(|()| out.flush()).map_err(failed)?;
-    for number in 0..=2 {
-        // SAFETY: both are descriptors of this process; what was open under the number is closed.
-        if unsafe { libc::dup2(null.as_raw_fd(), number) } < 0 {
-            return Err(failed(std::io::Error::last_os_error()));
-        }
-    }
-    Ok(())
-}
-
-/// A sentence for the system's log.
-fn log(text: &str) {
-    let Ok(text) = CString::new(printable(text).to_string()) else { return };
-    // SAFETY: the format takes one string, and both end with a zero byte.
-    unsafe { libc::syslog(libc::LOG_DAEMON | libc::LOG_WARNING, c"bifolio: %s".as_ptr(), text.as_ptr()) };
+    background::start(command, hexadecimal(&master).as_bytes())
 }

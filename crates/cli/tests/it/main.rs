@@ -11,6 +11,8 @@ mod crypt;
 mod daemon;
 mod faults;
 mod interrupted;
+#[cfg(feature = "mount")]
+mod mount;
 mod net;
 mod raid;
 mod read;

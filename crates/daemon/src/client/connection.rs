@@ -91,6 +91,13 @@ impl Connection {
         }
     }
 
+    /// Ends it, also for who waits for an answer.
+    pub(super) fn shut_down(&self) {
+        if !self.birth.was_elsewhere() {
+            self.socket.shut_down();
+        }
+    }
+
     fn gone(&self, error: &io::Error) -> Error {
         let detail = format!("the daemon has gone ({error}): what is mapped stays; connect again when it runs");
         self.error(ErrorKind::Gone, detail)

@@ -3,7 +3,7 @@
 mod connection;
 
 use crate::daemon::check_folder;
-use crate::protocol::{FileStatus, Status, ToClient, ToServer, VERSION};
+use crate::protocol::{DATA_BYTES_MAX, Event, FileStatus, Status, ToClient, ToServer, VERSION};
 use bifolio_cache::service::{Answer, Lender, Request, Service};
 use bifolio_cache::{Error, ErrorKind, Mapping, Result};
 use bifolio_device::{BackendKind, Device, DeviceChoice, DeviceId, HostOptions};
@@ -171,6 +171,24 @@ impl Client {
         }
     }
 
+    /// For a mount that shows files of the cache to programs of the CPU: waits until it is told something, which has a number.
+    /// It has done by then what it was told before under the number `done`, of a file that programs have open past it or not.
+    /// Nothing else can be asked on this connection meanwhile.
+    ///
+    /// # Errors
+    /// `Permission` for other users than the daemon's own, its group and root, `Gone`.
+    pub fn watch(&self, done: u64, is_past: bool) -> Result<(u64, Event)> {
+        match self.shared.connection.ask(&ToServer::Watch { done, is_past }, None)?.0 {
+            ToClient::Watched { number, event } => Ok((number, event)),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Ends the connection, also for who waits for an answer.
+    pub fn disconnect(&self) {
+        self.shared.connection.shut_down();
+    }
+
     /// The device with a number there, in this process.
     fn device(&self, number: usize) -> Result<Device> {
         let mut opened = self.shared.opened.lock().unwrap_or_else(PoisonError::into_inner);
@@ -210,8 +228,50 @@ impl SharedFile {
     /// # Errors
     /// Those of an acquire, `Permission` for other users, `Gone`.
     pub fn keep(&self, number: usize, is_kept: bool) -> Result<()> {
-        let message = ToServer::Keep { file: self.shared.number, device: number, is_kept };
-        match self.shared.ask(&message)?.0 {
+        self.done(&ToServer::Keep { file: self.shared.number, device: number, is_kept })
+    }
+
+    /// Reads as a CPU does: everything that devices have released is seen. Less than was asked for at the end of the file.
+    ///
+    /// # Errors
+    /// Those of [`bifolio_cache::CachedFile::read`], `Gone`.
+    pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let mut read = 0;
+        loop {
+            let len = (buffer.len() - read).min(DATA_BYTES_MAX);
+            let message = ToServer::Read { file: self.shared.number, offset: offset.saturating_add(read as u64), len };
+            let ToClient::Data { bytes } = self.shared.ask(&message)?.0 else { return Err(unexpected()) };
+            let part = buffer.get_mut(read..read + bytes.len()).ok_or_else(unexpected)?;
+            part.copy_from_slice(&bytes);
+            read += bytes.len();
+            if bytes.len() < len || read == buffer.len() {
+                return Ok(read);
+            }
+        }
+    }
+
+    /// Writes as a CPU does: devices see it from their next acquire on, and only the pages that it touched move.
+    ///
+    /// # Errors
+    /// Those of [`bifolio_cache::CachedFile::write`], `Permission` where [`SharedFile::is_lent`] says no, `Gone`.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        for (number, part) in bytes.chunks(DATA_BYTES_MAX).enumerate() {
+            let offset = offset.saturating_add((number * DATA_BYTES_MAX) as u64);
+            self.done(&ToServer::Write { file: self.shared.number, offset, bytes: part.to_vec() })?;
+        }
+        Ok(())
+    }
+
+    /// Has everything that was released, by whomever, on the disk.
+    ///
+    /// # Errors
+    /// Those of [`bifolio_cache::CachedFile::sync`], `Gone`.
+    pub fn sync(&self) -> Result<()> {
+        self.done(&ToServer::Sync { file: self.shared.number })
+    }
+
+    fn done(&self, message: &ToServer) -> Result<()> {
+        match self.shared.ask(message)?.0 {
             ToClient::Answered(Answer::Done) => Ok(()),
             _ => Err(unexpected()),
         }

@@ -13,12 +13,13 @@ mod kept;
 mod session;
 mod together;
 mod users;
+mod watches;
 
 pub(crate) use holding::Catalogue;
 
 use crate::Options;
 use crate::fault::{Point, at};
-use crate::protocol::{ClientStatus, DeviceStatus, Status, ToClient, encode_answer};
+use crate::protocol::{ClientStatus, DeviceStatus, Event, Status, ToClient, encode_answer};
 use crate::socket::{Socket, raise_limit_of_descriptors};
 use access::may_connect;
 use bifolio_cache::{Cache, CacheOptions, CachedFile, Client, Error, ErrorKind, FileId, Keeper, Result, Stats};
@@ -29,6 +30,7 @@ use kept::Kept;
 use session::Session;
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,6 +38,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use together::Together;
 use users::Users;
+use watches::{Awaited, EVENT_TIME_MAX, Watches};
 
 /// What the keeper holds from the beginning.
 pub(crate) const LISTENER: u32 = 1;
@@ -67,6 +70,7 @@ pub(super) struct Server {
     users: Users,
     together: Together,
     sessions: Mutex<BTreeMap<Client, Connected>>,
+    watches: Watches,
     /// Which server of the keeper's it is, and since when.
     number: u64,
     began: Instant,
@@ -188,9 +192,9 @@ impl Server {
         let own_uid = unsafe { libc::geteuid() };
         let users = Users::new(options.limits);
         let (files, sessions) = (Mutex::default(), Mutex::default());
-        let together = Together::new(&holding, routers.len());
+        let (together, watches) = (Together::new(&holding, routers.len()), Watches::new(Arc::clone(&holding)));
         let (number, began) = (holding.new_server(), Instant::now());
-        Ok(Self { options, own_uid, cache, devices, holding, files, users, together, sessions, number, began })
+        Ok(Self { options, own_uid, cache, devices, holding, files, users, together, sessions, watches, number, began })
     }
 
     /// Finds what another server has left: files, and clients who are told that it is served again.
@@ -211,14 +215,22 @@ impl Server {
         if is_all {
             self.cache.forget_left_frames();
         }
+        let mut sessions = vec![];
         for thing in &things {
             let Thing::Connection(client) = *thing else { continue };
             let socket = connection(&self.holding, client).filter(|_| self.holding.is_alive(client));
             let session = socket.and_then(|socket| Session::resume(self, client, socket));
             match session {
-                Some(session) => self.start(session, true),
+                Some(session) => sessions.push(session),
                 None => self.forget(client),
             }
+        }
+        // Mounts are there before anybody acquires what they are to recall.
+        for session in sessions.iter().filter(|session| self.watches.was_noted(session.client())) {
+            self.begin_to_watch(session);
+        }
+        for session in sessions {
+            self.start(session, true);
         }
         // Of those that came to nothing.
         let is_lost = |thing: &Thing| matches!(thing, Thing::Handle(client, _) if !self.holding.is_alive(*client));
@@ -354,12 +366,13 @@ impl Server {
 
 /// Files.
 impl Server {
-    /// The cached file of a descriptor that was opened to be read, with one user more.
-    fn open(&self, id: FileId, descriptor: &OwnedFd) -> Result<CachedFile> {
+    /// The cached file of a descriptor that was opened to be read, with one user more, who is of some process; and what
+    /// mounts are told of it.
+    fn open(&self, id: FileId, descriptor: &OwnedFd, process: i32) -> Result<(CachedFile, Awaited)> {
         let mut files = self.files();
         if let Some(resident) = files.get_mut(&id) {
             resident.users += 1;
-            return Ok(resident.file.clone());
+            return Ok((resident.file.clone(), Awaited::default()));
         }
         let file = {
             let failed = |error: &io::Error| told("the keeper", error);
@@ -369,7 +382,7 @@ impl Server {
             self.cache.open_descriptor(descriptor.as_fd())?
         };
         files.insert(id, Resident { file: file.clone(), users: 1, kept: BTreeMap::new() });
-        Ok(file)
+        Ok((file, self.watches.tell(&Event::Wanted(id), Some(process))))
     }
 
     /// One that is cached already, with one user more.
@@ -415,7 +428,11 @@ impl Server {
             match closed {
                 Err(error) => say(&error.to_string()),
                 // Somebody may have opened it meanwhile.
-                Ok(()) if !files.contains_key(&id) => self.holding.let_go(Thing::File(id)),
+                Ok(()) if !files.contains_key(&id) => {
+                    self.holding.let_go(Thing::File(id));
+                    // The file has everything by now, and is as good as the cache. Nobody waits until mounts know it.
+                    drop(self.watches.tell(&Event::Unwanted(id), None));
+                }
                 Ok(()) => {}
             }
         }
@@ -427,6 +444,32 @@ impl Server {
 
     fn sessions(&self) -> MutexGuard<'_, BTreeMap<Client, Connected>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Mounts.
+impl Server {
+    /// A session is a mount's from now on.
+    fn begin_to_watch(&self, session: &Session) {
+        let Ok(socket) = session.duplicate() else { return };
+        let files = self.files();
+        self.watches.begin(session.client(), session.process(), socket, files.keys().copied());
+    }
+
+    /// Waits until mounts have done what they were told. Whether programs have the file open past one of them.
+    fn await_mounts(&self, awaited: &Awaited) -> bool {
+        let outcome = self.watches.wait(awaited);
+        if outcome.late > 0 {
+            let seconds = EVENT_TIME_MAX.as_secs();
+            say(&format!("{} mounts have not answered for {seconds} s: they are disconnected", outcome.late));
+        }
+        outcome.is_past
+    }
+
+    /// Mounts have the kernel give back what programs have stored into mappings of a range, and forget what they were given.
+    /// Whether programs have the file open past one of them.
+    fn recall(&self, id: FileId, range: Range<u64>) -> bool {
+        self.await_mounts(&self.watches.tell(&Event::Recall(id, range), None))
     }
 }
 

@@ -106,6 +106,10 @@ impl Session {
         self.client
     }
 
+    pub(super) fn process(&self) -> i32 {
+        self.peer.pid
+    }
+
     pub(super) fn duplicate(&self) -> io::Result<OwnedFd> {
         self.socket.duplicate()
     }
@@ -184,6 +188,37 @@ impl Session {
                 }
                 (ToClient::Answered(Answer::Done), None)
             }
+            ToServer::Read { file, offset, len } => {
+                let mut bytes = vec![0; len];
+                let read = self.handle(file)?.file.read(offset, &mut bytes)?;
+                bytes.truncate(read);
+                (ToClient::Data { bytes }, None)
+            }
+            ToServer::Write { file, offset, bytes } => {
+                let handle = self.handle(file)?;
+                if handle.access == Access::Copies {
+                    let detail = "this client may not write to the file by the daemon";
+                    return Err(Error::told(ErrorKind::Permission, "writing", detail, Some(libc::EACCES)));
+                }
+                handle.file.write(offset, &bytes)?;
+                (ToClient::Answered(Answer::Done), None)
+            }
+            ToServer::Sync { file } => {
+                self.handle(file)?.file.sync()?;
+                (ToClient::Answered(Answer::Done), None)
+            }
+            ToServer::Watch { done, is_past } => {
+                self.check_trusted()?;
+                let watches = &self.server.watches;
+                if !watches.has(self.client) {
+                    self.server.begin_to_watch(self);
+                }
+                watches.done(self.client, done, is_past);
+                let next = watches.next(self.client, || self.socket.has_hung_up());
+                let gone = || Error::told(ErrorKind::Gone, "the daemon", "it waits for this mount no longer", None);
+                let (number, event) = next.ok_or_else(gone)?;
+                (ToClient::Watched { number, event }, None)
+            }
             ToServer::Bye => (ToClient::Answered(Answer::Done), None),
         })
     }
@@ -261,7 +296,11 @@ impl Session {
         } else {
             let own = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&link);
             let own = own.map_err(|error| refused(ErrorKind::Permission, &error))?;
-            self.server.open(id, &own.into())?
+            let (file, awaited) = self.server.open(id, &own.into(), self.peer.pid)?;
+            // Closed first: whoever may write makes a look at the file one that cannot tell whether it has changed.
+            drop(given);
+            self.server.await_mounts(&awaited);
+            file
         };
         at(Point::Opened);
         let holder = self.server.holding.new_client();
@@ -301,6 +340,10 @@ impl Session {
             self.begin(file, lease, bytes)?;
         }
         let ends = ends(&request);
+        if let Request::Acquire { range, .. } = &request {
+            self.server.recall(id, range.clone());
+        }
+        let published = published(&request);
         let brought = match &request {
             Request::Acquire { device, range, .. } if begun.is_some() => {
                 let mapped = cached.leases().into_iter().any(|(_, of, mapped, is_used)| {
@@ -311,10 +354,16 @@ impl Session {
             }
             _ => None,
         };
-        let answer = cached.ask(holder, request).map(|answer| match (answer, brought) {
+        let mut answer = cached.ask(holder, request).map(|answer| match (answer, brought) {
             (Answer::Reported(report), Some(brought)) => Answer::Reported(report.after_bringing(&brought)),
             (answer, _) => answer,
         });
+        if let Some(range) = published.filter(|_| answer.is_ok())
+            && self.server.recall(id, range)
+        {
+            // Who reads past the mount sees what is in the file.
+            answer = cached.sync().and(answer);
+        }
         match (begun, ends) {
             (Some((lease, _)), _) if answer.is_err() => self.end(file, lease),
             (_, Ends::One(lease)) if answer.is_ok() => self.end(file, lease),
@@ -407,6 +456,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        self.server.watches.end(self.client);
         let numbers: Vec<u64> = self.files.keys().copied().collect();
         for number in numbers {
             self.close(number);
@@ -433,6 +483,15 @@ fn is_writing(request: &Request) -> bool {
             *writable
         }
         _ => false,
+    }
+}
+
+/// What others see when it is done.
+fn published(request: &Request) -> Option<Range<u64>> {
+    match request {
+        Request::Release { range, writable: true, .. } => Some(range.clone()),
+        Request::Sync { .. } => Some(0..u64::MAX),
+        _ => None,
     }
 }
 

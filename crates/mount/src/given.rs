@@ -1,0 +1,326 @@
+//! A shared file, and what the kernel was given of it.
+//!
+//! Programs that read and write a shared file reach this process each time. Of what they map, the kernel keeps pages: a
+//! replica like a device's, whose *base* is what the kernel was last given. The kernel returns whole dirty pages, of which
+//! a program may have changed one byte, while a device has released its neighbour. So bytes that differ from the base are
+//! written, and no others, wherever the page has gone meanwhile.
+//!
+//! ```text
+//!   read for a mapping      the page is the base
+//!   page comes back         what differs from the base is written; the page is the base
+//!   write by a program      where the kernel keeps it (an opening from before the file was shared), the base has it, too;
+//!                           a direct one it has forgotten the pages for, and what it was given since is the base
+//!   recall                  the kernel has forgotten all that it was given before: those bases go
+//! ```
+//!
+//! The kernel locks a page while it reads it or returns it, so there is one of these at a time for each.
+
+use crate::replicas::SharedFile;
+use crate::sync::lock;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+
+/// The kernel's unit.
+pub(crate) const PAGE: u64 = 4096;
+
+/// A file whose content devices share.
+pub(crate) struct Shared {
+    file: Box<dyn SharedFile>,
+    given: Mutex<Given>,
+    /// Held by who writes at the end, wherever that is.
+    pub(crate) appending: Mutex<()>,
+    /// Whether the kernel may have pages that it was given before the file was shared.
+    pub(crate) had_unknown: AtomicBool,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Shared").field("pages_given", &lock(&self.given).pages.len()).finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct Given {
+    pages: BTreeMap<u64, Base>,
+    /// Recalls that have begun.
+    recalls: u64,
+}
+
+/// Bytes behind what it has are zeroes: there the file ended.
+struct Base {
+    bytes: Vec<u8>,
+    /// How many recalls had begun when the kernel was given it.
+    recalls: u64,
+}
+
+impl Shared {
+    pub(crate) fn new(file: Box<dyn SharedFile>, had_unknown: bool) -> Self {
+        let had_unknown = AtomicBool::new(had_unknown);
+        Self { file, given: Mutex::default(), appending: Mutex::default(), had_unknown }
+    }
+
+    /// For a program's own read.
+    pub(crate) fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        read_whole(&*self.file, offset, buffer)
+    }
+
+    /// For pages that the kernel keeps.
+    pub(crate) fn give(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.read(offset, buffer)?;
+        let mut given = lock(&self.given);
+        let recalls = given.recalls;
+        for (page, part) in pages(offset, buffer.len()) {
+            let bytes = buffer[part.start.min(read)..part.end.min(read)].to_vec();
+            given.pages.insert(page, Base { bytes, recalls });
+        }
+        Ok(read)
+    }
+
+    /// For a program's own write; `is_kept` says that the pages which the kernel has are changed as well.
+    pub(crate) fn write(&self, offset: u64, bytes: &[u8], is_kept: bool) -> io::Result<()> {
+        self.file.write(offset, bytes)?;
+        if !is_kept {
+            return Ok(());
+        }
+        let mut given = lock(&self.given);
+        for (page, part) in pages(offset, bytes.len()) {
+            if let Some(base) = given.pages.get_mut(&page) {
+                base.put((offset + part.start as u64 - page * PAGE) as usize, &bytes[part]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Pages come back that programs have stored into.
+    pub(crate) fn take_back(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut changes: Vec<Range<usize>> = vec![];
+        {
+            let given = lock(&self.given);
+            for (page, part) in pages(offset, bytes.len()) {
+                let inside = (offset + part.start as u64 - page * PAGE) as usize;
+                match given.pages.get(&page) {
+                    Some(base) => changed(&bytes[part.clone()], base.from(inside), part.start, &mut changes),
+                    None => add(&mut changes, part),
+                }
+            }
+        }
+        for change in changes {
+            self.file.write(offset + change.start as u64, &bytes[change])?;
+        }
+        let mut given = lock(&self.given);
+        for (page, part) in pages(offset, bytes.len()) {
+            if let Some(base) = given.pages.get_mut(&page) {
+                base.put((offset + part.start as u64 - page * PAGE) as usize, &bytes[part]);
+            }
+        }
+        Ok(())
+    }
+
+    /// The kernel is about to be told to forget a range; what is returned goes to [`Shared::recalled`].
+    pub(crate) fn recall(&self) -> u64 {
+        let mut given = lock(&self.given);
+        given.recalls += 1;
+        given.recalls
+    }
+
+    /// The kernel has forgotten what it had of a range when the recall began.
+    pub(crate) fn recalled(&self, recall: u64, range: &Range<u64>) {
+        let mut given = lock(&self.given);
+        let pages = range.start / PAGE..range.end.div_ceil(PAGE);
+        let gone: Vec<u64> =
+            given.pages.range(pages).filter(|(_, base)| base.recalls < recall).map(|(page, _)| *page).collect();
+        for page in gone {
+            given.pages.remove(&page);
+        }
+    }
+
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.file.sync()
+    }
+
+    /// The file was changed by itself. Where it has a new size, the kernel has cut its pages already.
+    pub(crate) fn changed(&self, size: Option<u64>) -> io::Result<()> {
+        if let Some(size) = size {
+            let mut given = lock(&self.given);
+            given.pages.split_off(&size.div_ceil(PAGE));
+            if let Some(base) = given.pages.get_mut(&(size / PAGE)) {
+                base.bytes.truncate((size % PAGE) as usize);
+            }
+        }
+        self.file.changed()
+    }
+}
+
+impl Base {
+    fn from(&self, at: usize) -> &[u8] {
+        self.bytes.get(at..).unwrap_or_default()
+    }
+
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        if self.bytes.len() < at + bytes.len() {
+            self.bytes.resize(at + bytes.len(), 0);
+        }
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+/// The parts of some bytes of a file that lie in one page each.
+fn pages(offset: u64, len: usize) -> impl Iterator<Item = (u64, Range<usize>)> {
+    let end = offset + len as u64;
+    (offset / PAGE..end.div_ceil(PAGE)).map(move |page| {
+        let part = (page * PAGE).max(offset)..((page + 1) * PAGE).min(end);
+        (page, (part.start - offset) as usize..(part.end - offset) as usize)
+    })
+}
+
+/// Adds the runs of bytes that differ from what they were; `base` is continued by zeroes.
+fn changed(now: &[u8], base: &[u8], at: usize, changes: &mut Vec<Range<usize>>) {
+    if base.get(..now.len()) == Some(now) {
+        return;
+    }
+    for (index, byte) in now.iter().enumerate() {
+        if *byte != base.get(index).copied().unwrap_or(0) {
+            add(changes, at + index..at + index + 1);
+        }
+    }
+}
+
+/// Adds a range behind all others, to the last one where they touch.
+fn add(changes: &mut Vec<Range<usize>>, range: Range<usize>) {
+    match changes.last_mut() {
+        Some(last) if last.end == range.start => last.end = range.end,
+        _ => changes.push(range),
+    }
+}
+
+fn read_whole(file: &dyn SharedFile, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut read = 0;
+    while read < buffer.len() {
+        match file.read(offset + read as u64, &mut buffer[read..])? {
+            0 => break,
+            more => read += more,
+        }
+    }
+    Ok(read)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    const LEN: usize = 5 * PAGE as usize + 100;
+
+    /// A file in memory.
+    #[derive(Clone, Default)]
+    struct Plain(Arc<Mutex<Vec<u8>>>);
+
+    impl SharedFile for Plain {
+        fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+            let bytes = lock(&self.0);
+            let from = (offset as usize).min(bytes.len());
+            let len = buffer.len().min(bytes.len() - from);
+            buffer[..len].copy_from_slice(&bytes[from..from + len]);
+            Ok(len)
+        }
+
+        fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+            let mut file = lock(&self.0);
+            let end = offset as usize + bytes.len();
+            if file.len() < end {
+                file.resize(end, 0);
+            }
+            file[offset as usize..end].copy_from_slice(bytes);
+            Ok(())
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn changed(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A kernel that keeps some pages, programs that store into them and write, and a device that writes other bytes: each
+    /// byte has one writer, and in the end the file has what he last wrote.
+    #[test]
+    fn no_byte_is_lost_between_pages_that_come_back_and_writers_of_their_neighbours() {
+        let mut random = fastrand::Rng::with_seed(bifolio_testing::seed());
+        let file = Plain::default();
+        file.write(0, &bifolio_testing::noise(LEN, 1)).unwrap();
+        let shared = Shared::new(Box::new(file.clone()), false);
+        let mut expected = lock(&file.0).clone();
+        let mut kernel: BTreeMap<u64, (Vec<u8>, bool)> = BTreeMap::new();
+        for step in 0..20_000 {
+            let at = random.usize(..LEN);
+            let page = at as u64 / PAGE;
+            let bounds = (page * PAGE) as usize..((page + 1) * PAGE).min(LEN as u64) as usize;
+            match random.u8(..5) {
+                0 => {
+                    kernel.entry(page).or_insert_with(|| {
+                        let mut bytes = vec![0; bounds.len()];
+                        assert_eq!(shared.give(bounds.start as u64, &mut bytes).unwrap(), bytes.len());
+                        (bytes, false)
+                    });
+                }
+                1 if at.is_multiple_of(3) => {
+                    if let Some((bytes, is_dirty)) = kernel.get_mut(&page) {
+                        bytes[at - bounds.start] = step as u8;
+                        *is_dirty = true;
+                        expected[at] = step as u8;
+                    }
+                }
+                2 if at % 3 == 1 => {
+                    // By a device.
+                    file.write(at as u64, &[step as u8]).unwrap();
+                    expected[at] = step as u8;
+                }
+                3 if at % 3 == 2 => {
+                    let is_kept = random.bool();
+                    if !is_kept {
+                        // The kernel returns its page and forgets it, and may want it again before the write is done.
+                        if let Some((bytes, true)) = kernel.remove(&page) {
+                            shared.take_back(bounds.start as u64, &bytes).unwrap();
+                        }
+                        if random.bool() {
+                            let mut bytes = vec![0; bounds.len()];
+                            shared.give(bounds.start as u64, &mut bytes).unwrap();
+                            kernel.insert(page, (bytes, false));
+                        }
+                    }
+                    shared.write(at as u64, &[step as u8], is_kept).unwrap();
+                    expected[at] = step as u8;
+                    if let Some((bytes, _)) = kernel.get_mut(&page).filter(|_| is_kept) {
+                        bytes[at - bounds.start] = step as u8;
+                    }
+                }
+                4 => {
+                    let recall = random.bool().then(|| shared.recall());
+                    if let Some((bytes, is_dirty)) = kernel.get_mut(&page)
+                        && std::mem::take(is_dirty)
+                    {
+                        shared.take_back(bounds.start as u64, bytes).unwrap();
+                    }
+                    if let Some(recall) = recall {
+                        kernel.remove(&page);
+                        shared.recalled(recall, &(page * PAGE..(page + 1) * PAGE));
+                        assert!(!lock(&shared.given).pages.contains_key(&page));
+                    }
+                }
+                _ => {}
+            }
+        }
+        for (page, (bytes, is_dirty)) in kernel {
+            if is_dirty {
+                shared.take_back(page * PAGE, &bytes).unwrap();
+            }
+        }
+        assert!(*lock(&file.0) == expected);
+    }
+}

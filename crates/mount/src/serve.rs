@@ -1,0 +1,612 @@
+//! The kernel's requests, taken apart and answered.
+
+use crate::attr::{attr, decode_device, kind_of_entry, timespec};
+use crate::caller::Caller;
+use crate::listing;
+use crate::locks::{self, Wanted};
+use crate::server::{Change, Entry, Server};
+use crate::sys;
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use std::cell::RefCell;
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+
+/// How long the kernel may answer from what it knows. Others may change the source.
+const TTL: Duration = Duration::from_secs(1);
+/// Bytes of a request at most.
+const REQUEST_BYTES_MAX: u32 = 1 << 20;
+/// Requests that the kernel sends ahead of need, or writes back, at a time.
+const BACKGROUND_MAX: u16 = 64;
+/// Calls about an open file that reach the source: the flags that `lsattr` shows, and those with a project.
+const CONTROLS: [(u32, usize); 4] = [(0x8008_6601, 8), (0x4008_6602, 8), (0x801c_581f, 28), (0x401c_5820, 28)];
+
+/// The server, for the library.
+pub(crate) struct Serve {
+    pub(crate) server: Arc<Server>,
+    /// How many file systems may lie on each other for the kernel to pass files.
+    pub(crate) stack_depth: u32,
+    pub(crate) passes: bool,
+}
+
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_i32(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+fn answer(done: io::Result<()>, reply: ReplyEmpty) {
+    match done {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(errno(&error)),
+    }
+}
+
+fn answer_entry(found: io::Result<Entry>, reply: ReplyEntry) {
+    match found {
+        Ok(entry) => reply.entry(&TTL, &entry.attr, Generation(entry.generation)),
+        Err(error) => reply.error(errno(&error)),
+    }
+}
+
+fn answer_written(written: io::Result<usize>, reply: ReplyWrite) {
+    match written {
+        Ok(written) => reply.written(written as u32),
+        Err(error) => reply.error(errno(&error)),
+    }
+}
+
+/// An attribute, or a list of them: with no room its length.
+fn answer_attribute(value: io::Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
+    match value {
+        Ok(value) if size == 0 => reply.size(value.len() as u32),
+        Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
+        Ok(value) => reply.data(&value),
+        Err(error) => reply.error(errno(&error)),
+    }
+}
+
+fn key(name: &OsStr) -> io::Result<CString> {
+    CString::new(name.as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+}
+
+fn set_time(time: Option<TimeOrNow>) -> libc::timespec {
+    match time {
+        None => libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT },
+        Some(TimeOrNow::Now) => libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_NOW },
+        Some(TimeOrNow::SpecificTime(time)) => timespec(time),
+    }
+}
+
+/// Lends memory that a thread keeps.
+fn with_buffer<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
+    thread_local! {
+        static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(vec![]) };
+    }
+    BUFFER.with_borrow_mut(|buffer| {
+        if buffer.len() < len {
+            buffer.resize(len, 0);
+        }
+        work(&mut buffer[..len])
+    })
+}
+
+impl Serve {
+    fn caller(&self, request: &Request) -> Caller {
+        Caller::of(request, self.server.is_root)
+    }
+}
+
+impl Filesystem for Serve {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // Whatever this kernel lacks, it goes without.
+        let _ = config.set_max_write(REQUEST_BYTES_MAX);
+        if let Err(most) = config.set_max_readahead(REQUEST_BYTES_MAX) {
+            let _ = config.set_max_readahead(most);
+        }
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        // Without FUSE_FLOCK_LOCKS: the library does not tell those locks from others, so they hold among programs on the
+        // mount alone. Without FUSE_WRITEBACK_CACHE, which excludes passing files, and makes sizes the kernel's.
+        for capability in [
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_AUTO_INVAL_DATA,
+            InitFlags::FUSE_POSIX_LOCKS,
+            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+            // Modes come unmasked, as the source's folders may say what new files get.
+            InitFlags::FUSE_DONT_MASK,
+            InitFlags::FUSE_POSIX_ACL,
+        ] {
+            let _ = config.add_capabilities(capability);
+        }
+        // A write does not ask for attributes first. Only root can leave the bits of a mode, or not, for others.
+        if self.server.is_root {
+            let _ = config.add_capabilities(InitFlags::FUSE_HANDLE_KILLPRIV_V2);
+        }
+        let can_pass = self.passes
+            && self.server.is_root
+            && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
+            && config.set_max_stack_depth(self.stack_depth).is_ok();
+        self.server.can_pass.store(can_pass, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        answer_entry(self.server.lookup(parent.0, name.as_bytes()), reply);
+    }
+
+    fn forget(&self, _: &Request, ino: INodeNo, nlookup: u64) {
+        self.server.nodes.forget(ino.0, nlookup);
+    }
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        match self.server.attr(ino.0) {
+            Ok(attr) => reply.attr(&TTL, &attr),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        fh: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let has_times = atime.is_some() || mtime.is_some();
+        let times = has_times.then(|| [set_time(atime), set_time(mtime)]);
+        let change = Change { mode, owner: uid, group: gid, size, times };
+        match self.server.change(ino.0, fh.map(|fh| fh.0), &change, self.caller(request)) {
+            Ok(attr) => reply.attr(&TTL, &attr),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
+        match self.server.readlink(ino.0) {
+            Ok(target) => reply.data(&target),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let (name, device) = (name.as_bytes(), decode_device(rdev));
+        let make = |folder: std::os::fd::BorrowedFd<'_>| {
+            self.caller(request).make(mode, umask, |mode| sys::mknod(folder, name, mode, device))
+        };
+        answer_entry(self.server.make(parent.0, name, make), reply);
+    }
+
+    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
+        let name = name.as_bytes();
+        let make = |folder: std::os::fd::BorrowedFd<'_>| {
+            self.caller(request).make(mode, umask, |mode| sys::mkdir(folder, name, mode))
+        };
+        answer_entry(self.server.make(parent.0, name, make), reply);
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        answer(self.server.remove(parent.0, name.as_bytes(), false), reply);
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        answer(self.server.remove(parent.0, name.as_bytes(), true), reply);
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let (name, target) = (name.as_bytes(), target.as_os_str().as_bytes());
+        let make = |folder: std::os::fd::BorrowedFd<'_>| {
+            self.caller(request).make(0, 0, |_| sys::symlink(target, folder, name))
+        };
+        answer_entry(self.server.make(parent.0, name, make), reply);
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let (from, to) = ((parent.0, name.as_bytes()), (newparent.0, newname.as_bytes()));
+        answer(self.server.rename(from, to, flags.bits()), reply);
+    }
+
+    fn link(&self, _: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
+        answer_entry(self.server.link(ino.0, newparent.0, newname.as_bytes()), reply);
+    }
+
+    fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let node = self.server.nodes.get(ino.0);
+        let opened = node.and_then(|node| self.server.open(&node, flags.0, |file| reply.open_backing(file)));
+        match opened {
+            Ok(opened) => match &opened.backing {
+                Some(backing) => reply.opened_passthrough(FileHandle(opened.handle), opened.flags, backing),
+                None => reply.opened(FileHandle(opened.handle), opened.flags),
+            },
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let place = (parent.0, name.as_bytes());
+        let caller = self.caller(request);
+        let created = self.server.create(place, (mode, umask, flags), caller, |file| reply.open_backing(file));
+        match created {
+            Ok((entry, opened)) => {
+                let (handle, generation) = (FileHandle(opened.handle), Generation(entry.generation));
+                match &opened.backing {
+                    Some(backing) => {
+                        reply.created_passthrough(&TTL, &entry.attr, generation, handle, opened.flags, backing);
+                    }
+                    None => reply.created(&TTL, &entry.attr, generation, handle, opened.flags),
+                }
+            }
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        // The kernel names an owner of locks where a program reads, and none where it reads pages to keep.
+        let is_kept = lock_owner.is_none();
+        with_buffer(size as usize, |buffer| {
+            match self.server.open_file(fh.0).and_then(|file| file.read(offset, buffer, is_kept)) {
+                Ok(read) => reply.data(&buffer[..read]),
+                Err(error) => reply.error(errno(&error)),
+            }
+        });
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        flags: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let comes_back = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let is_append = flags.0 & libc::O_APPEND != 0;
+        let is_killing = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let write = || self.server.write(fh.0, offset, data, (comes_back, is_append, is_killing));
+        answer_written(write(), reply);
+    }
+
+    /// A process has closed a descriptor, with which its locks go.
+    fn flush(&self, _: &Request, ino: INodeNo, _: FileHandle, lock_owner: LockOwner, reply: ReplyEmpty) {
+        self.server.locks.closed(ino.0, lock_owner.0);
+        reply.ok();
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        fh: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.server.release(fh.0);
+        reply.ok();
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
+        answer(self.server.open_file(fh.0).and_then(|file| file.sync(datasync)), reply);
+    }
+
+    fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        match self.server.open_folder_of(ino.0) {
+            Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn readdir(&self, _: &Request, _: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let listed = self.server.open_folder(fh.0).and_then(|folder| {
+            listing::read(&folder, offset, |entry| {
+                let id = self.server.id_of_entry(&folder, entry);
+                Ok(reply.add(INodeNo(id), entry.next, kind_of_entry(entry.kind), OsStr::from_bytes(entry.name)))
+            })
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn readdirplus(&self, _: &Request, _: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+        let listed = self.server.open_folder(fh.0).and_then(|folder| {
+            listing::read(&folder, offset, |entry| {
+                let name = OsStr::from_bytes(entry.name);
+                if entry.is_dot() {
+                    // Of these the kernel takes the number and the kind alone, and counts nothing.
+                    let mut attr = attr(self.server.id_of_entry(&folder, entry), &sys::stat(folder.file.as_fd())?);
+                    attr.ino = INodeNo(self.server.id_of_entry(&folder, entry));
+                    return Ok(reply.add(attr.ino, entry.next, name, &TTL, &attr, Generation(0)));
+                }
+                // What is gone by now is not listed.
+                let Ok(found) = self.server.find(folder.file.as_fd(), entry.name) else { return Ok(false) };
+                let (id, generation) = (found.attr.ino, Generation(found.generation));
+                let is_full = reply.add(id, entry.next, name, &TTL, &found.attr, generation);
+                if is_full {
+                    self.server.nodes.forget(id.0, 1);
+                }
+                Ok(is_full)
+            })
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn releasedir(&self, _: &Request, _: INodeNo, fh: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        self.server.release(fh.0);
+        reply.ok();
+    }
+
+    fn fsyncdir(&self, _: &Request, _: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
+        answer(self.server.open_folder(fh.0).and_then(|folder| sys::sync(folder.file.as_fd(), datasync)), reply);
+    }
+
+    fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {
+        match self.server.state_of_all(ino.0) {
+            Ok(all) => reply.statfs(
+                all.f_blocks,
+                all.f_bfree,
+                all.f_bavail,
+                all.f_files,
+                all.f_ffree,
+                all.f_bsize as u32,
+                all.f_namemax as u32,
+                all.f_frsize as u32,
+            ),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _: u32,
+        reply: ReplyEmpty,
+    ) {
+        let set = |key: CString| self.server.set_attribute(ino.0, &key, value, flags, self.caller(request));
+        answer(key(name).and_then(set), reply);
+    }
+
+    fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let get = |key: CString| {
+            self.server.with_attributes(ino.0, |file| {
+                let mut value = vec![0; size as usize];
+                let len = sys::get_attribute(file, &key, &mut value)?;
+                value.resize(len, 0);
+                Ok(value)
+            })
+        };
+        answer_attribute(key(name).and_then(get), size, reply);
+    }
+
+    fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        answer_attribute(self.server.attribute_names(ino.0, self.caller(request)), size, reply);
+    }
+
+    fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let remove = |key: CString| self.server.with_attributes(ino.0, |file| sys::remove_attribute(file, &key));
+        answer(key(name).and_then(remove), reply);
+    }
+
+    fn getlk(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        lock_owner: LockOwner,
+        start: u64,
+        end: u64,
+        typ: i32,
+        _: u32,
+        reply: ReplyLock,
+    ) {
+        let get = || {
+            let node = self.server.nodes.get(ino.0)?;
+            let file = self.server.nodes.file(&node)?;
+            self.server.locks.get(&node, file.as_fd(), lock_owner.0, Wanted { kind: typ, start, end })
+        };
+        match get() {
+            Ok((found, process)) => reply.locked(found.start, found.end, found.kind, process),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn setlk(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        lock_owner: LockOwner,
+        start: u64,
+        end: u64,
+        typ: i32,
+        _: u32,
+        sleep: bool,
+        reply: ReplyEmpty,
+    ) {
+        let server = Arc::clone(&self.server);
+        let set = move || {
+            let node = server.nodes.get(ino.0)?;
+            let file = server.nodes.file(&node)?;
+            server.locks.set(&node, file.as_fd(), lock_owner.0, fh.0, Wanted { kind: typ, start, end })
+        };
+        let first = set();
+        let is_taken = first.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EAGAIN));
+        if !(sleep && is_taken) {
+            return answer(first, reply);
+        }
+        // Others are served meanwhile, who may be those that have the lock.
+        let thread = request.pid();
+        let wait = move || answer(locks::wait(thread, set), reply);
+        // If no thread can be started, the reply goes with the work, and the library answers with an error.
+        let _ = std::thread::Builder::new().name("bifolio-lock".to_owned()).spawn(wait);
+    }
+
+    fn ioctl(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        fh: FileHandle,
+        _: IoctlFlags,
+        cmd: u32,
+        in_data: &[u8],
+        out_size: u32,
+        reply: ReplyIoctl,
+    ) {
+        let control = || {
+            let known = CONTROLS.iter().find(|(known, _)| *known == cmd);
+            let (_, len) = known.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOTTY))?;
+            let mut bytes = [0; 64];
+            let given = in_data.len().min(*len);
+            bytes[..given].copy_from_slice(&in_data[..given]);
+            let result = match self.server.open_file(fh.0) {
+                Ok(file) => sys::control(file.as_fd(), cmd, &mut bytes)?,
+                Err(_) => sys::control(self.server.open_folder(fh.0)?.file.as_fd(), cmd, &mut bytes)?,
+            };
+            Ok((result, bytes, (out_size as usize).min(*len)))
+        };
+        match control() {
+            Ok((result, bytes, len)) => reply.ioctl(result, &bytes[..len]),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let allocate = || {
+            let file = self.server.open_file(fh.0)?;
+            self.caller(request).change(|| file.allocate(&self.server.nodes, mode, offset, length))
+        };
+        answer(allocate(), reply);
+    }
+
+    fn lseek(&self, _: &Request, _: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        match self.server.open_file(fh.0).and_then(|file| file.seek(offset, whence)) {
+            Ok(at) => reply.offset(at),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn copy_file_range(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        fh_in: FileHandle,
+        offset_in: u64,
+        _: INodeNo,
+        fh_out: FileHandle,
+        offset_out: u64,
+        len: u64,
+        _: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let copy = || {
+            let (from, to) = (self.server.open_file(fh_in.0)?, self.server.open_file(fh_out.0)?);
+            self.caller(request).change(|| from.copy(offset_in, &to, offset_out, len))
+        };
+        answer_written(copy(), reply);
+    }
+
+    fn poll(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: fuser::PollNotifier,
+        _: fuser::PollEvents,
+        _: fuser::PollFlags,
+        reply: fuser::ReplyPoll,
+    ) {
+        // Files are always ready, which the kernel says by itself from then on.
+        reply.error(Errno::ENOSYS);
+    }
+}
+
+impl Server {
+    fn id_of_entry(&self, folder: &crate::server::OpenFolder, entry: &listing::Listed<'_>) -> u64 {
+        let of_folder = |inode| self.nodes.id_of(crate::replicas::FileKey { device: folder.node.key.device, inode });
+        match entry.name {
+            // Nothing above the source is named.
+            b"." | b".." if folder.node.id == crate::nodes::ROOT => folder.node.key.inode,
+            _ => of_folder(entry.inode),
+        }
+    }
+}
