@@ -6,6 +6,7 @@ use crate::frames::{Incoming, NumberedFrame};
 use crate::lending::{Lending, Lent, Use};
 use crate::options::CacheOptions;
 use crate::state::keeper::{Keeper, Keeping};
+use crate::state::lease::Client;
 use crate::state::replicas::FrameNumber;
 use crate::stats::Traffic;
 use bifolio_device::fork::Birth;
@@ -272,8 +273,13 @@ impl Memory {
     }
 
     /// A frame's descriptor, for another process.
-    pub(crate) fn lend_frame(&self, number: FrameNumber) -> Option<(u64, OwnedFd)> {
-        self.keeping.lend(number)
+    pub(crate) fn lend_frame(&self, number: FrameNumber, client: Client) -> Option<(u64, OwnedFd)> {
+        self.keeping.lend(number, client)
+    }
+
+    /// Whether this client may see what is in a frame.
+    pub(crate) fn is_lent_to(&self, number: FrameNumber, client: Client) -> bool {
+        self.keeping.is_lent_to(number, client)
     }
 
     /// Nor are those that nobody has asked for.

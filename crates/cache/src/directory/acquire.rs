@@ -1,46 +1,54 @@
 //! Acquiring: bringing pages up to date, by looking, comparing, fetching what the file has and folding what it
 //! lacks.
 
-use super::Locked;
 use super::bring::bring as bring_up_to_date;
 use super::compare::{Asker, compare_with_file};
 use super::fetch::Request;
 use super::look::look;
+use super::room::set_aside;
 use super::wait::with_pages;
+use super::{Directory, Locked};
+use crate::copies::replica::Image;
 use crate::error::Result;
 use crate::fault::{Point, step};
 use crate::monitor::Hold;
 use crate::page::Device;
+use crate::state::lease::{Client, Grant, Use};
 use crate::stats::Report;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Instant;
 
 /// Whether somebody waits for pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
-    Acquired,
+    /// It is acquired by a client.
+    Acquired(Client),
     Ahead,
 }
 
-/// Brings a range on a device up to date, and keeps it there until it is released.
+/// Brings a range on a device up to date, and keeps it there until it is released. What processes of other clients have
+/// acquired to read stays as they see it.
 pub(crate) fn acquire(
     directory: &mut Locked<'_>,
     device: Device,
     range: &Range<u64>,
     writable: bool,
+    client: Client,
 ) -> Result<Report> {
     let started = Instant::now();
     let before = directory.versions.counts;
     look(directory, range)?;
     step(Point::AcquireLooked, directory.path())?;
-    if is_there(directory, device, range, writable) {
+    let is_seen = writable && !seen_by_others(directory, device, range, Some(client)).is_empty();
+    if !is_seen && is_there(directory, device, range, writable) {
         directory.copies.pin(device, range)?;
         let pages = directory.versions.pages_of(range);
         directory.versions.counts.hits += pages.end - pages.start;
     } else {
         with_pages(directory, range, Hold::Change, |directory| {
             let frames = directory.copies.pin(device, range)?;
-            let outcome = bring(directory, device, range, writable, When::Acquired);
+            let outcome = bring(directory, device, range, writable, When::Acquired(client));
             if outcome.is_err() {
                 directory.copies.unpin(device, frames);
             }
@@ -86,23 +94,39 @@ fn bring(directory: &mut Locked<'_>, device: Device, range: &Range<u64>, writabl
     let pages = directory.versions.pages_of(range);
     // What is brought ahead was not acquired.
     let hit = |directory: &mut Locked<'_>, pages: u64| {
-        directory.versions.counts.hits += if when == When::Acquired { pages } else { 0 };
+        directory.versions.counts.hits += if when == When::Ahead { 0 } else { pages };
     };
+    let client = if let When::Acquired(client) = when { Some(client) } else { None };
+    if writable && let Some(client) = client {
+        // Its stores are nobody else's until they are released and acquired.
+        let seen = seen_by_others(directory, device, range, Some(client));
+        set_aside(directory, device, seen)?;
+    }
     if directory.versions.is_range_settled(device, range, writable) {
         hit(directory, pages.end - pages.start);
         return Ok(());
     }
-    let asker = if when == When::Acquired { Asker::Acquires } else { Asker::Looks };
+    let asker = if when == When::Ahead { Asker::Looks } else { Asker::Acquires };
     let taken = compare_with_file(directory, device, asker, &pages)?;
     step(Point::AcquireCompared, directory.path())?;
     let mut behind = directory.versions.behind(device, pages.clone());
     let all_behind = behind.len();
+    let mut seen = seen_by_others(directory, device, range, client);
+    let frame_of = |directory: &Locked<'_>, page| Ok(directory.copies.replica(device)?.frame_of(page));
+    let changing: BTreeSet<usize> = behind.iter().map(|page| frame_of(directory, *page)).collect::<Result<_>>()?;
+    seen.retain(|frame| changing.contains(frame));
     if when == When::Ahead {
         // Whoever uses a page brings it up to date when he acquires it again.
-        behind.retain(|page| directory.versions.uses(device, *page) == 0);
+        let is_used = |page| directory.versions.uses(device, page) > 0;
+        let frames = directory.copies.replica(device)?;
+        behind.retain(|page| !is_used(*page) && !seen.contains(&frames.frame_of(*page)));
     }
     let is_whole = behind.len() == all_behind;
     hit(directory, (pages.end - pages.start).saturating_sub(all_behind as u64 + taken));
+    if when != When::Ahead && !seen.is_empty() {
+        set_aside(directory, device, seen)?;
+        behind = directory.versions.behind(device, pages);
+    }
     let frames: Vec<usize> = directory.copies.replica(device)?.frames_of(range).collect();
     bring_up_to_date(directory, &Request { device, frames: &frames, writable, behind: &behind })?;
     step(Point::AcquireFetched, directory.path())?;
@@ -110,4 +134,28 @@ fn bring(directory: &mut Locked<'_>, device: Device, range: &Range<u64>, writabl
         directory.versions.settle(device, range, writable);
     }
     Ok(())
+}
+
+/// Frames of a range that the process of another client sees, which has acquired some of it to read: those that it was
+/// lent. Where somebody writes, all see the same.
+fn seen_by_others(directory: &Directory, device: Device, range: &Range<u64>, client: Option<Client>) -> Vec<usize> {
+    let Directory { versions, copies, .. } = directory;
+    let Some(replica) = copies.get(device).filter(|replica| client != Some(0) && replica.memory.is_kept()) else {
+        return vec![];
+    };
+    let is_read = |lease: &Grant| lease.device == device && lease.what == Use::Read && Some(lease.client) != client;
+    let readers: Vec<Grant> = versions.leases().filter(is_read).collect();
+    if readers.is_empty() {
+        return vec![];
+    }
+    let overlap = |one: &Range<u64>, other: &Range<u64>| one.start < other.end && other.start < one.end;
+    let is_seen = |frame: &usize| {
+        let bytes = replica.bytes_of(&(*frame as u64..*frame as u64 + 1));
+        let sees =
+            |reader: &Grant, number| overlap(&reader.bytes, &bytes) && replica.memory.is_lent_to(number, reader.client);
+        let number = replica.frame(Image::Current, *frame);
+        number.is_some_and(|number| readers.iter().any(|reader| sees(reader, number)))
+            && !versions.in_use(device).iter().any(|written| overlap(written, &bytes))
+    };
+    replica.frames_of(range).filter(is_seen).collect()
 }

@@ -72,6 +72,12 @@ fn evict_locked(directory: &mut Locked<'_>, device: Device, frame: usize) -> Res
     drop_frame(directory, device, frame)
 }
 
+/// Leaves the memory of frames to the processes that see it, by whoever has locked them: what is there afterwards has other
+/// memory. The budget counts it no more, as it is theirs until they let it go.
+pub(super) fn set_aside(directory: &mut Locked<'_>, device: Device, frames: Vec<usize>) -> Result<()> {
+    frames.into_iter().try_for_each(|frame| evict_locked(directory, device, frame))
+}
+
 /// The same, once nobody else has locked it.
 #[cfg(feature = "fault-injection")]
 pub(crate) fn evict(directory: &mut Locked<'_>, device: Device, frame: usize) -> Result<()> {

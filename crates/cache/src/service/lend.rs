@@ -23,7 +23,7 @@ impl Lender for CachedFile {
         if !frames.contains(&(at, number)) {
             return Ok(None);
         }
-        Ok(directory.memory_of(device)?.lend_frame(number))
+        Ok(directory.memory_of(device)?.lend_frame(number, self.client))
     }
 }
 

@@ -215,7 +215,7 @@ impl CachedFile {
                 return if noted == *lease { Ok(nothing(directory)) } else { Err(not_so(directory, lease)) };
             }
             refuse_unmapped(directory, lease.client, device, range)?;
-            let report = acquire::acquire(directory, device, range, writable)?;
+            let report = acquire::acquire(directory, device, range, writable, lease.client)?;
             if let Err(error) = directory.versions.begin_lease(lease) {
                 release::discard(directory, device, range, writable);
                 return Err(no_leases(directory.path(), &error));

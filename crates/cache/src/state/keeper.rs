@@ -2,7 +2,7 @@
 
 use super::lease::Client;
 use super::replicas::{FRAME_NUMBER_MAX, FrameNumber};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -55,9 +55,12 @@ pub(crate) struct Keeping {
     last: AtomicU32,
     /// Those of a process that has ended which nobody has asked for.
     left: Mutex<BTreeSet<FrameNumber>>,
-    /// Those that another process has been given, or may have been by the one that has ended.
-    lent: Mutex<BTreeSet<FrameNumber>>,
+    /// Those that other processes have been given, and which; nobody in particular, where one that has ended may have done it.
+    lent: Mutex<BTreeMap<FrameNumber, BTreeSet<Client>>>,
 }
+
+/// Of whom it is not known.
+const SOMEBODY: Client = 0;
 
 impl Keeping {
     /// Frames end with the process.
@@ -100,20 +103,26 @@ impl Keeping {
     pub(crate) fn find(&self, number: FrameNumber) -> Option<(u64, OwnedFd)> {
         let (keeper, device) = self.keeper.as_ref()?;
         self.left().remove(&number);
-        self.lent().insert(number);
+        self.lent().entry(number).or_default().insert(SOMEBODY);
         keeper.frame(*device, number)
     }
 
     /// The same, for another process.
-    pub(crate) fn lend(&self, number: FrameNumber) -> Option<(u64, OwnedFd)> {
+    pub(crate) fn lend(&self, number: FrameNumber, client: Client) -> Option<(u64, OwnedFd)> {
         let (keeper, device) = self.keeper.as_ref()?;
-        self.lent().insert(number);
+        self.lent().entry(number).or_default().insert(client);
         keeper.frame(*device, number)
     }
 
     /// Whether another process may have it.
     pub(crate) fn is_lent(&self, number: FrameNumber) -> bool {
-        self.keeper.is_some() && self.lent().contains(&number)
+        self.keeper.is_some() && self.lent().contains_key(&number)
+    }
+
+    /// Whether this client may have it.
+    pub(crate) fn is_lent_to(&self, number: FrameNumber, client: Client) -> bool {
+        let lent = self.lent();
+        lent.get(&number).is_some_and(|clients| clients.contains(&client) || clients.contains(&SOMEBODY))
     }
 
     /// A frame is no more.
@@ -133,7 +142,7 @@ impl Keeping {
         }
     }
 
-    fn lent(&self) -> MutexGuard<'_, BTreeSet<FrameNumber>> {
+    fn lent(&self) -> MutexGuard<'_, BTreeMap<FrameNumber, BTreeSet<Client>>> {
         self.lent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -181,3 +181,80 @@ fn who_has_a_file_keeps_it_when_another_one_is_put_in_its_place() {
         later.mapping.release(0..LEN).unwrap();
     }
 }
+
+#[test]
+fn who_has_acquired_a_version_keeps_it_until_he_acquires_again() {
+    let folder = folder();
+    let path = folder.path().join("data");
+    std::fs::write(&path, vec![1; LEN as usize]).unwrap();
+    let running = Running::start(folder.path(), &options(folder.path(), 20));
+    let (one, two) = (running.connect(), running.connect());
+    let mut reader = Program::on(&one.open_path(&path).unwrap(), 0, false);
+    let mut later = Program::on(&two.open_path(&path).unwrap(), 0, true);
+    reader.mapping.acquire(0..LEN).unwrap();
+    std::fs::write(&path, vec![2; LEN as usize]).unwrap();
+    later.mapping.acquire(0..LEN).unwrap();
+    assert!(later.load(0, LEN).iter().all(|byte| *byte == 2), "who comes later has the new one");
+    assert!(reader.load(0, LEN).iter().all(|byte| *byte == 1), "who was there has the old one");
+    later.store(0, &vec![3; LEN as usize]);
+    later.mapping.release(0..LEN).unwrap();
+    assert!(reader.load(0, LEN).iter().all(|byte| *byte == 1), "who was there has it still");
+    running.kill_server();
+    reader.mapping.release(0..LEN).unwrap();
+    reader.mapping.acquire(0..LEN).unwrap();
+    assert!(reader.load(0, LEN).iter().all(|byte| *byte == 3), "who acquires again has what was released");
+}
+
+/// Readers and writers of one device and of two, of which each has what it acquired, whatever others do meanwhile.
+#[test]
+fn versions_of_readers_stay_while_others_write() {
+    let mut random = fastrand::Rng::with_seed(seed());
+    let folder = folder();
+    let path = folder.path().join("data");
+    let mut oracle = noise(LEN as usize, 1);
+    std::fs::write(&path, &oracle).unwrap();
+    let running = Running::start(folder.path(), &options(folder.path(), 16));
+    let clients: Vec<Client> = (0..5).map(|_| running.connect()).collect();
+    let files: Vec<_> = clients.iter().map(|client| client.open_path(&path).unwrap()).collect();
+    // Three that read, on two devices, and two that write.
+    let mut readers = [0, 1, 2].map(|at| (Program::on(&files[at], at % 2, false), None));
+    let mut writers = [3, 4].map(|at| Program::on(&files[at], at % 2, true));
+    for turn in 0..120 {
+        let start = random.u64(..LEN);
+        let part = start..(start + 1 + random.u64(..FRAME)).min(LEN);
+        let (from, to) = (part.start as usize, part.end as usize);
+        match random.u8(..8) {
+            0 => {
+                writers[0].mapping.sync().unwrap();
+                let bytes = noise(to - from, random.u64(..));
+                let home = std::fs::File::options().write(true).open(&path).unwrap();
+                std::os::unix::fs::FileExt::write_all_at(&home, &bytes, part.start).unwrap();
+                oracle[from..to].copy_from_slice(&bytes);
+            }
+            1..=4 => {
+                let (reader, held) = &mut readers[random.usize(..3)];
+                if let Some((part, _)) = held.take() {
+                    reader.mapping.release(part).unwrap();
+                }
+                reader.mapping.acquire(part.clone()).unwrap();
+                *held = Some((part, oracle[from..to].to_vec()));
+            }
+            _ => {
+                let writer = &mut writers[random.usize(..2)];
+                writer.mapping.acquire(part.clone()).unwrap();
+                assert!(writer.load(part.start, part.end - part.start) == oracle[from..to], "writer, turn {turn}");
+                let bytes = noise(to - from, random.u64(..));
+                writer.store(part.start, &bytes);
+                writer.mapping.release(part).unwrap();
+                oracle[from..to].copy_from_slice(&bytes);
+            }
+        }
+        if random.u8(..20) == 0 {
+            running.kill_server();
+        }
+        for (number, (reader, held)) in readers.iter().enumerate() {
+            let Some((part, bytes)) = held else { continue };
+            assert!(reader.load(part.start, part.end - part.start) == *bytes, "reader {number}, turn {turn}, {part:?}");
+        }
+    }
+}
