@@ -186,9 +186,67 @@ fn measure(arguments: &[String]) -> Result<()> {
     answer["bytes compared"] = said(running.client(&path, device, "verify")?)?;
     answer["server killed"] = killed(&running, &path, device)?;
     answer["bytes compared after it"] = said(running.client(&path, device, "verify")?)?;
+    answer["versions"] = versions(&running, &folder, device, bytes.min(1 << 30), seed ^ 1)?;
     println!("{answer:#}");
     drop(running);
     Ok(std::fs::remove_dir_all(&folder)?)
+}
+
+/// One client has a file, a part of which is changed, and another one acquires it, twice to write to it. The first has what it
+/// had, byte by byte, until it acquires again.
+fn versions(running: &Running, folder: &Path, device: DeviceId, bytes: u64, seed: u64) -> Result<Value> {
+    let path = folder.join("versions");
+    write_noise(&path, bytes, seed)?;
+    let old = std::fs::read(&path)?;
+    let stream = bifolio_device::open(DeviceChoice::Exactly(device))?.create_stream()?;
+    let map = |writable| -> Result<_> {
+        let client = Client::connect(&running.socket)?;
+        Ok(client.open_path(&path)?.map(device, 0..u64::MAX, writable)?)
+    };
+    let load = |mapping: &bifolio_cache::Mapping| -> Result<Vec<u8>> {
+        let mut seen = vec![0x5a; bytes as usize];
+        // SAFETY: all of it is acquired, so that it has memory.
+        let slice = unsafe { DeviceSlice::from_raw(mapping.ptr(), bytes) };
+        stream.download(&mut seen, slice)?;
+        Ok(seen)
+    };
+    let (mut reader, mut other) = (map(false)?, map(true)?);
+    reader.acquire(0..bytes)?;
+    let mut random = fastrand::Rng::with_seed(seed);
+    let file = File::options().write(true).open(&path)?;
+    let mut new = old.clone();
+    for _ in 0..bytes >> 24 {
+        // A tenth of it, in pieces.
+        let at = random.usize(..new.len() - (2 << 20));
+        random.fill(&mut new[at..at + (16 << 20) / 10]);
+        file.write_all_at(&new[at..at + (16 << 20) / 10], at as u64)?;
+    }
+    let mut times = vec![];
+    for turn in 0..3 {
+        let begun = Instant::now();
+        let report = other.acquire(0..bytes)?;
+        times.push(json!({"acquired_s": begun.elapsed().as_secs_f64(), "fetched_pages": report.fetched}));
+        if load(&other)? != new || load(&reader)? != old {
+            return Err(format!("another version than the one that was acquired, in turn {turn}").into());
+        }
+        let at = random.usize(..new.len() - (1 << 20));
+        random.fill(&mut new[at..at + (1 << 20)]);
+        // SAFETY: as above.
+        let slice = unsafe { DeviceSlice::from_raw(other.ptr().offset_by(at as u64), 1 << 20) };
+        stream.upload(slice, &new[at..at + (1 << 20)])?;
+        other.release(0..bytes)?;
+        if load(&reader)? != old {
+            return Err(format!("a version changed by a release, in turn {turn}").into());
+        }
+    }
+    let begun = Instant::now();
+    reader.release(0..bytes)?;
+    let report = reader.acquire(0..bytes)?;
+    let again = json!({"acquired_s": begun.elapsed().as_secs_f64(), "fetched_pages": report.fetched});
+    if load(&reader)? != new {
+        return Err("not the version that was released".into());
+    }
+    Ok(json!({"bytes": bytes, "with a reader": times, "the reader again": again}))
 }
 
 /// Kills the server, three times, and takes the time until it answers.
