@@ -408,9 +408,8 @@ def load_file(
 
     With `shared` the tensors lie in the cache of the daemon (`python -m bifolio.daemon`, or `bifolio daemon`): the first
     process that wants them has them loaded, and all others have the same memory at once. They are not to be written to;
-    NumPy refuses it, PyTorch and CuPy cannot. They stay as they are when another file is put in the place of this one, and
-    who loads it later gets the new one; a file that is written to in place may change under those who have it, as soon as
-    somebody loads it again. A file that this process may only read is copied within the device's memory. There has to be a daemon:
+    NumPy refuses it, PyTorch and CuPy cannot. They stay as they are when the file is changed or another one is put in its
+    place; who loads it later gets what it has then. A file that this process may only read is copied within the device's memory. There has to be a daemon:
     ConnectionError.
     """
     if shared and key is not None:
