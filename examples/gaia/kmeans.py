@@ -365,7 +365,7 @@ def beside(options: Any, results: Results, note: dict[str, float]) -> None:
     job = {"count": options.points, "groups": options.groups, "dimensions": options.dimensions, "rounds": options.rounds,
            "seed": options.seed}
     with cpu.Process() as process, \
-            false_sharing.prepared(sides, BESIDE_BYTES, "mmap", options.folder, options.seed) as ways:
+            false_sharing.prepared(sides, BESIDE_BYTES, "mmap", (options.folder, None), options.seed) as ways:
         wanted = process.do("cluster", **job)["sum"]
         for name, way in [("alone", None), *ways.items()]:
             seconds, runs = [], 0

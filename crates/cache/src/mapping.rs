@@ -237,7 +237,13 @@ impl Mapping {
         let range = self.part(&part)?;
         match advice {
             Advice::WillNeed => self.bring(range),
-            Advice::DontNeed => return self.ask(Request::GiveBack { device: self.device, range }).map(|_| ()),
+            Advice::DontNeed => {
+                // Pins have a share of the addresses.
+                if self.acquired.is_empty() && Arc::strong_count(&self.addresses) == 1 {
+                    self.addresses.hide()?;
+                }
+                return self.ask(Request::GiveBack { device: self.device, range }).map(|_| ());
+            }
             Advice::Random => self.sequence.is_off = true,
             Advice::Normal => self.sequence = Sequence::default(),
         }

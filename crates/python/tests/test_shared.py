@@ -62,6 +62,51 @@ def test_processes_share_one_model(daemon: Daemon, tmp_path: Path) -> None:
         assert (report.fetched, report.hits) == (0, -(-path.stat().st_size // (64 << 10)))
 
 
+def test_tensors_sleep_and_wake_where_they_were(daemon: Daemon, tmp_path: Path) -> None:
+    path, expected = checkpoint(tmp_path)
+    tensors, others = (load_file(path, device="host:0", shared=True) for _ in range(2))
+    places = {name: array.ctypes.data for name, array in tensors.items()}
+    for _ in range(3):
+        tensors.sleep()
+        tensors.sleep()
+        assert {name: others[name].tobytes() for name in expected} == expected, "who is awake has them"
+        with bifolio.map(path, device="host:0", shared=True) as mapping:
+            assert mapping.acquire().fetched == 0, "and the device"
+        tensors.wake()
+        assert {name: tensors[name].tobytes() for name in expected} == expected
+        assert {name: array.ctypes.data for name, array in tensors.items()} == places
+    tensors.sleep()
+    others.sleep()
+    with bifolio.map(path, device="host:0", shared=True) as mapping:
+        assert mapping.acquire().hits == 0, "when all sleep, nothing is on the device"
+    os.kill(daemon.server(), signal.SIGKILL)
+    for one in (tensors, others):
+        one.wake()
+        one.wake()
+        assert {name: one[name].tobytes() for name in expected} == expected
+
+
+def test_a_mapping_that_sleeps_is_used_by_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(b"a" * 100_000)
+    with bifolio.map(path, device="host:0", writable=True) as mapping:
+        mapping.acquire(0, 5000)
+        mapping.acquire(70_000, 10)
+        view = memoryview(mapping.acquired(0, 10).__enter__())
+        view[0] = ord("b")
+        mapping.sleep()
+        assert mapping.sleeps
+        for use in (mapping.acquire, lambda: mapping.release(0, 5000), lambda: mapping.acquired(0, 10).__enter__()):
+            with pytest.raises(ValueError, match="sleeps"):
+                use()
+        mapping.wake()
+        assert not mapping.sleeps
+        assert bytes(view) == b"b" + b"a" * 9
+        mapping.release(70_000, 10)
+        mapping.sync()
+    assert path.read_bytes()[:2] == b"ba"
+
+
 def test_tensors_outlive_their_server(daemon: Daemon, tmp_path: Path) -> None:
     path, expected = checkpoint(tmp_path)
     tensors = load_file(path, device="host:0", shared=True)

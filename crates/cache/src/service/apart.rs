@@ -21,6 +21,9 @@ pub trait Lender: Debug + Send + Sync {
     fn lend(&self, device: usize, at: u64, number: FrameNumber) -> Result<Option<(u64, OwnedFd)>>;
 }
 
+/// How often frames are asked for that are others when their descriptors are.
+const TRIES_MAX: usize = 100;
+
 #[derive(Debug)]
 pub(crate) struct Apart {
     lender: Arc<dyn Lender>,
@@ -55,15 +58,14 @@ impl Apart {
         Ok(Self { lender, number, device, range, first, addresses, shown: Mutex::default() })
     }
 
-    fn show_frame(&self, at: u64, number: FrameNumber) -> Result<()> {
+    /// Whether it is shown: it may be another one by now.
+    fn show_frame(&self, at: u64, number: FrameNumber) -> Result<bool> {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         let place = at - self.first;
         if shown.get(&at) == Some(&number) {
-            return Ok(());
+            return Ok(true);
         }
-        let Some((bytes, descriptor)) = self.lender.lend(self.number, at, number)? else {
-            return Err(Error::new(ErrorKind::BadUse, "mapping", format!("nobody lends frame {number}")));
-        };
+        let Some((bytes, descriptor)) = self.lender.lend(self.number, at, number)? else { return Ok(false) };
         let failed = |error| Error::device("mapping", error);
         let frame = self.device.import_frame_of(descriptor, bytes).map_err(failed)?;
         if shown.remove(&at).is_some() {
@@ -72,7 +74,7 @@ impl Apart {
         }
         self.addresses.map(place, &frame, Access::ReadWrite).map_err(failed)?;
         shown.insert(at, number);
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -83,12 +85,35 @@ impl Addresses for Apart {
     }
 
     fn show(&self, service: &dyn Service, part: &Range<u64>) -> Result<()> {
-        let (_, frames) = frames(service, self.number, part)?;
         let all = self.first..self.first + self.addresses.len();
-        match frames.iter().find(|(at, _)| !all.contains(at)) {
-            Some((at, _)) => Err(Error::new(ErrorKind::BadUse, "mapping", format!("nothing is mapped at byte {at}"))),
-            None => frames.into_iter().try_for_each(|(at, number)| self.show_frame(at, number)),
+        let bad = |detail: String| Error::new(ErrorKind::BadUse, "mapping", detail);
+        // A frame that others see is left to them when it changes, also between the two questions.
+        for _ in 0..TRIES_MAX {
+            let (_, frames) = frames(service, self.number, part)?;
+            if let Some((at, _)) = frames.iter().find(|(at, _)| !all.contains(at)) {
+                return Err(bad(format!("nothing is mapped at byte {at}")));
+            }
+            let mut is_all = true;
+            for (at, number) in frames {
+                is_all &= self.show_frame(at, number)?;
+            }
+            if is_all {
+                return Ok(());
+            }
         }
+        Err(bad(format!("frames of bytes {} to {} are others whenever they are asked for", part.start, part.end)))
+    }
+
+    fn hide(&self) -> Result<()> {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some((at, number)) = shown.pop_first() {
+            // SAFETY: the caller's promise, that nothing of it is used.
+            if let Err(error) = unsafe { self.addresses.unmap(at - self.first) } {
+                shown.insert(at, number);
+                return Err(Error::device("mapping", error));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -119,6 +119,14 @@ pub trait Addresses: Debug + Send + Sync {
     /// # Errors
     /// `Device`, and those of the service.
     fn show(&self, service: &dyn Service, part: &Range<u64>) -> Result<()>;
+
+    /// Nothing of it is acquired or pinned: memory that is only there as it was shown goes.
+    ///
+    /// # Errors
+    /// `Device`.
+    fn hide(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Those of who serves, in whose process the mapping is.

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 from . import _native
 from ._native import SafetensorError
 
-__all__ = ["SafetensorError", "load_file", "safe_open"]
+__all__ = ["SafetensorError", "SharedTensors", "load_file", "safe_open"]
 
 _INDEX = "model.safetensors.index.json"
 # Where the data of a file may begin in an allocation: every type of the format divides it.
@@ -409,7 +409,8 @@ def load_file(
     With `shared` the tensors lie in the cache of the daemon (`python -m bifolio.daemon`, or `bifolio daemon`): the first
     process that wants them has them loaded, and all others have the same memory at once. They are not to be written to;
     NumPy refuses it, PyTorch and CuPy cannot. They stay as they are when the file is changed or another one is put in its
-    place; who loads it later gets what it has then. A file that this process may only read is copied within the device's memory. There has to be a daemon:
+    place; who loads it later gets what it has then. What is returned has `sleep()` and `wake()`, which give the device's
+    memory back and bring the tensors to the same addresses again (`SharedTensors`). A file that this process may only read is copied within the device's memory. There has to be a daemon:
     ConnectionError.
     """
     if shared and key is not None:
@@ -433,9 +434,30 @@ def load_file(
     return tensors
 
 
-def _load_shared(checkpoint: _Checkpoint, owner: _Framework, dtypes: dict[str, Any]) -> dict[str, Any]:
+class SharedTensors(dict[str, Any]):
+    """Tensors in the cache of the daemon, by their names."""
+
+    def __init__(self, tensors: dict[str, Any], mappings: list[_native.Mapping]) -> None:
+        super().__init__(tensors)
+        self._mappings = mappings
+
+    def sleep(self) -> None:
+        """Gives the device's memory back to whoever needs it. The tensors stay where they are, and are not to be used until
+        `wake` has brought their bytes back to the same addresses: there is no memory behind them meanwhile. A device's memory
+        is free when all processes that have the tensors let them sleep."""
+        for mapping in self._mappings:
+            mapping.sleep()
+
+    def wake(self) -> None:
+        """Brings them back, from the daemon's cache or the page cache; nothing if they are awake."""
+        for mapping in self._mappings:
+            mapping.wake()
+
+
+def _load_shared(checkpoint: _Checkpoint, owner: _Framework, dtypes: dict[str, Any]) -> SharedTensors:
     """Those tensors that have a type here, where the daemon's cache has them."""
     memories: dict[str, tuple[int, Any]] = {}
+    mappings = []
     for shard in checkpoint.shards:
         entries = [shard.entries[name] for name in dtypes if checkpoint.places[name] is shard]
         entries = [entry for entry in entries if entry.begin < entry.end]
@@ -445,13 +467,15 @@ def _load_shared(checkpoint: _Checkpoint, owner: _Framework, dtypes: dict[str, A
             continue
         begin = min(entry.begin for entry in entries) + shard.data_start
         end = max(entry.end for entry in entries) + shard.data_start
-        begin -= begin % _ALIGNMENT
+        # With the header, where the data begin behind it: memory is given back by whole frames.
+        begin = 0 if begin == shard.data_start else begin - begin % _ALIGNMENT
         mapping = _native.map(shard.path, begin, end - begin, device=owner.place, shared=True)
         if mapping.nbytes < end - begin:
             size = begin + mapping.nbytes
             raise SafetensorError(f"{shard.path}: the file was truncated: it has {size} of {end} bytes")
         # All of it stays acquired as long as there is a tensor of it.
         mapping.acquire()
+        mappings.append(mapping)
         memories[shard.path] = (begin, owner.shown(mapping))
     tensors = {}
     for name, dtype in dtypes.items():
@@ -459,7 +483,7 @@ def _load_shared(checkpoint: _Checkpoint, owner: _Framework, dtypes: dict[str, A
         entry, (begin, memory) = shard.entries[name], memories[shard.path]
         start = shard.data_start + entry.begin - begin
         tensors[name] = _tensor(owner, memory, start, entry, dtype, entry.shape)
-    return tensors
+    return SharedTensors(tensors, mappings)
 
 
 def _read_all(shards: list[_Shard], starts: dict[str, int], memory: Any) -> None:

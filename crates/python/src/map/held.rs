@@ -6,7 +6,7 @@ use crate::daemon;
 use crate::error::{bad, of_cache, of_device, of_request, unsupported};
 use crate::stream::RawStream;
 use bifolio_cache::process::cache;
-use bifolio_cache::{Advice, CachedFile, Mapping, Pin, Result};
+use bifolio_cache::{Advice, CachedFile, Counts, Mapping, Pin, Result};
 use bifolio_daemon::Client;
 use bifolio_device::fork::Birth;
 use bifolio_device::{BackendKind, DeviceChoice, DeviceId};
@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Whether something was mapped, so that there is something to write when the interpreter ends.
 static USED: AtomicBool = AtomicBool::new(false);
@@ -31,13 +31,25 @@ pub(super) struct Held {
     pub(super) address: u64,
     pub(super) writable: bool,
     pub(super) device: DeviceId,
+    /// Parts that arrays keep in place.
+    pins: Mutex<Vec<Weak<Pinned>>>,
     birth: Birth,
+}
+
+/// A part that an array keeps in place; none of it while the mapping sleeps.
+#[derive(Debug)]
+struct Pinned {
+    part: Range<u64>,
+    pin: Mutex<Option<Pin>>,
 }
 
 #[derive(Debug)]
 struct Open {
     mapping: Mapping,
     file: Source,
+    /// Parts that are acquired, in the order in which they were; what is to be acquired again is kept while it sleeps.
+    acquired: Vec<Range<u64>>,
+    sleeps: bool,
 }
 
 /// Whose cache it is mapped through.
@@ -57,6 +69,12 @@ pub(super) struct Wanted {
     pub(super) device: DeviceId,
 }
 
+impl Open {
+    fn of(mapping: Mapping, file: Source) -> Self {
+        Self { mapping, file, acquired: vec![], sleeps: false }
+    }
+}
+
 impl Wanted {
     fn range(&self) -> Range<u64> {
         self.offset..self.length.map_or(u64::MAX, |length| self.offset.saturating_add(length))
@@ -65,12 +83,13 @@ impl Wanted {
 
 /// A pin that a child of the process leaves alone.
 #[derive(Debug)]
-pub(super) struct Kept(Option<Pin>, Birth);
+pub(super) struct Kept(Arc<Pinned>, Birth);
 
 impl Drop for Kept {
     fn drop(&mut self) {
         if self.1.was_elsewhere() {
-            std::mem::forget(self.0.take());
+            // It is never the last.
+            std::mem::forget(Arc::clone(&self.0));
         }
     }
 }
@@ -84,7 +103,7 @@ impl Held {
         let file = cache().and_then(|cache| cache.open(&path)).map_err(|error| of_cache(&error))?;
         USED.store(true, Ordering::Release);
         let mapping = file.map(wanted.device, wanted.range(), wanted.writable).map_err(|error| of_cache(&error))?;
-        Self::of(path, wanted, Open { mapping, file: Source::Own(file) })
+        Self::of(path, wanted, Open::of(mapping, Source::Own(file)))
     }
 
     /// Through the cache of the daemon; on another device of its if the one that is wanted was not named.
@@ -96,7 +115,7 @@ impl Held {
             client.open_path(&path)?.map(device, wanted.range(), wanted.writable).map(|mapping| (device, mapping))
         };
         let (device, mapping) = daemon::ask(map).map_err(|error| of_cache(&error))?;
-        Self::of(path, &Wanted { device, ..*wanted }, Open { mapping, file: Source::Shared })
+        Self::of(path, &Wanted { device, ..*wanted }, Open::of(mapping, Source::Shared))
     }
 
     fn of(path: PathBuf, wanted: &Wanted, open: Open) -> PyResult<Self> {
@@ -107,7 +126,8 @@ impl Held {
             return Err(bad(format!("{name}: cannot map bytes {offset} to {end}: the file has {}", offset + bytes)));
         }
         let open = Mutex::new(Some(open));
-        Ok(Self { open, path, offset, bytes, address, writable, device, birth: Birth::here() })
+        let pins = Mutex::default();
+        Ok(Self { open, path, offset, bytes, address, writable, device, pins, birth: Birth::here() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Open>> {
@@ -160,16 +180,109 @@ impl Held {
 
     pub(super) fn acquire(&self, part: Range<u64>, stream: Option<RawStream>) -> PyResult<Report> {
         self.settle(stream)?;
-        self.with(|open| open.mapping.acquire(part)).map(|report| Report::of(&report))
+        self.awake(|open| {
+            let report = open.mapping.acquire(part.clone())?;
+            open.acquired.push(part);
+            Ok(Report::of(&report))
+        })
     }
 
     pub(super) fn release(&self, part: Range<u64>, stream: Option<RawStream>) -> PyResult<Report> {
         self.settle(stream)?;
-        self.with(|open| open.mapping.release(part)).map(|report| Report::of(&report))
+        self.awake(|open| {
+            let report = open.mapping.release(part.clone())?;
+            if let Some(at) = open.acquired.iter().rposition(|acquired| *acquired == part) {
+                open.acquired.remove(at);
+            }
+            Ok(Report::of(&report))
+        })
     }
 
     pub(super) fn pin(&self, part: Range<u64>) -> PyResult<Kept> {
-        self.with(|open| open.mapping.pin(part)).map(|pin| Kept(Some(pin), Birth::here()))
+        let pin = self.awake(|open| open.mapping.pin(part.clone()))?;
+        let pinned = Arc::new(Pinned { part, pin: Mutex::new(Some(pin)) });
+        let mut pins = self.pins();
+        pins.retain(|pinned| pinned.strong_count() > 0);
+        pins.push(Arc::downgrade(&pinned));
+        Ok(Kept(pinned, Birth::here()))
+    }
+
+    fn pins(&self) -> MutexGuard<'_, Vec<Weak<Pinned>>> {
+        self.pins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same as `with`, of a mapping that does not sleep.
+    fn awake<T>(&self, work: impl FnOnce(&mut Open) -> Result<T>) -> PyResult<T> {
+        self.check_awake()?;
+        self.with(work)
+    }
+
+    fn check_awake(&self) -> PyResult<()> {
+        if self.sleeps()? {
+            let detail = "the mapping sleeps, and has no memory on its device: call wake() first";
+            return Err(PyValueError::new_err(format!("{}: {detail}", self.path.display())));
+        }
+        Ok(())
+    }
+
+    pub(super) fn sleeps(&self) -> PyResult<bool> {
+        Ok(self.lock().as_ref().ok_or_else(|| self.closed())?.sleeps)
+    }
+
+    /// Publishes what was changed, and gives the device's memory back, also under arrays: nobody may use them until it wakes.
+    pub(super) fn sleep(&self) -> PyResult<()> {
+        self.settle(None)?;
+        let pins: Vec<_> = self.pins().iter().filter_map(Weak::upgrade).collect();
+        self.with(|open| {
+            if open.sleeps {
+                return Ok(());
+            }
+            // What cannot be released stays as it is, with what was not.
+            let acquired = std::mem::take(&mut open.acquired);
+            for (at, part) in acquired.iter().enumerate() {
+                if let Err(error) = open.mapping.release(part.clone()) {
+                    let again = acquired[..at].iter().try_for_each(|part| open.mapping.acquire(part.clone()).map(drop));
+                    open.acquired = acquired;
+                    return Err(again.err().unwrap_or(error));
+                }
+            }
+            open.acquired = acquired;
+            open.sleeps = true;
+            for pinned in pins {
+                pinned.pin.lock().unwrap_or_else(PoisonError::into_inner).take();
+            }
+            let all = 0..open.mapping.len();
+            open.mapping.advise(all, Advice::DontNeed)
+        })
+    }
+
+    /// Brings back what was acquired, where it was.
+    pub(super) fn wake(&self) -> PyResult<Report> {
+        let pins: Vec<_> = self.pins().iter().filter_map(Weak::upgrade).collect();
+        self.with(|open| {
+            let mut all = bifolio_cache::Report { counts: Counts::default(), seconds: 0.0, always_compared: false };
+            if !open.sleeps {
+                return Ok(Report::of(&all));
+            }
+            for (at, part) in open.acquired.iter().enumerate() {
+                match open.mapping.acquire(part.clone()) {
+                    Ok(report) => all = all.and(&report),
+                    Err(error) => {
+                        // It sleeps on.
+                        let _ = open.acquired[..at]
+                            .iter()
+                            .try_for_each(|part| open.mapping.release(part.clone()).map(drop));
+                        return Err(error);
+                    }
+                }
+            }
+            open.sleeps = false;
+            for pinned in pins {
+                let pin = open.mapping.pin(pinned.part.clone())?;
+                *pinned.pin.lock().unwrap_or_else(PoisonError::into_inner) = Some(pin);
+            }
+            Ok(Report::of(&all))
+        })
     }
 
     pub(super) fn advise(&self, part: Range<u64>, advice: Advice) -> PyResult<()> {
@@ -206,7 +319,7 @@ impl Held {
             self.settle(None)?;
         }
         // Closed outside of the lock: the last one writes what is pending to the file.
-        let Some(Open { mut mapping, file }) = self.lock().take() else { return Ok(0) };
+        let Some(Open { mut mapping, file, .. }) = self.lock().take() else { return Ok(0) };
         let report = mapping.close().map_err(|error| of_cache(&error))?;
         drop(mapping);
         if let Source::Own(file) = file {

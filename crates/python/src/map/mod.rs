@@ -184,6 +184,27 @@ impl Mapping {
         detached(py, || held.sync())
     }
 
+    /// Gives the memory of the device back, and stays where it is: what was acquired is released, what was changed is
+    /// published, and arrays that were made of it are not to be used until `wake()` has brought everything back to the same
+    /// addresses. What the file has comes from the page cache then.
+    fn sleep(&self, py: Python<'_>) -> PyResult<()> {
+        let held = self.held()?;
+        detached(py, || held.sleep())
+    }
+
+    /// Brings back what was acquired when it went to sleep; nothing if it is awake.
+    fn wake(&self, py: Python<'_>) -> PyResult<Report> {
+        let held = self.held()?;
+        detached(py, || held.wake())
+    }
+
+    /// Whether it sleeps.
+    #[getter]
+    fn sleeps(&self, py: Python<'_>) -> PyResult<bool> {
+        let held = self.held()?;
+        detached(py, || held.sleeps())
+    }
+
     /// Reads bytes of the range as a CPU, into host memory: what devices have released is seen. Needs no acquire.
     /// Returns how many bytes were read, which are fewer only at the end of the range.
     #[pyo3(signature = (buffer, offset = Count(0)), text_signature = "($self, buffer, offset=0)")]
