@@ -1,11 +1,12 @@
 //! What one cache for all processes costs and saves: a file is made, loaded by a first process, attached to by others, one
-//! after the other and at once, acquired again and again with nothing new, and looked at byte by byte after the server was
-//! killed. Prints JSON.
+//! after the other and at once, acquired again and again with nothing new, given back and brought again, and looked at byte
+//! by byte before and after the server was killed. Prints JSON.
 //!
 //! ```sh
 //! cargo run --release -p bifolio-daemon --example shared_rates -- FOLDER [BYTES [DEVICE [PROCESSES]]]
 //! ```
 
+use bifolio_cache::Advice;
 use bifolio_daemon::{Client, Daemon, Event, Options, serve};
 use bifolio_device::{DeviceChoice, DeviceId, DeviceSlice};
 use serde_json::{Value, json};
@@ -112,6 +113,23 @@ fn attach(arguments: &[String]) -> Result<()> {
                 answer[format!("acquire of {name}")] = json!({"p50_us": times[500] * 1e6, "p99_us": times[990] * 1e6});
             }
         }
+        "sleep" => {
+            let mut turns = vec![];
+            for _ in 0..5 {
+                let (free, begun) = (device.memory()?.free, Instant::now());
+                mapping.release(0..len)?;
+                mapping.advise(0..len, Advice::DontNeed)?;
+                let (sleep_s, given) = (begun.elapsed().as_secs_f64(), device.memory()?.free.saturating_sub(free));
+                let begun = Instant::now();
+                let report = mapping.acquire(0..len)?;
+                let wake_s = begun.elapsed().as_secs_f64();
+                turns.push(json!({
+                    "sleep_s": sleep_s, "device_bytes_given_back": given, "wake_s": wake_s,
+                    "wake_gb_per_s": len as f64 / wake_s / 1e9, "fetched_pages": report.fetched,
+                }));
+            }
+            answer["sleep and wake"] = turns.into();
+        }
         _ => {}
     }
     println!("{answer}");
@@ -183,6 +201,7 @@ fn measure(arguments: &[String]) -> Result<()> {
     let together: Vec<Child> = (0..processes).map(|_| running.client(&path, device, "")).collect::<Result<_>>()?;
     answer["processes at once"] = together.into_iter().map(said).collect::<Result<Vec<_>>>()?.into();
     answer["with nothing new"] = said(running.client(&path, device, "acquire")?)?;
+    answer["sleep and wake"] = said(running.client(&path, device, "sleep")?)?;
     answer["bytes compared"] = said(running.client(&path, device, "verify")?)?;
     answer["server killed"] = killed(&running, &path, device)?;
     answer["bytes compared after it"] = said(running.client(&path, device, "verify")?)?;
