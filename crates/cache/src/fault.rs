@@ -53,6 +53,12 @@ points! {
     EvictFlushed,
     /// The versions of what is evicted are gone; its memory is not.
     EvictDropped,
+    /// A frame that readers see has a copy; nobody sees that.
+    AsideCopied,
+    /// It is left to its readers; the file has it as well.
+    AsideLeft,
+    /// The file has the copy in its place.
+    AsideExchanged,
     /// The changes that are released are known.
     ReleaseCompared,
     /// There is room for bases, or there is none.

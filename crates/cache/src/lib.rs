@@ -79,6 +79,6 @@ pub use demand::{Demand, DemandReport, Launch};
 pub use error::{Error, ErrorKind, Result};
 pub use mapping::{Mapping, Pin};
 pub use options::{CacheOptions, Mode};
-pub use state::keeper::{FileId, Keeper};
+pub use state::keeper::{FileId, Keeper, Reader};
 pub use state::lease::{Client, LeaseNumber};
 pub use stats::{Counts, Report, Snapshot, Stats};

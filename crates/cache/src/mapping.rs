@@ -216,7 +216,7 @@ impl Mapping {
         let report = self
             .ask(Request::Acquire { lease, device, range: range.clone(), writable })
             .and_then(|answer| reported(&answer))?;
-        if let Err(error) = self.addresses.show(&*self.service, &range) {
+        if let Err(error) = self.addresses.show(&*self.service, lease, &range) {
             let _ = self.ask(Request::Release { lease, device, range, writable });
             return Err(error);
         }

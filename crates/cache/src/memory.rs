@@ -6,7 +6,6 @@ use crate::frames::{Incoming, NumberedFrame};
 use crate::lending::{Lending, Lent, Use};
 use crate::options::CacheOptions;
 use crate::state::keeper::{Keeper, Keeping};
-use crate::state::lease::Client;
 use crate::state::replicas::FrameNumber;
 use crate::stats::Traffic;
 use bifolio_device::fork::Birth;
@@ -273,13 +272,78 @@ impl Memory {
     }
 
     /// A frame's descriptor, for another process.
-    pub(crate) fn lend_frame(&self, number: FrameNumber, client: Client) -> Option<(u64, OwnedFd)> {
-        self.keeping.lend(number, client)
+    pub(crate) fn lend_frame(&self, number: FrameNumber) -> Option<(u64, OwnedFd)> {
+        self.keeping.lend(number)
     }
 
-    /// Whether this client may see what is in a frame.
-    pub(crate) fn is_lent_to(&self, number: FrameNumber, client: Client) -> bool {
-        self.keeping.is_lent_to(number, client)
+    /// Who keeps its frames.
+    pub(crate) fn keeping(&self) -> &Keeping {
+        &self.keeping
+    }
+
+    /// A frame with what `from` has, which is one, mapped nowhere yet; none if the budget is used up.
+    pub(crate) fn copy_frame(&self, owner: Owner, from: DeviceSlice<'_>) -> Result<Option<NumberedFrame>> {
+        let len = from.len();
+        let new = || NumberedFrame::new(&self.device, &self.keeping, len);
+        let Some((frame, _)) = self.frames.take(owner, len, new)? else { return Ok(None) };
+        let copied = self.device.reserve(len).and_then(|place| {
+            place.map(0, &frame.frame, Access::ReadWrite)?;
+            let stream = self.cleaning()?;
+            // SAFETY: both are mapped until the stream has been waited for.
+            let copied = unsafe { stream.copy_on_device(place.slice(), from) };
+            copied.and(stream.synchronize())
+        });
+        match copied {
+            Ok(()) => Ok(Some(frame)),
+            Err(error) => {
+                self.give_copy(frame);
+                Err(error)
+            }
+        }
+    }
+
+    /// Such a frame is not needed.
+    pub(crate) fn give_copy(&self, frame: NumberedFrame) {
+        self.frames.give(frame, None);
+    }
+
+    /// Maps another frame where one is: the budget counts that one as before, until it is let go.
+    ///
+    /// # Safety
+    /// No work in flight uses it there.
+    pub(crate) unsafe fn exchange_frame(&self, range: &AddressRange, at: u64, frame: &NumberedFrame) -> Result<()> {
+        // SAFETY: the caller's promise.
+        let before = unsafe { range.unmap(at) }?;
+        range.map(at, &frame.frame, Access::ReadWrite).inspect_err(|_| {
+            // It was there a moment ago.
+            let _ = range.map(at, &before, Access::ReadWrite);
+        })
+    }
+
+    /// Counts a frame that another process has left to somebody; how long it is, if somebody has kept it.
+    pub(crate) fn adopt_left(&self, number: FrameNumber) -> Option<u64> {
+        let (bytes, _) = self.keeping.find(number)?;
+        self.frames.adopt(bytes);
+        Some(bytes)
+    }
+
+    /// A frame that was left to somebody is nobody's any more.
+    pub(crate) fn let_go_left(&self, number: FrameNumber, bytes: u64) {
+        self.keeping.forget(number);
+        self.frames.disown(bytes);
+    }
+
+    /// Copies bytes of a frame that is mapped nowhere, and waits until they are there; false if nobody has kept it.
+    pub(crate) fn copy_left(&self, number: FrameNumber, from: u64, to: DeviceSlice<'_>) -> Result<bool> {
+        let Some((bytes, descriptor)) = self.keeping.find(number) else { return Ok(false) };
+        let frame = self.device.import_frame_of(descriptor, bytes)?;
+        let place = self.device.reserve(bytes)?;
+        place.map(0, &frame, Access::ReadWrite)?;
+        let stream = self.cleaning()?;
+        // SAFETY: both are mapped until the stream has been waited for.
+        let copied =
+            unsafe { place.slice() }.part(from, to.len()).and_then(|from| unsafe { stream.copy_on_device(to, from) });
+        copied.and(stream.synchronize()).map(|()| true)
     }
 
     /// Nor are those that nobody has asked for.

@@ -27,6 +27,9 @@ pub struct Counts {
     pub compared: u64,
     /// Pages whose memory was needed.
     pub evicted: u64,
+    /// Pages that were copied on the device before something of their frame changed, as readers keep the version that they
+    /// have acquired.
+    pub copied: u64,
     /// Pages that CPUs have read from a device, as they were not in the page cache.
     pub served: u64,
     /// Pages with changes that were not released when their mapping ended: these are gone.
@@ -55,6 +58,7 @@ impl Counts {
             flushed: both(self.flushed, other.flushed),
             compared: both(self.compared, other.compared),
             evicted: both(self.evicted, other.evicted),
+            copied: both(self.copied, other.copied),
             served: both(self.served, other.served),
             discarded: both(self.discarded, other.discarded),
             lost: both(self.lost, other.lost),

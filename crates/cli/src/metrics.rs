@@ -118,6 +118,7 @@ fn metrics(names: &[String], status: &Status, files: &[FileStatus]) -> String {
             ("flushed", counts.flushed),
             ("compared", counts.compared),
             ("evicted", counts.evicted),
+            ("copied", counts.copied),
             ("discarded", counts.discarded),
             ("lost", counts.lost),
         ];

@@ -32,6 +32,9 @@ const PATH_BYTES_MAX: usize = 4096;
 /// Bytes of text at most.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
+/// Numbers of what has happened to pages.
+const COUNTS: usize = 13;
+
 /// Devices of a cache at most.
 const DEVICES_MAX: usize = 64;
 
@@ -409,7 +412,7 @@ fn write_request(to: Writer, request: &Request) -> Writer {
         Request::GiveBack { device, range } => to.words([7, *device as u64]).range(range),
         Request::Pin { lease, device, range } => to.words([8, *lease, *device as u64]).range(range),
         Request::Unpin { lease } => to.words([9, *lease]),
-        Request::Frames { device, range } => to.words([10, *device as u64]).range(range),
+        Request::Frames { lease, device, range } => to.words([10, *lease, *device as u64]).range(range),
     }
 }
 
@@ -443,7 +446,7 @@ pub fn decode_request(bytes: &[u8]) -> Option<(u64, ToServer)> {
 
 fn read_request(from: &mut Reader<'_>) -> Option<Request> {
     let operation = from.word()?;
-    let lease = if matches!(operation, 1..=4 | 8 | 9) { from.word()? } else { 0 };
+    let lease = if matches!(operation, 1..=4 | 8..=10) { from.word()? } else { 0 };
     let device = if operation == 9 { 0 } else { from.count(DEVICES_MAX)? };
     let writable = if matches!(operation, 2..=4 | 6) { from.truth()? } else { false };
     Some(match operation {
@@ -456,7 +459,7 @@ fn read_request(from: &mut Reader<'_>) -> Option<Request> {
         7 => Request::GiveBack { device, range: from.range()? },
         8 => Request::Pin { lease, device, range: from.range()? },
         9 => Request::Unpin { lease },
-        10 => Request::Frames { device, range: from.range()? },
+        10 => Request::Frames { lease, device, range: from.range()? },
         _ => return None,
     })
 }
@@ -619,19 +622,19 @@ fn read_device(from: &mut Reader<'_>) -> Option<DeviceStatus> {
     Some(status)
 }
 
-fn counts(counts: &Counts) -> [u64; 12] {
+fn counts(counts: &Counts) -> [u64; COUNTS] {
     let Counts { hits, fetched, from_peers, merged, races, released, .. } = *counts;
-    let Counts { flushed, compared, evicted, served, discarded, lost, .. } = *counts;
-    [hits, fetched, from_peers, merged, races, released, flushed, compared, evicted, served, discarded, lost]
+    let Counts { flushed, compared, evicted, copied, served, discarded, lost, .. } = *counts;
+    [hits, fetched, from_peers, merged, races, released, flushed, compared, evicted, copied, served, discarded, lost]
 }
 
 fn read_counts(from: &mut Reader<'_>) -> Option<Counts> {
-    let mut words = [0; 12];
+    let mut words = [0; COUNTS];
     for word in &mut words {
         *word = from.word()?;
     }
     let [hits, fetched, from_peers, merged, races, released, ..] = words;
-    let [.., flushed, compared, evicted, served, discarded, lost] = words;
+    let [.., flushed, compared, evicted, copied, served, discarded, lost] = words;
     Some(Counts {
         hits,
         fetched,
@@ -642,6 +645,7 @@ fn read_counts(from: &mut Reader<'_>) -> Option<Counts> {
         flushed,
         compared,
         evicted,
+        copied,
         served,
         discarded,
         lost,
@@ -684,7 +688,7 @@ mod tests {
             ask(Request::GiveBack { device, range: range.clone() }),
             ask(Request::Pin { lease, device, range: range.clone() }),
             ask(Request::Unpin { lease }),
-            ask(Request::Frames { device, range }),
+            ask(Request::Frames { lease, device, range }),
         ]
     }
 
@@ -693,7 +697,7 @@ mod tests {
     }
 
     fn status(devices: usize, clients: usize) -> Status {
-        let counts = Counts { hits: 5, evicted: 7, ..Counts::default() };
+        let counts = Counts { hits: 5, evicted: 7, copied: 8, ..Counts::default() };
         let device =
             DeviceStatus { used_bytes: 1, pages: 3, pending: 9, read_bytes: [1, 2, 3, 4], ..Default::default() };
         let client = ClientStatus { pid: 77, uid: 1000, files: 2, used_bytes: u64::MAX };

@@ -15,6 +15,7 @@
 
 use super::window::{FrameState, Window, bytes_for};
 use crate::budget::Owner;
+use crate::frames::NumberedFrame;
 use crate::memory::Memory;
 use crate::options::CacheOptions;
 use crate::ranges::{intersection, runs};
@@ -328,6 +329,18 @@ impl Replica {
         let at = self.window_at(frame);
         // SAFETY: the work of every operation is waited for, and frames in use by kernels are pinned.
         unsafe { self.windows[at].unmap(&self.memory, self.owner, &mut self.content, image, frame) }
+    }
+
+    /// A copy of what kernels see of a frame, which is mapped nowhere; none if the budget is used up.
+    pub(crate) fn copy_frame(&self, frame: usize) -> Result<Option<NumberedFrame>> {
+        self.memory.copy_frame(self.owner, self.slice(Image::Current, &self.bytes_of_frame(frame)))
+    }
+
+    /// Has kernels see that in the place of the frame, which is left to whoever sees it.
+    pub(crate) fn exchange(&mut self, frame: usize, by: NumberedFrame) -> Result<()> {
+        let at = self.window_at(frame);
+        // SAFETY: as for what is unmapped.
+        unsafe { self.windows[at].exchange(&self.memory, &mut self.content, frame, by) }
     }
 
     pub(crate) fn pin(&mut self, frames: Range<usize>) {

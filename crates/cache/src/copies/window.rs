@@ -4,6 +4,7 @@
 //! get addresses when they first get memory: what nobody writes needs none.
 
 use crate::budget::Owner;
+use crate::frames::NumberedFrame;
 use crate::memory::Memory;
 use crate::state::replicas::Content;
 use bifolio_device::{AddressRange, DevicePtr, DeviceSlice, Result};
@@ -166,6 +167,27 @@ impl Window {
         // SAFETY: the caller's promise.
         let unmapped = unsafe { memory.unmap_frame(owner, range, self.place_of(frame).start, number) };
         unmapped.inspect_err(|_| content.set_frame(image, frame, number, is_filled))
+    }
+
+    /// Has kernels see another frame in the place of one, which is left to whoever sees it.
+    ///
+    /// # Safety
+    /// No work in flight uses the frame.
+    pub(super) unsafe fn exchange(
+        &mut self,
+        memory: &Memory,
+        content: &mut Content,
+        frame: usize,
+        by: NumberedFrame,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        let exchanged = unsafe { memory.exchange_frame(&self.current, self.place_of(frame).start, &by) };
+        if let Err(error) = exchanged {
+            memory.give_copy(by);
+            return Err(error);
+        }
+        content.set_frame(Image::Current, frame, by.into_number(), true);
+        Ok(())
     }
 
     fn range(&self, image: Image) -> Option<&AddressRange> {

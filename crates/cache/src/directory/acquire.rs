@@ -1,19 +1,18 @@
 //! Acquiring: bringing pages up to date, by looking, comparing, fetching what the file has and folding what it
 //! lacks.
 
+use super::Locked;
+use super::aside::{seen_by_others, set_aside};
 use super::bring::bring as bring_up_to_date;
 use super::compare::{Asker, compare_with_file};
 use super::fetch::Request;
 use super::look::look;
-use super::room::set_aside;
 use super::wait::with_pages;
-use super::{Directory, Locked};
-use crate::copies::replica::Image;
 use crate::error::Result;
 use crate::fault::{Point, step};
 use crate::monitor::Hold;
 use crate::page::Device;
-use crate::state::lease::{Client, Grant, Use};
+use crate::state::lease::Client;
 use crate::stats::Report;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -114,17 +113,18 @@ fn bring(directory: &mut Locked<'_>, device: Device, range: &Range<u64>, writabl
     let mut seen = seen_by_others(directory, device, range, client);
     let frame_of = |directory: &Locked<'_>, page| Ok(directory.copies.replica(device)?.frame_of(page));
     let changing: BTreeSet<usize> = behind.iter().map(|page| frame_of(directory, *page)).collect::<Result<_>>()?;
-    seen.retain(|frame| changing.contains(frame));
+    seen.retain(|frame, _| changing.contains(frame));
     if when == When::Ahead {
         // Whoever uses a page brings it up to date when he acquires it again.
         let is_used = |page| directory.versions.uses(device, page) > 0;
         let frames = directory.copies.replica(device)?;
-        behind.retain(|page| !is_used(*page) && !seen.contains(&frames.frame_of(*page)));
+        behind.retain(|page| !is_used(*page) && !seen.contains_key(&frames.frame_of(*page)));
     }
     let is_whole = behind.len() == all_behind;
     hit(directory, (pages.end - pages.start).saturating_sub(all_behind as u64 + taken));
     if when != When::Ahead && !seen.is_empty() {
         set_aside(directory, device, seen)?;
+        // Making room for copies may have done something.
         behind = directory.versions.behind(device, pages);
     }
     let frames: Vec<usize> = directory.copies.replica(device)?.frames_of(range).collect();
@@ -134,28 +134,4 @@ fn bring(directory: &mut Locked<'_>, device: Device, range: &Range<u64>, writabl
         directory.versions.settle(device, range, writable);
     }
     Ok(())
-}
-
-/// Frames of a range that the process of another client sees, which has acquired some of it to read: those that it was
-/// lent. Where somebody writes, all see the same.
-fn seen_by_others(directory: &Directory, device: Device, range: &Range<u64>, client: Option<Client>) -> Vec<usize> {
-    let Directory { versions, copies, .. } = directory;
-    let Some(replica) = copies.get(device).filter(|replica| client != Some(0) && replica.memory.is_kept()) else {
-        return vec![];
-    };
-    let is_read = |lease: &Grant| lease.device == device && lease.what == Use::Read && Some(lease.client) != client;
-    let readers: Vec<Grant> = versions.leases().filter(is_read).collect();
-    if readers.is_empty() {
-        return vec![];
-    }
-    let overlap = |one: &Range<u64>, other: &Range<u64>| one.start < other.end && other.start < one.end;
-    let is_seen = |frame: &usize| {
-        let bytes = replica.bytes_of(&(*frame as u64..*frame as u64 + 1));
-        let sees =
-            |reader: &Grant, number| overlap(&reader.bytes, &bytes) && replica.memory.is_lent_to(number, reader.client);
-        let number = replica.frame(Image::Current, *frame);
-        number.is_some_and(|number| readers.iter().any(|reader| sees(reader, number)))
-            && !versions.in_use(device).iter().any(|written| overlap(written, &bytes))
-    };
-    replica.frames_of(range).filter(is_seen).collect()
 }

@@ -9,7 +9,9 @@
 //!        fold   fetch        |   /               devices -> device | file or peer -> device, own changes on top
 //!            \    \          |  /
 //!             +---- room ----+ /                 frames under the budget: eviction
-//!                    |        /
+//!                  / |        /
+//!              aside |       /                   versions that readers keep
+//!                    |      /
 //!                 compare  look                  what others have changed; how long the file is
 //!                    |      |
 //!                  flush    |                    devices -> file, and only what differs
@@ -36,6 +38,7 @@
 //! which frame has which content is kept, and where in the file that is.
 
 pub(crate) mod acquire;
+pub(crate) mod aside;
 mod bring;
 mod compare;
 pub(crate) mod cpu;
@@ -64,6 +67,7 @@ use crate::options::CacheOptions;
 use crate::page::Device;
 use crate::state::keeper::{FileId, Keeper};
 use crate::state::region::{Identity, Region};
+use aside::Asides;
 use failures::Failures;
 use read_ahead::ReadAhead;
 use std::io;
@@ -76,6 +80,8 @@ use versions::{Operation, Versions};
 pub(crate) struct Directory {
     pub(crate) versions: Versions,
     copies: Copies,
+    /// What readers see in the place of its frames.
+    pub(crate) asides: Asides,
     options: CacheOptions,
     /// What is gone for good.
     pub(crate) failures: Failures,
@@ -139,12 +145,14 @@ impl Directory {
         let copies = Copies::new(home, region.devices(), options.page_bytes);
         let versions = Versions::new(region).map_err(|error| no_memory(copies.path(), &error))?;
         let (failures, read_ahead) = (Failures::default(), ReadAhead::default());
-        Ok(Self { versions, copies, options, failures, read_ahead, keeper: None })
+        let asides = Asides::default();
+        Ok(Self { versions, copies, asides, options, failures, read_ahead, keeper: None })
     }
 
     /// Leaves everything as it is, for whoever finds it.
     pub(crate) fn abandon(&mut self) {
         self.copies.abandon();
+        self.asides.abandon();
         self.keeper = None;
     }
 

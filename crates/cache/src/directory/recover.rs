@@ -3,6 +3,7 @@
 //!
 //! Each step ends with its record, and can be done again: this process may end here as well.
 
+use super::aside;
 use super::flush::flush_of;
 use super::mappings::{detach, unpin};
 use super::release::{discard, release_noted};
@@ -100,6 +101,7 @@ fn find_content(directory: &mut Directory, devices: &[DeviceMemory]) -> Result<F
     for lease in &found.leases {
         hold(directory, lease)?;
     }
+    aside::find(directory, &found.leases);
     Ok(found)
 }
 
@@ -269,7 +271,7 @@ pub(crate) fn end(directory: &mut Locked<'_>, lease: &Grant) {
         Use::Read | Use::Write => discard(directory, device, bytes, lease.what == Use::Write),
         Use::Pinned => unpin(directory, device, bytes),
     }
-    directory.versions.end_lease(lease.client, lease.number);
+    directory.end_lease(lease.client, lease.number);
 }
 
 /// Those of some pages that have all images: those that were lost are nobody's to release.

@@ -18,9 +18,24 @@ use std::ops::Range;
 /// # Errors
 /// `OutOfMemory` if all that there may be is in use; a passing one, if operations that have not ended hold some of it.
 pub(super) fn map(directory: &mut Locked<'_>, device: Device, image: Image, frame: usize) -> Result<()> {
+    within_budget(directory, device, |directory| {
+        let is_mapped = directory.copies.map(device, image, frame)?;
+        Ok(is_mapped.then_some(()))
+    })
+}
+
+/// Has `take` take memory until there is some for it, in the same order.
+///
+/// # Errors
+/// As above.
+pub(super) fn within_budget<T>(
+    directory: &mut Locked<'_>,
+    device: Device,
+    mut take: impl FnMut(&mut Directory) -> Result<Option<T>>,
+) -> Result<T> {
     loop {
-        if directory.copies.map(device, image, frame)? {
-            return Ok(());
+        if let Some(taken) = take(directory)? {
+            return Ok(taken);
         }
         let (Directory { versions, copies, .. }, others) = directory.with_others();
         let is_free = |bytes: &Range<u64>| !others.hold(bytes);
@@ -34,12 +49,15 @@ pub(super) fn map(directory: &mut Locked<'_>, device: Device, image: Image, fram
             with_free_frame(directory, device, frame, |directory| write_bases(directory, device, frame))?;
         } else {
             let is_passing = replica.has_memory_where(|bytes| others.hold(bytes));
+            let (budget, id) = (replica.memory.budget_bytes(), replica.memory.device.id());
+            let left = match directory.asides.bytes(device) {
+                0 => String::new(),
+                bytes => format!(" ({bytes} of them versions that readers keep)"),
+            };
             let detail = format!(
-                "the budget of {} bytes on {} is used up by what is acquired: release some of it, map smaller ranges, or raise the budget",
-                replica.memory.budget_bytes(),
-                replica.memory.device.id()
+                "the budget of {budget} bytes on {id} is used up by what is acquired{left}: release some of it, map smaller ranges, or raise the budget"
             );
-            return Err(Error::new(ErrorKind::OutOfMemory, copies.path(), detail).passing(is_passing));
+            return Err(Error::new(ErrorKind::OutOfMemory, directory.path(), detail).passing(is_passing));
         }
     }
 }
@@ -70,12 +88,6 @@ fn evict_unused(directory: &mut Locked<'_>, device: Device, frame: usize) -> Res
 fn evict_locked(directory: &mut Locked<'_>, device: Device, frame: usize) -> Result<()> {
     write_out(directory, device, frame)?;
     drop_frame(directory, device, frame)
-}
-
-/// Leaves the memory of frames to the processes that see it, by whoever has locked them: what is there afterwards has other
-/// memory. The budget counts it no more, as it is theirs until they let it go.
-pub(super) fn set_aside(directory: &mut Locked<'_>, device: Device, frames: Vec<usize>) -> Result<()> {
-    frames.into_iter().try_for_each(|frame| evict_locked(directory, device, frame))
 }
 
 /// The same, once nobody else has locked it.

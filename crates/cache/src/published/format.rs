@@ -13,8 +13,8 @@ pub(super) const OPERATIONS: usize = 0;
 pub(super) const BODY: usize = 1;
 
 /// Tells the file from others, and from those of other versions.
-const MAGIC: u64 = u64::from_le_bytes(*b"bfcache4");
-const COUNTS: usize = 12;
+const MAGIC: u64 = u64::from_le_bytes(*b"bfcache5");
+const COUNTS: usize = 13;
 const HEAD: usize = 2 + 5 + COUNTS + 1;
 const DEVICE: usize = 2 + 5 + COUNTS;
 
@@ -91,8 +91,8 @@ pub(crate) fn snapshot_in(words: &mut impl Iterator<Item = u64>) -> Option<Snaps
 
 fn of_counts(counts: &Counts) -> [u64; COUNTS] {
     let Counts { hits, fetched, from_peers, merged, races, released, flushed, compared, evicted, served, .. } = *counts;
-    let Counts { discarded, lost, .. } = *counts;
-    [hits, fetched, from_peers, merged, races, released, flushed, compared, evicted, served, discarded, lost]
+    let Counts { copied, discarded, lost, .. } = *counts;
+    [hits, fetched, from_peers, merged, races, released, flushed, compared, evicted, copied, served, discarded, lost]
 }
 
 fn counts_of(words: &mut impl Iterator<Item = u64>) -> Option<Counts> {
@@ -107,6 +107,7 @@ fn counts_of(words: &mut impl Iterator<Item = u64>) -> Option<Counts> {
         flushed: next()?,
         compared: next()?,
         evicted: next()?,
+        copied: next()?,
         served: next()?,
         discarded: next()?,
         lost: next()?,

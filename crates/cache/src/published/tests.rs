@@ -21,6 +21,7 @@ fn counts(from: u64) -> Counts {
         served: from + 9,
         discarded: from + 10,
         lost: from + 11,
+        copied: from + 12,
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::{Addresses, Answer, Request, Service};
 use crate::error::{Error, ErrorKind, Result};
+use crate::state::lease::LeaseNumber;
 use crate::state::replicas::FrameNumber;
 use bifolio_device::{Access, AddressRange, Device, DevicePtr, FRAME_BYTES};
 use std::collections::BTreeMap;
@@ -46,7 +47,7 @@ impl Apart {
         lender: Arc<dyn Lender>,
         service: &dyn Service,
     ) -> Result<Self> {
-        let (frame_bytes, _) = frames(service, number, range)?;
+        let (frame_bytes, _) = frames(service, 0, number, range)?;
         if frame_bytes == 0 || !frame_bytes.is_multiple_of(FRAME_BYTES) || range.end > i64::MAX as u64 {
             let detail = format!("frames of {frame_bytes} bytes for a file of {} at least", range.end);
             return Err(Error::new(ErrorKind::BadUse, "mapping", detail));
@@ -84,12 +85,12 @@ impl Addresses for Apart {
         unsafe { self.addresses.slice() }.ptr().offset_by(self.range.start - self.first)
     }
 
-    fn show(&self, service: &dyn Service, part: &Range<u64>) -> Result<()> {
+    fn show(&self, service: &dyn Service, lease: LeaseNumber, part: &Range<u64>) -> Result<()> {
         let all = self.first..self.first + self.addresses.len();
         let bad = |detail: String| Error::new(ErrorKind::BadUse, "mapping", detail);
-        // A frame that others see is left to them when it changes, also between the two questions.
+        // A frame of what is acquired stays. Others that are written at this moment are shared, and may be exchanged.
         for _ in 0..TRIES_MAX {
-            let (_, frames) = frames(service, self.number, part)?;
+            let (_, frames) = frames(service, lease, self.number, part)?;
             if let Some((at, _)) = frames.iter().find(|(at, _)| !all.contains(at)) {
                 return Err(bad(format!("nothing is mapped at byte {at}")));
             }
@@ -117,8 +118,13 @@ impl Addresses for Apart {
     }
 }
 
-fn frames(service: &dyn Service, device: usize, range: &Range<u64>) -> Result<(u64, Vec<(u64, FrameNumber)>)> {
-    match service.ask(0, Request::Frames { device, range: range.clone() })? {
+fn frames(
+    service: &dyn Service,
+    lease: LeaseNumber,
+    device: usize,
+    range: &Range<u64>,
+) -> Result<(u64, Vec<(u64, FrameNumber)>)> {
+    match service.ask(0, Request::Frames { lease, device, range: range.clone() })? {
         Answer::Frames { frame_bytes, frames } => Ok((frame_bytes, frames)),
         _ => Err(Error::new(ErrorKind::BadUse, "mapping", "frames were asked for, and something else was answered")),
     }

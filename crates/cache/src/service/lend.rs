@@ -8,6 +8,8 @@ use crate::cached_file::CachedFile;
 use crate::directory::{Directory, Locked, mappings, recover};
 use crate::error::{Error, ErrorKind, Result};
 use crate::page::Device;
+use crate::ranges::intersection;
+use crate::state::keeper::Reader;
 use crate::state::lease::{Client, Grant, LeaseNumber, Use};
 use crate::state::replicas::FrameNumber;
 use bifolio_device::DeviceSlice;
@@ -20,51 +22,77 @@ impl Lender for CachedFile {
         let directory = self.held.lock();
         let (frame_bytes, frames) = mappings::frames(&directory, device, &(at..at.saturating_add(1)))?;
         refuse_unused(&directory, self.client, device, &(at..at.saturating_add(frame_bytes)), false)?;
-        if !frames.contains(&(at, number)) {
+        if !frames.contains(&(at, number)) && !directory.asides.is_left_to(self.client, device, at, number) {
             return Ok(None);
         }
-        Ok(directory.memory_of(device)?.lend_frame(number, self.client))
+        Ok(directory.memory_of(device)?.lend_frame(number))
     }
 }
 
 impl CachedFile {
-    /// Copies all that its client has acquired of some bytes to other memory of the device, from its first byte on.
+    /// Copies all that its client has acquired of some bytes, which are a frame, to other memory of the device.
     ///
     /// # Errors
     /// `BadUse` if nothing of them is acquired, `Device`.
     pub fn copy_all_acquired(&self, device: usize, bytes: &Range<u64>, to: DeviceSlice<'_>) -> Result<()> {
         self.check_device(device)?;
-        let parts: Vec<Range<u64>> = {
-            let directory = self.held.lock();
-            refuse_unused(&directory, self.client, device, bytes, false)?;
-            let is_own =
-                |lease: &Grant| (lease.client, lease.device) == (self.client, device) && lease.what != Use::Mapped;
-            let within = |lease: Grant| lease.bytes.start.max(bytes.start)..lease.bytes.end.min(bytes.end);
-            directory.versions.leases().filter(is_own).map(within).filter(|part| part.start < part.end).collect()
-        };
-        for part in parts {
-            let place = to.part(part.start - bytes.start, part.end - part.start);
-            self.copy_acquired(device, &part, place.map_err(|error| Error::device("mapping", error))?)?;
+        let directory = self.held.lock();
+        refuse_unused(&directory, self.client, device, bytes, false)?;
+        let is_own = |lease: &Grant| (lease.client, lease.device) == (self.client, device) && lease.what != Use::Mapped;
+        let own: Vec<Grant> = directory.versions.leases().filter(is_own).collect();
+        for lease in own {
+            let part = intersection(&lease.bytes, bytes);
+            if !part.is_empty() {
+                let place = to.part(part.start - bytes.start, part.end - part.start);
+                let place = place.map_err(|error| Error::device("mapping", error))?;
+                self.copy(&directory, device, lease.number, &part, place)?;
+            }
         }
         Ok(())
     }
 
-    /// Copies bytes that its client has acquired to other memory of the device, which waits until they are there.
+    /// Copies bytes of a frame that its client has acquired under a number to other memory of the device, and waits until
+    /// they are there.
     ///
     /// # Errors
     /// `BadUse` for bytes that are not acquired, `Device`.
-    pub fn copy_acquired(&self, device: usize, part: &Range<u64>, to: DeviceSlice<'_>) -> Result<()> {
+    pub fn copy_acquired(
+        &self,
+        device: usize,
+        lease: LeaseNumber,
+        part: &Range<u64>,
+        to: DeviceSlice<'_>,
+    ) -> Result<()> {
         self.check_device(device)?;
         let directory = self.held.lock();
         refuse_unused(&directory, self.client, device, part, true)?;
+        self.copy(&directory, device, lease, part, to)
+    }
+
+    /// The part is acquired, and lies in one frame.
+    fn copy(
+        &self,
+        directory: &Locked<'_>,
+        device: Device,
+        lease: LeaseNumber,
+        part: &Range<u64>,
+        to: DeviceSlice<'_>,
+    ) -> Result<()> {
+        let (frame_bytes, _) = mappings::frames(directory, device, &(part.start..part.start + 1))?;
+        let reader = Reader { client: self.client, lease, at: part.start / frame_bytes * frame_bytes };
         let (memory, len) = (directory.memory_of(device)?, part.end - part.start);
-        let from = mappings::address(&directory, device, part.start)?;
+        let failed = |error| Error::device(directory.path(), error);
+        if let Some(number) = directory.asides.seen(device, &reader) {
+            let is_copied = memory.copy_left(number, part.start - reader.at, to).map_err(failed)?;
+            return if is_copied { Ok(()) } else { Err(refused(directory, part)) };
+        }
+        let from = mappings::address(directory, device, part.start)?;
         // SAFETY: the part is acquired, and so it has memory until the lease ends, which takes the lock.
         let from = unsafe { DeviceSlice::from_raw(from, len) };
         memory.with_scratch(|scratch| {
             // SAFETY: both are there until the stream is waited for.
             let copied = unsafe { scratch.stream.copy_on_device(to, from) };
-            copied.and(scratch.stream.synchronize()).map_err(|error| Error::device(directory.path(), error))
+            copied.and(scratch.stream.synchronize()).map_err(failed)
         })
     }
 

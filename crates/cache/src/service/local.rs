@@ -7,6 +7,7 @@ use crate::directory::loss::surviving;
 use crate::directory::{Directory, Locked, acquire, cpu, mappings, release, room};
 use crate::error::{Error, ErrorKind, Result};
 use crate::page::Device;
+use crate::state::keeper::Reader;
 use crate::state::lease::{Client, Grant, LeaseNumber, Use};
 use crate::stats::Report;
 use bifolio_device::{DevicePtr, FRAME_BYTES};
@@ -65,10 +66,14 @@ impl Service for CachedFile {
                 self.held.let_go(client, lease);
                 Answer::Done
             }
-            Request::Frames { device, range } => {
+            Request::Frames { lease, device, range } => {
                 let directory = self.held.lock();
                 refuse_unmapped(&directory, client, device, &range)?;
-                let (frame_bytes, frames) = mappings::frames(&directory, device, &range)?;
+                let (frame_bytes, mut frames) = mappings::frames(&directory, device, &range)?;
+                for (at, number) in &mut frames {
+                    let seen = directory.asides.seen(device, &Reader { client, lease, at: *at });
+                    *number = seen.unwrap_or(*number);
+                }
                 Answer::Frames { frame_bytes, frames }
             }
         })
@@ -88,7 +93,7 @@ fn release_lease(directory: &mut Locked<'_>, lease: &Grant) -> Result<Report> {
         }
     }
     let report = release::release(directory, device, range, lease.what == Use::Write)?;
-    directory.versions.end_lease(client, number);
+    directory.end_lease(client, number);
     Ok(report)
 }
 
@@ -197,7 +202,7 @@ impl CachedFile {
             mappings::detach(directory, device, mapped.bytes.start);
             // At last: who finds the leases in between takes back what was acquired.
             for lease in acquired.iter().chain([&mapped]) {
-                directory.versions.end_lease(client, lease.number);
+                directory.end_lease(client, lease.number);
             }
             Ok(Report::between(&before, &directory.versions.counts, started))
         })

@@ -55,8 +55,8 @@ pub enum Request {
     Pin { lease: LeaseNumber, device: Device, range: Range<u64> },
     /// Does not any more.
     Unpin { lease: LeaseNumber },
-    /// Which frames a range is in.
-    Frames { device: Device, range: Range<u64> },
+    /// Which frames a range is in, as it was acquired under a number.
+    Frames { lease: LeaseNumber, device: Device, range: Range<u64> },
 }
 
 impl Request {
@@ -114,11 +114,11 @@ pub trait Addresses: Debug + Send + Sync {
     /// The address of its first byte.
     fn ptr(&self) -> DevicePtr;
 
-    /// A part of the file was acquired: from now on it is seen there.
+    /// A part of the file was acquired under a number: from now on it is seen there.
     ///
     /// # Errors
     /// `Device`, and those of the service.
-    fn show(&self, service: &dyn Service, part: &Range<u64>) -> Result<()>;
+    fn show(&self, service: &dyn Service, lease: LeaseNumber, part: &Range<u64>) -> Result<()>;
 
     /// Nothing of it is acquired or pinned: memory that is only there as it was shown goes.
     ///
@@ -138,7 +138,7 @@ impl Addresses for Served {
         self.0
     }
 
-    fn show(&self, _: &dyn Service, _: &Range<u64>) -> Result<()> {
+    fn show(&self, _: &dyn Service, _: LeaseNumber, _: &Range<u64>) -> Result<()> {
         Ok(())
     }
 }

@@ -1,8 +1,8 @@
 //! Who holds the descriptors of regions and frames, so that they outlive the process that works with them.
 
-use super::lease::Client;
+use super::lease::{Client, LeaseNumber};
 use super::replicas::{FRAME_NUMBER_MAX, FrameNumber};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,6 +11,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A file, as regions know it: device and inode.
 pub type FileId = (u64, u64);
+
+/// Who sees a frame in the place of the one that its file has there by now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Reader {
+    /// The client.
+    pub client: Client,
+    /// Its number for what it has acquired.
+    pub lease: LeaseNumber,
+    /// From which byte of the file on the frame lies.
+    pub at: u64,
+}
 
 /// Holds descriptors, in another process as a rule. It never looks into what they are of.
 ///
@@ -45,6 +56,23 @@ pub trait Keeper: fmt::Debug + Send + Sync {
 
     /// Whether a client that has leases is still there. Those of others end when a region is found again.
     fn is_alive(&self, client: Client) -> bool;
+
+    /// A frame is left to somebody who has acquired the version of the file that is in it.
+    fn leave_frame(&self, device: usize, number: u32, reader: Reader) -> io::Result<()> {
+        let _ = (device, number, reader);
+        Ok(())
+    }
+
+    /// He does not need it any more.
+    fn end_left(&self, device: usize, number: u32, reader: Reader) {
+        let _ = (device, number, reader);
+    }
+
+    /// A device's frames that are left to somebody, and to whom.
+    fn left_frames(&self, device: usize) -> Vec<(u32, Reader)> {
+        let _ = device;
+        vec![]
+    }
 }
 
 /// Numbers for a device's frames, and who keeps them.
@@ -55,24 +83,25 @@ pub(crate) struct Keeping {
     last: AtomicU32,
     /// Those of a process that has ended which nobody has asked for.
     left: Mutex<BTreeSet<FrameNumber>>,
-    /// Those that other processes have been given, and which; nobody in particular, where one that has ended may have done it.
-    lent: Mutex<BTreeMap<FrameNumber, BTreeSet<Client>>>,
+    /// Those of them that readers see, whom nobody has asked for.
+    readers: Mutex<BTreeSet<(FrameNumber, Reader)>>,
+    /// Those that another process has been given, or may have been by the one that has ended.
+    lent: Mutex<BTreeSet<FrameNumber>>,
 }
-
-/// Of whom it is not known.
-const SOMEBODY: Client = 0;
 
 impl Keeping {
     /// Frames end with the process.
     pub(crate) fn by_nobody() -> Self {
-        Self { keeper: None, last: AtomicU32::new(0), left: Mutex::default(), lent: Mutex::default() }
+        let (left, readers) = (Mutex::default(), Mutex::default());
+        Self { keeper: None, last: AtomicU32::new(0), left, readers, lent: Mutex::default() }
     }
 
     /// Numbers go on behind those that are kept.
     pub(crate) fn by(keeper: Arc<dyn Keeper>, device: usize) -> Self {
         let left: BTreeSet<FrameNumber> = keeper.frames(device).into_iter().collect();
         let last = AtomicU32::new(keeper.last_frame(device));
-        Self { keeper: Some((keeper, device)), last, left: Mutex::new(left), lent: Mutex::default() }
+        let readers = Mutex::new(keeper.left_frames(device).into_iter().collect());
+        Self { keeper: Some((keeper, device)), last, left: Mutex::new(left), readers, lent: Mutex::default() }
     }
 
     pub(crate) fn is_by_somebody(&self) -> bool {
@@ -103,26 +132,40 @@ impl Keeping {
     pub(crate) fn find(&self, number: FrameNumber) -> Option<(u64, OwnedFd)> {
         let (keeper, device) = self.keeper.as_ref()?;
         self.left().remove(&number);
-        self.lent().entry(number).or_default().insert(SOMEBODY);
+        self.lent().insert(number);
         keeper.frame(*device, number)
     }
 
     /// The same, for another process.
-    pub(crate) fn lend(&self, number: FrameNumber, client: Client) -> Option<(u64, OwnedFd)> {
+    pub(crate) fn lend(&self, number: FrameNumber) -> Option<(u64, OwnedFd)> {
         let (keeper, device) = self.keeper.as_ref()?;
-        self.lent().entry(number).or_default().insert(client);
+        self.lent().insert(number);
         keeper.frame(*device, number)
     }
 
     /// Whether another process may have it.
     pub(crate) fn is_lent(&self, number: FrameNumber) -> bool {
-        self.keeper.is_some() && self.lent().contains_key(&number)
+        self.keeper.is_some() && self.lent().contains(&number)
     }
 
-    /// Whether this client may have it.
-    pub(crate) fn is_lent_to(&self, number: FrameNumber, client: Client) -> bool {
-        let lent = self.lent();
-        lent.get(&number).is_some_and(|clients| clients.contains(&client) || clients.contains(&SOMEBODY))
+    /// Leaves a frame to who sees it.
+    pub(crate) fn leave(&self, number: FrameNumber, reader: Reader) -> io::Result<()> {
+        self.keeper.as_ref().map_or(Ok(()), |(keeper, device)| keeper.leave_frame(*device, number, reader))
+    }
+
+    /// He sees it no longer.
+    pub(crate) fn end_left(&self, number: FrameNumber, reader: Reader) {
+        if let Some((keeper, device)) = &self.keeper {
+            keeper.end_left(*device, number, reader);
+        }
+    }
+
+    /// Which frame another process has left to somebody, of those who have acquired something: none is told of twice.
+    pub(crate) fn take_readers(&self, is_there: impl Fn(&Reader) -> bool) -> Vec<(FrameNumber, Reader)> {
+        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        let found: Vec<_> = readers.iter().filter(|(_, reader)| is_there(reader)).copied().collect();
+        found.iter().for_each(|found| _ = readers.remove(found));
+        found
     }
 
     /// A frame is no more.
@@ -137,12 +180,15 @@ impl Keeping {
     /// Nobody will ask for those that nobody has asked for.
     pub(crate) fn forget_left(&self) {
         let left = std::mem::take(&mut *self.left());
+        for (number, reader) in self.take_readers(|_| true) {
+            self.end_left(number, reader);
+        }
         for number in left {
             self.forget(number);
         }
     }
 
-    fn lent(&self) -> MutexGuard<'_, BTreeMap<FrameNumber, BTreeSet<Client>>> {
+    fn lent(&self) -> MutexGuard<'_, BTreeSet<FrameNumber>> {
         self.lent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -3,7 +3,11 @@
 
 use crate::crash::keeper::Holder;
 use crate::support::{Draw, FRAME, PAGE, Program, World, folder, host, options, random, routers};
-use bifolio_cache::{Advice, Cache, ErrorKind, Keeper, Mode};
+use bifolio_cache::fault::{self, Point};
+use bifolio_cache::service::{Answer, Lender, Request, Service};
+use bifolio_cache::{Advice, Cache, CachedFile, ErrorKind, Keeper, Mode};
+use bifolio_device::{Access, Device};
+use std::io;
 use std::sync::Arc;
 
 const LEN: u64 = 3 * FRAME + 5000;
@@ -84,4 +88,52 @@ fn errors_and_pins_cross_as_well() {
     let other = World::new(&world.devices, options(PAGE, 6, Mode::Lazy), b"nobody keeps this");
     let error = other.open().map_apart(0, &world.devices[0], 0..5, false).unwrap_err();
     assert!(error.to_string().contains("nobody keeps the frames"), "{error}");
+}
+
+/// What a client sees of the first frame of what it has acquired under number 2, in the frame that it is lent.
+fn seen(file: &CachedFile, client: u64, device: &Device) -> Vec<u8> {
+    let frames = file.ask(client, Request::Frames { lease: 2, device: 0, range: 0..PAGE });
+    let Answer::Frames { frames, .. } = frames.unwrap() else { panic!("frames") };
+    let (bytes, descriptor) = file.lend(0, frames[0].0, frames[0].1).unwrap().expect("it is that frame");
+    let frame = device.import_frame_of(descriptor, bytes).unwrap();
+    let place = device.reserve(bytes).unwrap();
+    place.map(0, &frame, Access::ReadWrite).unwrap();
+    let mut seen = vec![0x5a; bytes as usize];
+    // SAFETY: the frame is mapped there.
+    device.create_stream().unwrap().download(&mut seen, unsafe { place.slice() }).unwrap();
+    seen
+}
+
+/// A frame that a reader sees is left to him once the file has a copy, wherever that fails before, and given back with him.
+#[test]
+fn a_version_stays_its_readers_whatever_fails() {
+    let folder = folder();
+    let world = world(folder.path(), 12);
+    let (device, file) = (&world.devices[0], world.open());
+    let used = || world.cache.stats()[0].used_bytes;
+    let reader = file.for_client(7);
+    for (number, point) in [Point::AsideCopied, Point::AsideLeft, Point::AsideExchanged].into_iter().enumerate() {
+        let now = number as u8 + 1;
+        reader.ask(7, Request::Map { lease: 1, device: 0, range: 0..LEN }).unwrap();
+        let acquire = Request::Acquire { lease: 2, device: 0, range: 0..LEN, writable: false };
+        reader.ask(7, acquire).unwrap();
+        let mut writer = Program::new(device, file.for_client(8).map_on(0, 0..LEN, true).unwrap());
+        let before = used();
+        fault::inject(move |at| if at == point { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) });
+        let error = writer.mapping.acquire(0..PAGE).unwrap_err();
+        fault::cease();
+        assert_eq!(error.kind(), ErrorKind::Device, "{error}");
+        assert!(seen(&reader, 7, device)[..PAGE as usize].iter().all(|byte| *byte == now), "{point:?}");
+        let left = if point == Point::AsideExchanged { FRAME } else { 0 };
+        assert_eq!(used() - before, left, "{point:?}");
+        writer.mapping.acquire(0..PAGE).unwrap();
+        writer.store(0, &vec![now + 1; PAGE as usize]);
+        writer.mapping.release(0..PAGE).unwrap();
+        assert!(seen(&reader, 7, device)[..PAGE as usize].iter().all(|byte| *byte == now), "{point:?}");
+        drop(writer);
+        // With the reader goes what was left to him.
+        let all = used();
+        reader.end_leases();
+        assert_eq!(all - used(), FRAME, "{point:?}");
+    }
 }

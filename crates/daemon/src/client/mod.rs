@@ -313,7 +313,7 @@ impl Opened {
 
 impl Service for Opened {
     fn ask(&self, _: bifolio_cache::Client, request: Request) -> Result<Answer> {
-        let Request::Frames { device, mut range } = request else {
+        let Request::Frames { lease, device, mut range } = request else {
             return match self.ask(&ToServer::Ask { file: self.number, request })?.0 {
                 ToClient::Answered(answer) => Ok(answer),
                 _ => Err(unexpected()),
@@ -321,7 +321,7 @@ impl Service for Opened {
         };
         let (mut all, wanted) = (vec![], range.end);
         loop {
-            let request = Request::Frames { device, range: range.clone() };
+            let request = Request::Frames { lease, device, range: range.clone() };
             let answer = self.ask(&ToServer::Ask { file: self.number, request })?.0;
             let ToClient::Frames { frame_bytes, end, frames } = answer else { return Err(unexpected()) };
             all.extend(frames);

@@ -4,7 +4,7 @@
 //! it has mapped, and is given another one when it acquires something again.
 
 use super::holding::Holding;
-use bifolio_cache::{CachedFile, Error, ErrorKind, Result};
+use bifolio_cache::{CachedFile, Error, ErrorKind, LeaseNumber, Result};
 use bifolio_device::{Access, AddressRange, Device, Frame};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -30,14 +30,14 @@ impl Copies {
         self.frames.values().map(|copy| copy.frame.len()).sum()
     }
 
-    /// Copies what is acquired of a part to the client's frame at `at`, and tells its number; none if nothing is acquired.
-    /// `take` is asked for the bytes of a new one.
+    /// Copies what is acquired of a part under a number to the client's frame, and tells its number; none if nothing is
+    /// acquired. `take` is asked for the bytes of a new one.
     pub(super) fn fill(
         &mut self,
         (file, cached): (u64, &CachedFile),
         (number, device): (usize, &Device),
         frame: &Range<u64>,
-        part: &Range<u64>,
+        (lease, part): (LeaseNumber, &Range<u64>),
         holding: &Holding,
         take: impl FnOnce(u64) -> Result<()>,
     ) -> Result<Option<u32>> {
@@ -45,7 +45,7 @@ impl Copies {
         if let Some(copy) = self.frames.get(&key) {
             // SAFETY: a frame is mapped there as a whole.
             let place = unsafe { copy.range.slice() }.part(part.start - frame.start, part.end - part.start);
-            let copied = cached.copy_acquired(number, part, place.map_err(|error| failed(&error))?);
+            let copied = cached.copy_acquired(number, lease, part, place.map_err(|error| failed(&error))?);
             return acquired(copied, copy.number);
         }
         let len = frame.end - frame.start;

@@ -6,7 +6,7 @@
 //! without one is forgotten by the next.
 
 use crate::fault::{Point, at};
-use bifolio_cache::{Client, FileId, Keeper};
+use bifolio_cache::{Client, FileId, Keeper, LeaseNumber, Reader};
 use bifolio_keeper::{SharedMemory, Worker};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -47,7 +47,15 @@ pub(crate) enum Thing {
     Connection(Client),
     /// A client's file, under the client's number. There is no descriptor of it: the file has one.
     Handle(Client, u64),
+    /// A frame of a device, by its number, that is left to a client who has acquired the version in it under a number. There
+    /// is no other descriptor of it than the frame's.
+    Left(u64, u64, Client, LeaseNumber),
 }
+
+/// The kind of such a row has the device and the number of the frame above it.
+const LEFT: u64 = 6;
+const KIND_BITS: u32 = 8;
+const NUMBER_BITS: u32 = 32;
 
 /// Numbers in memory that outlives the server.
 #[derive(Debug)]
@@ -86,6 +94,9 @@ impl Thing {
             Self::Frame(device, number) => [3, device, number],
             Self::Connection(client) => [4, client, 0],
             Self::Handle(client, number) => [5, client, number],
+            Self::Left(device, number, client, lease) => {
+                [LEFT | (device << NUMBER_BITS | number) << KIND_BITS, client, lease]
+            }
         }
     }
 
@@ -96,6 +107,10 @@ impl Thing {
             3 => Self::Frame(one, two),
             4 => Self::Connection(one),
             5 => Self::Handle(one, two),
+            _ if kind & ((1 << KIND_BITS) - 1) == LEFT => {
+                let frame = kind >> KIND_BITS;
+                Self::Left(frame >> NUMBER_BITS, frame & ((1 << NUMBER_BITS) - 1), one, two)
+            }
             _ => return None,
         })
     }
@@ -307,7 +322,30 @@ impl Keeper for Holding {
         self.catalogue.0.words()[HEAD_FRAMES + device.min(DEVICES_MAX - 1)].load(Ordering::Acquire) as u32
     }
 
+    fn leave_frame(&self, device: usize, number: u32, reader: Reader) -> io::Result<()> {
+        self.hold(left(device, number, reader), [reader.at, 0, 0], None)
+    }
+
+    fn end_left(&self, device: usize, number: u32, reader: Reader) {
+        self.let_go(left(device, number, reader));
+    }
+
+    fn left_frames(&self, device: usize) -> Vec<(u32, Reader)> {
+        let held = self.lock();
+        let reader = |(thing, row): (&Thing, &Row)| match *thing {
+            Thing::Left(of, number, client, lease) if of == device as u64 => {
+                Some((number as u32, Reader { client, lease, at: row.notes[0] }))
+            }
+            _ => None,
+        };
+        held.things.iter().filter_map(reader).collect()
+    }
+
     fn is_alive(&self, client: Client) -> bool {
         self.alive.lock().unwrap_or_else(PoisonError::into_inner).contains(&client)
     }
+}
+
+fn left(device: usize, number: u32, reader: Reader) -> Thing {
+    Thing::Left(device as u64, number.into(), reader.client, reader.lease)
 }

@@ -158,8 +158,8 @@ impl Session {
                 self.close(file);
                 (ToClient::Answered(Answer::Done), None)
             }
-            ToServer::Ask { file, request: Request::Frames { device, range } } => {
-                (self.frames(file, device, range)?, None)
+            ToServer::Ask { file, request: Request::Frames { lease, device, range } } => {
+                (self.frames(file, lease, device, range)?, None)
             }
             ToServer::Ask { file, request } => (ToClient::Answered(self.ask(file, request)?), None),
             ToServer::Lend { file, device, at, frame } => match self.lend(file, device, at, frame)? {
@@ -395,15 +395,15 @@ impl Session {
     }
 
     /// Frames of what is mapped, or of the client's own copies of what is acquired: so many as an answer has room for.
-    fn frames(&mut self, file: u64, device: usize, range: Range<u64>) -> Result<ToClient> {
+    fn frames(&mut self, file: u64, lease: LeaseNumber, device: usize, range: Range<u64>) -> Result<ToClient> {
         let handle = self.handle(file)?;
         let (cached, holder, access) = (handle.file.clone(), handle.holder, handle.access);
         let first = range.start..range.start.saturating_add(1);
-        let frame_bytes = cached.ask(holder, Request::Frames { device, range: first });
+        let frame_bytes = cached.ask(holder, Request::Frames { lease, device, range: first });
         let Answer::Frames { frame_bytes, .. } = frame_bytes? else { return Err(Error::bad_use("no frames")) };
         let end = (range.start / frame_bytes + FRAMES_MAX as u64 - 1).saturating_mul(frame_bytes);
         let range = range.start..range.end.min(end.max(range.start.saturating_add(1)));
-        let (end, request) = (range.end, Request::Frames { device, range: range.clone() });
+        let (end, request) = (range.end, Request::Frames { lease, device, range: range.clone() });
         let Answer::Frames { frames, .. } = cached.ask(holder, request)? else {
             return Err(Error::bad_use("no frames"));
         };
@@ -418,7 +418,7 @@ impl Session {
             let mut taken = 0;
             let take = |bytes| server.users.take(uid, Kind::Copied, bytes).map(|()| taken = bytes);
             let on = (device, &server.devices[device]);
-            let filled = self.copies.fill((file, &cached), on, &frame, &part, &server.holding, take);
+            let filled = self.copies.fill((file, &cached), on, &frame, (lease, &part), &server.holding, take);
             self.settle_copies(taken);
             let number = filled?;
             copies.extend(number.map(|number| (at, number)));

@@ -1,50 +1,20 @@
 //! From the other side: processes that ask for what is not theirs, and such that say anything at all.
 
-use crate::support::{FRAME, PAGE, Program, Running, folder, options};
+use crate::support::{FRAME, PAGE, Program, Raw, Running, folder, options};
 use bifolio_cache::ErrorKind;
 use bifolio_cache::service::Request;
-use bifolio_daemon::protocol::{ToClient, ToServer, VERSION, decode_answer, encode_request};
-use bifolio_daemon::socket::{MESSAGE_BYTES_MAX, Received, Socket};
+use bifolio_daemon::protocol::{ToClient, ToServer};
+use bifolio_daemon::socket::{MESSAGE_BYTES_MAX, Socket};
 use bifolio_daemon::{Client, Limits, Options};
 use bifolio_testing::{noise, seed, skip};
 use std::fs::{File, Permissions};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 const LEN: u64 = FRAME + 5000;
-
-/// A client that says what it likes.
-struct Raw(Socket, u64);
-
-impl Raw {
-    fn connect(path: &Path) -> Self {
-        let mut raw = Self(Socket::connect(path).unwrap(), 0);
-        assert!(matches!(raw.ask(&ToServer::Hello { version: VERSION }, None), Some((ToClient::Welcome { .. }, _))));
-        raw
-    }
-
-    /// None where the connection has ended.
-    fn ask(&mut self, message: &ToServer, with: Option<BorrowedFd<'_>>) -> Option<(ToClient, Option<OwnedFd>)> {
-        self.1 += 1;
-        self.0.send(&encode_request(self.1, message), with).ok()?;
-        self.hear()
-    }
-
-    fn hear(&mut self) -> Option<(ToClient, Option<OwnedFd>)> {
-        let mut buffer = vec![0; MESSAGE_BYTES_MAX];
-        match self.0.receive(&mut buffer).ok()? {
-            Received::Message(len, descriptor) => Some((decode_answer(&buffer[..len]).unwrap().1, descriptor)),
-            _ => None,
-        }
-    }
-
-    fn request(&mut self, file: u64, request: Request) -> ToClient {
-        self.ask(&ToServer::Ask { file, request }, None).unwrap().0
-    }
-}
 
 fn is_refused(answer: &ToClient) -> bool {
     matches!(answer, ToClient::Failed { .. })
@@ -77,7 +47,7 @@ fn any(random: &mut fastrand::Rng) -> ToServer {
         10 => Request::GiveBack { device, range },
         11 => Request::Pin { lease, device, range },
         _ if random.bool() => Request::Unpin { lease },
-        _ => Request::Frames { device, range },
+        _ => Request::Frames { lease, device, range },
     };
     ToServer::Ask { file, request }
 }
@@ -249,7 +219,7 @@ fn steal(socket: &Path, path: &Path, secret: &Path) {
     }
     let read = Request::Acquire { lease: 3, device, range: 100..200, writable: false };
     assert!(!is_refused(&raw.request(1, read)));
-    let frames = raw.request(1, Request::Frames { device, range: 100..200 });
+    let frames = raw.request(1, Request::Frames { lease: 2, device, range: 100..200 });
     let ToClient::Frames { frames, .. } = frames else { panic!("{frames:?}") };
     let lent = raw.ask(&ToServer::Lend { file: 1, device, at: 0, frame: frames[0].1 }, None).unwrap();
     let memory = File::from(lent.1.unwrap());

@@ -6,3 +6,4 @@ mod kept;
 mod points;
 mod shared;
 mod support;
+mod versions;

@@ -67,6 +67,32 @@ struct Life<'a> {
     path: &'a Path,
     random: Rng,
     oracle: Vec<u8>,
+    held: Option<Held>,
+}
+
+/// A reader of another process that keeps the version of a part that it has acquired.
+struct Held {
+    reader: Program,
+    part: std::ops::Range<u64>,
+    bytes: Vec<u8>,
+}
+
+impl Held {
+    fn check(&self) {
+        let seen = self.reader.load(self.part.start, self.part.end - self.part.start);
+        assert!(seen == self.bytes, "the version of {:?} that a reader keeps", self.part);
+    }
+}
+
+/// Acquires a part. Where a version that a reader keeps leaves no memory for it, the reader goes.
+fn acquire(held: &mut Option<Held>, program: &mut Program, part: &std::ops::Range<u64>) {
+    match program.mapping.acquire(part.clone()) {
+        Err(error) if error.kind() == ErrorKind::OutOfMemory && held.is_some() => {
+            *held = None;
+            program.mapping.acquire(part.clone()).unwrap();
+        }
+        outcome => _ = outcome.unwrap(),
+    }
 }
 
 impl Life<'_> {
@@ -89,7 +115,7 @@ impl Life<'_> {
             2 => {
                 // What is not released when a mapping ends is nobody's.
                 let mut other = Program::on(file, which, true);
-                other.mapping.acquire(part.clone()).unwrap();
+                acquire(&mut self.held, &mut other, &part);
                 other.store(part.start, &bytes);
             }
             3 => {
@@ -99,7 +125,8 @@ impl Life<'_> {
                 self.oracle[from..to].copy_from_slice(&bytes);
             }
             4 => {
-                // It is cut, which is seen before it grows again.
+                // It is cut, which is seen before it grows again, by whoever keeps a version, too.
+                self.held = None;
                 programs[which].mapping.sync().unwrap();
                 let home = File::options().write(true).open(self.path).unwrap();
                 home.set_len(part.start.max(1)).unwrap();
@@ -112,20 +139,22 @@ impl Life<'_> {
                 let client = self.running.connect();
                 let again = client.open_path(self.path).unwrap();
                 let mut reader = Program::on(&again, which, false);
-                reader.mapping.acquire(part.clone()).unwrap();
+                acquire(&mut self.held, &mut reader, &part);
                 assert!(reader.load(part.start, part.end - part.start) == self.oracle[from..to], "{part:?}");
+                let bytes = self.oracle[from..to].to_vec();
+                self.held = Some(Held { reader, part, bytes });
             }
             6 | 7 => {
                 // Both devices change pages at the same time, each its half; one sees the other's while it has its own.
                 let half = part.start + (part.end - part.start) / 2;
                 let middle = (half - part.start) as usize;
                 let [one, other] = programs.get_disjoint_mut([which, 1 - which]).unwrap();
-                one.mapping.acquire(part.clone()).unwrap();
+                acquire(&mut self.held, one, &part);
                 one.store(part.start, &bytes[..middle]);
-                other.mapping.acquire(part.clone()).unwrap();
+                acquire(&mut self.held, other, &part);
                 other.store(half, &bytes[middle..]);
                 other.mapping.release(part.clone()).unwrap();
-                one.mapping.acquire(part.clone()).unwrap();
+                acquire(&mut self.held, one, &part);
                 assert!(one.load(part.start, part.end - part.start) == bytes, "device {which}, both halves, {part:?}");
                 one.mapping.release(part.clone()).unwrap();
                 one.mapping.release(part).unwrap();
@@ -137,10 +166,10 @@ impl Life<'_> {
                 let middle = (half - part.start) as usize;
                 programs[1 - which].mapping.sync().unwrap();
                 let one = &mut programs[which];
-                one.mapping.acquire(part.clone()).unwrap();
+                acquire(&mut self.held, one, &part);
                 one.store(part.start, &bytes[..middle]);
                 File::options().write(true).open(self.path).unwrap().write_all_at(&bytes[middle..], half).unwrap();
-                one.mapping.acquire(part.clone()).unwrap();
+                acquire(&mut self.held, one, &part);
                 assert!(one.load(part.start, part.end - part.start) == bytes, "device {which} and a CPU, {part:?}");
                 one.mapping.release(part.clone()).unwrap();
                 one.mapping.release(part).unwrap();
@@ -150,7 +179,10 @@ impl Life<'_> {
                 // All of it, where that leaves no memory to keep what is released.
                 let one = &mut programs[which].mapping;
                 match one.acquire(0..LEN) {
-                    Err(error) if error.kind() == ErrorKind::OutOfMemory => return,
+                    Err(error) if error.kind() == ErrorKind::OutOfMemory => {
+                        self.held = None;
+                        return;
+                    }
                     outcome => _ = outcome.unwrap(),
                 }
                 assert!(programs[which].load(0, LEN) == self.oracle, "device {which}, all");
@@ -160,7 +192,7 @@ impl Life<'_> {
             }
             _ => {
                 let program = &mut programs[which];
-                program.mapping.acquire(part.clone()).unwrap();
+                acquire(&mut self.held, program, &part);
                 let seen = program.load(part.start, part.end - part.start);
                 assert!(seen == self.oracle[from..to], "device {which}, {part:?}");
                 program.store(part.start, &bytes);
@@ -185,13 +217,17 @@ fn survive(plan: &[String], frames: u64, seed: u64) -> bool {
     let client = running.connect();
     let file = client.open_path(&path).unwrap();
     let mut programs = [0, 1].map(|number| Program::on(&file, number, true));
-    let mut life = Life { running: &running, path: &path, random: Rng::with_seed(seed), oracle };
+    let mut life = Life { running: &running, path: &path, random: Rng::with_seed(seed), oracle, held: None };
     set_plan(folder.path(), plan);
     let mut turns = 0;
     while turns < TURNS_MAX && !plan_of(folder.path()).is_empty() {
         turns += 1;
         life.turn(&mut programs, &file);
+        if let Some(held) = &life.held {
+            held.check();
+        }
     }
+    life.held = None;
     let is_done = plan_of(folder.path()).is_empty();
     set_plan(folder.path(), &[]);
     for program in &mut programs {

@@ -1,9 +1,13 @@
 //! A daemon in processes of its own, and programs that use it.
 
 use bifolio_cache::Mapping;
+use bifolio_cache::service::Request;
+use bifolio_daemon::protocol::{ToClient, ToServer, VERSION, decode_answer, encode_request};
+use bifolio_daemon::socket::{MESSAGE_BYTES_MAX, Received, Socket};
 use bifolio_daemon::{Client, Daemon, Options, SharedFile, serve};
 use bifolio_device::{Device, DevicePtr, DeviceSlice, HostOptions, Stream};
 use bifolio_testing::until;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -163,5 +167,55 @@ impl Program {
         let slice = unsafe { DeviceSlice::from_raw(self.mapping.ptr().offset_by(at), len) };
         self.stream.download(&mut bytes, slice).unwrap();
         bytes
+    }
+}
+
+/// A client that says what it likes.
+pub(crate) struct Raw(pub(crate) Socket, pub(crate) u64);
+
+impl Raw {
+    pub(crate) fn connect(path: &Path) -> Self {
+        let mut raw = Self(Socket::connect(path).unwrap(), 0);
+        assert!(matches!(raw.ask(&ToServer::Hello { version: VERSION }, None), Some((ToClient::Welcome { .. }, _))));
+        raw
+    }
+
+    /// None where the connection has ended.
+    pub(crate) fn ask(
+        &mut self,
+        message: &ToServer,
+        with: Option<BorrowedFd<'_>>,
+    ) -> Option<(ToClient, Option<OwnedFd>)> {
+        self.1 += 1;
+        self.0.send(&encode_request(self.1, message), with).ok()?;
+        self.hear()
+    }
+
+    pub(crate) fn hear(&mut self) -> Option<(ToClient, Option<OwnedFd>)> {
+        let mut buffer = vec![0; MESSAGE_BYTES_MAX];
+        match self.0.receive(&mut buffer).ok()? {
+            Received::Message(len, descriptor) => Some((decode_answer(&buffer[..len]).unwrap().1, descriptor)),
+            _ => None,
+        }
+    }
+
+    /// Asks, and again when another server serves.
+    pub(crate) fn again(&mut self, message: &ToServer) -> (ToClient, Option<OwnedFd>) {
+        self.1 += 1;
+        let bytes = encode_request(self.1, message);
+        self.0.send(&bytes, None).unwrap();
+        let mut buffer = vec![0; MESSAGE_BYTES_MAX];
+        loop {
+            let Received::Message(len, descriptor) = self.0.receive(&mut buffer).unwrap() else { panic!("the end") };
+            match decode_answer(&buffer[..len]).unwrap() {
+                (_, ToClient::Again) => self.0.send(&bytes, None).unwrap(),
+                (number, answer) if number == self.1 => return (answer, descriptor),
+                _ => {}
+            }
+        }
+    }
+
+    pub(crate) fn request(&mut self, file: u64, request: Request) -> ToClient {
+        self.ask(&ToServer::Ask { file, request }, None).unwrap().0
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct Report {
     compared: u64,
     /// Pages whose memory was needed.
     evicted: u64,
+    /// Pages that were copied on the device, as readers keep the version that they have acquired.
+    copied: u64,
     /// Of an acquire: whether each one of this file compares, as its file system does not tell of every change.
     always_compared: bool,
     /// How long it took.
@@ -43,6 +45,7 @@ pub(super) fn named(counts: &Counts) -> impl Iterator<Item = (&'static str, u64)
         ("flushed", counts.flushed),
         ("compared", counts.compared),
         ("evicted", counts.evicted),
+        ("copied", counts.copied),
         ("lost", counts.lost),
     ]
     .into_iter()
@@ -50,7 +53,7 @@ pub(super) fn named(counts: &Counts) -> impl Iterator<Item = (&'static str, u64)
 
 impl Report {
     pub(super) fn of(report: &bifolio_cache::Report) -> Self {
-        let Counts { hits, fetched, from_peers, merged, races, released, flushed, compared, evicted, .. } =
+        let Counts { hits, fetched, from_peers, merged, races, released, flushed, compared, evicted, copied, .. } =
             report.counts;
         let (always_compared, seconds) = (report.always_compared, report.seconds);
         Self {
@@ -63,6 +66,7 @@ impl Report {
             flushed,
             compared,
             evicted,
+            copied,
             always_compared,
             seconds,
         }
@@ -72,11 +76,11 @@ impl Report {
 #[pymethods]
 impl Report {
     fn __repr__(&self) -> String {
-        let Self { hits, fetched, from_peers, merged, races, released, flushed, compared, evicted, .. } = self;
+        let Self { hits, fetched, from_peers, merged, races, released, flushed, compared, evicted, copied, .. } = self;
         let seconds = self.seconds;
         format!(
             "<bifolio.Report: hits={hits}, fetched={fetched}, from_peers={from_peers}, merged={merged}, races={races}, \
-             released={released}, flushed={flushed}, compared={compared}, evicted={evicted}, seconds={seconds:.6}>"
+             released={released}, flushed={flushed}, compared={compared}, evicted={evicted}, copied={copied}, seconds={seconds:.6}>"
         )
     }
 }

@@ -66,8 +66,10 @@ fn after_an_error_at_any_point_a_retry_succeeds_and_nothing_is_lost() {
                 }
             }
         }
-        // A cut and going on after the end of a process have tests of their own (`mishaps`, `crash`).
-        let elsewhere = [Point::CutFound, Point::CutBlanked, Point::Recovered];
+        // A cut, going on after the end of a process, and versions of readers have tests of their own (`mishaps`, `crash`,
+        // `apart`).
+        let cut = [Point::CutFound, Point::CutBlanked, Point::Recovered];
+        let elsewhere = [&cut[..], &[Point::AsideCopied, Point::AsideLeft, Point::AsideExchanged]].concat();
         let missed = Point::ALL.iter().filter(|point| reached[point] == 0 && !elsewhere.contains(point));
         let missed: Vec<_> = missed.collect();
         assert!(missed.is_empty(), "the scenario never comes to {missed:?}");

@@ -1,0 +1,202 @@
+//! Versions that readers keep. Who has acquired a frame to read it sees it as it was then: before it changes, the file gets
+//! a copy of it on the device, and the frame itself is left to its readers until they release it. So no byte crosses a link
+//! for that, and what has changed afterwards is brought as to any frame.
+//!
+//! ```text
+//!   copied      a new frame has the content; nobody sees it
+//!   left        the keeper knows who sees the old one
+//!   exchanged   the file has the new one there: one number in its region
+//! ```
+//!
+//! A process that ends in between leaves the old one in its place, and one of the two is forgotten. What is left to somebody
+//! counts as used until he releases it.
+
+use super::room::within_budget;
+use super::{Directory, Locked};
+use crate::copies::replica::Image;
+use crate::error::{Error, ErrorKind, Result};
+use crate::fault::{Point, step};
+use crate::memory::Memory;
+use crate::page::Device;
+use crate::ranges::intersection;
+use crate::state::keeper::Reader;
+use crate::state::lease::{Client, Grant, LeaseNumber, Use};
+use crate::state::replicas::FrameNumber;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What readers see in the place of a file's frames.
+#[derive(Debug, Default)]
+pub(crate) struct Asides {
+    /// By what was acquired, and the byte of the file at which a frame lies.
+    seen: BTreeMap<(Client, LeaseNumber), BTreeMap<(Device, u64), FrameNumber>>,
+    left: BTreeMap<(Device, FrameNumber), Left>,
+}
+
+/// A frame that was left to readers.
+#[derive(Debug)]
+struct Left {
+    memory: Arc<Memory>,
+    bytes: u64,
+    readers: usize,
+}
+
+impl Asides {
+    /// What a reader sees: none if that is what the file has.
+    pub(crate) fn seen(&self, device: Device, reader: &Reader) -> Option<FrameNumber> {
+        self.seen.get(&(reader.client, reader.lease))?.get(&(device, reader.at)).copied()
+    }
+
+    /// Whether a frame was left to a client.
+    pub(crate) fn is_left_to(&self, client: Client, device: Device, at: u64, number: FrameNumber) -> bool {
+        let mut own = self.seen.range((client, 0)..=(client, LeaseNumber::MAX));
+        own.any(|(_, frames)| frames.get(&(device, at)) == Some(&number))
+    }
+
+    /// Bytes of frames of a device that were left to readers.
+    pub(crate) fn bytes(&self, device: Device) -> u64 {
+        self.left.iter().filter(|((of, _), _)| *of == device).map(|(_, left)| left.bytes).sum()
+    }
+
+    fn note_left(&mut self, memory: &Arc<Memory>, device: Device, number: FrameNumber, bytes: u64, reader: &Reader) {
+        self.seen.entry((reader.client, reader.lease)).or_default().insert((device, reader.at), number);
+        let new = || Left { memory: Arc::clone(memory), bytes, readers: 0 };
+        self.left.entry((device, number)).or_insert_with(new).readers += 1;
+    }
+
+    /// What was acquired under a number is released.
+    fn end(&mut self, client: Client, lease: LeaseNumber) {
+        for ((device, at), number) in self.seen.remove(&(client, lease)).unwrap_or_default() {
+            self.let_go(device, number, &Reader { client, lease, at });
+        }
+    }
+
+    fn let_go(&mut self, device: Device, number: FrameNumber, reader: &Reader) {
+        let Some(left) = self.left.get_mut(&(device, number)) else { return };
+        left.memory.keeping().end_left(number, *reader);
+        left.readers -= 1;
+        if left.readers == 0 {
+            left.memory.let_go_left(number, left.bytes);
+            self.left.remove(&(device, number));
+        }
+    }
+
+    /// Leaves everything as it is, for whoever finds it.
+    pub(super) fn abandon(&mut self) {
+        self.seen.clear();
+        for left in std::mem::take(&mut self.left).into_values() {
+            left.memory.disown(left.bytes);
+        }
+    }
+}
+
+impl Directory {
+    /// Somebody uses something no longer, nor needs the version of it that he has seen.
+    pub(crate) fn end_lease(&mut self, client: Client, number: LeaseNumber) {
+        self.versions.end_lease(client, number);
+        self.asides.end(client, number);
+    }
+}
+
+/// The frames of a range that clients have acquired to read, and see as the file has them; by whom. Where somebody writes,
+/// all see the same.
+pub(super) fn seen_by_others(
+    directory: &Directory,
+    device: Device,
+    range: &Range<u64>,
+    but: Option<Client>,
+) -> BTreeMap<usize, Vec<Reader>> {
+    let (Directory { versions, copies, asides, .. }, mut seen) = (directory, BTreeMap::<_, Vec<_>>::new());
+    let Some(replica) = copies.get(device).filter(|replica| but != Some(0) && replica.memory.is_kept()) else {
+        return seen;
+    };
+    // Of this process all have the same addresses.
+    let is_read = |lease: &Grant| {
+        let of_others = lease.client != 0 && Some(lease.client) != but;
+        (lease.device, lease.what) == (device, Use::Read) && of_others
+    };
+    let wanted = replica.frames_of(range);
+    for lease in versions.leases().filter(is_read) {
+        let frames = replica.frames_of(&lease.bytes);
+        for frame in frames.start.max(wanted.start)..frames.end.min(wanted.end) {
+            let bytes = replica.bytes_of(&(frame as u64..frame as u64 + 1));
+            let reader = Reader { client: lease.client, lease: lease.number, at: bytes.start };
+            let is_written = || versions.in_use(device).iter().any(|used| !intersection(used, &bytes).is_empty());
+            if replica.has(Image::Current, frame) && asides.seen(device, &reader).is_none() && !is_written() {
+                seen.entry(frame).or_default().push(reader);
+            }
+        }
+    }
+    seen
+}
+
+/// Leaves frames to their readers: the file has copies there from now on. By whoever has locked them.
+///
+/// # Errors
+/// `OutOfMemory` if the budget has no room for a copy; the frame is its readers' and the file's as before.
+pub(super) fn set_aside(directory: &mut Locked<'_>, device: Device, seen: BTreeMap<usize, Vec<Reader>>) -> Result<()> {
+    seen.into_iter().try_for_each(|(frame, readers)| set_frame_aside(directory, device, frame, &readers))
+}
+
+fn set_frame_aside(directory: &mut Locked<'_>, device: Device, frame: usize, readers: &[Reader]) -> Result<()> {
+    let path = directory.path().to_owned();
+    let copy = within_budget(directory, device, |directory| {
+        let copied = directory.copies.replica(device)?.copy_frame(frame);
+        copied.map_err(|error| Error::device(directory.path(), error))
+    })?;
+    let (memory, pages) = (directory.copies.memory(device)?, directory.pages_of_frame(device, frame)?);
+    // Some may have released it while there was a disk to be waited for.
+    let is_there = |reader: &&Reader| directory.versions.lease(reader.client, reader.lease).is_some();
+    let readers: Vec<Reader> = readers.iter().filter(is_there).copied().collect();
+    let replica = directory.copies.replica_mut(device)?;
+    let number = replica.frame(Image::Current, frame).filter(|_| !readers.is_empty());
+    let Some(number) = number else {
+        memory.give_copy(copy);
+        return Ok(());
+    };
+    let failed = |error: std::io::Error| {
+        let detail = format!("a version that readers keep cannot be kept for them: {error}");
+        Error::new(ErrorKind::OutOfMemory, &path, detail)
+    };
+    let left = step(Point::AsideCopied, &path)
+        .and_then(|()| readers.iter().try_for_each(|reader| memory.keeping().leave(number, *reader).map_err(failed)))
+        .and_then(|()| step(Point::AsideLeft, &path));
+    let exchanged = match left {
+        Ok(()) => replica.exchange(frame, copy).map_err(|error| Error::device(&path, error)),
+        Err(error) => {
+            memory.give_copy(copy);
+            Err(error)
+        }
+    };
+    if let Err(error) = exchanged {
+        readers.iter().for_each(|reader| memory.keeping().end_left(number, *reader));
+        return Err(error);
+    }
+    let bytes = replica.frame_bytes();
+    readers.iter().for_each(|reader| directory.asides.note_left(&memory, device, number, bytes, reader));
+    directory.versions.counts.copied += pages.end - pages.start;
+    step(Point::AsideExchanged, &path)
+}
+
+/// What another process has left to those who have acquired something, of whom some are there.
+pub(super) fn find(directory: &mut Directory, leases: &[Grant]) {
+    for device in 0..directory.copies.devices() {
+        let Ok(memory) = directory.copies.memory(device) else { continue };
+        let is_there = |reader: &Reader| {
+            let is_it = |lease: &Grant| (lease.client, lease.number) == (reader.client, reader.lease);
+            leases.iter().any(|lease| is_it(lease) && (lease.device, lease.what) == (device, Use::Read))
+        };
+        for (number, reader) in memory.keeping().take_readers(is_there) {
+            let Some(replica) = directory.copies.get(device) else { continue };
+            let frame = (reader.at / replica.frame_bytes()) as usize;
+            let is_there = replica.has_addresses(&(reader.at..reader.at + 1));
+            let is_exchanged = is_there && replica.frame(Image::Current, frame) != Some(number);
+            let known = directory.asides.left.get(&(device, number)).map(|left| left.bytes);
+            match is_exchanged.then(|| known.or_else(|| memory.adopt_left(number))).flatten() {
+                Some(bytes) => directory.asides.note_left(&memory, device, number, bytes, &reader),
+                None => memory.keeping().end_left(number, reader),
+            }
+        }
+    }
+}
