@@ -36,6 +36,8 @@ pub(crate) enum Content {
 #[derive(Debug)]
 pub(crate) struct Budget<F> {
     bytes_max: u64,
+    /// As long as others need the device's memory, no more than this.
+    limit: AtomicU64,
     frames: Mutex<Frames<F>>,
 }
 
@@ -55,7 +57,7 @@ struct Spare<F> {
 
 impl<F: Long> Budget<F> {
     pub(crate) fn new(bytes_max: u64) -> Self {
-        Self { bytes_max, frames: Mutex::new(Frames { bytes: 0, spare: vec![] }) }
+        Self { bytes_max, limit: AtomicU64::new(u64::MAX), frames: Mutex::new(Frames { bytes: 0, spare: vec![] }) }
     }
 
     /// A frame of so many bytes that came back, one's own if there is one, or one that `create` creates; none if the
@@ -73,7 +75,8 @@ impl<F: Long> Budget<F> {
                 let content = if spare.owner == Some(owner) { Content::Own } else { Content::Foreign };
                 return Ok(Some((spare.frame, content)));
             }
-            while frames.bytes + bytes > self.bytes_max {
+            let most = self.limit_bytes();
+            while frames.bytes + bytes > most {
                 // Those of other lengths are nobody's.
                 let Some(other) = frames.spare.pop() else { return Ok(None) };
                 frames.bytes -= other.frame.bytes();
@@ -101,6 +104,34 @@ impl<F: Long> Budget<F> {
     pub(crate) fn disown(&self, bytes: u64) {
         let mut frames = self.lock();
         frames.bytes = frames.bytes.saturating_sub(bytes);
+    }
+
+    /// Has no more than some bytes be created, so that together with what there is they are no more than these.
+    pub(crate) fn limit(&self, bytes: u64) {
+        self.limit.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The most bytes that there may be now.
+    pub(crate) fn limit_bytes(&self) -> u64 {
+        self.bytes_max.min(self.limit.load(Ordering::Relaxed))
+    }
+
+    /// Takes frames out that came back, up to some bytes: they end with what is returned.
+    pub(crate) fn take_spares(&self, bytes: u64) -> Vec<F> {
+        let (mut frames, mut taken, mut all) = (self.lock(), vec![], 0);
+        while all < bytes
+            && let Some(spare) = frames.spare.pop()
+        {
+            all += spare.frame.bytes();
+            taken.push(spare.frame);
+        }
+        frames.bytes -= all;
+        taken
+    }
+
+    /// Bytes of all frames, also of those that nobody uses.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.lock().bytes
     }
 
     /// Bytes of frames in use.

@@ -139,6 +139,35 @@ impl Cache {
         self.pool.stats()
     }
 
+    /// Gives memory of a device back to it, up to some bytes, as somebody else needs it: what nobody uses, and the file or
+    /// another device has as well. How many bytes were given. Frames that other processes have mapped are theirs as long.
+    pub fn give_clean(&self, device: usize, bytes: u64) -> u64 {
+        let Some(memory) = self.pool.devices.get(device).and_then(DeviceMemory::opened) else { return 0 };
+        let before = memory.held_bytes();
+        memory.give_spares(bytes);
+        for file in self.pool.opened() {
+            let given = before.saturating_sub(memory.held_bytes());
+            if given >= bytes {
+                break;
+            }
+            file.give_clean(device, bytes - given);
+            memory.give_spares(bytes - given);
+        }
+        before.saturating_sub(memory.held_bytes())
+    }
+
+    /// Has no more than some bytes be taken of a device beyond what the cache has of it now.
+    pub fn limit(&self, device: usize, more: u64) {
+        if let Some(memory) = self.pool.devices.get(device).and_then(DeviceMemory::opened) {
+            memory.limit(more);
+        }
+    }
+
+    /// Bytes of a device that readers of other processes keep as their versions.
+    pub fn left_bytes(&self, device: usize) -> u64 {
+        self.pool.opened().iter().map(|file| file.left_bytes(device)).sum()
+    }
+
     /// Bytes of files that were read into each device's memory, in the order of [`bifolio_io::EngineKind::ALL`]. The first
     /// two engines read from the page cache, the others from storage.
     pub fn read_bytes(&self) -> Vec<[u64; EngineKind::ALL.len()]> {

@@ -77,7 +77,7 @@ pub use cache::Cache;
 pub use cached_file::CachedFile;
 pub use demand::{Demand, DemandReport, Launch};
 pub use error::{Error, ErrorKind, Result};
-pub use mapping::{Mapping, Pin};
+pub use mapping::{Mapping, Pin, Window};
 pub use options::{CacheOptions, Mode};
 pub use state::keeper::{FileId, Keeper, Reader};
 pub use state::lease::{Client, LeaseNumber};

@@ -11,8 +11,8 @@ use crate::state::lease::{Client, LeaseNumber};
 use crate::stats::Report;
 use bifolio_device::{DeviceId, DevicePtr};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 /// A range of a file at addresses of a device.
@@ -59,7 +59,7 @@ pub(crate) fn pass_lease(number: LeaseNumber) {
 pub struct Pin {
     /// The file stays as long as this, and so do addresses, where they are the mapping's own.
     _file: Option<CachedFile>,
-    _addresses: Arc<dyn Addresses>,
+    addresses: Arc<dyn Addresses>,
     client: Client,
     service: Arc<dyn Service>,
     lease: LeaseNumber,
@@ -68,6 +68,36 @@ pub struct Pin {
 impl Drop for Pin {
     fn drop(&mut self) {
         let _ = self.service.ask(self.client, Request::Unpin { lease: self.lease });
+        self.addresses.end_use(self.lease);
+    }
+}
+
+/// Where a mapping of another process's cache is seen, for as long as it is there: for whoever hears that memory is needed.
+#[derive(Debug)]
+pub struct Window(Weak<dyn Addresses>);
+
+impl Window {
+    /// Gives memory of bytes of the file back that is only there as it was shown, and neither acquired nor pinned; false once
+    /// the mapping is no more.
+    pub fn hide(&self, part: &Range<u64>) -> bool {
+        // What cannot be given back is given back with the mapping.
+        self.0.upgrade().is_some_and(|addresses| {
+            let _ = addresses.hide(part);
+            true
+        })
+    }
+
+    /// Bytes of memory that is shown.
+    pub fn shown_bytes(&self) -> u64 {
+        self.0.upgrade().map_or(0, |addresses| addresses.shown_bytes())
+    }
+
+    /// The file has other content there by now: memory of it is given back as soon as nobody uses it.
+    pub fn note_old(&self, part: &Range<u64>) -> bool {
+        self.0.upgrade().is_some_and(|addresses| {
+            addresses.note_old(part);
+            true
+        })
     }
 }
 
@@ -135,6 +165,11 @@ impl Mapping {
             addresses(&*service, &range, DevicePtr(address)).inspect_err(|_| _ = service.ask(client, unmap))?;
         let (acquired, sequence) = (vec![], Sequence::default());
         Ok(Self { file, client, lease, device, range, service, addresses, writable, is_open: true, acquired, sequence })
+    }
+
+    /// Where it is seen.
+    pub fn window(&self) -> Window {
+        Window(Arc::downgrade(&self.addresses))
     }
 
     /// The file, where it is this process's.
@@ -238,10 +273,7 @@ impl Mapping {
         match advice {
             Advice::WillNeed => self.bring(range),
             Advice::DontNeed => {
-                // Pins have a share of the addresses.
-                if self.acquired.is_empty() && Arc::strong_count(&self.addresses) == 1 {
-                    self.addresses.hide()?;
-                }
+                self.addresses.hide(&range)?;
                 return self.ask(Request::GiveBack { device: self.device, range }).map(|_| ());
             }
             Advice::Random => self.sequence.is_off = true,
@@ -272,6 +304,7 @@ impl Mapping {
         let request = Request::Release { lease, device: self.device, range, writable: self.writable };
         let report = self.ask(request).and_then(|answer| reported(&answer))?;
         self.acquired.swap_remove(at);
+        self.addresses.end_use(lease);
         Ok(report)
     }
 
@@ -293,9 +326,10 @@ impl Mapping {
             return Err(bad(ErrorKind::BadUse, detail));
         }
         let lease = new_lease();
-        self.ask(Request::Pin { lease, device: self.device, range })?;
+        self.ask(Request::Pin { lease, device: self.device, range: range.clone() })?;
+        self.addresses.use_too(lease, &range);
         let (file, service) = (self.file.clone(), Arc::clone(&self.service));
-        Ok(Pin { _file: file, _addresses: Arc::clone(&self.addresses), client: self.client, service, lease })
+        Ok(Pin { _file: file, addresses: Arc::clone(&self.addresses), client: self.client, service, lease })
     }
 
     /// Publishes what the device has changed in all that is acquired, which stays so, writes everything released
@@ -323,7 +357,10 @@ impl Mapping {
     fn end(&mut self) -> Result<Report> {
         self.is_open = false;
         let (lease, device, writable) = (self.lease, self.device, self.writable);
-        let acquired = std::mem::take(&mut self.acquired).into_iter().map(|(_, lease)| lease).collect();
+        let acquired: Vec<_> = std::mem::take(&mut self.acquired).into_iter().map(|(_, lease)| lease).collect();
+        for lease in &acquired {
+            self.addresses.end_use(*lease);
+        }
         self.ask(Request::Unmap { lease, device, acquired, writable }).and_then(|answer| reported(&answer))
     }
 

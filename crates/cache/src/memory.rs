@@ -1,6 +1,6 @@
 //! The memory of one device that a cache may use: frames under a budget, and scratch memory of its own.
 
-use crate::budget::{Budget, Content, Owner};
+use crate::budget::{Budget, Content, Long, Owner};
 use crate::error::{Error, ErrorKind};
 use crate::frames::{Incoming, NumberedFrame};
 use crate::lending::{Lending, Lent, Use};
@@ -311,7 +311,7 @@ impl Memory {
     ///
     /// # Safety
     /// No work in flight uses it there.
-    pub(crate) unsafe fn exchange_frame(&self, range: &AddressRange, at: u64, frame: &NumberedFrame) -> Result<()> {
+    pub(crate) unsafe fn exchange_frame(range: &AddressRange, at: u64, frame: &NumberedFrame) -> Result<()> {
         // SAFETY: the caller's promise.
         let before = unsafe { range.unmap(at) }?;
         range.map(at, &frame.frame, Access::ReadWrite).inspect_err(|_| {
@@ -414,6 +414,26 @@ impl Memory {
     /// Bytes of frames that hold something.
     pub(crate) fn used_bytes(&self) -> u64 {
         if self.loss().is_some() { 0 } else { self.frames.used_bytes() }
+    }
+
+    /// Bytes of all frames, also of those that nobody uses.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.frames.bytes()
+    }
+
+    /// Gives frames back to the device that nobody uses, up to some bytes: how many.
+    pub(crate) fn give_spares(&self, bytes: u64) -> u64 {
+        self.frames.take_spares(bytes).iter().map(Long::bytes).sum()
+    }
+
+    /// The most bytes that there may be of frames now.
+    pub(crate) fn limit_bytes(&self) -> u64 {
+        self.frames.limit_bytes()
+    }
+
+    /// Has no more bytes be taken of the device than there are of frames, and `more`.
+    pub(crate) fn limit(&self, more: u64) {
+        self.frames.limit(self.frames.bytes().saturating_add(more));
     }
 
     /// Bytes of incoming content that are merged at a time.

@@ -148,6 +148,16 @@ impl OpenedFile {
         room::give_room(&mut self.lock(), device, bytes)
     }
 
+    /// The same of what is elsewhere as well.
+    pub(crate) fn give_clean(&self, device: Device, bytes: u64) -> u64 {
+        room::give_clean(&mut self.lock(), device, bytes).unwrap_or(0)
+    }
+
+    /// Bytes of a device that readers keep as their versions.
+    pub(crate) fn left_bytes(&self, device: Device) -> u64 {
+        self.lock().asides.bytes(device)
+    }
+
     /// Waits until an operation that has locked something of it has given that up.
     pub(crate) fn wait_for_others(&self) {
         self.directory.wait_for_others();

@@ -36,6 +36,13 @@ pub struct DaemonArgs {
     /// End when nobody has been connected for so many seconds, with everything written. What is pinned does not hinder that.
     #[arg(long, value_name = "SECONDS")]
     idle_exit: Option<u32>,
+    /// Bytes of each device's memory that shall be free for other programs. Where there are fewer, what nobody uses is given back, and then
+    /// programs are asked to release what they have.
+    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
+    free: Option<u64>,
+    /// Disconnect programs that have not released what they were asked for after so many seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "free")]
+    recall: u32,
     /// Serve metrics to Prometheus at this port of the host, at ADDRESS:PORT, or at a Unix socket.
     #[arg(long, value_name = "PLACE")]
     metrics: Option<String>,
@@ -170,6 +177,8 @@ pub fn run(global: &Global, args: &DaemonArgs) -> Result<(), Failure> {
         group: args.group,
         serves_others: args.others,
         idle_exit_seconds: args.idle_exit.unwrap_or(0),
+        free_bytes: args.free.unwrap_or(0),
+        recall_ms: u64::from(args.recall) * 1000,
         limits: Limits { bytes_of_user, ..Limits::default() },
         ..Options::at(socket.clone())
     };

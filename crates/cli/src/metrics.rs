@@ -83,9 +83,15 @@ fn metrics(names: &[String], status: &Status, files: &[FileStatus]) -> String {
     let _ = writeln!(out, "bifolio_daemon_acquired_bytes {acquired}");
     head(&mut out, "bifolio_cache_files", "gauge", "Files that are cached.");
     let _ = writeln!(out, "bifolio_cache_files {}", files.len());
-    let gauges: [Gauge; 2] = [
+    let gauges: [Gauge; 6] = [
         ("bifolio_cache_used_bytes", "Bytes of frames in use, twins included.", |device| device.used_bytes),
         ("bifolio_cache_budget_bytes", "Bytes of frames that there may be.", |device| device.budget_bytes),
+        ("bifolio_cache_left_bytes", "Of those used, bytes of versions that readers keep.", |device| device.left_bytes),
+        ("bifolio_device_free_bytes", "Bytes free for anybody; 0 where none shall be.", |device| device.free_bytes),
+        ("bifolio_device_target_bytes", "Bytes that shall be free for others.", |device| device.target_bytes),
+        ("bifolio_cache_reclaimed_bytes", "Bytes given back for others by the present server.", |device| {
+            device.reclaimed_bytes
+        }),
     ];
     for (name, help, value) in gauges {
         head(&mut out, name, "gauge", help);

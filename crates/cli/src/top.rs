@@ -175,6 +175,12 @@ struct ShownDevice<'a> {
     pages: u64,
     behind: u64,
     pending: u64,
+    /// Of those used, bytes of versions that readers keep.
+    left_bytes: u64,
+    /// Free for anybody, how many shall be, and what was given back for that; zeroes where nobody wants any.
+    free_bytes: u64,
+    target_bytes: u64,
+    reclaimed_bytes: u64,
     counts: Counts,
     /// By engine.
     read_bytes: std::collections::BTreeMap<&'static str, u64>,
@@ -187,6 +193,7 @@ struct ShownClient {
     uid: u32,
     files: u64,
     acquired_bytes: u64,
+    recalled_bytes: u64,
 }
 
 impl<'a> Shown<'a> {
@@ -198,6 +205,10 @@ impl<'a> Shown<'a> {
             pages: status.pages,
             behind: status.behind,
             pending: status.pending,
+            left_bytes: status.left_bytes,
+            free_bytes: status.free_bytes,
+            target_bytes: status.target_bytes,
+            reclaimed_bytes: status.reclaimed_bytes,
             counts: status.counts,
             read_bytes: EngineKind::ALL
                 .iter()
@@ -210,6 +221,7 @@ impl<'a> Shown<'a> {
             uid: client.uid,
             files: client.files,
             acquired_bytes: client.used_bytes,
+            recalled_bytes: client.recalled_bytes,
         };
         let Status { servers, uptime_ms, .. } = now.status;
         let clients = now.status.clients.iter().map(client).collect();
@@ -258,6 +270,11 @@ fn page(names: &[String], before: &Sample, now: &Sample) -> String {
         ]);
     }
     text += &output::columns(&rows, &[0]);
+    for (name, device) in names.iter().zip(&now.status.devices).filter(|(_, device)| device.target_bytes > 0) {
+        let [free, target, reclaimed] =
+            [device.free_bytes, device.target_bytes, device.reclaimed_bytes].map(size::human);
+        let _ = writeln!(text, "{name}: {free} free, of {target} that shall be; {reclaimed} given back for that");
+    }
     if !now.files.is_empty() {
         let mut files: Vec<&FileStatus> = now.files.iter().collect();
         files.sort_by_key(|file| std::cmp::Reverse(file.devices.iter().map(|(bytes, _)| *bytes).max()));
@@ -278,12 +295,14 @@ fn page(names: &[String], before: &Sample, now: &Sample) -> String {
         }
     }
     if !clients.is_empty() {
-        let mut rows: Vec<Vec<String>> = vec![["pid", "user", "files", "acquired"].map(str::to_owned).to_vec()];
+        let mut rows: Vec<Vec<String>> =
+            vec![["pid", "user", "files", "acquired", "recalled"].map(str::to_owned).to_vec()];
         let mut clients: Vec<_> = clients.iter().collect();
         clients.sort_by_key(|client| std::cmp::Reverse(client.used_bytes));
         rows.extend(clients.iter().take(20).map(|client| {
             let numbers = [client.pid.to_string(), client.uid.to_string(), client.files.to_string()];
-            numbers.into_iter().chain([size::human(client.used_bytes)]).collect()
+            let recalled = if client.recalled_bytes == 0 { "-".to_owned() } else { size::human(client.recalled_bytes) };
+            numbers.into_iter().chain([size::human(client.used_bytes), recalled]).collect()
         }));
         text.push('\n');
         text += &output::columns(&rows, &[]);
@@ -315,10 +334,11 @@ mod tests {
             read_bytes: read,
             ..DeviceStatus::default()
         };
-        let clients = vec![ClientStatus { pid: 12, uid: 1000, files: 1, used_bytes: 1 << 30 }];
+        let clients = vec![ClientStatus { pid: 12, uid: 1000, files: 1, used_bytes: 1 << 30, recalled_bytes: 3 << 20 }];
         let status = Status { servers, uptime_ms: 3_720_000, counts, devices: vec![device], clients };
         let devices = vec![(1 << 30, true)];
-        let files = vec![FileStatus { id: (1, 1), size: 1 << 30, users: 1, devices, path: "/a\x1b[31m".into() }];
+        let (holders, path) = (vec![(12, 0, 1 << 30)], "/a\x1b[31m".into());
+        let files = vec![FileStatus { id: (1, 1), size: 1 << 30, users: 1, devices, holders, path }];
         Sample { at, status, files }
     }
 
@@ -346,8 +366,16 @@ mod tests {
         let before = sample(begin, 1, 0, 0, [0; 4]);
         let now = sample(begin + Duration::from_secs(1), 1, 1, 1, [1 << 30, 0, 0, 0]);
         let text = page(&["cuda:0".into()], &before, &now);
-        for part in ["server 1, up 1 h 2 min; 1 client, 1 file", "cuda:0", "3 GiB", "50 %", "1 GiB/s", "pinned", "1000"]
-        {
+        for part in [
+            "server 1, up 1 h 2 min; 1 client, 1 file",
+            "cuda:0",
+            "3 GiB",
+            "50 %",
+            "1 GiB/s",
+            "pinned",
+            "1000",
+            "3 MiB",
+        ] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
         assert!(!text.contains('\x1b'));

@@ -22,6 +22,12 @@ pub enum Point {
     Closed,
     /// Another server has found everything, and has not said that it serves.
     FoundAll,
+    /// Memory that nobody uses was given back, as others need it.
+    Reclaimed,
+    /// Clients were asked to release.
+    Recalled,
+    /// One that did not is about to be disconnected.
+    Detaching,
 }
 
 impl Point {
@@ -36,6 +42,9 @@ impl Point {
         Self::Opened,
         Self::Closed,
         Self::FoundAll,
+        Self::Reclaimed,
+        Self::Recalled,
+        Self::Detaching,
     ];
 }
 
@@ -61,3 +70,24 @@ pub(crate) fn at(point: Point) {
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "nothing is to be left of it")]
 pub(crate) fn at(_: Point) {}
+
+#[cfg(feature = "fault-injection")]
+static METER: std::sync::OnceLock<fn(usize) -> Option<u64>> = std::sync::OnceLock::new();
+
+/// From now on asks `meter` how many bytes of the device with a number are free. The first one stays.
+#[cfg(feature = "fault-injection")]
+pub fn measure(meter: fn(usize) -> Option<u64>) {
+    let _ = METER.set(meter);
+}
+
+/// What tests say that is free.
+#[cfg(feature = "fault-injection")]
+pub(crate) fn free_bytes(device: usize) -> Option<u64> {
+    METER.get().and_then(|meter| meter(device))
+}
+
+/// See there.
+#[cfg(not(feature = "fault-injection"))]
+pub(crate) fn free_bytes(_: usize) -> Option<u64> {
+    None
+}

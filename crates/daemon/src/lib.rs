@@ -8,6 +8,8 @@
 //!     access    who gets what (pure)         limits    how much of it (pure)
 //!     copies    memory of their own for those to whom no frame is lent
 //!     session   what one client asks for      kept      files that stay on a device
+//!     reclaim   memory that others need       news      what clients are told of versions
+//!     log       what is said, by `tracing`
 //!   client/   connections, files, mappings
 //!   protocol  messages as words (pure)        socket    messages with descriptors
 //! ```
@@ -31,7 +33,7 @@ mod server;
 pub mod socket;
 
 pub use bifolio_cache::{Error, ErrorKind, Result};
-pub use client::{Client, SharedFile};
+pub use client::{Client, Recall, SharedFile};
 pub use daemon::{Daemon, Event, default_socket, line_of};
 pub use options::{Limits, Options};
 pub use server::serve;

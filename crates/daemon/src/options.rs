@@ -22,8 +22,19 @@ pub struct Options {
     pub serves_others: bool,
     /// After so many seconds without a connection it ends, with everything written; 0 for never.
     pub idle_exit_seconds: u32,
+    /// Bytes of each device's memory that shall be free for other programs: where there are fewer, what nobody uses is given
+    /// back, and clients are asked to release; 0 for none.
+    #[serde(default)]
+    pub free_bytes: u64,
+    /// How long clients may take for that before they are disconnected, in milliseconds.
+    #[serde(default = "recall_ms")]
+    pub recall_ms: u64,
     /// What one user may have at a time.
     pub limits: Limits,
+}
+
+fn recall_ms() -> u64 {
+    10_000
 }
 
 /// What one user may have at a time, beside the daemon's own; and what one connection may.
@@ -74,6 +85,8 @@ impl Options {
             group: None,
             serves_others: false,
             idle_exit_seconds: 0,
+            free_bytes: 0,
+            recall_ms: recall_ms(),
             limits: Limits::default(),
         }
     }

@@ -23,6 +23,9 @@ pub const FILES_MAX: usize = 16;
 /// Connections that one answer tells of at most.
 pub const CLIENTS_MAX: usize = 2048;
 
+/// Connections of which one answer says what they have of a file, at most.
+pub const HOLDERS_MAX: usize = 64;
+
 /// Bytes of a file in one message at most.
 pub const DATA_BYTES_MAX: usize = 128 << 10;
 
@@ -154,6 +157,15 @@ pub struct DeviceStatus {
     pub pending: u64,
     /// What was done for it.
     pub counts: Counts,
+    /// Of those in use, bytes of versions that readers keep.
+    pub left_bytes: u64,
+    /// Bytes of the device that are free for anybody, when that was last looked at, and how many there shall be; zeroes where
+    /// nobody wants any.
+    pub free_bytes: u64,
+    /// See there.
+    pub target_bytes: u64,
+    /// Bytes of frames that were given back as others needed memory.
+    pub reclaimed_bytes: u64,
     /// Bytes that were read from files, in the order of [`bifolio_io::EngineKind::ALL`].
     pub read_bytes: [u64; ENGINES],
 }
@@ -172,6 +184,8 @@ pub struct ClientStatus {
     pub files: u64,
     /// Bytes that stay where they are, as it has acquired or pinned them.
     pub used_bytes: u64,
+    /// Of those, bytes that it was asked to release.
+    pub recalled_bytes: u64,
 }
 
 /// What a mount is told.
@@ -199,6 +213,8 @@ pub struct FileStatus {
     pub users: u64,
     /// By device: bytes that are cached there, and whether all of it is kept there.
     pub devices: Vec<(u64, bool)>,
+    /// Who has acquired or pinned something of it: processes, devices and bytes.
+    pub holders: Vec<(u32, usize, u64)>,
     /// Its path at present.
     pub path: String,
 }
@@ -272,6 +288,31 @@ pub enum ToClient {
     Status(Status),
     /// Unasked: another server serves now. What was not answered is asked again.
     Again,
+    /// Unasked: memory of a device is needed.
+    Recall {
+        /// The client's number of the file.
+        file: u64,
+        /// Of the device.
+        device: usize,
+        /// Bytes of the file that are to be released; none if what is shown and not in use is to go.
+        range: Range<u64>,
+        /// Until when, in milliseconds from now; 0 if it is not wanted any more.
+        within_ms: u64,
+    },
+    /// Unasked: what the client has acquired is not what the file has by now.
+    NewVersion {
+        /// The client's number of the file.
+        file: u64,
+        /// The device on which it was acquired.
+        device: usize,
+        /// What was acquired.
+        range: Range<u64>,
+    },
+    /// Unasked, at last: the client has nothing any more.
+    Gone {
+        /// Why, and what to do.
+        why: String,
+    },
 }
 
 impl ToClient {
@@ -491,6 +532,11 @@ pub fn encode_answer(number: u64, message: &ToClient) -> Vec<u8> {
             new(9).word(kind).word(code).text(subject).text(detail)
         }
         ToClient::Again => new(10),
+        ToClient::Recall { file, device, range, within_ms } => {
+            new(15).words([*file, *device as u64]).range(range).word(*within_ms)
+        }
+        ToClient::NewVersion { file, device, range } => new(16).words([*file, *device as u64]).range(range),
+        ToClient::Gone { why } => new(17).text(why),
         ToClient::Status(status) => write_status(new(14), status),
         ToClient::Files { is_all, files } => {
             files.iter().fold(new(11).words([u64::from(*is_all), files.len() as u64]), write_file)
@@ -529,17 +575,24 @@ fn read_event(from: &mut Reader<'_>) -> Option<Event> {
 }
 
 fn write_file(to: Writer, file: &FileStatus) -> Writer {
-    let FileStatus { id: (device, inode), size, users, devices, path } = file;
+    let FileStatus { id: (device, inode), size, users, devices, holders, path } = file;
     let end = (0..=path.len().min(PATH_BYTES_MAX)).rev().find(|at| path.is_char_boundary(*at)).unwrap_or(0);
     let head = to.words([*device, *inode, *size, *users, devices.len() as u64]);
-    head.words(devices.iter().flat_map(|(bytes, is_kept)| [*bytes, u64::from(*is_kept)])).text(&path[..end])
+    let told = &holders[..holders.len().min(HOLDERS_MAX)];
+    let to = head.words(devices.iter().flat_map(|(bytes, is_kept)| [*bytes, u64::from(*is_kept)]));
+    let to = to.word(told.len() as u64);
+    to.words(told.iter().flat_map(|(process, device, bytes)| [u64::from(*process), *device as u64, *bytes]))
+        .text(&path[..end])
 }
 
 fn read_file(from: &mut Reader<'_>) -> Option<FileStatus> {
     let (id, size, users) = ((from.word()?, from.word()?), from.word()?, from.word()?);
     let count = from.count(DEVICES_MAX)?;
     let devices = (0..count).map(|_| Some((from.word()?, from.truth()?))).collect::<Option<_>>()?;
-    Some(FileStatus { id, size, users, devices, path: from.text()? })
+    let count = from.count(HOLDERS_MAX)?;
+    let holder = |_| Some((from.small()? as u32, from.count(DEVICES_MAX)?, from.word()?));
+    let holders = (0..count).map(holder).collect::<Option<_>>()?;
+    Some(FileStatus { id, size, users, devices, holders, path: from.text()? })
 }
 
 /// A server's message; none if it is none.
@@ -576,6 +629,14 @@ pub fn decode_answer(bytes: &[u8]) -> Option<(u64, ToClient)> {
         12 => ToClient::Data { bytes: from.bytes(DATA_BYTES_MAX)? },
         13 => ToClient::Watched { number: from.word()?, event: read_event(&mut from)? },
         14 => ToClient::Status(read_status(&mut from)?),
+        15 => ToClient::Recall {
+            file: from.word()?,
+            device: from.count(DEVICES_MAX)?,
+            range: from.range()?,
+            within_ms: from.word()?,
+        },
+        16 => ToClient::NewVersion { file: from.word()?, device: from.count(DEVICES_MAX)?, range: from.range()? },
+        17 => ToClient::Gone { why: from.text()? },
         _ => return None,
     };
     from.end((number, message))
@@ -585,12 +646,17 @@ fn write_status(to: Writer, status: &Status) -> Writer {
     let Status { servers, uptime_ms, counts: all, devices, clients } = status;
     let head = to.words([*servers, *uptime_ms]).words(counts(all)).word(devices.len() as u64);
     let device = |to: Writer, device: &DeviceStatus| {
-        let DeviceStatus { used_bytes, budget_bytes, pages, behind, pending, counts: done, read_bytes } = device;
-        to.words([*used_bytes, *budget_bytes, *pages, *behind, *pending]).words(counts(done)).words(*read_bytes)
+        let DeviceStatus { used_bytes, budget_bytes, pages, behind, pending, counts: done, read_bytes, .. } = device;
+        let DeviceStatus { left_bytes, free_bytes, target_bytes, reclaimed_bytes, .. } = device;
+        let to = to.words([*used_bytes, *budget_bytes, *pages, *behind, *pending]).words(counts(done));
+        to.words([*left_bytes, *free_bytes, *target_bytes, *reclaimed_bytes]).words(*read_bytes)
     };
     let told = &clients[..clients.len().min(CLIENTS_MAX)];
     let to = devices.iter().fold(head, device).word(told.len() as u64);
-    let client = |client: &ClientStatus| [client.pid.into(), client.uid.into(), client.files, client.used_bytes];
+    let client = |client: &ClientStatus| {
+        let ClientStatus { pid, uid, files, used_bytes, recalled_bytes } = *client;
+        [pid.into(), uid.into(), files, used_bytes, recalled_bytes]
+    };
     to.words(told.iter().flat_map(client))
 }
 
@@ -601,7 +667,8 @@ fn read_status(from: &mut Reader<'_>) -> Option<Status> {
     let clients = from.count(CLIENTS_MAX)?;
     let client = |_| {
         let (pid, uid) = (from.small()? as u32, from.small()? as u32);
-        Some(ClientStatus { pid, uid, files: from.word()?, used_bytes: from.word()? })
+        let (files, used_bytes) = (from.word()?, from.word()?);
+        Some(ClientStatus { pid, uid, files, used_bytes, recalled_bytes: from.word()? })
     };
     Some(Status { servers, uptime_ms, counts, devices, clients: (0..clients).map(client).collect::<Option<_>>()? })
 }
@@ -614,6 +681,10 @@ fn read_device(from: &mut Reader<'_>) -> Option<DeviceStatus> {
         behind: from.word()?,
         pending: from.word()?,
         counts: read_counts(from)?,
+        left_bytes: from.word()?,
+        free_bytes: from.word()?,
+        target_bytes: from.word()?,
+        reclaimed_bytes: from.word()?,
         ..DeviceStatus::default()
     };
     for bytes in &mut status.read_bytes {
@@ -693,14 +764,15 @@ mod tests {
     }
 
     fn file(devices: &[(u64, bool)], path: &str) -> FileStatus {
-        FileStatus { id: (1, 2), size: 3, users: 4, devices: devices.to_vec(), path: path.to_owned() }
+        let holders = devices.iter().map(|(bytes, _)| (7, 63, *bytes)).collect();
+        FileStatus { id: (1, 2), size: 3, users: 4, devices: devices.to_vec(), holders, path: path.to_owned() }
     }
 
     fn status(devices: usize, clients: usize) -> Status {
         let counts = Counts { hits: 5, evicted: 7, copied: 8, ..Counts::default() };
         let device =
-            DeviceStatus { used_bytes: 1, pages: 3, pending: 9, read_bytes: [1, 2, 3, 4], ..Default::default() };
-        let client = ClientStatus { pid: 77, uid: 1000, files: 2, used_bytes: u64::MAX };
+            DeviceStatus { used_bytes: 1, pages: 3, free_bytes: 9, read_bytes: [1, 2, 3, 4], ..Default::default() };
+        let client = ClientStatus { pid: 77, uid: 1000, files: 2, used_bytes: u64::MAX, recalled_bytes: 4 };
         let (devices, clients) = (vec![DeviceStatus { counts, ..device }; devices], vec![client; clients]);
         Status { servers: 3, uptime_ms: 12, counts, devices, clients }
     }
@@ -718,6 +790,9 @@ mod tests {
             ToClient::NotLent,
             ToClient::failed(&Error::told(ErrorKind::Write, "a file", "is full \u{2713}", Some(28))),
             ToClient::Again,
+            ToClient::Recall { file: 7, device: 63, range: 5..u64::MAX, within_ms: 10_000 },
+            ToClient::NewVersion { file: 7, device: 0, range: 5..9 },
+            ToClient::Gone { why: "it kept what was recalled".into() },
             ToClient::Data { bytes: vec![] },
             ToClient::Data { bytes: vec![0xff; 9] },
             ToClient::Watched { number: 8, event: Event::Wanted((1, 2)) },
@@ -779,6 +854,7 @@ mod tests {
         let frames = ToClient::Frames { frame_bytes, end: 1, frames: vec![(1, 1); FRAMES_MAX] };
         let text = "x".repeat(TEXT_BYTES_MAX * 2);
         let longest = file(&[(1, true); DEVICES_MAX], &"\u{2713}".repeat(PATH_BYTES_MAX));
+        assert!(longest.holders.len() >= HOLDERS_MAX);
         let files = ToClient::Files { is_all: true, files: vec![longest; FILES_MAX] };
         let error = ToClient::failed(&Error::told(ErrorKind::Write, &text, text.clone(), None));
         let write = ToServer::Write { file: 1, offset: 1, bytes: vec![1; DATA_BYTES_MAX] };

@@ -227,6 +227,13 @@ impl Socket {
         }
     }
 
+    /// Waits for a message, or the end, for so many milliseconds at most, or for ever with -1; whether there is one.
+    pub fn wait(&self, milliseconds: i32) -> bool {
+        let mut poll = libc::pollfd { fd: self.raw(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one structure, which is ours.
+        unsafe { libc::poll(&raw mut poll, 1, milliseconds) > 0 }
+    }
+
     /// Whether the other end has gone.
     pub fn has_hung_up(&self) -> bool {
         let mut poll = libc::pollfd { fd: self.raw(), events: 0, revents: 0 };

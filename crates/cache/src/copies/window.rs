@@ -181,7 +181,7 @@ impl Window {
         by: NumberedFrame,
     ) -> Result<()> {
         // SAFETY: the caller's promise.
-        let exchanged = unsafe { memory.exchange_frame(&self.current, self.place_of(frame).start, &by) };
+        let exchanged = unsafe { Memory::exchange_frame(&self.current, self.place_of(frame).start, &by) };
         if let Err(error) = exchanged {
             memory.give_copy(by);
             return Err(error);

@@ -170,11 +170,15 @@ fn set_frame_aside(directory: &mut Locked<'_>, device: Device, frame: usize, rea
         }
     };
     if let Err(error) = exchanged {
-        readers.iter().for_each(|reader| memory.keeping().end_left(number, *reader));
+        for reader in readers {
+            memory.keeping().end_left(number, reader);
+        }
         return Err(error);
     }
     let bytes = replica.frame_bytes();
-    readers.iter().for_each(|reader| directory.asides.note_left(&memory, device, number, bytes, reader));
+    for reader in &readers {
+        directory.asides.note_left(&memory, device, number, bytes, reader);
+    }
     directory.versions.counts.copied += pages.end - pages.start;
     step(Point::AsideExchanged, &path)
 }

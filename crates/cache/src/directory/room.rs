@@ -50,12 +50,16 @@ pub(super) fn within_budget<T>(
         } else {
             let is_passing = replica.has_memory_where(|bytes| others.hold(bytes));
             let (budget, id) = (replica.memory.budget_bytes(), replica.memory.device.id());
+            let needed = match replica.memory.limit_bytes() {
+                limit if limit < budget => format!(", of which others leave {limit} now,"),
+                _ => String::new(),
+            };
             let left = match directory.asides.bytes(device) {
                 0 => String::new(),
                 bytes => format!(" ({bytes} of them versions that readers keep)"),
             };
             let detail = format!(
-                "the budget of {budget} bytes on {id} is used up by what is acquired{left}: release some of it, map smaller ranges, or raise the budget"
+                "the budget of {budget} bytes on {id}{needed} is used up by what is acquired{left}: release some of it, map smaller ranges, or raise the budget"
             );
             return Err(Error::new(ErrorKind::OutOfMemory, directory.path(), detail).passing(is_passing));
         }
@@ -143,6 +147,31 @@ pub(crate) fn give_room(directory: &mut Locked<'_>, device: Device, bytes: u64) 
         }
     }
     (given, false)
+}
+
+/// Takes memory away on a device that nobody uses and whose content is elsewhere as well, up to some bytes: how many. Nothing
+/// is written for it.
+pub(crate) fn give_clean(directory: &mut Locked<'_>, device: Device, bytes: u64) -> Result<u64> {
+    let mut given = 0;
+    while given < bytes {
+        let (Directory { versions, copies, .. }, others) = directory.with_others();
+        let Some(replica) = copies.get_mut(device) else { break };
+        let (frame_bytes, page_bytes) = (replica.frame_bytes(), versions.page_bytes());
+        if let Some(idle) = replica.frame_with_idle_twin(|bytes| !others.hold(bytes)) {
+            copies.unmap(device, Image::Twin, idle)?;
+            versions.unsettle_writers(device);
+            given += frame_bytes;
+            continue;
+        }
+        let is_clean = |bytes: &Range<u64>| {
+            let pages = bytes.start / page_bytes..(bytes.end / page_bytes).min(versions.len());
+            versions.pending_on(device, pages.start.min(pages.end)..pages.end).is_empty()
+        };
+        let Some(victim) = replica.victim(|bytes| !others.hold(bytes) && is_clean(bytes)) else { break };
+        let dropped = with_free_frame(directory, device, victim, |directory| drop_frame(directory, device, victim))?;
+        given += dropped.map_or(0, |()| frame_bytes);
+    }
+    Ok(given)
 }
 
 /// Takes the memory of some addresses of a device away, by whoever has locked their bytes; what was released there

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Who lends frames to a window.
 pub trait Lender: Debug + Send + Sync {
@@ -21,6 +21,9 @@ pub trait Lender: Debug + Send + Sync {
     /// It is not lent.
     fn lend(&self, device: usize, at: u64, number: FrameNumber) -> Result<Option<(u64, OwnedFd)>>;
 }
+
+/// Parts that are old by now and still used, which are known one by one.
+const OLD_MAX: usize = 64;
 
 /// How often frames are asked for that are others when their descriptors are.
 const TRIES_MAX: usize = 100;
@@ -33,9 +36,20 @@ pub(crate) struct Apart {
     range: Range<u64>,
     /// Bytes of the file from the first frame on.
     first: u64,
+    frame_bytes: u64,
     addresses: AddressRange,
-    /// What is shown, by the byte of the file from which on it lies.
-    shown: Mutex<BTreeMap<u64, FrameNumber>>,
+    shown: Mutex<Shown>,
+}
+
+/// What is shown.
+#[derive(Debug, Default)]
+struct Shown {
+    /// By the byte of the file from which on it lies.
+    frames: BTreeMap<u64, FrameNumber>,
+    /// Parts of the file that are acquired or pinned: nothing of them goes.
+    uses: BTreeMap<LeaseNumber, Range<u64>>,
+    /// Those of which the file has other content by now: they go with their last use.
+    old: Vec<Range<u64>>,
 }
 
 impl Apart {
@@ -56,27 +70,47 @@ impl Apart {
         let len = range.end.next_multiple_of(frame_bytes) - first;
         let addresses = device.reserve(len).map_err(|error| Error::device("mapping", error))?;
         let (device, range) = (device.clone(), range.clone());
-        Ok(Self { lender, number, device, range, first, addresses, shown: Mutex::default() })
+        Ok(Self { lender, number, device, range, first, frame_bytes, addresses, shown: Mutex::default() })
     }
 
     /// Whether it is shown: it may be another one by now.
     fn show_frame(&self, at: u64, number: FrameNumber) -> Result<bool> {
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = at - self.first;
-        if shown.get(&at) == Some(&number) {
+        if self.shown().frames.get(&at) == Some(&number) {
             return Ok(true);
         }
         let Some((bytes, descriptor)) = self.lender.lend(self.number, at, number)? else { return Ok(false) };
-        let failed = |error| Error::device("mapping", error);
         let frame = self.device.import_frame_of(descriptor, bytes).map_err(failed)?;
-        if shown.remove(&at).is_some() {
+        // One part is shown after the other: nobody else has shown it meanwhile.
+        let (mut shown, place) = (self.shown(), at - self.first);
+        if shown.frames.remove(&at).is_some() {
             // SAFETY: kernels on the part have come to their end before it is acquired again.
             unsafe { self.addresses.unmap(place) }.map_err(failed)?;
         }
         self.addresses.map(place, &frame, Access::ReadWrite).map_err(failed)?;
-        shown.insert(at, number);
+        shown.frames.insert(at, number);
         Ok(true)
     }
+
+    /// Unmaps frames of a part that nobody uses.
+    fn hide_unused(&self, shown: &mut Shown, part: &Range<u64>) -> Result<()> {
+        let is_in = |at: u64, part: &Range<u64>| at < part.end && part.start < at + self.frame_bytes;
+        let is_used = |at: u64| shown.uses.values().any(|used| is_in(at, used));
+        let hidden: Vec<u64> = shown.frames.keys().copied().filter(|at| is_in(*at, part) && !is_used(*at)).collect();
+        for at in hidden {
+            // SAFETY: nothing of it is acquired or pinned, and so nothing of it is used by a kernel.
+            unsafe { self.addresses.unmap(at - self.first) }.map_err(failed)?;
+            shown.frames.remove(&at);
+        }
+        Ok(())
+    }
+
+    fn shown(&self) -> MutexGuard<'_, Shown> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn failed(error: bifolio_device::Error) -> Error {
+    Error::device("mapping", error)
 }
 
 impl Addresses for Apart {
@@ -86,6 +120,56 @@ impl Addresses for Apart {
     }
 
     fn show(&self, service: &dyn Service, lease: LeaseNumber, part: &Range<u64>) -> Result<()> {
+        // Nobody takes away what is being shown.
+        self.use_too(lease, part);
+        let shown = self.show_all(service, lease, part);
+        if shown.is_err() {
+            self.end_use(lease);
+        }
+        shown
+    }
+
+    fn use_too(&self, lease: LeaseNumber, part: &Range<u64>) {
+        self.shown().uses.insert(lease, part.clone());
+    }
+
+    fn end_use(&self, lease: LeaseNumber) {
+        let mut shown = self.shown();
+        let Some(part) = shown.uses.remove(&lease) else { return };
+        let meets = |old: &Range<u64>| old.start < part.end && part.start < old.end;
+        let (ended, old) = std::mem::take(&mut shown.old).into_iter().partition(meets);
+        shown.old = old;
+        for part in ended {
+            // What cannot be given back now is shown until something else is, or to the end.
+            let _ = self.hide_unused(&mut shown, &part);
+            if shown.uses.values().any(|used| used.start < part.end && part.start < used.end) {
+                shown.old.push(part);
+            }
+        }
+    }
+
+    fn hide(&self, part: &Range<u64>) -> Result<()> {
+        self.hide_unused(&mut self.shown(), part)
+    }
+
+    fn note_old(&self, part: &Range<u64>) {
+        let mut shown = self.shown();
+        let _ = self.hide_unused(&mut shown, part);
+        // Also of what is about to be shown.
+        if shown.old.len() == OLD_MAX {
+            shown.old = vec![0..u64::MAX];
+        } else if !shown.old.contains(part) {
+            shown.old.push(part.clone());
+        }
+    }
+
+    fn shown_bytes(&self) -> u64 {
+        self.shown().frames.len() as u64 * self.frame_bytes
+    }
+}
+
+impl Apart {
+    fn show_all(&self, service: &dyn Service, lease: LeaseNumber, part: &Range<u64>) -> Result<()> {
         let all = self.first..self.first + self.addresses.len();
         let bad = |detail: String| Error::new(ErrorKind::BadUse, "mapping", detail);
         // A frame of what is acquired stays. Others that are written at this moment are shared, and may be exchanged.
@@ -103,18 +187,6 @@ impl Addresses for Apart {
             }
         }
         Err(bad(format!("frames of bytes {} to {} are others whenever they are asked for", part.start, part.end)))
-    }
-
-    fn hide(&self) -> Result<()> {
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some((at, number)) = shown.pop_first() {
-            // SAFETY: the caller's promise, that nothing of it is used.
-            if let Err(error) = unsafe { self.addresses.unmap(at - self.first) } {
-                shown.insert(at, number);
-                return Err(Error::device("mapping", error));
-            }
-        }
-        Ok(())
     }
 }
 

@@ -120,13 +120,27 @@ pub trait Addresses: Debug + Send + Sync {
     /// `Device`, and those of the service.
     fn show(&self, service: &dyn Service, lease: LeaseNumber, part: &Range<u64>) -> Result<()>;
 
-    /// Nothing of it is acquired or pinned: memory that is only there as it was shown goes.
+    /// What was shown under a number is not used under it any more.
+    fn end_use(&self, _: LeaseNumber) {}
+
+    /// A part that was acquired is used under another number as well.
+    fn use_too(&self, _: LeaseNumber, _: &Range<u64>) {}
+
+    /// Memory of a part goes that is only there as it was shown, and neither acquired nor pinned.
     ///
     /// # Errors
     /// `Device`.
-    fn hide(&self) -> Result<()> {
+    fn hide(&self, _: &Range<u64>) -> Result<()> {
         Ok(())
     }
+
+    /// Bytes of memory that is shown.
+    fn shown_bytes(&self) -> u64 {
+        0
+    }
+
+    /// The same as `hide` of a part that is old by now, at once or when it is not used any more.
+    fn note_old(&self, _: &Range<u64>) {}
 }
 
 /// Those of who serves, in whose process the mapping is.

@@ -164,7 +164,9 @@ impl Keeping {
     pub(crate) fn take_readers(&self, is_there: impl Fn(&Reader) -> bool) -> Vec<(FrameNumber, Reader)> {
         let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
         let found: Vec<_> = readers.iter().filter(|(_, reader)| is_there(reader)).copied().collect();
-        found.iter().for_each(|found| _ = readers.remove(found));
+        for found in &found {
+            readers.remove(found);
+        }
         found
     }
 

@@ -44,6 +44,15 @@ struct Listed<'a> {
     size: u64,
     users: u64,
     devices: Vec<OnDevice>,
+    /// Who has acquired or pinned something of it.
+    holders: Vec<HeldBy>,
+}
+
+#[derive(Debug, Serialize)]
+struct HeldBy {
+    pid: u32,
+    device: String,
+    acquired_bytes: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -93,13 +102,17 @@ pub fn list(global: &Global, options: &LsArgs) -> Result<(), Failure> {
 }
 
 impl<'a> Listed<'a> {
-    fn of(FileStatus { size, users, devices, path, .. }: &'a FileStatus, names: &[String]) -> Self {
+    fn of(FileStatus { size, users, devices, holders, path, .. }: &'a FileStatus, names: &[String]) -> Self {
         let on = |(device, (cached_bytes, pinned)): (&String, &(u64, bool))| OnDevice {
             device: device.clone(),
             cached_bytes: *cached_bytes,
             pinned: *pinned,
         };
-        Self { path, size: *size, users: *users, devices: names.iter().zip(devices).map(on).collect() }
+        let held = |(pid, device, acquired_bytes): &(u32, usize, u64)| {
+            Some(HeldBy { pid: *pid, device: names.get(*device)?.clone(), acquired_bytes: *acquired_bytes })
+        };
+        let holders = holders.iter().filter_map(held).collect();
+        Self { path, size: *size, users: *users, devices: names.iter().zip(devices).map(on).collect(), holders }
     }
 }
 
@@ -118,7 +131,19 @@ fn describe(files: &[Listed<'_>], names: &[String]) -> String {
         let begin = [output::printable(file.path).into_owned(), size::human(file.size)].into_iter();
         begin.chain(file.devices.iter().map(on)).chain([file.users.to_string()]).collect()
     }));
-    output::columns(&rows, &[0])
+    let mut text = output::columns(&rows, &[0]);
+    let mut held: Vec<Vec<String>> = vec![["process", "device", "acquired", "file"].map(str::to_owned).to_vec()];
+    for (file, HeldBy { pid, device, acquired_bytes }) in
+        files.iter().flat_map(|file| file.holders.iter().map(move |holder| (file, holder)))
+    {
+        let path = output::printable(file.path).into_owned();
+        held.push(vec![pid.to_string(), device.clone(), size::human(*acquired_bytes), path]);
+    }
+    if held.len() > 1 {
+        text.push('\n');
+        text += &output::columns(&held, &[1, 3]);
+    }
+    text
 }
 
 /// Carries `cache warm` out.

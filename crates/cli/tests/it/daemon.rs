@@ -29,6 +29,33 @@ fn it_serves_until_it_is_told_to_end() {
     assert!(!socket.exists());
 }
 
+#[test]
+fn it_says_as_much_as_it_is_asked_to() {
+    for (filter, is_said) in [(None, false), (Some("bifolio_daemon=debug"), true)] {
+        let folder = tempfile::tempdir().unwrap();
+        let (socket, path) = (folder.path().join("socket"), folder.path().join("data"));
+        std::fs::write(&path, [7; 5000]).unwrap();
+        let mut daemon = bifolio(folder.path());
+        daemon.args(["daemon", "--device", "host", "--memory", "64M", "--socket"]).arg(&socket).stderr(Stdio::piped());
+        daemon.env_remove("RUST_LOG").envs(filter.map(|filter| ("RUST_LOG", filter)));
+        let mut daemon = daemon.spawn().unwrap();
+        until("it serves", || Client::connect(&socket).is_ok());
+        let client = Client::connect(&socket).unwrap();
+        let file = client.open_path(&path).unwrap();
+        file.map(client.devices()[0], 0..5000, false).unwrap().acquire(0..5000).unwrap();
+        drop((file, client));
+        // SAFETY: a child of this process, which has not been waited for.
+        unsafe { libc::kill(daemon.id() as i32, libc::SIGTERM) };
+        assert!(daemon.wait().unwrap().success());
+        let mut said = String::new();
+        daemon.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        let pid = format!("pid={}", std::process::id());
+        for what in ["this server goes on", "connected", &pid, "pages moved", "fetched=1", "the daemon ends"] {
+            assert_eq!(said.contains(what), is_said, "{what} in\n{said}");
+        }
+    }
+}
+
 /// A daemon with two devices, and a folder.
 struct Running {
     folder: tempfile::TempDir,
@@ -162,6 +189,30 @@ fn what_it_holds_is_shown_and_served_to_prometheus() {
         assert!(metrics.lines().any(|known| known == line), "{line} in\n{metrics}");
     }
     assert!(ask("/graph.svg").starts_with("HTTP/1.1 404"), "it has no graph");
+}
+
+#[test]
+fn who_has_acquired_what_is_listed() {
+    let running = Running::start_with(&["--free", "1M", "--recall", "5"]);
+    let path = running.folder.path().join("data");
+    std::fs::write(&path, vec![7; 300_000]).unwrap();
+    let client = Client::connect(running.folder.path().join("socket")).unwrap();
+    let file = client.open_path(&path).unwrap();
+    let mut mapping = file.map_on(1, 0..300_000, false).unwrap();
+    assert!(!running.said(&["ls"]).contains("acquired"));
+    mapping.acquire(0..2048).unwrap();
+    let (text, own) = (running.said(&["ls"]), std::process::id().to_string());
+    let line =
+        text.lines().find(|line| line.trim_start().starts_with(&own)).unwrap_or_else(|| panic!("{own} in\n{text}"));
+    assert!(line.contains("host:1") && line.contains("2 KiB") && line.ends_with("data"), "{line}");
+    let listed: serde_json::Value = serde_json::from_str(&running.said(&["ls", "--json"])).unwrap();
+    let held = &listed[0]["holders"][0];
+    assert_eq!((held["device"].as_str(), held["acquired_bytes"].as_u64()), (Some("host:1"), Some(2048)));
+    let mut top = bifolio(running.folder.path());
+    top.env("BIFOLIO_SOCKET", running.folder.path().join("socket")).args(["top", "--interval", "0.1", "--count", "1"]);
+    let text = String::from_utf8(top.output().unwrap().stdout).unwrap();
+    assert!(text.contains("of 1 MiB that shall be"), "{text}");
+    sentence(&running.run(&["ls", "--nonsense"]), 2);
 }
 
 #[test]

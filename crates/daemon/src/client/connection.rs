@@ -2,7 +2,10 @@
 //!
 //! The keeper holds the other end as well. When a server dies, nothing is heard until its successor says so; what was not
 //! answered is sent again then, with its number, and is done once. When the keeper dies, both ends of it go.
+//!
+//! What the server says unasked is heard by whoever waits for an answer, and by a thread of the connection's when nobody does.
 
+use super::news::News;
 use crate::protocol::{ToClient, ToServer, decode_answer, encode_request};
 use crate::socket::{MESSAGE_BYTES_MAX, Received, Socket};
 use bifolio_cache::{Error, ErrorKind, Result};
@@ -10,13 +13,19 @@ use bifolio_device::fork::Birth;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// How often it is listened beside somebody who asks: he hears what is said, and answers to him wake who listens.
+const PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(super) struct Connection {
     path: PathBuf,
     socket: Socket,
     state: Mutex<State>,
+    pub(super) news: News,
     birth: Birth,
 }
 
@@ -46,7 +55,34 @@ impl Connection {
             return Err(about(ErrorKind::Permission, detail, None));
         }
         let state = Mutex::new(State { number: 0, buffer: vec![0; MESSAGE_BYTES_MAX] });
-        Ok(Self { path: path.to_owned(), socket, state, birth: Birth::here() })
+        Ok(Self { path: path.to_owned(), socket, state, news: News::default(), birth: Birth::here() })
+    }
+
+    /// Hears what is said unasked until the connection ends.
+    pub(super) fn listen(self: &Arc<Self>) {
+        let connection = Arc::clone(self);
+        let listen = move || while connection.hear_next() {};
+        // Without a thread it is heard with the next answer.
+        let _ = thread::Builder::new().name("bifolio daemon".into()).spawn(listen);
+    }
+
+    /// Waits for something that nobody has asked for; false at the end.
+    fn hear_next(&self) -> bool {
+        if !self.socket.wait(-1) {
+            return true;
+        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever has just asked may have had it.
+        if !self.socket.wait(0) {
+            drop(state);
+            thread::sleep(PAUSE);
+            return true;
+        }
+        let Ok(Received::Message(len, _)) = self.socket.receive(&mut state.buffer) else { return false };
+        if let Some((_, message)) = decode_answer(&state.buffer[..len]) {
+            self.news.hear(&message);
+        }
+        true
     }
 
     /// Asks, and waits for the answer.
@@ -74,6 +110,7 @@ impl Connection {
             let (answered, answer) = decode_answer(&buffer[..len]).ok_or_else(unexpected)?;
             match answer {
                 ToClient::Again => send()?,
+                answer if self.news.hear(&answer) => {}
                 // To what was asked twice.
                 _ if answered != *number => {}
                 ToClient::Failed { kind, os_code, subject, detail } => {
@@ -99,7 +136,10 @@ impl Connection {
     }
 
     fn gone(&self, error: &io::Error) -> Error {
-        let detail = format!("the daemon has gone ({error}): what is mapped stays; connect again when it runs");
+        let detail = match self.news.gone() {
+            Some(why) => why.to_owned(),
+            None => format!("the daemon has gone ({error}): what is mapped stays; connect again when it runs"),
+        };
         self.error(ErrorKind::Gone, detail)
     }
 

@@ -1,6 +1,9 @@
 //! A program's side: it connects, opens files by descriptors, and maps them as in process.
 
 mod connection;
+mod news;
+
+pub use news::Recall;
 
 use crate::daemon::check_folder;
 use crate::protocol::{DATA_BYTES_MAX, Event, FileStatus, Status, ToClient, ToServer, VERSION};
@@ -27,7 +30,7 @@ pub struct Client {
 
 #[derive(Debug)]
 struct Shared {
-    connection: Connection,
+    connection: Arc<Connection>,
     devices: Vec<DeviceId>,
     opened: Mutex<BTreeMap<usize, Device>>,
     next_file: AtomicU64,
@@ -86,6 +89,8 @@ impl Client {
             return Err(Error::told(ErrorKind::BadUse, &path.display().to_string(), detail, None));
         }
         let devices = devices.iter().map(|name| name.parse().ok()).collect::<Option<_>>().ok_or_else(unexpected)?;
+        let connection = Arc::new(connection);
+        connection.listen();
         let (opened, next_file) = (Mutex::default(), AtomicU64::new(1));
         Ok(Self { shared: Arc::new(Shared { connection, devices, opened, next_file }) })
     }
@@ -208,6 +213,8 @@ impl Client {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.connection.say(&ToServer::Bye);
+        // Nobody listens any more.
+        self.connection.shut_down();
     }
 }
 
@@ -301,7 +308,15 @@ impl SharedFile {
         }
         let device = self.shared.client.device(number)?;
         let (service, lender) = (Arc::clone(&self.shared), Arc::clone(&self.shared));
-        Mapping::apart(service, lender, (number, &device), range, writable)
+        let mapping = Mapping::apart(service, lender, (number, &device), range, writable)?;
+        self.shared.client.shared.connection.news.add_window(self.shared.number, number, mapping.window());
+        Ok(mapping)
+    }
+
+    /// What is to be released of it, as other programs need memory of a device: a program that has kept it at the end of the
+    /// time is disconnected.
+    pub fn recalls(&self) -> Vec<Recall> {
+        self.shared.client.shared.connection.news.recalls(self.shared.number)
     }
 }
 

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Things at most: rows take memory as they are used.
@@ -69,6 +70,8 @@ pub(crate) struct Holding {
     held: Mutex<Held>,
     /// Clients that were there when this server began, or have come since.
     alive: Mutex<BTreeSet<Client>>,
+    /// Who hears of readers whose versions are old.
+    news: Mutex<Option<Sender<(usize, Reader)>>>,
 }
 
 #[derive(Debug, Default)]
@@ -174,7 +177,14 @@ impl Holding {
         for number in descriptors.into_keys() {
             worker.release(number);
         }
-        Ok(Self { worker, catalogue, held: Mutex::new(held), alive: Mutex::default() })
+        Ok(Self { worker, catalogue, held: Mutex::new(held), alive: Mutex::default(), news: Mutex::default() })
+    }
+
+    /// Readers who see an older version than the file's from now on.
+    pub(crate) fn news(&self) -> Receiver<(usize, Reader)> {
+        let (tell, hear) = channel();
+        *self.news.lock().unwrap_or_else(PoisonError::into_inner) = Some(tell);
+        hear
     }
 
     /// Says that this server serves.
@@ -323,7 +333,12 @@ impl Keeper for Holding {
     }
 
     fn leave_frame(&self, device: usize, number: u32, reader: Reader) -> io::Result<()> {
-        self.hold(left(device, number, reader), [reader.at, 0, 0], None)
+        self.hold(left(device, number, reader), [reader.at, 0, 0], None)?;
+        if let Some(news) = &*self.news.lock().unwrap_or_else(PoisonError::into_inner) {
+            // At its end nobody hears of it.
+            let _ = news.send((device, reader));
+        }
+        Ok(())
     }
 
     fn end_left(&self, device: usize, number: u32, reader: Reader) {

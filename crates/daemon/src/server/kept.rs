@@ -108,16 +108,19 @@ impl Server {
                 .collect();
             (behind.next().is_none(), found)
         };
+        let holders: Vec<_> = (0..self.devices.len()).flat_map(|device| self.holders(device)).collect();
         // Files are looked at without the others: one may wait for its disk.
         let status = |(id, file, users, kept): (FileId, CachedFile, u64, Vec<usize>)| {
             let bytes = file.cached_bytes().into_iter().enumerate();
             let devices = bytes.map(|(device, bytes)| (bytes, kept.contains(&device))).collect();
-            FileStatus { id, size: file.size(), users, devices, path: self.path(id) }
+            let own = holders.iter().filter(|holder| holder.file == id);
+            let holders = own.map(|holder| (self.process(holder.client), holder.device, holder.bytes)).collect();
+            FileStatus { id, size: file.size(), users, devices, holders, path: self.path(id) }
         };
         (is_all, found.into_iter().map(status).collect())
     }
 
-    fn path(&self, id: FileId) -> String {
+    pub(super) fn path(&self, id: FileId) -> String {
         let descriptor = self.holding.get(Thing::File(id)).and_then(|(descriptor, _)| descriptor);
         let path = descriptor.and_then(|fd| read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok());
         path.map_or_else(String::new, |path| path.display().to_string())

@@ -10,6 +10,9 @@ mod access;
 mod copies;
 mod holding;
 mod kept;
+mod log;
+mod news;
+mod reclaim;
 mod session;
 mod together;
 mod users;
@@ -27,6 +30,7 @@ use bifolio_device::{Device, DeviceChoice};
 use bifolio_keeper::Worker;
 use holding::{Holding, Thing};
 use kept::Kept;
+use reclaim::{LOOK_TIME, Reclaim};
 use session::Session;
 use std::collections::BTreeMap;
 use std::io;
@@ -71,6 +75,7 @@ pub(super) struct Server {
     together: Together,
     sessions: Mutex<BTreeMap<Client, Connected>>,
     watches: Watches,
+    reclaim: Reclaim,
     /// Which server of the keeper's it is, and since when.
     number: u64,
     began: Instant,
@@ -118,6 +123,7 @@ pub fn serve() -> Result<()> {
         libc::signal(libc::SIGTERM, begin_to_end as extern "C" fn(i32) as libc::sighandler_t);
         libc::signal(libc::SIGINT, libc::SIG_IGN);
     }
+    log::begin();
     raise_limit_of_descriptors();
     let text = std::env::var(OPTIONS_VARIABLE).ok();
     let options: Options = text
@@ -134,6 +140,8 @@ pub fn serve() -> Result<()> {
     server.go_on();
     at(Point::FoundAll);
     server.holding.ready().map_err(|error| told(&error))?;
+    server.watch_memory();
+    server.tell_of_versions();
     server.accept(&listener);
     server.end();
     Ok(())
@@ -143,10 +151,9 @@ extern "C" fn begin_to_end(_: i32) {
     IS_ENDING.store(true, Ordering::Relaxed);
 }
 
+/// Something that somebody has to do something about.
 pub(super) fn say(what: &str) {
-    use std::io::Write;
-    // Whoever has closed standard error does not want to know.
-    let _ = writeln!(io::stderr(), "bifolio: {what}");
+    tracing::warn!("{what}");
 }
 
 fn told(subject: &str, error: &dyn std::fmt::Display) -> Error {
@@ -193,8 +200,22 @@ impl Server {
         let users = Users::new(options.limits);
         let (files, sessions) = (Mutex::default(), Mutex::default());
         let (together, watches) = (Together::new(&holding, routers.len()), Watches::new(Arc::clone(&holding)));
-        let (number, began) = (holding.new_server(), Instant::now());
-        Ok(Self { options, own_uid, cache, devices, holding, files, users, together, sessions, watches, number, began })
+        let (number, began, reclaim) = (holding.new_server(), Instant::now(), Reclaim::new(routers.len()));
+        Ok(Self {
+            options,
+            own_uid,
+            cache,
+            devices,
+            holding,
+            files,
+            users,
+            together,
+            sessions,
+            watches,
+            reclaim,
+            number,
+            began,
+        })
     }
 
     /// Finds what another server has left: files, and clients who are told that it is served again.
@@ -237,6 +258,8 @@ impl Server {
         things.iter().filter(|thing| is_lost(thing)).for_each(|thing| self.holding.let_go(*thing));
         self.keep_again();
         self.drop_idle();
+        let (number, files, clients) = (self.number, self.files().len(), self.sessions().len());
+        tracing::info!(number, files, clients, "this server goes on where the one before has ended");
     }
 
     fn accept(self: &Arc<Self>, listener: &Socket) {
@@ -285,7 +308,26 @@ impl Server {
             self.users.disconnect(peer.uid);
             return self.forget(client);
         }
+        tracing::debug!(client, pid = peer.pid, uid = peer.uid, "connected");
         self.start(Session::new(self, client, peer, socket), false);
+    }
+
+    /// Looks after memory that others need, as long as the server is there.
+    fn watch_memory(self: &Arc<Self>) {
+        if self.options.free_bytes == 0 {
+            return;
+        }
+        let server = Arc::downgrade(self);
+        let look = move || {
+            while let Some(server) = server.upgrade().filter(|_| !IS_ENDING.load(Ordering::Relaxed)) {
+                (0..server.devices.len()).for_each(|device| server.reclaim(device));
+                drop(server);
+                thread::sleep(LOOK_TIME);
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("reclaim".into()).spawn(look) {
+            say(&format!("no thread that looks after memory: {error}"));
+        }
     }
 
     fn start(self: &Arc<Self>, session: Session, is_resumed: bool) {
@@ -316,16 +358,22 @@ impl Server {
                 let brought = self.together.brought(number);
                 counts.hits = counts.hits.saturating_sub(brought);
                 all.hits = all.hits.saturating_sub(brought);
-                DeviceStatus { used_bytes, budget_bytes, pages, behind, pending, counts, read_bytes }
+                let (left_bytes, target_bytes) = (self.cache.left_bytes(number), self.options.free_bytes);
+                let (free_bytes, reclaimed_bytes) = self.reclaim.bytes(number);
+                let known =
+                    DeviceStatus { used_bytes, budget_bytes, pages, behind, pending, counts, ..Default::default() };
+                DeviceStatus { left_bytes, free_bytes, target_bytes, reclaimed_bytes, read_bytes, ..known }
             })
         };
         let devices = self.devices.iter().zip(read).enumerate().map(device).collect();
-        let client = |connected: &Connected| {
+        let recalled = self.recalled_bytes();
+        let client = |(number, connected): (&Client, &Connected)| {
+            let recalled_bytes = recalled.get(number).copied().unwrap_or(0);
             let ClientUsage { pid, uid, files, bytes } = &*connected.usage;
             let (files, used_bytes) = (files.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed));
-            ClientStatus { pid: *pid, uid: *uid, files, used_bytes }
+            ClientStatus { pid: *pid, uid: *uid, files, used_bytes, recalled_bytes }
         };
-        let clients = self.sessions().values().map(client).collect();
+        let clients = self.sessions().iter().map(client).collect();
         let uptime_ms = self.began.elapsed().as_millis() as u64;
         Status { servers: self.number, uptime_ms, counts: all, devices, clients }
     }
@@ -339,6 +387,7 @@ impl Server {
         }
         self.holding.let_go(Thing::Connection(client));
         self.holding.note_gone(client);
+        tracing::debug!(client, "disconnected");
         self.sessions().remove(&client);
     }
 
@@ -347,6 +396,7 @@ impl Server {
         for connected in std::mem::take(&mut *self.sessions()).into_values() {
             Socket::of(connected.socket).shut_down();
         }
+        tracing::info!("the daemon ends: what files lack is written");
         let begin = Instant::now();
         while Arc::strong_count(&self) > 1 && begin.elapsed() < END_TIME_MAX {
             thread::sleep(Duration::from_millis(2));

@@ -12,7 +12,7 @@ use crate::fault::{Point, at};
 use crate::protocol::{FRAMES_MAX, ToClient, ToServer, VERSION, decode_request, encode_answer};
 use crate::socket::{MESSAGE_BYTES_MAX, Peer, Received, Socket};
 use bifolio_cache::service::{Answer, Lender, Request, Service};
-use bifolio_cache::{CachedFile, Client, Error, ErrorKind, FileId, LeaseNumber, Result};
+use bifolio_cache::{CachedFile, Client, Counts, Error, ErrorKind, FileId, LeaseNumber, Report, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::fs::File;
@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
+use tracing::Level;
 
 #[derive(Debug)]
 pub(super) struct Session {
@@ -358,6 +359,9 @@ impl Session {
             (Answer::Reported(report), Some(brought)) => Answer::Reported(report.after_bringing(&brought)),
             (answer, _) => answer,
         });
+        if let Ok(Answer::Reported(report)) = &answer {
+            self.say_moved(id, report);
+        }
         if let Some(range) = published.filter(|_| answer.is_ok())
             && self.server.recall(id, range)
         {
@@ -371,6 +375,16 @@ impl Session {
             _ => {}
         }
         answer
+    }
+
+    /// Says what has moved, to whoever wants to know that.
+    fn say_moved(&self, id: FileId, report: &Report) {
+        if (report.fetched, report.evicted, report.copied) == (0, 0, 0) || !tracing::enabled!(Level::DEBUG) {
+            return;
+        }
+        let Counts { fetched, from_peers, evicted, copied, .. } = report.counts;
+        let (client, file, ms) = (self.client, self.server.path(id), report.seconds * 1e3);
+        tracing::debug!(client, file, fetched, from_peers, evicted, copied, ms, "pages moved");
     }
 
     /// What has no lease any more is not the client's.

@@ -4,6 +4,7 @@ mod attacks;
 mod crashes;
 mod kept;
 mod points;
+mod reclaim;
 mod shared;
 mod support;
 mod versions;

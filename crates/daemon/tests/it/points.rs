@@ -4,8 +4,8 @@
 use crate::support::{FRAME, PAGE, Program, Running, folder, options};
 use bifolio_cache::fault::Point;
 use bifolio_cache::{Advice, ErrorKind};
-use bifolio_daemon::{SharedFile, fault};
-use bifolio_testing::{noise, seed};
+use bifolio_daemon::{Options, SharedFile, fault};
+use bifolio_testing::{noise, seed, until};
 use fastrand::Rng;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -21,12 +21,12 @@ const TURNS_MAX: u32 = 60;
 pub(crate) const PLAN: &str = "BIFOLIO_TEST_PLAN";
 
 /// A line for each kill that is still to come: the point, and at which time there.
-fn plan_of(folder: &Path) -> Vec<String> {
+pub(crate) fn plan_of(folder: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(folder.join("plan")).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }
 
-fn set_plan(folder: &Path, lines: &[String]) {
+pub(crate) fn set_plan(folder: &Path, lines: &[String]) {
     std::fs::write(folder.join("plan.new"), lines.join("\n")).unwrap();
     std::fs::rename(folder.join("plan.new"), folder.join("plan")).unwrap();
 }
@@ -36,7 +36,25 @@ pub(crate) fn obey_plan() {
     if std::env::var_os(PLAN).is_some() {
         bifolio_cache::fault::watch(|point| come_to(&format!("{point:?}")));
         fault::watch(|point| come_to(&format!("{point:?}")));
+        fault::measure(free_bytes);
     }
+}
+
+/// Says how many bytes of a device are free: none, for what the system says.
+pub(crate) fn set_free(folder: &Path, device: usize, bytes: Option<u64>) {
+    let place = folder.join(format!("free-{device}"));
+    match bytes {
+        Some(bytes) => {
+            std::fs::write(folder.join("free.new"), bytes.to_string()).unwrap();
+            std::fs::rename(folder.join("free.new"), place).unwrap();
+        }
+        None => _ = std::fs::remove_file(place),
+    }
+}
+
+fn free_bytes(device: usize) -> Option<u64> {
+    let folder = std::path::PathBuf::from(std::env::var_os(PLAN)?);
+    std::fs::read_to_string(folder.join(format!("free-{device}"))).ok()?.parse().ok()
 }
 
 fn come_to(name: &str) {
@@ -65,6 +83,7 @@ fn come_to(name: &str) {
 struct Life<'a> {
     running: &'a Running,
     path: &'a Path,
+    folder: &'a Path,
     random: Rng,
     oracle: Vec<u8>,
     held: Option<Held>,
@@ -72,6 +91,8 @@ struct Life<'a> {
 
 /// A reader of another process that keeps the version of a part that it has acquired.
 struct Held {
+    device: usize,
+    file: SharedFile,
     reader: Program,
     part: std::ops::Range<u64>,
     bytes: Vec<u8>,
@@ -84,15 +105,16 @@ impl Held {
     }
 }
 
-/// Acquires a part. Where a version that a reader keeps leaves no memory for it, the reader goes.
+/// Acquires a part. Where a version that a reader keeps leaves no memory for it, the reader goes; where others have needed
+/// memory until now, there is some in a moment.
 fn acquire(held: &mut Option<Held>, program: &mut Program, part: &std::ops::Range<u64>) {
-    match program.mapping.acquire(part.clone()) {
-        Err(error) if error.kind() == ErrorKind::OutOfMemory && held.is_some() => {
+    until("there is memory", || match program.mapping.acquire(part.clone()) {
+        Err(error) if error.kind() == ErrorKind::OutOfMemory => {
             *held = None;
-            program.mapping.acquire(part.clone()).unwrap();
+            false
         }
-        outcome => _ = outcome.unwrap(),
-    }
+        outcome => outcome.map(|_| true).unwrap(),
+    });
 }
 
 impl Life<'_> {
@@ -111,7 +133,17 @@ impl Life<'_> {
                 programs[which].mapping.sync().unwrap();
                 self.check_file();
             }
-            1 => programs[which].mapping.advise(0..LEN, Advice::DontNeed).unwrap(),
+            1 if self.random.bool() => programs[which].mapping.advise(0..LEN, Advice::DontNeed).unwrap(),
+            1 => {
+                // Others need memory: what nobody uses goes, and what a reader keeps is asked for.
+                let client = self.running.connect();
+                set_free(self.folder, which, Some(0));
+                until("it was looked", || client.status().unwrap().devices[which].free_bytes == 0);
+                if let Some(held) = self.held.as_ref().filter(|held| held.device == which) {
+                    until("a reader is asked", || !held.file.recalls().is_empty());
+                }
+                set_free(self.folder, which, None);
+            }
             2 => {
                 // What is not released when a mapping ends is nobody's.
                 let mut other = Program::on(file, which, true);
@@ -130,7 +162,7 @@ impl Life<'_> {
                 programs[which].mapping.sync().unwrap();
                 let home = File::options().write(true).open(self.path).unwrap();
                 home.set_len(part.start.max(1)).unwrap();
-                programs[which].mapping.acquire(0..1).unwrap();
+                acquire(&mut self.held, &mut programs[which], &(0..1));
                 programs[which].mapping.release(0..1).unwrap();
                 home.set_len(LEN).unwrap();
                 self.oracle[from.max(1)..].fill(0);
@@ -142,7 +174,7 @@ impl Life<'_> {
                 acquire(&mut self.held, &mut reader, &part);
                 assert!(reader.load(part.start, part.end - part.start) == self.oracle[from..to], "{part:?}");
                 let bytes = self.oracle[from..to].to_vec();
-                self.held = Some(Held { reader, part, bytes });
+                self.held = Some(Held { device: which, file: again, reader, part, bytes });
             }
             6 | 7 => {
                 // Both devices change pages at the same time, each its half; one sees the other's while it has its own.
@@ -213,11 +245,19 @@ fn survive(plan: &[String], frames: u64, seed: u64) -> bool {
     let path = folder.path().join("data");
     let oracle = noise(LEN as usize, seed);
     std::fs::write(&path, &oracle).unwrap();
-    let running = Running::start_with(folder.path(), &options(folder.path(), frames), &[(PLAN, folder.path())]);
+    let options = Options { free_bytes: 1 << 20, recall_ms: 60_000, ..options(folder.path(), frames) };
+    let running = Running::start_with(folder.path(), &options, &[(PLAN, folder.path())]);
     let client = running.connect();
     let file = client.open_path(&path).unwrap();
     let mut programs = [0, 1].map(|number| Program::on(&file, number, true));
-    let mut life = Life { running: &running, path: &path, random: Rng::with_seed(seed), oracle, held: None };
+    let mut life = Life {
+        running: &running,
+        path: &path,
+        folder: folder.path(),
+        random: Rng::with_seed(seed),
+        oracle,
+        held: None,
+    };
     set_plan(folder.path(), plan);
     let mut turns = 0;
     while turns < TURNS_MAX && !plan_of(folder.path()).is_empty() {
@@ -234,7 +274,7 @@ fn survive(plan: &[String], frames: u64, seed: u64) -> bool {
         // There may be no room for all of it at a time.
         for start in (0..LEN).step_by(FRAME as usize) {
             let part = start..(start + FRAME).min(LEN);
-            program.mapping.acquire(part.clone()).unwrap();
+            acquire(&mut life.held, program, &part);
             let seen = program.load(part.start, part.end - part.start);
             assert!(seen == life.oracle[part.start as usize..part.end as usize], "at the end, {part:?}");
             program.mapping.release(part).unwrap();

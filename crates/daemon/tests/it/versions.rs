@@ -125,11 +125,15 @@ fn only_what_has_changed_is_fetched_where_readers_keep_a_version() {
     reader.mapping.acquire(0..LEN).unwrap();
     let changed = [5 * PAGE, FRAME + 7 * PAGE];
     let home = File::options().write(true).open(&path).unwrap();
-    changed.iter().for_each(|at| home.write_all_at(&[2; 100], *at).unwrap());
+    for at in changed {
+        home.write_all_at(&[2; 100], at).unwrap();
+    }
     let report = later.mapping.acquire(0..LEN).unwrap();
     assert_eq!((report.fetched, report.copied), (2, 2 * FRAME / PAGE), "{report:?}");
     let mut now = vec![1; LEN as usize];
-    changed.iter().for_each(|at| now[*at as usize..*at as usize + 100].fill(2));
+    for at in changed {
+        now[at as usize..at as usize + 100].fill(2);
+    }
     assert!(later.load(0, LEN) == now);
     assert!(reader.load(0, LEN).iter().all(|byte| *byte == 1));
     // A device that releases moves nothing at all.
