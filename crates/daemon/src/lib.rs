@@ -8,7 +8,8 @@
 //!     access    who gets what (pure)         limits    how much of it (pure)
 //!     copies    memory of their own for those to whom no frame is lent
 //!     session   what one client asks for      kept      files that stay on a device
-//!     reclaim   memory that others need       news      what clients are told of versions
+//!     reclaim   memory that others need       pressure  what is done next for that (pure)
+//!     news      what clients are told of versions
 //!     log       what is said, by `tracing`
 //!   client/   connections, files, mappings
 //!   protocol  messages as words (pure)        socket    messages with descriptors

@@ -38,7 +38,8 @@
 //! which frame has which content is kept, and where in the file that is.
 
 pub(crate) mod acquire;
-pub(crate) mod aside;
+mod aside;
+mod asides;
 mod bring;
 mod compare;
 pub(crate) mod cpu;
@@ -67,7 +68,7 @@ use crate::options::CacheOptions;
 use crate::page::Device;
 use crate::state::keeper::{FileId, Keeper};
 use crate::state::region::{Identity, Region};
-use aside::Asides;
+use asides::Asides;
 use failures::Failures;
 use read_ahead::ReadAhead;
 use std::io;

@@ -12,6 +12,7 @@ mod holding;
 mod kept;
 mod log;
 mod news;
+mod pressure;
 mod reclaim;
 mod session;
 mod together;
@@ -30,7 +31,7 @@ use bifolio_device::{Device, DeviceChoice};
 use bifolio_keeper::Worker;
 use holding::{Holding, Thing};
 use kept::Kept;
-use reclaim::{LOOK_TIME, Reclaim};
+use pressure::Reclaim;
 use session::Session;
 use std::collections::BTreeMap;
 use std::io;
@@ -310,24 +311,6 @@ impl Server {
         }
         tracing::debug!(client, pid = peer.pid, uid = peer.uid, "connected");
         self.start(Session::new(self, client, peer, socket), false);
-    }
-
-    /// Looks after memory that others need, as long as the server is there.
-    fn watch_memory(self: &Arc<Self>) {
-        if self.options.free_bytes == 0 {
-            return;
-        }
-        let server = Arc::downgrade(self);
-        let look = move || {
-            while let Some(server) = server.upgrade().filter(|_| !IS_ENDING.load(Ordering::Relaxed)) {
-                (0..server.devices.len()).for_each(|device| server.reclaim(device));
-                drop(server);
-                thread::sleep(LOOK_TIME);
-            }
-        };
-        if let Err(error) = thread::Builder::new().name("reclaim".into()).spawn(look) {
-            say(&format!("no thread that looks after memory: {error}"));
-        }
     }
 
     fn start(self: &Arc<Self>, session: Session, is_resumed: bool) {
