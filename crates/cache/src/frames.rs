@@ -97,6 +97,11 @@ impl NumberedFrame {
         Self { frame, number, keeping: Arc::clone(keeping), is_elsewhere: false }
     }
 
+    /// Its number.
+    pub(crate) fn number(&self) -> FrameNumber {
+        self.number
+    }
+
     /// Its number, for whoever has mapped it: it is not given back with this.
     pub(crate) fn into_number(mut self) -> FrameNumber {
         self.is_elsewhere = true;

@@ -331,9 +331,14 @@ impl Replica {
         unsafe { self.windows[at].unmap(&self.memory, self.owner, &mut self.content, image, frame) }
     }
 
-    /// A copy of what kernels see of a frame, which is mapped nowhere; none if the budget is used up.
-    pub(crate) fn copy_frame(&self, frame: usize) -> Result<Option<NumberedFrame>> {
-        self.memory.copy_frame(self.owner, self.slice(Image::Current, &self.bytes_of_frame(frame)))
+    /// Whether an image of a frame has its content.
+    pub(crate) fn is_filled(&self, image: Image, frame: usize) -> bool {
+        self.content.is_filled(image, frame)
+    }
+
+    /// A copy of an image of a frame, which is mapped nowhere; none if the budget is used up.
+    pub(crate) fn copy_frame(&self, image: Image, frame: usize) -> Result<Option<NumberedFrame>> {
+        self.memory.copy_frame(self.owner, self.slice(image, &self.bytes_of_frame(frame)))
     }
 
     /// Has kernels see that in the place of the frame, which is left to whoever sees it.

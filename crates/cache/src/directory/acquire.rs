@@ -2,7 +2,7 @@
 //! lacks.
 
 use super::Locked;
-use super::aside::{seen_by_others, set_aside};
+use super::aside::{seen_by_others, set_aside, show_released, written_by_others};
 use super::bring::bring as bring_up_to_date;
 use super::compare::{Asker, compare_with_file};
 use super::fetch::Request;
@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::fault::{Point, step};
 use crate::monitor::Hold;
 use crate::page::Device;
-use crate::state::lease::Client;
+use crate::state::lease::{Client, LeaseNumber};
 use crate::stats::Report;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -26,20 +26,24 @@ enum When {
     Ahead,
 }
 
-/// Brings a range on a device up to date, and keeps it there until it is released. What processes of other clients have
-/// acquired to read stays as they see it.
+/// Brings a range on a device up to date, and keeps it there until it is released, under a number of a client's. What other
+/// clients have acquired to read stays as they see it, and what they are writing is not seen.
 pub(crate) fn acquire(
     directory: &mut Locked<'_>,
     device: Device,
     range: &Range<u64>,
     writable: bool,
-    client: Client,
+    (client, lease): (Client, LeaseNumber),
 ) -> Result<Report> {
     let started = Instant::now();
     let before = directory.versions.counts;
     look(directory, range)?;
     step(Point::AcquireLooked, directory.path())?;
-    let is_seen = writable && !seen_by_others(directory, device, range, Some(client)).is_empty();
+    let is_seen = if writable {
+        !seen_by_others(directory, device, range, Some(client)).is_empty()
+    } else {
+        !written_by_others(directory, device, range, client).is_empty()
+    };
     if !is_seen && is_there(directory, device, range, writable) {
         directory.copies.pin(device, range)?;
         let pages = directory.versions.pages_of(range);
@@ -47,8 +51,12 @@ pub(crate) fn acquire(
     } else {
         with_pages(directory, range, Hold::Change, |directory| {
             let frames = directory.copies.pin(device, range)?;
-            let outcome = bring(directory, device, range, writable, When::Acquired(client));
+            let mut outcome = bring(directory, device, range, writable, When::Acquired(client));
+            if outcome.is_ok() && !writable {
+                outcome = show_released(directory, device, range, (client, lease));
+            }
             if outcome.is_err() {
+                directory.end_lease(client, lease);
                 directory.copies.unpin(device, frames);
             }
             outcome

@@ -1,6 +1,7 @@
 //! Versions that readers keep. Who has acquired a frame to read it sees it as it was then: before it changes, the file gets
 //! a copy of it on the device, and the frame itself is left to its readers until they release it. So no byte crosses a link
-//! for that, and what has changed afterwards is brought as to any frame.
+//! for that, and what has changed afterwards is brought as to any frame. Who acquires a frame that somebody else is writing
+//! gets a copy of the twin, which has what was released and nothing else.
 //!
 //! ```text
 //!   copied      a new frame has the content; nobody sees it
@@ -16,12 +17,15 @@ use super::{Directory, Locked};
 use crate::copies::replica::Image;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fault::{Point, step};
+use crate::frames::NumberedFrame;
 use crate::page::Device;
 use crate::ranges::intersection;
 use crate::state::keeper::Reader;
 use crate::state::lease::{Client, Grant, LeaseNumber, Use};
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::ops::Range;
+use std::path::Path;
 
 impl Directory {
     /// Somebody uses something no longer, nor needs the version of it that he has seen.
@@ -31,8 +35,7 @@ impl Directory {
     }
 }
 
-/// The frames of a range that clients have acquired to read, and see as the file has them; by whom. Where somebody writes,
-/// all see the same.
+/// The frames of a range that clients have acquired to read, and see as the file has them; by whom.
 pub(super) fn seen_by_others(
     directory: &Directory,
     device: Device,
@@ -73,10 +76,7 @@ pub(super) fn set_aside(directory: &mut Locked<'_>, device: Device, seen: BTreeM
 
 fn set_frame_aside(directory: &mut Locked<'_>, device: Device, frame: usize, readers: &[Reader]) -> Result<()> {
     let path = directory.path().to_owned();
-    let copy = within_budget(directory, device, |directory| {
-        let copied = directory.copies.replica(device)?.copy_frame(frame);
-        copied.map_err(|error| Error::device(directory.path(), error))
-    })?;
+    let copy = copy_of(directory, device, frame, Image::Current)?;
     let (memory, pages) = (directory.copies.memory(device)?, directory.pages_of_frame(device, frame)?);
     // Some may have released it while there was a disk to be waited for.
     let is_there = |reader: &&Reader| directory.versions.lease(reader.client, reader.lease).is_some();
@@ -87,10 +87,7 @@ fn set_frame_aside(directory: &mut Locked<'_>, device: Device, frame: usize, rea
         memory.give_copy(copy);
         return Ok(());
     };
-    let failed = |error: std::io::Error| {
-        let detail = format!("a version that readers keep cannot be kept for them: {error}");
-        Error::new(ErrorKind::OutOfMemory, &path, detail)
-    };
+    let failed = |error: std::io::Error| unkept(&path, &error);
     let left = step(Point::AsideCopied, &path)
         .and_then(|()| readers.iter().try_for_each(|reader| memory.keeping().leave(number, *reader).map_err(failed)))
         .and_then(|()| step(Point::AsideLeft, &path));
@@ -113,6 +110,73 @@ fn set_frame_aside(directory: &mut Locked<'_>, device: Device, frame: usize, rea
     }
     directory.versions.counts.copied += pages.end - pages.start;
     step(Point::AsideExchanged, &path)
+}
+
+/// The frames of a range that other clients are writing, and a client is not.
+pub(super) fn written_by_others(
+    directory: &Directory,
+    device: Device,
+    range: &Range<u64>,
+    client: Client,
+) -> BTreeSet<usize> {
+    let Directory { versions, copies, .. } = directory;
+    let (mut others, mut own) = (BTreeSet::new(), BTreeSet::new());
+    let Some(replica) = copies.get(device).filter(|replica| client != 0 && replica.memory.is_kept()) else {
+        return others;
+    };
+    let wanted = replica.frames_of(range);
+    let is_written = |lease: &Grant| lease.client != 0 && (lease.device, lease.what) == (device, Use::Write);
+    for lease in versions.leases().filter(is_written) {
+        let frames = replica.frames_of(&lease.bytes);
+        let written = frames.start.max(wanted.start)..frames.end.min(wanted.end);
+        if lease.client == client { own.extend(written) } else { others.extend(written) }
+    }
+    &others - &own
+}
+
+/// Has a reader see what was released of the frames of a range that others are writing, by whoever has locked them and brought
+/// them up to date.
+///
+/// # Errors
+/// `OutOfMemory` if the budget has no room for copies. What was left to him so far ends with what he acquires.
+pub(super) fn show_released(
+    directory: &mut Locked<'_>,
+    device: Device,
+    range: &Range<u64>,
+    (client, lease): (Client, LeaseNumber),
+) -> Result<()> {
+    for frame in written_by_others(directory, device, range, client) {
+        let copy = copy_of(directory, device, frame, Image::Twin)?;
+        let number = copy.number();
+        let (memory, replica) = (directory.copies.memory(device)?, directory.copies.replica(device)?);
+        let (bytes, pages) = (replica.frame_bytes(), replica.pages_of(frame));
+        let reader = Reader { client, lease, at: frame as u64 * bytes };
+        let left = step(Point::AsideCopied, directory.path())
+            .and_then(|()| memory.keeping().leave(number, reader).map_err(|error| unkept(directory.path(), &error)));
+        if let Err(error) = left {
+            memory.give_copy(copy);
+            return Err(error);
+        }
+        copy.into_number();
+        directory.asides.note_left(&memory, device, number, bytes, &reader);
+        directory.versions.counts.copied += pages.end - pages.start;
+        step(Point::AsideLeft, directory.path())?;
+    }
+    Ok(())
+}
+
+/// A copy of an image of a frame, or of what kernels see where it has none.
+fn copy_of(directory: &mut Locked<'_>, device: Device, frame: usize, image: Image) -> Result<NumberedFrame> {
+    within_budget(directory, device, |directory| {
+        let replica = directory.copies.replica(device)?;
+        let image = if replica.is_filled(image, frame) { image } else { Image::Current };
+        replica.copy_frame(image, frame).map_err(|error| Error::device(directory.path(), error))
+    })
+}
+
+fn unkept(path: &Path, error: &std::io::Error) -> Error {
+    let detail = format!("a version that readers keep cannot be kept for them: {error}");
+    Error::new(ErrorKind::OutOfMemory, path, detail)
 }
 
 /// What another process has left to those who have acquired something, of whom some are there.

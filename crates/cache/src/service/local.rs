@@ -220,9 +220,11 @@ impl CachedFile {
                 return if noted == *lease { Ok(nothing(directory)) } else { Err(not_so(directory, lease)) };
             }
             refuse_unmapped(directory, lease.client, device, range)?;
-            let report = acquire::acquire(directory, device, range, writable, lease.client)?;
+            let asked = (lease.client, lease.number);
+            let report = acquire::acquire(directory, device, range, writable, asked)?;
             if let Err(error) = directory.versions.begin_lease(lease) {
                 release::discard(directory, device, range, writable);
+                directory.end_lease(lease.client, lease.number);
                 return Err(no_leases(directory.path(), &error));
             }
             Ok(report)

@@ -228,6 +228,22 @@ impl Life<'_> {
                 let seen = program.load(part.start, part.end - part.start);
                 assert!(seen == self.oracle[from..to], "device {which}, {part:?}");
                 program.store(part.start, &bytes);
+                if self.random.u8(..4) == 0 {
+                    // Another process sees what was released, and nothing else.
+                    let file = self.running.connect().open_path(self.path).unwrap();
+                    let mut reader = Program::on(&file, which, false);
+                    match reader.mapping.acquire(part.clone()) {
+                        // What is written, and twins, leave no memory for another version.
+                        Err(error) if error.kind() == ErrorKind::OutOfMemory => {}
+                        outcome => {
+                            outcome.unwrap();
+                            let old = self.oracle[from..to].to_vec();
+                            let seen = reader.load(part.start, part.end - part.start);
+                            assert!(seen == old, "beside a writer, {part:?}");
+                            self.held = Some(Held { device: which, file, reader, part: part.clone(), bytes: old });
+                        }
+                    }
+                }
                 self.oracle[from..to].copy_from_slice(&bytes);
                 program.mapping.release(part).unwrap();
             }

@@ -245,6 +245,18 @@ fn versions_of_readers_stay_while_others_write() {
                 assert!(writer.load(part.start, part.end - part.start) == oracle[from..to], "writer, turn {turn}");
                 let bytes = noise(to - from, random.u64(..));
                 writer.store(part.start, &bytes);
+                if random.bool() {
+                    // Whoever comes now sees what was released.
+                    let (reader, held) = &mut readers[random.usize(..3)];
+                    if let Some((part, _)) = held.take() {
+                        reader.mapping.release(part).unwrap();
+                    }
+                    reader.mapping.acquire(part.clone()).unwrap();
+                    *held = Some((part.clone(), oracle[from..to].to_vec()));
+                    if random.u8(..8) == 0 {
+                        running.kill_server();
+                    }
+                }
                 writer.mapping.release(part).unwrap();
                 oracle[from..to].copy_from_slice(&bytes);
             }

@@ -148,3 +148,42 @@ fn only_what_has_changed_is_fetched_where_readers_keep_a_version() {
     now[..10].fill(3);
     assert!(reader.load(0, LEN) == now);
 }
+
+/// Symptom: who acquired a file while another process on the device was writing saw half of what that did. Cause: all of a
+/// device shared a frame that somebody writes.
+#[test]
+fn stores_that_are_not_released_are_not_seen_by_other_processes() {
+    for is_killed in [false, true] {
+        let folder = folder();
+        let path = folder.path().join("data");
+        std::fs::write(&path, vec![1; LEN as usize]).unwrap();
+        let running = Running::start(folder.path(), &options(folder.path(), 24));
+        let [one, two, three] = [(); 3].map(|()| running.connect());
+        let mut writer = Program::on(&one.open_path(&path).unwrap(), 0, true);
+        let mut reader = Program::on(&two.open_path(&path).unwrap(), 0, false);
+        let copies = three.open(File::open(&path).unwrap()).unwrap();
+        let mut copy = Program::on(&copies, 0, false);
+        let part = PAGE..FRAME + PAGE;
+        writer.mapping.acquire(part.clone()).unwrap();
+        writer.store(PAGE, &vec![2; FRAME as usize]);
+        for program in [&mut reader, &mut copy] {
+            let report = program.mapping.acquire(0..LEN).unwrap();
+            assert_eq!(report.copied, 2 * FRAME / PAGE, "{report:?}");
+        }
+        if is_killed {
+            running.kill_server();
+        }
+        for program in [&reader, &copy] {
+            assert!(program.load(0, LEN).iter().all(|byte| *byte == 1), "killed {is_killed}");
+        }
+        writer.mapping.release(part.clone()).unwrap();
+        let mut now = vec![1; LEN as usize];
+        now[PAGE as usize..][..FRAME as usize].fill(2);
+        for program in [&mut reader, &mut copy] {
+            assert!(program.load(0, LEN).iter().all(|byte| *byte == 1), "killed {is_killed}");
+            program.mapping.release(0..LEN).unwrap();
+            program.mapping.acquire(0..LEN).unwrap();
+            assert!(program.load(0, LEN) == now, "killed {is_killed}");
+        }
+    }
+}
