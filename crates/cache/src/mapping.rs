@@ -248,10 +248,9 @@ impl Mapping {
         let (device, range, writable) = (self.device, self.part(&part)?, self.writable);
         let lease = new_lease();
         self.sequence.tempo().begin(Instant::now());
-        let report = self
-            .ask(Request::Acquire { lease, device, range: range.clone(), writable })
-            .and_then(|answer| reported(&answer))?;
-        if let Err(error) = self.addresses.show(&*self.service, lease, &range) {
+        let asked = Request::Acquire { lease, device, range: range.clone(), writable };
+        let Answer::Acquired { report, edition } = self.ask(asked)? else { return Err(unexpected()) };
+        if let Err(error) = self.addresses.show(&*self.service, lease, &range, edition) {
             let _ = self.ask(Request::Release { lease, device, range, writable });
             return Err(error);
         }

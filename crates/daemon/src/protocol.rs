@@ -518,6 +518,11 @@ pub fn encode_answer(number: u64, message: &ToClient) -> Vec<u8> {
         ToClient::Answered(Answer::Reported(report)) => {
             new(4).words(counts(&report.counts)).word(report.seconds.to_bits()).word(u64::from(report.always_compared))
         }
+        ToClient::Answered(Answer::Acquired { report, edition }) => new(18)
+            .words(counts(&report.counts))
+            .word(report.seconds.to_bits())
+            .word(u64::from(report.always_compared))
+            .word(*edition),
         // Addresses are nobody's business.
         ToClient::Answered(Answer::Mapped { range, .. }) => new(5).range(range),
         ToClient::Answered(Answer::Frames { frame_bytes, frames }) => {
@@ -637,6 +642,7 @@ pub fn decode_answer(bytes: &[u8]) -> Option<(u64, ToClient)> {
         },
         16 => ToClient::NewVersion { file: from.word()?, device: from.count(DEVICES_MAX)?, range: from.range()? },
         17 => ToClient::Gone { why: from.text()? },
+        18 => ToClient::Answered(Answer::Acquired { report: read_report(&mut from)?, edition: from.word()? }),
         _ => return None,
     };
     from.end((number, message))
@@ -784,6 +790,10 @@ mod tests {
             ToClient::Opened { size: 12, is_lent: true },
             ToClient::Answered(Answer::Done),
             ToClient::Answered(Answer::Reported(Report { counts, seconds: 0.25, always_compared: true })),
+            ToClient::Answered(Answer::Acquired {
+                report: Report { counts, seconds: 0.5, always_compared: false },
+                edition: u64::MAX,
+            }),
             ToClient::Answered(Answer::Mapped { range: 4..9, address: 0 }),
             ToClient::Frames { frame_bytes: 2 << 20, end: 99, frames: vec![(0, 1), (2 << 20, 5)] },
             ToClient::Lent { bytes: 2 << 20 },

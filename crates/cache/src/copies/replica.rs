@@ -331,6 +331,11 @@ impl Replica {
         unsafe { self.windows[at].unmap(&self.memory, self.owner, &mut self.content, image, frame) }
     }
 
+    /// Another number whenever frames of what kernels see are others.
+    pub(crate) fn edition(&self) -> u64 {
+        self.content.edition()
+    }
+
     /// Whether an image of a frame has its content.
     pub(crate) fn is_filled(&self, image: Image, frame: usize) -> bool {
         self.content.is_filled(image, frame)

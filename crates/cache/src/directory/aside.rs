@@ -124,6 +124,10 @@ pub(super) fn written_by_others(
     let Some(replica) = copies.get(device).filter(|replica| client != 0 && replica.memory.is_kept()) else {
         return others;
     };
+    // Without a look at all leases, as a rule.
+    if versions.in_use(device).is_empty() {
+        return others;
+    }
     let wanted = replica.frames_of(range);
     let is_written = |lease: &Grant| lease.client != 0 && (lease.device, lease.what) == (device, Use::Write);
     for lease in versions.leases().filter(is_written) {

@@ -30,6 +30,11 @@ impl Asides {
         self.seen.get(&(reader.client, reader.lease))?.get(&(device, reader.at)).copied()
     }
 
+    /// Whether anything was left to who has acquired something.
+    pub(crate) fn is_any_left(&self, client: Client, lease: LeaseNumber) -> bool {
+        self.seen.contains_key(&(client, lease))
+    }
+
     /// Whether a frame was left to a client.
     pub(crate) fn is_left_to(&self, client: Client, device: Device, at: u64, number: FrameNumber) -> bool {
         let mut own = self.seen.range((client, 0)..=(client, LeaseNumber::MAX));

@@ -166,6 +166,11 @@ impl Directory {
         self.failures.tell(self.path(), told)
     }
 
+    /// Another number whenever frames of a device are others; 0 where there are none.
+    pub(crate) fn edition(&self, device: Device) -> u64 {
+        self.copies.get(device).map_or(0, crate::copies::replica::Replica::edition)
+    }
+
     /// The memory of a device on which something is mapped.
     pub(crate) fn memory_of(&self, device: Device) -> Result<Arc<Memory>> {
         self.copies.memory(device)

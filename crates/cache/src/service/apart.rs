@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::state::lease::LeaseNumber;
 use crate::state::replicas::FrameNumber;
 use bifolio_device::{Access, AddressRange, Device, DevicePtr, FRAME_BYTES};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -20,6 +20,20 @@ pub trait Lender: Debug + Send + Sync {
     /// # Errors
     /// It is not lent.
     fn lend(&self, device: usize, at: u64, number: FrameNumber) -> Result<Option<(u64, OwnedFd)>>;
+}
+
+impl Shown {
+    /// Whether frames are shown as the device has them in this edition.
+    fn is_known(&self, mut places: impl Iterator<Item = u64>, edition: u64) -> bool {
+        edition != 0 && edition == self.edition && places.all(|at| self.known.contains(&at))
+    }
+
+    fn know(&mut self, places: impl Iterator<Item = u64>, edition: u64) {
+        if edition != self.edition {
+            (self.edition, self.known) = (edition, BTreeSet::new());
+        }
+        self.known.extend(places.filter(|at| self.frames.contains_key(at)));
+    }
 }
 
 /// Parts that are old by now and still used, which are known one by one.
@@ -46,6 +60,9 @@ pub(crate) struct Apart {
 struct Shown {
     /// By the byte of the file from which on it lies.
     frames: BTreeMap<u64, FrameNumber>,
+    /// Of the frames of the device, and which of those are shown that it has.
+    edition: u64,
+    known: BTreeSet<u64>,
     /// Parts of the file that are acquired or pinned: nothing of them goes.
     uses: BTreeMap<LeaseNumber, Range<u64>>,
     /// Those of which the file has other content by now: they go with their last use.
@@ -82,6 +99,7 @@ impl Apart {
         let frame = self.device.import_frame_of(descriptor, bytes).map_err(failed)?;
         // One part is shown after the other: nobody else has shown it meanwhile.
         let (mut shown, place) = (self.shown(), at - self.first);
+        shown.known.remove(&at);
         if shown.frames.remove(&at).is_some() {
             // SAFETY: kernels on the part have come to their end before it is acquired again.
             unsafe { self.addresses.unmap(place) }.map_err(failed)?;
@@ -100,8 +118,15 @@ impl Apart {
             // SAFETY: nothing of it is acquired or pinned, and so nothing of it is used by a kernel.
             unsafe { self.addresses.unmap(at - self.first) }.map_err(failed)?;
             shown.frames.remove(&at);
+            shown.known.remove(&at);
         }
         Ok(())
+    }
+
+    /// From which bytes of the file on the frames of a part lie.
+    fn places(&self, part: &Range<u64>) -> impl Iterator<Item = u64> {
+        let frame_bytes = self.frame_bytes;
+        (part.start / frame_bytes..part.end.div_ceil(frame_bytes)).map(move |frame| frame * frame_bytes)
     }
 
     fn shown(&self) -> MutexGuard<'_, Shown> {
@@ -119,10 +144,16 @@ impl Addresses for Apart {
         unsafe { self.addresses.slice() }.ptr().offset_by(self.range.start - self.first)
     }
 
-    fn show(&self, service: &dyn Service, lease: LeaseNumber, part: &Range<u64>) -> Result<()> {
+    fn show(&self, service: &dyn Service, lease: LeaseNumber, part: &Range<u64>, edition: u64) -> Result<()> {
         // Nobody takes away what is being shown.
         self.use_too(lease, part);
+        if self.shown().is_known(self.places(part), edition) {
+            return Ok(());
+        }
         let shown = self.show_all(service, lease, part);
+        if shown.is_ok() {
+            self.shown().know(self.places(part), edition);
+        }
         if shown.is_err() {
             self.end_use(lease);
         }

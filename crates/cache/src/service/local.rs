@@ -26,7 +26,8 @@ impl Service for CachedFile {
                 Answer::Reported(self.detach(client, device, lease, &acquired, writable)?)
             }
             Request::Acquire { lease, device, range, writable } => {
-                Answer::Reported(self.bring(&grant(lease, device, &range, used(writable)))?)
+                let (report, edition) = self.bring(&grant(lease, device, &range, used(writable)))?;
+                Answer::Acquired { report, edition }
             }
             Request::Release { lease, device, range, writable } => {
                 let lease = grant(lease, device, &range, used(writable));
@@ -208,16 +209,17 @@ impl CachedFile {
         })
     }
 
-    fn bring(&self, lease: &Grant) -> Result<Report> {
+    /// What that has done, and the edition of the frames that are seen by it.
+    fn bring(&self, lease: &Grant) -> Result<(Report, u64)> {
         let (device, range, writable) = (lease.device, &lease.bytes, lease.what == Use::Write);
         if lease.client != 0 {
             // Before memory is made for so much.
             refuse_unmapped(&self.held.lock(), lease.client, device, range)?;
         }
         let bytes = range.end.saturating_sub(range.start).saturating_mul(2).saturating_add(FRAME_BYTES);
-        let mut report = self.with_room(device, bytes, |directory| {
+        let (mut report, edition) = self.with_room(device, bytes, |directory| {
             if let Some(noted) = directory.versions.lease(lease.client, lease.number) {
-                return if noted == *lease { Ok(nothing(directory)) } else { Err(not_so(directory, lease)) };
+                return if noted == *lease { Ok((nothing(directory), 0)) } else { Err(not_so(directory, lease)) };
             }
             refuse_unmapped(directory, lease.client, device, range)?;
             let asked = (lease.client, lease.number);
@@ -227,10 +229,12 @@ impl CachedFile {
                 directory.end_lease(lease.client, lease.number);
                 return Err(no_leases(directory.path(), &error));
             }
-            Ok(report)
+            let is_any_left = directory.asides.is_any_left(lease.client, lease.number);
+            let edition = if is_any_left { 0 } else { directory.edition(device) };
+            Ok((report, edition))
         })?;
         report.always_compared = !self.held.is_observable;
-        Ok(report)
+        Ok((report, edition))
     }
 
     fn pin_lease(&self, lease: &Grant) -> Result<Answer> {

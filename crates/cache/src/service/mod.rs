@@ -84,6 +84,13 @@ pub enum Answer {
     Done,
     /// It is done, and this has happened to pages.
     Reported(Report),
+    /// It is acquired, and this has happened to pages.
+    Acquired {
+        /// That.
+        report: Report,
+        /// As long as this number comes back, the frames of the device are the same that they were; 0 if that is not known.
+        edition: u64,
+    },
     /// What is mapped, and where its first byte is in the process that serves it.
     Mapped {
         /// The bytes of the file.
@@ -114,11 +121,11 @@ pub trait Addresses: Debug + Send + Sync {
     /// The address of its first byte.
     fn ptr(&self) -> DevicePtr;
 
-    /// A part of the file was acquired under a number: from now on it is seen there.
+    /// A part of the file was acquired under a number: from now on it is seen there. The edition is that of its frames.
     ///
     /// # Errors
     /// `Device`, and those of the service.
-    fn show(&self, service: &dyn Service, lease: LeaseNumber, part: &Range<u64>) -> Result<()>;
+    fn show(&self, service: &dyn Service, lease: LeaseNumber, part: &Range<u64>, edition: u64) -> Result<()>;
 
     /// What was shown under a number is not used under it any more.
     fn end_use(&self, _: LeaseNumber) {}
@@ -152,7 +159,7 @@ impl Addresses for Served {
         self.0
     }
 
-    fn show(&self, _: &dyn Service, _: LeaseNumber, _: &Range<u64>) -> Result<()> {
+    fn show(&self, _: &dyn Service, _: LeaseNumber, _: &Range<u64>, _: u64) -> Result<()> {
         Ok(())
     }
 }

@@ -40,13 +40,15 @@ pub(crate) struct Content {
     /// From and to which byte of the file; (0, 0) for none.
     windows: Table<[u64; 2]>,
     frames: Table<[u32; 4]>,
+    /// Another one whenever frames of what kernels see are others.
+    edition: u64,
 }
 
 impl Content {
     /// What a region has of a device.
     pub(crate) fn of(region: &Region, device: Device) -> io::Result<Self> {
-        let mut content =
-            Self { windows: region.table(Part::Windows(device)), frames: region.table(Part::Frames(device)) };
+        let (windows, frames) = (region.table(Part::Windows(device)), region.table(Part::Frames(device)));
+        let mut content = Self { windows, frames, edition: first_edition() };
         content.windows.reserve(&(0..16))?;
         Ok(content)
     }
@@ -108,6 +110,7 @@ impl Content {
     }
 
     pub(crate) fn remove_window(&mut self, bytes: &Range<u64>) {
+        self.renew_edition();
         if let Some(row) = self.row_of(bytes) {
             self.windows.set(row, [0, 0]);
         }
@@ -147,10 +150,30 @@ impl Content {
         self.write(image, frame, 0);
     }
 
+    /// It is another one whenever frames of what kernels see are others, in this process and in those before and after it;
+    /// never 0.
+    pub(crate) fn edition(&self) -> u64 {
+        self.edition
+    }
+
+    /// Somebody sees other frames than those that are here.
+    pub(crate) fn renew_edition(&mut self) {
+        self.edition += 1;
+    }
+
     fn write(&mut self, image: Image, frame: usize, number: u32) {
+        if image == Image::Current {
+            self.renew_edition();
+        }
         if let Some(mut row) = self.frames.get(frame as u64).copied() {
             row[image as usize] = number;
             self.frames.set(frame as u64, row);
         }
     }
+}
+
+/// Later processes begin with larger ones, as none changes frames once in a nanosecond.
+fn first_edition() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(1, |since| since.as_nanos() as u64).max(1)
 }

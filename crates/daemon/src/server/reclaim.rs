@@ -55,7 +55,9 @@ impl Server {
         self.detach_late(device, missing > 0);
         let (looks, is_hidden, asked_for) = {
             let pressure = on.pressure();
-            let asked = self.holders(device).into_iter().filter(|holder| pressure.recalls.contains_key(&holder.key()));
+            // Nobody is looked for where nobody was asked.
+            let holders = if pressure.recalls.is_empty() { vec![] } else { self.holders(device) };
+            let asked = holders.into_iter().filter(|holder| pressure.recalls.contains_key(&holder.key()));
             (pressure.looks, pressure.is_hidden, asked.map(|holder| holder.bytes).sum())
         };
         match next(missing, looks, is_hidden, asked_for) {

@@ -356,10 +356,14 @@ impl Session {
             _ => None,
         };
         let mut answer = cached.ask(holder, request).map(|answer| match (answer, brought) {
-            (Answer::Reported(report), Some(brought)) => Answer::Reported(report.after_bringing(&brought)),
+            (Answer::Acquired { report, edition }, brought) => Answer::Acquired {
+                report: brought.map_or(report, |brought| report.after_bringing(&brought)),
+                // Copies are made anew for what is acquired.
+                edition: if access == Access::Frames { edition } else { 0 },
+            },
             (answer, _) => answer,
         });
-        if let Ok(Answer::Reported(report)) = &answer {
+        if let Ok(Answer::Acquired { report, .. } | Answer::Reported(report)) = &answer {
             self.say_moved(id, report);
         }
         if let Some(range) = published.filter(|_| answer.is_ok())

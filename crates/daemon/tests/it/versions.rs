@@ -42,7 +42,7 @@ fn a_writer_between_an_acquire_and_the_mapping_of_its_frames_is_not_seen() {
         let ask = |reader: &mut Raw, request| reader.again(&ToServer::Ask { file: 1, request });
         ask(&mut reader, Request::Map { lease: 1, device: device_number, range: range.clone() });
         let acquire = Request::Acquire { lease: 2, device: device_number, range: range.clone(), writable: false };
-        assert!(matches!(ask(&mut reader, acquire).0, ToClient::Answered(Answer::Reported(_))));
+        assert!(matches!(ask(&mut reader, acquire).0, ToClient::Answered(Answer::Acquired { .. })));
         writer.mapping.acquire(0..LEN).unwrap();
         writer.store(0, &vec![2; LEN as usize]);
         if is_killed {
@@ -186,4 +186,44 @@ fn stores_that_are_not_released_are_not_seen_by_other_processes() {
             assert!(program.load(0, LEN) == now, "killed {is_killed}");
         }
     }
+}
+
+/// Who knows the edition need not ask for frames again.
+#[test]
+fn frames_have_another_edition_whenever_they_are_others() {
+    let folder = folder();
+    let path = folder.path().join("data");
+    std::fs::write(&path, vec![1; LEN as usize]).unwrap();
+    let running = Running::start(folder.path(), &options(folder.path(), 20));
+    let client = running.connect();
+    let mut writer = Program::on(&client.open_path(&path).unwrap(), 0, true);
+    let mut reader = Raw::connect(&running.socket);
+    let files = [File::options().read(true).write(true).open(&path).unwrap(), File::open(&path).unwrap()];
+    for (number, file) in (1..).zip(&files) {
+        reader.ask(&ToServer::Open { file: number }, Some(file.as_fd())).unwrap();
+        let map = Request::Map { lease: 1, device: 0, range: 0..LEN };
+        reader.again(&ToServer::Ask { file: number, request: map });
+    }
+    let mut lease = 1;
+    let mut edition = |file: u64| {
+        lease += 1;
+        let acquire = Request::Acquire { lease, device: 0, range: 0..LEN, writable: false };
+        let answer = reader.again(&ToServer::Ask { file, request: acquire }).0;
+        let ToClient::Answered(Answer::Acquired { edition, .. }) = answer else { panic!("{answer:?}") };
+        edition
+    };
+    let first = edition(1);
+    assert_ne!(first, 0);
+    assert_eq!(edition(1), first, "nothing has happened");
+    assert_eq!(edition(2), 0, "copies are made for each acquire");
+    // What readers see is left to them.
+    writer.mapping.acquire(0..PAGE).unwrap();
+    assert_eq!(edition(1), 0, "a version beside a writer's");
+    writer.mapping.release(0..PAGE).unwrap();
+    let second = edition(1);
+    assert!(second > first, "{second} after {first}");
+    running.kill_server();
+    let third = edition(1);
+    assert!(third > second, "{third} after {second}");
+    assert_eq!(edition(1), third);
 }
