@@ -3,6 +3,7 @@
 //! ```text
 //!   keep     the keeper: holds, hands out, restarts        worker   a worker's side of it
 //!   restart  whether and when (pure)                       parcel   messages with descriptors
+//!   forks    workers that share the keeper's table of descriptors
 //!   shared   memory that a successor of a killed process maps again
 //!   locked   what it holds stays in memory
 //!   fuse/    a file that is served through FUSE by whoever is the worker
@@ -13,6 +14,7 @@
 //! Nothing here opens a device: a driver that takes its process down must not take this one.
 
 mod error;
+pub mod forks;
 pub mod fuse;
 mod keep;
 mod locked;

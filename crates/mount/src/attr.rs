@@ -1,6 +1,6 @@
 //! States of files, as the kernel wants them.
 
-use fuser::{FileAttr, FileType, INodeNo};
+use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The state of a file with its id.
@@ -68,8 +68,7 @@ fn time(seconds: i64, nanoseconds: i64) -> SystemTime {
     at.and_then(|at| at.checked_add(fraction)).unwrap_or(UNIX_EPOCH)
 }
 
-/// A time to set.
-pub(crate) fn timespec(time: SystemTime) -> libc::timespec {
+fn timespec(time: SystemTime) -> libc::timespec {
     match time.duration_since(UNIX_EPOCH) {
         Ok(after) => libc::timespec { tv_sec: after.as_secs() as i64, tv_nsec: i64::from(after.subsec_nanos()) },
         Err(before) => {
@@ -79,6 +78,15 @@ pub(crate) fn timespec(time: SystemTime) -> libc::timespec {
             let seconds = before.as_secs() as i64 + i64::from(nanoseconds > 0);
             libc::timespec { tv_sec: -seconds, tv_nsec: nanoseconds }
         }
+    }
+}
+
+/// A time to set, or none.
+pub(crate) fn set_time(time: Option<TimeOrNow>) -> libc::timespec {
+    match time {
+        None => libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT },
+        Some(TimeOrNow::Now) => libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_NOW },
+        Some(TimeOrNow::SpecificTime(time)) => timespec(time),
     }
 }
 

@@ -14,15 +14,19 @@
 //! ```
 //!
 //! The kernel locks a page while it reads it or returns it, so there is one of these at a time for each.
+//!
+//! Bases are in memory that outlives a server that is killed ([`Bases`]): its successor finds those of a file by its node.
 
+use crate::fault::{Point, at};
 use crate::replicas::SharedFile;
+use crate::state::{Base, Bases};
 use crate::sync::lock;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 /// The kernel's unit.
 pub(crate) const PAGE: u64 = 4096;
@@ -30,6 +34,8 @@ pub(crate) const PAGE: u64 = 4096;
 /// A file whose content devices share.
 pub(crate) struct Shared {
     file: Box<dyn SharedFile>,
+    node: u64,
+    bases: Arc<Bases>,
     given: Mutex<Given>,
     /// Held by who writes at the end, wherever that is.
     pub(crate) appending: Mutex<()>,
@@ -45,22 +51,31 @@ impl fmt::Debug for Shared {
 
 #[derive(Default)]
 struct Given {
-    pages: BTreeMap<u64, Base>,
+    pages: BTreeMap<u64, GivenPage>,
     /// Recalls that have begun.
     recalls: u64,
 }
 
-/// Bytes behind what it has are zeroes: there the file ended.
-struct Base {
-    bytes: Vec<u8>,
+#[derive(Clone, Copy)]
+struct GivenPage {
+    base: Base,
     /// How many recalls had begun when the kernel was given it.
     recalls: u64,
 }
 
 impl Shared {
-    pub(crate) fn new(file: Box<dyn SharedFile>, had_unknown: bool) -> Self {
+    /// A file of a node, and what predecessors have given the kernel of it.
+    pub(crate) fn new(file: Box<dyn SharedFile>, node: u64, bases: Arc<Bases>, had_unknown: bool) -> Self {
         let had_unknown = AtomicBool::new(had_unknown);
-        Self { file, given: Mutex::default(), appending: Mutex::default(), had_unknown }
+        Self { file, node, bases, given: Mutex::default(), appending: Mutex::default(), had_unknown }
+    }
+
+    /// Takes over what a predecessor has given the kernel of it.
+    pub(crate) fn adopt(&self, pages: impl IntoIterator<Item = (u64, Base)>) {
+        let mut given = lock(&self.given);
+        for (page, base) in pages {
+            given.pages.insert(page, GivenPage { base, recalls: 0 });
+        }
     }
 
     /// For a program's own read.
@@ -74,9 +89,13 @@ impl Shared {
         let mut given = lock(&self.given);
         let recalls = given.recalls;
         for (page, part) in pages(offset, buffer.len()) {
-            let bytes = buffer[part.start.min(read)..part.end.min(read)].to_vec();
-            given.pages.insert(page, Base { bytes, recalls });
+            let bytes = &buffer[part.start.min(read)..part.end.min(read)];
+            let known = given.pages.get(&page).map(|known| known.base);
+            known.inspect(|base| self.bases.set(*base, bytes));
+            let base = known.map_or_else(|| self.bases.add(self.node, page, bytes), Ok)?;
+            given.pages.insert(page, GivenPage { base, recalls });
         }
+        at(Point::Given);
         Ok(read)
     }
 
@@ -86,24 +105,23 @@ impl Shared {
         if !is_kept {
             return Ok(());
         }
-        let mut given = lock(&self.given);
-        for (page, part) in pages(offset, bytes.len()) {
-            if let Some(base) = given.pages.get_mut(&page) {
-                base.put((offset + part.start as u64 - page * PAGE) as usize, &bytes[part]);
-            }
-        }
+        self.keep(offset, bytes);
         Ok(())
     }
 
     /// Pages come back that programs have stored into.
     pub(crate) fn take_back(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut changes: Vec<Range<usize>> = vec![];
+        let mut room = [0; PAGE as usize];
         {
             let given = lock(&self.given);
             for (page, part) in pages(offset, bytes.len()) {
                 let inside = (offset + part.start as u64 - page * PAGE) as usize;
                 match given.pages.get(&page) {
-                    Some(base) => changed(&bytes[part.clone()], base.from(inside), part.start, &mut changes),
+                    Some(known) => {
+                        let len = self.bases.read(known.base, inside, &mut room);
+                        changed(&bytes[part.clone()], &room[..len], part.start, &mut changes);
+                    }
                     None => add(&mut changes, part),
                 }
             }
@@ -111,12 +129,7 @@ impl Shared {
         for change in changes {
             self.file.write(offset + change.start as u64, &bytes[change])?;
         }
-        let mut given = lock(&self.given);
-        for (page, part) in pages(offset, bytes.len()) {
-            if let Some(base) = given.pages.get_mut(&page) {
-                base.put((offset + part.start as u64 - page * PAGE) as usize, &bytes[part]);
-            }
-        }
+        self.keep(offset, bytes);
         Ok(())
     }
 
@@ -132,9 +145,19 @@ impl Shared {
         let mut given = lock(&self.given);
         let pages = range.start / PAGE..range.end.div_ceil(PAGE);
         let gone: Vec<u64> =
-            given.pages.range(pages).filter(|(_, base)| base.recalls < recall).map(|(page, _)| *page).collect();
+            given.pages.range(pages).filter(|(_, known)| known.recalls < recall).map(|(page, _)| *page).collect();
         for page in gone {
-            given.pages.remove(&page);
+            given.pages.remove(&page).inspect(|known| self.bases.remove(known.base));
+        }
+    }
+
+    /// The kernel's pages are changed as well.
+    fn keep(&self, offset: u64, bytes: &[u8]) {
+        let given = lock(&self.given);
+        for (page, part) in pages(offset, bytes.len()) {
+            if let Some(known) = given.pages.get(&page) {
+                self.bases.put(known.base, (offset + part.start as u64 - page * PAGE) as usize, &bytes[part]);
+            }
         }
     }
 
@@ -146,25 +169,19 @@ impl Shared {
     pub(crate) fn changed(&self, size: Option<u64>) -> io::Result<()> {
         if let Some(size) = size {
             let mut given = lock(&self.given);
-            given.pages.split_off(&size.div_ceil(PAGE));
-            if let Some(base) = given.pages.get_mut(&(size / PAGE)) {
-                base.bytes.truncate((size % PAGE) as usize);
+            given.pages.split_off(&size.div_ceil(PAGE)).values().for_each(|known| self.bases.remove(known.base));
+            if let Some(known) = given.pages.get(&(size / PAGE)) {
+                self.bases.cut(known.base, (size % PAGE) as usize);
             }
         }
         self.file.changed()
     }
 }
 
-impl Base {
-    fn from(&self, at: usize) -> &[u8] {
-        self.bytes.get(at..).unwrap_or_default()
-    }
-
-    fn put(&mut self, at: usize, bytes: &[u8]) {
-        if self.bytes.len() < at + bytes.len() {
-            self.bytes.resize(at + bytes.len(), 0);
-        }
-        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+/// Nobody has the file open any more, so the kernel has none of its pages.
+impl Drop for Shared {
+    fn drop(&mut self) {
+        lock(&self.given).pages.values().for_each(|known| self.bases.remove(known.base));
     }
 }
 
@@ -211,7 +228,6 @@ fn read_whole(file: &dyn SharedFile, offset: u64, buffer: &mut [u8]) -> io::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     const LEN: usize = 5 * PAGE as usize + 100;
 
@@ -248,16 +264,22 @@ mod tests {
     }
 
     /// A kernel that keeps some pages, programs that store into them and write, and a device that writes other bytes: each
-    /// byte has one writer, and in the end the file has what he last wrote.
+    /// byte has one writer, and in the end the file has what he last wrote, whichever servers are killed meanwhile.
     #[test]
     fn no_byte_is_lost_between_pages_that_come_back_and_writers_of_their_neighbours() {
         let mut random = fastrand::Rng::with_seed(bifolio_testing::seed());
         let file = Plain::default();
         file.write(0, &bifolio_testing::noise(LEN, 1)).unwrap();
-        let shared = Shared::new(Box::new(file.clone()), false);
+        let bases = Arc::new(Bases::create().unwrap());
+        let mut shared = Shared::new(Box::new(file.clone()), 1, Arc::clone(&bases), false);
         let mut expected = lock(&file.0).clone();
         let mut kernel: BTreeMap<u64, (Vec<u8>, bool)> = BTreeMap::new();
         for step in 0..20_000 {
+            if random.usize(..100) == 0 {
+                let next = Shared::new(Box::new(file.clone()), 1, Arc::clone(&bases), false);
+                next.adopt(bases.all().into_iter().map(|(_, page, base)| (page, base)));
+                std::mem::forget(std::mem::replace(&mut shared, next));
+            }
             let at = random.usize(..LEN);
             let page = at as u64 / PAGE;
             let bounds = (page * PAGE) as usize..((page + 1) * PAGE).min(LEN as u64) as usize;

@@ -1,6 +1,6 @@
 //! Reading a directory: the source's own order and positions, so that a program may go back to any of them.
 
-use crate::server::OpenFolder;
+use crate::openings::OpenFolder;
 use crate::sync::lock;
 use crate::sys;
 use std::io;

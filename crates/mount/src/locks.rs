@@ -5,15 +5,19 @@
 //! those use. What an owner has goes with his description: a process's locks when it closes any descriptor of the file
 //! (`flush` names him), those of an open file description with its last descriptor (`release`).
 //!
+//! The descriptions outlive a server that is killed, with what is locked, and its successor finds them in rows
+//! ([`crate::state`]).
+//!
 //! Nobody is told when a lock becomes free elsewhere, and the library that takes requests apart knows no interrupts. So
 //! whoever waits tries again and again, less and less often, and gives up when a signal is pending for him.
 
 use crate::nodes::Node;
+use crate::state::Rows;
 use crate::sync::lock;
 use crate::sys;
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -32,9 +36,16 @@ pub(crate) struct Wanted {
 /// Whoever has locks of a file: the node's id and the kernel's name for him.
 type Owner = (u64, u64);
 
+/// Words of an owner's row. The node is never 0, and the descriptor one more.
+const NODE: usize = 0;
+const OWNER: usize = 1;
+const OPENING: usize = 2;
+pub(crate) const LOCK_DESCRIPTOR: usize = 3;
+
 /// All locks.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Locks {
+    rows: Arc<Rows>,
     owners: Mutex<HashMap<Owner, Owned>>,
 }
 
@@ -43,9 +54,22 @@ struct Owned {
     file: Arc<OwnedFd>,
     /// The opening by which he came.
     opening: u64,
+    row: u32,
 }
 
 impl Locks {
+    /// Those that predecessors knew.
+    pub(crate) fn adopt(rows: Arc<Rows>) -> Self {
+        let mut owners = HashMap::new();
+        for row in rows.all() {
+            let word = |at| rows.get(row, at);
+            // SAFETY: it is open, as rows name what is, and nobody else of this process has it.
+            let file = unsafe { OwnedFd::from_raw_fd((word(LOCK_DESCRIPTOR) - 1) as i32) };
+            owners.insert((word(NODE), word(OWNER)), Owned { file: Arc::new(file), opening: word(OPENING), row });
+        }
+        Self { rows, owners: Mutex::new(owners) }
+    }
+
     /// Tries to lock, or unlocks. `EAGAIN` if somebody else has it.
     pub(crate) fn set(
         &self,
@@ -62,7 +86,9 @@ impl Locks {
                 None if wanted.kind == libc::F_UNLCK => return Ok(()),
                 None => {
                     let file = Arc::new(open(kept)?);
-                    owners.insert((node.id, owner), Owned { file: Arc::clone(&file), opening });
+                    let row = self.rows.take().map_err(|_| io::Error::from_raw_os_error(libc::ENOLCK))?;
+                    self.rows.fill(row, &[node.id, owner, opening, file.as_raw_fd() as u64 + 1]);
+                    owners.insert((node.id, owner), Owned { file: Arc::clone(&file), opening, row });
                     file
                 }
             }
@@ -91,7 +117,7 @@ impl Locks {
     /// A process has closed a descriptor of a file: its locks go.
     pub(crate) fn closed(&self, node: u64, owner: u64) {
         let gone = lock(&self.owners).remove(&(node, owner));
-        drop(gone);
+        gone.inspect(|owned| self.rows.give_back(owned.row));
     }
 
     /// An open file description is gone: its locks go.
@@ -100,7 +126,7 @@ impl Locks {
         if !owners.is_empty() {
             let gone: Vec<_> = owners.extract_if(|of, owned| of.0 == node && owned.opening == opening).collect();
             drop(owners);
-            drop(gone);
+            gone.iter().for_each(|(_, owned)| self.rows.give_back(owned.row));
         }
     }
 }

@@ -4,10 +4,12 @@ use crate::nodes::Nodes;
 use crate::replicas::{Recall, Replicas};
 use crate::serve::Serve;
 use crate::server::Server;
+use crate::state::State;
 use crate::sys;
 use bifolio_block::fuse::{self, Mounted};
 use bifolio_block::{Error, ErrorKind, Result};
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -43,7 +45,8 @@ pub struct MountOptions {
     pub threads: usize,
 }
 
-/// Mounts a folder on another one, and serves it from threads of its own. The process's file mode mask becomes 0.
+/// Mounts a folder on another one, and serves it from threads of its own. The process's file mode mask becomes 0. When the
+/// process is killed, so is the mount; one that outlives its server is a [`crate::KeptMount`].
 ///
 /// # Errors
 /// `NotFound`, `BadUse` for what is no folder, or a mount point inside the source, and those of
@@ -54,30 +57,69 @@ pub fn mount(
     options: &MountOptions,
     replicas: &Arc<dyn Replicas>,
 ) -> Result<Mounted> {
-    let source = checked_source(source, mountpoint)?;
-    let open = || open_root(&source);
-    let failed = |error| Error::system(source.display(), "opening the source", error);
-    let root = open().map_err(failed)?;
-    let stack_depth = if sys::kind_of_file_system(root.as_fd()).is_ok_and(|kind| kind == OVERLAYFS) { 2 } else { 1 };
-    let descriptors = sys::raise_file_limit();
-    // SAFETY: only changes the process's mask.
-    unsafe { libc::umask(0) };
-    let server: Mutex<Option<Arc<Server>>> = Mutex::default();
-    let serve = || {
-        let nodes = Nodes::new(open()?, (descriptors / KEPT_OF_DESCRIPTORS) as usize)?;
-        let made = Arc::new(Server::new(nodes, Arc::clone(replicas)));
-        *server.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&made));
-        Ok(Serve { server: made, stack_depth, passes: !options.serves_all })
-    };
-    let made = || server.lock().unwrap_or_else(PoisonError::into_inner).clone().expect("a session has a server");
-    // It goes with the server, so that nobody waits for an answer when nobody serves any more.
-    let hand_over = |notifier| drop(made().notifier.set(notifier));
-    let mounted = fuse::mount_notified(mountpoint, &of_block(&source, options), serve, hand_over)?;
-    let server = made();
-    let recall: Weak<dyn Recall> = Arc::downgrade(&(server as Arc<dyn Recall>));
-    replicas.mounted(recall);
-    raise_read_ahead(mounted.at());
-    Ok(mounted)
+    Ground::new(source, mountpoint)?.mount(mountpoint, options, replicas)
+}
+
+/// What a server stands on, whichever it is.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    source: PathBuf,
+    root: OwnedFd,
+    stack_depth: u32,
+    pub(crate) state: Arc<State>,
+}
+
+impl Ground {
+    pub(crate) fn new(source: &Path, mountpoint: &Path) -> Result<Self> {
+        let source = checked_source(source, mountpoint)?;
+        let failed = |error| Error::system(source.display(), "opening the source", error);
+        let root = open_root(&source).map_err(failed)?;
+        let stack_depth =
+            if sys::kind_of_file_system(root.as_fd()).is_ok_and(|kind| kind == OVERLAYFS) { 2 } else { 1 };
+        let state = State::create().map_err(|error| of_keeper(mountpoint, error))?;
+        Ok(Self { source, root, stack_depth, state: Arc::new(state) })
+    }
+
+    /// A server, with what the state has of predecessors.
+    pub(crate) fn server(&self, options: &MountOptions, replicas: &Arc<dyn Replicas>) -> io::Result<Serve> {
+        let descriptors = sys::raise_file_limit();
+        // SAFETY: only changes the process's mask.
+        unsafe { libc::umask(0) };
+        let root = self.root.try_clone()?;
+        let nodes = Nodes::new(root, (descriptors / KEPT_OF_DESCRIPTORS) as usize, Arc::clone(&self.state))?;
+        let server = Arc::new(Server::new(nodes, Arc::clone(&self.state), Arc::clone(replicas)));
+        Ok(Serve { server, stack_depth: self.stack_depth, passes: !options.serves_all })
+    }
+
+    pub(crate) fn mount(
+        &self,
+        mountpoint: &Path,
+        options: &MountOptions,
+        replicas: &Arc<dyn Replicas>,
+    ) -> Result<Mounted> {
+        let server: Mutex<Option<Arc<Server>>> = Mutex::default();
+        let serve = || {
+            let serve = self.server(options, replicas)?;
+            *server.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&serve.server));
+            Ok(serve)
+        };
+        let made = || server.lock().unwrap_or_else(PoisonError::into_inner).clone().expect("a session has a server");
+        // It goes with the server, so that nobody waits for an answer when nobody serves any more.
+        let hand_over = |notifier| drop(made().notifier.set(notifier));
+        let mounted = fuse::mount_notified(mountpoint, &of_block(&self.source, options), serve, hand_over)?;
+        replicas.mounted(recall_of(&made()));
+        raise_read_ahead(mounted.at());
+        Ok(mounted)
+    }
+}
+
+pub(crate) fn recall_of(server: &Arc<Server>) -> Weak<dyn Recall> {
+    let recall: Arc<dyn Recall> = Arc::clone(server) as Arc<dyn Recall>;
+    Arc::downgrade(&recall)
+}
+
+pub(crate) fn of_keeper(place: &Path, error: bifolio_keeper::Error) -> Error {
+    Error::new(ErrorKind::BadState, place.display(), error.to_string()).with_cause(error)
 }
 
 /// The source by its real path. A mount point inside of it would be served by those who wait for it.
@@ -93,13 +135,12 @@ fn checked_source(source: &Path, mountpoint: &Path) -> Result<PathBuf> {
     Ok(real)
 }
 
-fn open_root(source: &Path) -> std::io::Result<OwnedFd> {
+fn open_root(source: &Path) -> io::Result<OwnedFd> {
     let open = File::open(source)?;
     sys::reopen(open.as_fd(), libc::O_PATH | libc::O_DIRECTORY)
 }
 
 fn of_block(source: &Path, options: &MountOptions) -> fuse::MountOptions {
-    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     fuse::MountOptions {
         subtype: SUBTYPE,
         source: source.display().to_string(),
@@ -109,9 +150,14 @@ fn of_block(source: &Path, options: &MountOptions) -> fuse::MountOptions {
         allows_suid: options.allows_suid,
         allows_exec: true,
         allows_nonempty: options.allows_nonempty,
-        // One that waits for the disk leaves a processor idle.
-        threads: if options.threads > 0 { options.threads } else { (processors + 2).clamp(4, 32) },
+        threads: threads(options),
     }
+}
+
+pub(crate) fn threads(options: &MountOptions) -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    // One that waits for the disk leaves a processor idle.
+    if options.threads > 0 { options.threads } else { (processors + 2).clamp(4, 32) }
 }
 
 /// The kernel's default is 128 KiB, which would be the size of requests.

@@ -9,16 +9,21 @@
 //! A node's id is the inode number of the source where that is possible. Files of other file systems below the source get
 //! ids of their own.
 //!
+//! What the table says is in rows that outlive a server that is killed ([`Rows`]), with the numbers of its descriptors: its
+//! successor finds the same nodes. A request that told the kernel of a file and was not answered comes again, and is not
+//! counted twice; where a kill leaves that open, it is, and the file is known for longer than it needs to be.
+//!
 //! Lock order: the table, then a node's descriptor. Neither is held while a file is used.
 
 use crate::opens::Opens;
 use crate::replicas::FileKey;
+use crate::state::{NODE_WORDS, RESENT, Rows, State, Word};
 use crate::sync::lock;
 use crate::sys;
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// The root's id, by the kernel's convention.
@@ -28,9 +33,36 @@ const FOREIGN: u64 = 1 << 62;
 /// Nodes that are looked at for one whose descriptor is not in use.
 const TRIES_MAX: usize = 16;
 
+/// Words of a node's row. The id is never 0; descriptors are one more, so that none is 0.
+mod at {
+    pub(super) const ID: usize = 0;
+    pub(super) const GENERATION: usize = 1;
+    pub(super) const DEVICE: usize = 2;
+    pub(super) const INODE: usize = 3;
+    pub(super) const LOOKUPS: usize = 4;
+    /// The request that was counted last.
+    pub(super) const REQUEST: usize = 5;
+    /// What the kernel knows the source's file by, plus one.
+    pub(super) const BACKING: usize = 6;
+    pub(crate) const DESCRIPTOR: usize = 7;
+    /// Where there is no descriptor: kind and length of the handle, and its bytes.
+    pub(super) const KIND: usize = 8;
+    pub(super) const LEN: usize = 9;
+    pub(super) const BYTES: usize = 10;
+}
+
+const _: () = assert!(at::BYTES * 8 + sys::HANDLE_BYTES_MAX <= NODE_WORDS * 8);
+
+pub(crate) use at::DESCRIPTOR as NODE_DESCRIPTOR;
+
+/// The root has no row, as it is never forgotten; nor have files that are only about to be known.
+const NO_ROW: u32 = u32::MAX;
+
 /// A file that the kernel knows.
 #[derive(Debug)]
 pub(crate) struct Node {
+    row: u32,
+    rows: Arc<Rows>,
     pub(crate) id: u64,
     pub(crate) key: FileKey,
     pub(crate) generation: u64,
@@ -54,7 +86,7 @@ pub(crate) struct Nodes {
     mount: Option<(OwnedFd, i32)>,
     kept_max: usize,
     table: Mutex<Table>,
-    generations: AtomicU64,
+    state: Arc<State>,
 }
 
 #[derive(Debug, Default)]
@@ -74,13 +106,15 @@ struct Known {
 }
 
 impl Nodes {
-    /// The root alone; up to `kept_max` descriptors are kept where files have handles.
-    pub(crate) fn new(root: OwnedFd, kept_max: usize) -> io::Result<Self> {
-        let state = sys::stat(root.as_fd())?;
+    /// The root, and what the state has of predecessors; up to `kept_max` descriptors are kept where files have handles.
+    pub(crate) fn new(root: OwnedFd, kept_max: usize, state: Arc<State>) -> io::Result<Self> {
+        let found = sys::stat(root.as_fd())?;
         let mount = if sys::is_root() { handles_of(&root) } else { None };
-        let root = Arc::new(Node::new(ROOT, FileKey::of(&state), 0, root));
-        let (table, generations) = (Mutex::default(), AtomicU64::new(1));
-        Ok(Self { root, mount, kept_max, table, generations })
+        let rows = Arc::clone(&state.nodes);
+        let place = Mutex::new(Place::Kept(Arc::new(root)));
+        let root = Arc::new(Node::new(ROOT, FileKey::of(&found), 0, place, (NO_ROW, rows)));
+        let table = Mutex::new(Table::adopt(&state.nodes));
+        Ok(Self { root, mount, kept_max, table, state })
     }
 
     pub(crate) fn get(&self, id: u64) -> io::Result<Arc<Node>> {
@@ -90,6 +124,11 @@ impl Nodes {
         let table = lock(&self.table);
         let known = table.by_id.get(&id).ok_or_else(|| io::Error::from_raw_os_error(libc::ESTALE))?;
         Ok(Arc::clone(&known.node))
+    }
+
+    /// All but the root.
+    pub(crate) fn all(&self) -> Vec<Arc<Node>> {
+        lock(&self.table).by_id.values().map(|known| Arc::clone(&known.node)).collect()
     }
 
     /// The node of a file, if the kernel knows it.
@@ -107,45 +146,59 @@ impl Nodes {
         lock(&self.table).by_key.get(&key).copied().unwrap_or(key.inode)
     }
 
-    /// The node of a file that was found, which the kernel is told of once more.
-    pub(crate) fn enter(&self, file: OwnedFd, state: &libc::stat) -> Arc<Node> {
+    /// The node of a file that was found, which the kernel is told of once more: by the answer to a request, if it is told
+    /// of no other in that answer, else by 0.
+    pub(crate) fn enter(&self, file: OwnedFd, state: &libc::stat, unique: u64) -> io::Result<Arc<Node>> {
         let key = FileKey::of(state);
         if key == self.root.key {
-            return Arc::clone(&self.root);
+            return Ok(Arc::clone(&self.root));
         }
+        let (request, is_resent) = (unique & !RESENT, unique & RESENT != 0);
         let mut table = lock(&self.table);
         let old = table.by_key.get(&key).copied();
         if let Some(known) = old.and_then(|id| table.by_id.get_mut(&id))
             && known.node.is_same(&file)
         {
-            known.lookups += 1;
-            return Arc::clone(&known.node);
+            // One that a predecessor has counted is not counted again. It is noted behind the count: one too many is harmless.
+            if !(is_resent && known.node.word(at::REQUEST) == request) {
+                known.count(known.lookups + 1);
+                known.node.set(at::REQUEST, request);
+            }
+            return Ok(Arc::clone(&known.node));
         }
         // Either it is new, or the number was used again for another file while the kernel knows the old one, which is told
         // apart by its generation; the kernel will forget both by the same id.
         let lookups = old.and_then(|id| table.by_id.get(&id)).map_or(0, |known| known.lookups);
         let id = old.unwrap_or_else(|| table.new_id(key, self.root.key));
-        let generation = self.generations.fetch_add(1, Ordering::Relaxed);
-        let node = Arc::new(Node::new(id, key, generation, file));
+        let generation = self.state.next(Word::Generation);
+        let rows = &self.state.nodes;
+        let row = rows.take()?;
+        let descriptor = file.as_raw_fd() as u64 + 1;
+        rows.fill(row, &[id, generation, key.device, key.inode, lookups + 1, request, 0, descriptor]);
+        let place = Mutex::new(Place::Kept(Arc::new(file)));
+        let node = Arc::new(Node::new(id, key, generation, place, (row, Arc::clone(rows))));
         let replaced = table.by_id.insert(id, Known { node: Arc::clone(&node), lookups: lookups + 1 });
         table.by_key.insert(key, id);
+        replaced.iter().for_each(|known| known.node.remove());
         table.note_kept(id);
         self.give_up_some(&mut table);
         drop(table);
         drop(replaced);
-        node
+        Ok(node)
     }
 
     /// The kernel forgets a node as often as it was told of it.
     pub(crate) fn forget(&self, id: u64, lookups: u64) {
         let mut table = lock(&self.table);
         let Some(known) = table.by_id.get_mut(&id) else { return };
-        known.lookups = known.lookups.saturating_sub(lookups);
-        if known.lookups > 0 {
+        let left = known.lookups.saturating_sub(lookups);
+        if left > 0 {
+            known.count(left);
             return;
         }
         let known = table.by_id.remove(&id);
         if let Some(known) = &known {
+            known.node.remove();
             table.by_key.remove(&known.node.key);
             if matches!(*lock(&known.node.place), Place::Kept(_)) {
                 table.kept_count -= 1;
@@ -168,6 +221,7 @@ impl Nodes {
         let mut place = lock(&node.place);
         if matches!(*place, Place::Handle(_)) {
             *place = Place::Kept(Arc::clone(&file));
+            node.set(at::DESCRIPTOR, file.as_raw_fd() as u64 + 1);
             // One that was forgotten meanwhile is not counted, nor found here.
             if table.by_id.get(&node.id).is_some_and(|known| std::ptr::eq(&raw const *known.node, node)) {
                 table.note_kept(node.id);
@@ -218,9 +272,51 @@ fn handles_of(root: &OwnedFd) -> Option<(OwnedFd, i32)> {
 }
 
 impl Node {
-    fn new(id: u64, key: FileKey, generation: u64, file: OwnedFd) -> Self {
-        let place = Mutex::new(Place::Kept(Arc::new(file)));
-        Self { id, key, generation, opens: Mutex::default(), place, was_used: AtomicBool::new(true) }
+    fn new(id: u64, key: FileKey, generation: u64, place: Mutex<Place>, (row, rows): (u32, Arc<Rows>)) -> Self {
+        Self { row, rows, id, key, generation, opens: Mutex::default(), place, was_used: AtomicBool::new(true) }
+    }
+
+    /// One that a predecessor knew.
+    fn found(rows: &Arc<Rows>, row: u32) -> Self {
+        let word = |at| rows.get(row, at);
+        let place = match word(at::DESCRIPTOR) {
+            0 => {
+                let (kind, len) = (word(at::KIND) as i32, (word(at::LEN) as usize).min(sys::HANDLE_BYTES_MAX));
+                let bytes = (at::BYTES..at::BYTES + len.div_ceil(8)).flat_map(|at| word(at).to_ne_bytes());
+                Place::Handle(sys::FileHandle { kind, bytes: bytes.take(len).collect() })
+            }
+            // SAFETY: it is open, as rows name what is, and nobody else of this process has it.
+            more => Place::Kept(Arc::new(unsafe { OwnedFd::from_raw_fd((more - 1) as i32) })),
+        };
+        let key = FileKey { device: word(at::DEVICE), inode: word(at::INODE) };
+        Self::new(word(at::ID), key, word(at::GENERATION), Mutex::new(place), (row, Arc::clone(rows)))
+    }
+
+    fn word(&self, at: usize) -> u64 {
+        if self.row == NO_ROW { 0 } else { self.rows.get(self.row, at) }
+    }
+
+    fn set(&self, at: usize, value: u64) {
+        // A node that is gone may still be used by somebody, and its row be another's.
+        if self.row != NO_ROW && self.word(at::GENERATION) == self.generation {
+            self.rows.set(self.row, at, value);
+        }
+    }
+
+    /// It is known no longer. Its descriptor is closed after that.
+    fn remove(&self) {
+        if self.row != NO_ROW {
+            self.rows.give_back(self.row);
+        }
+    }
+
+    /// What the kernel knows the source's file by, or knew it by for a predecessor.
+    pub(crate) fn backing(&self) -> Option<u32> {
+        self.word(at::BACKING).checked_sub(1).map(|number| number as u32)
+    }
+
+    pub(crate) fn set_backing(&self, number: Option<u32>) {
+        self.set(at::BACKING, number.map_or(0, |number| u64::from(number) + 1));
     }
 
     /// Whether a file with the same number is the same file.
@@ -241,14 +337,54 @@ impl Node {
             return false;
         }
         match sys::handle(file.as_fd()) {
-            Ok((handle, number)) if number == mount => *place = Place::Handle(handle),
+            Ok((handle, number)) if number == mount => {
+                self.set(at::KIND, handle.kind as u64);
+                self.set(at::LEN, handle.bytes.len() as u64);
+                for (word, part) in handle.bytes.chunks(8).enumerate() {
+                    let mut bytes = [0; 8];
+                    bytes[..part.len()].copy_from_slice(part);
+                    self.set(at::BYTES + word, u64::from_ne_bytes(bytes));
+                }
+                self.set(at::DESCRIPTOR, 0);
+                *place = Place::Handle(handle);
+            }
             _ => return false,
         }
         true
     }
 }
 
+impl Known {
+    fn count(&mut self, lookups: u64) {
+        self.lookups = lookups;
+        self.node.set(at::LOOKUPS, lookups);
+    }
+}
+
 impl Table {
+    /// What predecessors knew.
+    fn adopt(rows: &Arc<Rows>) -> Self {
+        let mut table = Self::default();
+        // A file that took another one's number has a row of its own, before the other's is removed.
+        let mut found: Vec<u32> = rows.all().collect();
+        found.sort_unstable_by_key(|row| rows.get(*row, at::GENERATION));
+        for row in found {
+            let node = Arc::new(Node::found(rows, row));
+            let (id, is_kept) = (node.id, matches!(*lock(&node.place), Place::Kept(_)));
+            table.foreign = table.foreign.max(id.saturating_sub(FOREIGN - 1));
+            table.by_key.insert(node.key, id);
+            let lookups = node.word(at::LOOKUPS);
+            if let Some(replaced) = table.by_id.insert(id, Known { node, lookups }) {
+                replaced.node.remove();
+                table.kept_count -= usize::from(matches!(*lock(&replaced.node.place), Place::Kept(_)));
+            }
+            if is_kept {
+                table.note_kept(id);
+            }
+        }
+        table
+    }
+
     fn note_kept(&mut self, id: u64) {
         self.kept.push_back(id);
         self.kept_count += 1;
@@ -288,7 +424,11 @@ mod tests {
     fn enter(nodes: &Nodes, path: &Path) -> Arc<Node> {
         let file = keep(path);
         let state = sys::stat(file.as_fd()).unwrap();
-        nodes.enter(file, &state)
+        nodes.enter(file, &state, 0).unwrap()
+    }
+
+    fn nodes(folder: &Path, kept_max: usize) -> Nodes {
+        Nodes::new(keep(folder), kept_max, Arc::new(State::create().unwrap())).unwrap()
     }
 
     #[test]
@@ -297,7 +437,7 @@ mod tests {
         let (one, two) = (folder.path().join("one"), folder.path().join("two"));
         fs::write(&one, "").unwrap();
         fs::hard_link(&one, &two).unwrap();
-        let nodes = Nodes::new(keep(folder.path()), 100).unwrap();
+        let nodes = nodes(folder.path(), 100);
         let (first, second) = (enter(&nodes, &one), enter(&nodes, &two));
         assert!(Arc::ptr_eq(&first, &second));
         nodes.forget(first.id, 1);
@@ -313,7 +453,7 @@ mod tests {
             return;
         }
         let folder = tempfile::tempdir().unwrap();
-        let nodes = Nodes::new(keep(folder.path()), 10).unwrap();
+        let nodes = nodes(folder.path(), 10);
         if nodes.mount.is_none() {
             bifolio_testing::skip("files have no handles on this file system");
             return;

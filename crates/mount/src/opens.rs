@@ -12,7 +12,8 @@
 //! file that is served becomes shared at once.
 
 use crate::given::Shared;
-use fuser::BackingId;
+use std::any::Any;
+use std::fmt;
 use std::sync::Arc;
 
 /// How one opening reads and writes.
@@ -23,6 +24,25 @@ pub(crate) enum Way {
     Shared,
 }
 
+/// What the kernel knows a file of the source by that it passes.
+pub(crate) struct Backing {
+    pub(crate) number: u32,
+    /// Has the kernel forget it when it is dropped.
+    _held: Box<dyn Any + Send + Sync>,
+}
+
+impl Backing {
+    pub(crate) fn new(number: u32, held: impl Any + Send + Sync) -> Self {
+        Self { number, _held: Box::new(held) }
+    }
+}
+
+impl fmt::Debug for Backing {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Backing").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
 /// Who has a file open, and how.
 #[derive(Debug, Default)]
 pub(crate) struct Opens {
@@ -30,7 +50,7 @@ pub(crate) struct Opens {
     /// Served, or shared.
     pub(crate) served: usize,
     /// What the kernel knows the source's file by, the same for all.
-    pub(crate) backing: Option<Arc<BackingId>>,
+    pub(crate) backing: Option<Arc<Backing>>,
     /// The file as devices share it, from the first opening that is to be on.
     pub(crate) shared: Option<Arc<Shared>>,
 }
@@ -54,7 +74,7 @@ impl Opens {
     }
 
     /// One is closed: what goes with the last.
-    pub(crate) fn closed(&mut self, was_past: bool) -> (Option<Arc<BackingId>>, Option<Arc<Shared>>) {
+    pub(crate) fn closed(&mut self, was_past: bool) -> (Option<Arc<Backing>>, Option<Arc<Shared>>) {
         if was_past {
             self.past -= 1;
         } else {

@@ -1,10 +1,15 @@
 //! The kernel's requests, taken apart and answered.
 
-use crate::attr::{attr, decode_device, kind_of_entry, timespec};
+use crate::answer::{TTL, answer, answer_attribute, answer_entry, answer_written, errno};
+use crate::attr::{attr, decode_device, kind_of_entry, set_time};
 use crate::caller::Caller;
+use crate::fault::{Point, at};
 use crate::listing;
 use crate::locks::{self, Wanted};
-use crate::server::{Change, Entry, Server};
+use crate::openings::OpenFolder;
+use crate::opens::Backing;
+use crate::server::{Change, Server};
+use crate::state::{Turn, Word};
 use crate::sys;
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
@@ -15,15 +20,13 @@ use fuser::{
 use std::cell::RefCell;
 use std::ffi::{CString, OsStr};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-/// How long the kernel may answer from what it knows. Others may change the source.
-const TTL: Duration = Duration::from_secs(1);
 /// Bytes of a request at most.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
 /// Requests that the kernel sends ahead of need, or writes back, at a time.
@@ -39,51 +42,8 @@ pub(crate) struct Serve {
     pub(crate) passes: bool,
 }
 
-fn errno(error: &io::Error) -> Errno {
-    Errno::from_i32(error.raw_os_error().unwrap_or(libc::EIO))
-}
-
-fn answer(done: io::Result<()>, reply: ReplyEmpty) {
-    match done {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(errno(&error)),
-    }
-}
-
-fn answer_entry(found: io::Result<Entry>, reply: ReplyEntry) {
-    match found {
-        Ok(entry) => reply.entry(&TTL, &entry.attr, Generation(entry.generation)),
-        Err(error) => reply.error(errno(&error)),
-    }
-}
-
-fn answer_written(written: io::Result<usize>, reply: ReplyWrite) {
-    match written {
-        Ok(written) => reply.written(written as u32),
-        Err(error) => reply.error(errno(&error)),
-    }
-}
-
-/// An attribute, or a list of them: with no room its length.
-fn answer_attribute(value: io::Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
-    match value {
-        Ok(value) if size == 0 => reply.size(value.len() as u32),
-        Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
-        Ok(value) => reply.data(&value),
-        Err(error) => reply.error(errno(&error)),
-    }
-}
-
 fn key(name: &OsStr) -> io::Result<CString> {
     CString::new(name.as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
-}
-
-fn set_time(time: Option<TimeOrNow>) -> libc::timespec {
-    match time {
-        None => libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT },
-        Some(TimeOrNow::Now) => libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_NOW },
-        Some(TimeOrNow::SpecificTime(time)) => timespec(time),
-    }
 }
 
 /// Lends memory that a thread keeps.
@@ -103,10 +63,26 @@ impl Serve {
     fn caller(&self, request: &Request) -> Caller {
         Caller::of(request, self.server.is_root)
     }
+
+    /// Notes how the kernel has greeted, for successors, whom it does not greet.
+    fn note(&self, config: &mut KernelConfig) {
+        let state = &self.server.state;
+        let version = config.kernel_abi();
+        state.set(Word::Capabilities, config.capabilities().bits());
+        state.set(Word::Version, u64::from(version.0) << 32 | u64::from(version.1));
+        let most = config.set_max_readahead(u32::MAX).err().unwrap_or(u32::MAX);
+        state.set(Word::ReadAhead, u64::from(most));
+    }
+
+    /// For a request that must not be done twice, until it is answered.
+    fn turn(&self, request: &Request) -> Turn<'_> {
+        self.server.state.turns.take(request.unique().0)
+    }
 }
 
 impl Filesystem for Serve {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        self.note(config);
         // Whatever this kernel lacks, it goes without.
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
         if let Err(most) = config.set_max_readahead(REQUEST_BYTES_MAX) {
@@ -126,6 +102,8 @@ impl Filesystem for Serve {
             // Modes come unmasked, as the source's folders may say what new files get.
             InitFlags::FUSE_DONT_MASK,
             InitFlags::FUSE_POSIX_ACL,
+            // What a killed server has not answered is sent to its successor.
+            InitFlags::FUSE_HAS_RESEND,
         ] {
             let _ = config.add_capabilities(capability);
         }
@@ -135,14 +113,15 @@ impl Filesystem for Serve {
         }
         let can_pass = self.passes
             && self.server.is_root
+            && self.server.state.get(Word::CannotPass) == 0
             && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
             && config.set_max_stack_depth(self.stack_depth).is_ok();
         self.server.can_pass.store(can_pass, Ordering::Relaxed);
         Ok(())
     }
 
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        answer_entry(self.server.lookup(parent.0, name.as_bytes()), reply);
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        answer_entry(self.server.lookup(parent.0, name.as_bytes(), request.unique().0), reply);
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, nlookup: u64) {
@@ -201,39 +180,41 @@ impl Filesystem for Serve {
         reply: ReplyEntry,
     ) {
         let (name, device) = (name.as_bytes(), decode_device(rdev));
-        let make = |folder: std::os::fd::BorrowedFd<'_>| {
+        let make = |folder: BorrowedFd<'_>| {
             self.caller(request).make(mode, umask, |mode| sys::mknod(folder, name, mode, device))
         };
-        answer_entry(self.server.make(parent.0, name, make), reply);
+        let turn = self.turn(request);
+        answer_entry(self.server.make(&turn, parent.0, name, make), reply);
     }
 
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
         let name = name.as_bytes();
-        let make = |folder: std::os::fd::BorrowedFd<'_>| {
-            self.caller(request).make(mode, umask, |mode| sys::mkdir(folder, name, mode))
-        };
-        answer_entry(self.server.make(parent.0, name, make), reply);
+        let make =
+            |folder: BorrowedFd<'_>| self.caller(request).make(mode, umask, |mode| sys::mkdir(folder, name, mode));
+        let turn = self.turn(request);
+        answer_entry(self.server.make(&turn, parent.0, name, make), reply);
     }
 
-    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer(self.server.remove(parent.0, name.as_bytes(), false), reply);
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let turn = self.turn(request);
+        answer(self.server.remove(&turn, parent.0, name.as_bytes(), false), reply);
     }
 
-    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer(self.server.remove(parent.0, name.as_bytes(), true), reply);
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let turn = self.turn(request);
+        answer(self.server.remove(&turn, parent.0, name.as_bytes(), true), reply);
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let (name, target) = (name.as_bytes(), target.as_os_str().as_bytes());
-        let make = |folder: std::os::fd::BorrowedFd<'_>| {
-            self.caller(request).make(0, 0, |_| sys::symlink(target, folder, name))
-        };
-        answer_entry(self.server.make(parent.0, name, make), reply);
+        let make = |folder: BorrowedFd<'_>| self.caller(request).make(0, 0, |_| sys::symlink(target, folder, name));
+        let turn = self.turn(request);
+        answer_entry(self.server.make(&turn, parent.0, name, make), reply);
     }
 
     fn rename(
         &self,
-        _: &Request,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         newparent: INodeNo,
@@ -242,19 +223,31 @@ impl Filesystem for Serve {
         reply: ReplyEmpty,
     ) {
         let (from, to) = ((parent.0, name.as_bytes()), (newparent.0, newname.as_bytes()));
-        answer(self.server.rename(from, to, flags.bits()), reply);
+        let turn = self.turn(request);
+        answer(self.server.rename(&turn, from, to, flags.bits()), reply);
     }
 
-    fn link(&self, _: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
-        answer_entry(self.server.link(ino.0, newparent.0, newname.as_bytes()), reply);
+    fn link(&self, request: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
+        let turn = self.turn(request);
+        answer_entry(self.server.link(&turn, ino.0, newparent.0, newname.as_bytes()), reply);
     }
 
-    fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let backing = |file: BorrowedFd<'_>| {
+            let number = reply.open_backing(file)?.into_raw();
+            // SAFETY: the number is this session's and new, and goes with what is made of it here.
+            Ok(Backing::new(number, unsafe { reply.wrap_backing(number) }))
+        };
         let node = self.server.nodes.get(ino.0);
-        let opened = node.and_then(|node| self.server.open(&node, flags.0, |file| reply.open_backing(file)));
+        let opened = node.and_then(|node| self.server.open(&node, flags.0, request.unique().0, backing));
         match opened {
             Ok(opened) => match &opened.backing {
-                Some(backing) => reply.opened_passthrough(FileHandle(opened.handle), opened.flags, backing),
+                Some(backing) => {
+                    // SAFETY: the number is open for as long as `backing`, and lent for this answer.
+                    let lent = unsafe { reply.wrap_backing(backing.number) };
+                    reply.opened_passthrough(FileHandle(opened.handle), opened.flags, &lent);
+                    lent.into_raw();
+                }
                 None => reply.opened(FileHandle(opened.handle), opened.flags),
             },
             Err(error) => reply.error(errno(&error)),
@@ -271,15 +264,23 @@ impl Filesystem for Serve {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let place = (parent.0, name.as_bytes());
+        let (place, turn) = ((parent.0, name.as_bytes()), self.turn(request));
         let caller = self.caller(request);
-        let created = self.server.create(place, (mode, umask, flags), caller, |file| reply.open_backing(file));
+        let backing = |file: BorrowedFd<'_>| {
+            let number = reply.open_backing(file)?.into_raw();
+            // SAFETY: the number is this session's and new, and goes with what is made of it here.
+            Ok(Backing::new(number, unsafe { reply.wrap_backing(number) }))
+        };
+        let created = self.server.create(&turn, place, (mode, umask, flags), caller, backing);
         match created {
             Ok((entry, opened)) => {
                 let (handle, generation) = (FileHandle(opened.handle), Generation(entry.generation));
                 match &opened.backing {
                     Some(backing) => {
-                        reply.created_passthrough(&TTL, &entry.attr, generation, handle, opened.flags, backing);
+                        // SAFETY: the number is open for as long as `backing`, and lent for this answer.
+                        let lent = unsafe { reply.wrap_backing(backing.number) };
+                        reply.created_passthrough(&TTL, &entry.attr, generation, handle, opened.flags, &lent);
+                        lent.into_raw();
                     }
                     None => reply.created(&TTL, &entry.attr, generation, handle, opened.flags),
                 }
@@ -302,7 +303,7 @@ impl Filesystem for Serve {
         // The kernel names an owner of locks where a program reads, and none where it reads pages to keep.
         let is_kept = lock_owner.is_none();
         with_buffer(size as usize, |buffer| {
-            match self.server.open_file(fh.0).and_then(|file| file.read(offset, buffer, is_kept)) {
+            match self.server.openings.file(fh.0).and_then(|file| file.read(offset, buffer, is_kept)) {
                 Ok(read) => reply.data(&buffer[..read]),
                 Err(error) => reply.error(errno(&error)),
             }
@@ -311,7 +312,7 @@ impl Filesystem for Serve {
 
     fn write(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -324,8 +325,11 @@ impl Filesystem for Serve {
         let comes_back = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let is_append = flags.0 & libc::O_APPEND != 0;
         let is_killing = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let write = || self.server.write(fh.0, offset, data, (comes_back, is_append, is_killing));
-        answer_written(write(), reply);
+        // At an offset a write may be done twice; at the end it may not.
+        let turn = (is_append && !comes_back).then(|| self.turn(request));
+        let written = self.server.write(fh.0, offset, data, (comes_back, is_killing), turn.as_ref());
+        at(Point::Written);
+        answer_written(written, reply);
     }
 
     /// A process has closed a descriptor, with which its locks go.
@@ -349,18 +353,18 @@ impl Filesystem for Serve {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
-        answer(self.server.open_file(fh.0).and_then(|file| file.sync(datasync)), reply);
+        answer(self.server.openings.file(fh.0).and_then(|file| file.sync(datasync)), reply);
     }
 
-    fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        match self.server.open_folder_of(ino.0) {
+    fn opendir(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        match self.server.open_folder_of(ino.0, request.unique().0) {
             Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
             Err(error) => reply.error(errno(&error)),
         }
     }
 
     fn readdir(&self, _: &Request, _: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let listed = self.server.open_folder(fh.0).and_then(|folder| {
+        let listed = self.server.openings.folder(fh.0).and_then(|folder| {
             listing::read(&folder, offset, |entry| {
                 let id = self.server.id_of_entry(&folder, entry);
                 Ok(reply.add(INodeNo(id), entry.next, kind_of_entry(entry.kind), OsStr::from_bytes(entry.name)))
@@ -373,7 +377,7 @@ impl Filesystem for Serve {
     }
 
     fn readdirplus(&self, _: &Request, _: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
-        let listed = self.server.open_folder(fh.0).and_then(|folder| {
+        let listed = self.server.openings.folder(fh.0).and_then(|folder| {
             listing::read(&folder, offset, |entry| {
                 let name = OsStr::from_bytes(entry.name);
                 if entry.is_dot() {
@@ -383,7 +387,7 @@ impl Filesystem for Serve {
                     return Ok(reply.add(attr.ino, entry.next, name, &TTL, &attr, Generation(0)));
                 }
                 // What is gone by now is not listed.
-                let Ok(found) = self.server.find(folder.file.as_fd(), entry.name) else { return Ok(false) };
+                let Ok(found) = self.server.find(folder.file.as_fd(), entry.name, 0) else { return Ok(false) };
                 let (id, generation) = (found.attr.ino, Generation(found.generation));
                 let is_full = reply.add(id, entry.next, name, &TTL, &found.attr, generation);
                 if is_full {
@@ -404,7 +408,7 @@ impl Filesystem for Serve {
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
-        answer(self.server.open_folder(fh.0).and_then(|folder| sys::sync(folder.file.as_fd(), datasync)), reply);
+        answer(self.server.openings.folder(fh.0).and_then(|folder| sys::sync(folder.file.as_fd(), datasync)), reply);
     }
 
     fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {
@@ -433,7 +437,8 @@ impl Filesystem for Serve {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        let set = |key: CString| self.server.set_attribute(ino.0, &key, value, flags, self.caller(request));
+        let turn = self.turn(request);
+        let set = |key: CString| self.server.set_attribute(ino.0, &key, value, flags, self.caller(request), &turn);
         answer(key(name).and_then(set), reply);
     }
 
@@ -453,8 +458,9 @@ impl Filesystem for Serve {
         answer_attribute(self.server.attribute_names(ino.0, self.caller(request)), size, reply);
     }
 
-    fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let remove = |key: CString| self.server.with_attributes(ino.0, |file| sys::remove_attribute(file, &key));
+    fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let turn = self.turn(request);
+        let remove = |key: CString| self.server.remove_attribute(ino.0, &key, &turn);
         answer(key(name).and_then(remove), reply);
     }
 
@@ -529,9 +535,9 @@ impl Filesystem for Serve {
             let mut bytes = [0; 64];
             let given = in_data.len().min(*len);
             bytes[..given].copy_from_slice(&in_data[..given]);
-            let result = match self.server.open_file(fh.0) {
+            let result = match self.server.openings.file(fh.0) {
                 Ok(file) => sys::control(file.as_fd(), cmd, &mut bytes)?,
-                Err(_) => sys::control(self.server.open_folder(fh.0)?.file.as_fd(), cmd, &mut bytes)?,
+                Err(_) => sys::control(self.server.openings.folder(fh.0)?.file.as_fd(), cmd, &mut bytes)?,
             };
             Ok((result, bytes, (out_size as usize).min(*len)))
         };
@@ -552,14 +558,14 @@ impl Filesystem for Serve {
         reply: ReplyEmpty,
     ) {
         let allocate = || {
-            let file = self.server.open_file(fh.0)?;
+            let file = self.server.openings.file(fh.0)?;
             self.caller(request).change(|| file.allocate(&self.server.nodes, mode, offset, length))
         };
         answer(allocate(), reply);
     }
 
     fn lseek(&self, _: &Request, _: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
-        match self.server.open_file(fh.0).and_then(|file| file.seek(offset, whence)) {
+        match self.server.openings.file(fh.0).and_then(|file| file.seek(offset, whence)) {
             Ok(at) => reply.offset(at),
             Err(error) => reply.error(errno(&error)),
         }
@@ -579,7 +585,7 @@ impl Filesystem for Serve {
         reply: ReplyWrite,
     ) {
         let copy = || {
-            let (from, to) = (self.server.open_file(fh_in.0)?, self.server.open_file(fh_out.0)?);
+            let (from, to) = (self.server.openings.file(fh_in.0)?, self.server.openings.file(fh_out.0)?);
             self.caller(request).change(|| from.copy(offset_in, &to, offset_out, len))
         };
         answer_written(copy(), reply);
@@ -601,7 +607,7 @@ impl Filesystem for Serve {
 }
 
 impl Server {
-    fn id_of_entry(&self, folder: &crate::server::OpenFolder, entry: &listing::Listed<'_>) -> u64 {
+    fn id_of_entry(&self, folder: &OpenFolder, entry: &listing::Listed<'_>) -> u64 {
         let of_folder = |inode| self.nodes.id_of(crate::replicas::FileKey { device: folder.node.key.device, inode });
         match entry.name {
             // Nothing above the source is named.

@@ -8,55 +8,32 @@ use crate::caller::{Caller, without_set_id};
 use crate::given::Shared;
 use crate::locks::Locks;
 use crate::nodes::{Node, Nodes, ROOT};
-use crate::opens::Way;
+use crate::openings::{Handle, OpenFile, Openings};
+use crate::opens::{Backing, Way};
 use crate::replicas::{FileKey, Recall, Replicas};
+use crate::state::{Base, Before, State, Turn, Word};
 use crate::sync::lock;
 use crate::sys;
-use fuser::{BackingId, FileAttr, FopenFlags, INodeNo, Notifier};
+use fuser::{FileAttr, FopenFlags, INodeNo, Notifier};
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 pub(crate) struct Server {
     pub(crate) nodes: Nodes,
+    pub(crate) openings: Openings,
     pub(crate) locks: Locks,
+    pub(crate) state: Arc<State>,
     replicas: Arc<dyn Replicas>,
-    handles: RwLock<HashMap<u64, Handle>>,
-    next_handle: AtomicU64,
     pub(crate) is_root: bool,
     /// Whether files are passed to the source by the kernel.
     pub(crate) can_pass: AtomicBool,
     /// There from when it is mounted.
     pub(crate) notifier: OnceLock<Notifier>,
-}
-
-#[derive(Clone)]
-enum Handle {
-    File(Arc<OpenFile>),
-    Folder(Arc<OpenFolder>),
-}
-
-/// An opening of a file.
-pub(crate) struct OpenFile {
-    pub(crate) node: Arc<Node>,
-    /// The source's, for what the program may do; for reading where devices share the file.
-    file: std::fs::File,
-    is_past: bool,
-    /// The kernel keeps nothing of what is written by it.
-    is_direct: bool,
-}
-
-/// An opening of a directory.
-pub(crate) struct OpenFolder {
-    pub(crate) node: Arc<Node>,
-    pub(crate) file: OwnedFd,
-    /// Held by who reads it, as it has one position.
-    pub(crate) reading: std::sync::Mutex<()>,
 }
 
 /// A file as the kernel is told of it.
@@ -69,7 +46,7 @@ pub(crate) struct Entry {
 pub(crate) struct Opened {
     pub(crate) handle: u64,
     pub(crate) flags: FopenFlags,
-    pub(crate) backing: Option<Arc<BackingId>>,
+    pub(crate) backing: Option<Arc<Backing>>,
 }
 
 /// What is to be changed of a file.
@@ -82,107 +59,81 @@ pub(crate) struct Change {
     pub(crate) times: Option<sys::Times>,
 }
 
-fn number(number: i32) -> io::Error {
-    io::Error::from_raw_os_error(number)
-}
-
 impl Server {
-    pub(crate) fn new(nodes: Nodes, replicas: Arc<dyn Replicas>) -> Self {
+    /// With what the state has of predecessors; of those, what is passed and shared is taken over by
+    /// [`Server::adopt_passed`] and [`Server::adopt_shared`].
+    pub(crate) fn new(nodes: Nodes, state: Arc<State>, replicas: Arc<dyn Replicas>) -> Self {
         Self {
+            openings: Openings::adopt(Arc::clone(&state), &nodes),
             nodes,
-            locks: Locks::default(),
+            locks: Locks::adopt(Arc::clone(&state.locks)),
+            state,
             replicas,
-            handles: RwLock::default(),
-            next_handle: AtomicU64::new(1),
             is_root: sys::is_root(),
             can_pass: AtomicBool::new(false),
             notifier: OnceLock::new(),
         }
     }
 
-    fn hold(&self, handle: Handle) -> u64 {
-        let number = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        self.handles.write().unwrap_or_else(PoisonError::into_inner).insert(number, handle);
-        number
-    }
-
-    fn handle(&self, handle: u64) -> io::Result<Handle> {
-        let handles = self.handles.read().unwrap_or_else(PoisonError::into_inner);
-        handles.get(&handle).cloned().ok_or_else(|| number(libc::EBADF))
-    }
-
-    pub(crate) fn open_file(&self, handle: u64) -> io::Result<Arc<OpenFile>> {
-        match self.handle(handle)? {
-            Handle::File(file) => Ok(file),
-            Handle::Folder(_) => Err(number(libc::EISDIR)),
+    /// Who has files open, of predecessors; `device` is the connection to the kernel.
+    pub(crate) fn adopt_passed(&self, device: &Arc<OwnedFd>) {
+        for file in self.openings.files() {
+            let mut opens = lock(&file.node.opens);
+            *if file.is_past { &mut opens.past } else { &mut opens.served } += 1;
+        }
+        for node in self.nodes.all() {
+            let Some(number) = node.backing() else { continue };
+            let backing = Backing::new(number, BackingOfDevice { device: Arc::clone(device), number });
+            let mut opens = lock(&node.opens);
+            if opens.past > 0 {
+                opens.backing = Some(Arc::new(backing));
+            } else {
+                node.set_backing(None);
+            }
         }
     }
 
-    pub(crate) fn open_folder(&self, handle: u64) -> io::Result<Arc<OpenFolder>> {
-        match self.handle(handle)? {
-            Handle::Folder(folder) => Ok(folder),
-            Handle::File(_) => Err(number(libc::ENOTDIR)),
+    /// The files that devices share, of predecessors: by the openings, and by what the daemon has told meanwhile.
+    pub(crate) fn adopt_shared(&self) {
+        for file in self.openings.files() {
+            let mut opens = lock(&file.node.opens);
+            let is_shared = file.is_direct || self.replicas.is_wanted(file.node.key);
+            if opens.served == 0 || opens.shared.is_some() || !is_shared {
+                continue;
+            }
+            let source = self.nodes.file(&file.node).and_then(|kept| sys::reopen(kept.as_fd(), libc::O_RDONLY));
+            // One that cannot be shared any more is written as it is.
+            let Ok(shared) = source.and_then(|source| self.shared(&file.node, source.as_fd(), true)) else { continue };
+            opens.shared = Some(Arc::new(shared));
+        }
+        let mut bases: HashMap<u64, Vec<(u64, Base)>> = HashMap::new();
+        self.state.bases.all().into_iter().for_each(|(node, page, base)| {
+            bases.entry(node).or_default().push((page, base));
+        });
+        for (node, pages) in bases {
+            let shared = self.nodes.get(node).ok().and_then(|node| lock(&node.opens).shared.clone());
+            match shared {
+                Some(shared) => shared.adopt(pages),
+                None => pages.into_iter().for_each(|(_, base)| self.state.bases.remove(base)),
+            }
         }
     }
 
-    // Names.
-
-    /// The file of a name, which the kernel is told of once more.
-    pub(crate) fn lookup(&self, parent: u64, name: &[u8]) -> io::Result<Entry> {
-        let parent = self.nodes.get(parent)?;
-        self.find(self.nodes.file(&parent)?.as_fd(), name)
-    }
-
-    pub(crate) fn find(&self, parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<Entry> {
-        if name == b"." || name == b".." {
-            return Err(number(libc::ENOENT));
+    /// Has the kernel return what programs have stored into their mappings of all files that devices share. Not by a thread
+    /// that serves.
+    pub(crate) fn recall_all(&self) {
+        for node in self.nodes.all() {
+            let is_shared = lock(&node.opens).shared.is_some();
+            if is_shared {
+                // Where the kernel does not answer any more, there is nothing to be had.
+                let _ = self.recall(node.key, 0..i64::MAX as u64);
+            }
         }
-        let file = sys::keep(parent, name)?;
-        let state = sys::stat(file.as_fd())?;
-        let node = self.nodes.enter(file, &state);
-        Ok(Entry { attr: attr(node.id, &state), generation: node.generation })
     }
 
-    /// Makes a file by `make`, and finds it.
-    pub(crate) fn make(
-        &self,
-        parent: u64,
-        name: &[u8],
-        make: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
-    ) -> io::Result<Entry> {
-        let parent = self.nodes.get(parent)?;
-        let folder = self.nodes.file(&parent)?;
-        make(folder.as_fd())?;
-        self.find(folder.as_fd(), name)
-    }
-
-    pub(crate) fn link(&self, node: u64, parent: u64, name: &[u8]) -> io::Result<Entry> {
-        let node = self.nodes.get(node)?;
-        let file = self.nodes.file(&node)?;
-        self.make(parent, name, |folder| sys::link(file.as_fd(), folder, name))
-    }
-
-    pub(crate) fn remove(&self, parent: u64, name: &[u8], is_dir: bool) -> io::Result<()> {
-        let parent = self.nodes.get(parent)?;
-        let folder = self.nodes.file(&parent)?;
-        self.keep_nameless(folder.as_fd(), name);
-        sys::unlink(folder.as_fd(), name, is_dir)
-    }
-
-    pub(crate) fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: u32) -> io::Result<()> {
-        let (old, new) = (self.nodes.get(from.0)?, self.nodes.get(to.0)?);
-        let (old, new) = (self.nodes.file(&old)?, self.nodes.file(&new)?);
-        self.keep_nameless(new.as_fd(), to.1);
-        sys::rename((old.as_fd(), from.1), (new.as_fd(), to.1), flags)
-    }
-
-    /// A file that loses its name is found by its descriptor alone.
-    fn keep_nameless(&self, folder: BorrowedFd<'_>, name: &[u8]) {
-        if self.nodes.is_over_bound()
-            && let Ok(state) = sys::keep(folder, name).and_then(|file| sys::stat(file.as_fd()))
-        {
-            self.nodes.keep(FileKey::of(&state));
-        }
+    fn shared(&self, node: &Node, source: BorrowedFd<'_>, had_unknown: bool) -> io::Result<Shared> {
+        let file = self.replicas.open(source)?;
+        Ok(Shared::new(file, node.id, Arc::clone(&self.state.bases), had_unknown))
     }
 
     // Attributes.
@@ -221,9 +172,9 @@ impl Server {
         self.attr(id)
     }
 
-    fn resize(&self, node: &Node, file: BorrowedFd<'_>, handle: Option<u64>, size: u64) -> io::Result<()> {
+    pub(crate) fn resize(&self, node: &Node, file: BorrowedFd<'_>, handle: Option<u64>, size: u64) -> io::Result<()> {
         let shared = lock(&node.opens).shared.clone();
-        let open = handle.and_then(|handle| self.open_file(handle).ok());
+        let open = handle.and_then(|handle| self.openings.file(handle).ok());
         match open {
             // An opening for writing may change a file that may not be opened so by now.
             Some(open) if shared.is_none() => sys::truncate(open.file.as_fd(), size)?,
@@ -274,8 +225,30 @@ impl Server {
         value: &[u8],
         flags: i32,
         caller: Caller,
+        turn: &Turn<'_>,
     ) -> io::Result<()> {
-        self.with_attributes(node, |file| caller.change(|| sys::set_attribute(file, key, value, flags)))
+        self.with_attributes(node, |file| {
+            let mut found = vec![0; value.len()];
+            let mut is_set =
+                || sys::get_attribute(file, key, &mut found).is_ok_and(|len| len == value.len() && found == value);
+            let is_there = || sys::get_attribute(file, key, &mut []).is_ok();
+            if turn.was_done(|| turn.before() == Some(Before::Begun(0, 0)) && is_set())? {
+                return Ok(());
+            }
+            turn.begin(is_there().into(), 0);
+            turn.done(caller.change(|| sys::set_attribute(file, key, value, flags)))
+        })
+    }
+
+    pub(crate) fn remove_attribute(&self, node: u64, key: &CStr, turn: &Turn<'_>) -> io::Result<()> {
+        self.with_attributes(node, |file| {
+            let is_there = || sys::get_attribute(file, key, &mut []).is_ok();
+            if turn.was_done(|| turn.before() == Some(Before::Begun(1, 0)) && !is_there())? {
+                return Ok(());
+            }
+            turn.begin(is_there().into(), 0);
+            turn.done(sys::remove_attribute(file, key))
+        })
     }
 
     // Openings.
@@ -285,19 +258,31 @@ impl Server {
         &self,
         node: &Arc<Node>,
         flags: i32,
-        backing: impl FnOnce(BorrowedFd<'_>) -> io::Result<BackingId>,
+        unique: u64,
+        backing: impl FnOnce(BorrowedFd<'_>) -> io::Result<Backing>,
     ) -> io::Result<Opened> {
+        if let Some((_, opened)) = self.opened_before(unique) {
+            return Ok(opened);
+        }
         let kept = self.nodes.file(node)?;
-        self.open_by(node, kept.as_fd(), flags & libc::O_ACCMODE, None, backing)
+        self.open_by(node, kept.as_fd(), flags & libc::O_ACCMODE, (None, unique), backing)
     }
 
-    fn open_by(
+    /// What a predecessor has opened for a request that comes again.
+    pub(crate) fn opened_before(&self, unique: u64) -> Option<(Arc<OpenFile>, Opened)> {
+        let (handle, Handle::File(file)) = self.openings.before(unique)? else { return None };
+        let flags = if file.is_direct { FopenFlags::FOPEN_DIRECT_IO } else { FopenFlags::empty() };
+        let backing = if file.is_past { lock(&file.node.opens).backing.clone() } else { None };
+        Some((file, Opened { handle, flags, backing }))
+    }
+
+    pub(crate) fn open_by(
         &self,
         node: &Arc<Node>,
         kept: BorrowedFd<'_>,
         access: i32,
-        made: Option<OwnedFd>,
-        backing: impl FnOnce(BorrowedFd<'_>) -> io::Result<BackingId>,
+        (made, unique): (Option<OwnedFd>, u64),
+        backing: impl FnOnce(BorrowedFd<'_>) -> io::Result<Backing>,
     ) -> io::Result<Opened> {
         let open = |flags| sys::reopen(kept, flags);
         let own = |made: Option<OwnedFd>| made.map_or_else(|| open(access), Ok);
@@ -312,8 +297,7 @@ impl Server {
                 drop(made);
                 let file = open(libc::O_RDONLY)?;
                 if opens.shared.is_none() {
-                    let shared = Shared::new(self.replicas.open(file.as_fd())?, opens.served > 0);
-                    opens.shared = Some(Arc::new(shared));
+                    opens.shared = Some(Arc::new(self.shared(node, file.as_fd(), opens.served > 0)?));
                 }
                 (file, FopenFlags::FOPEN_DIRECT_IO, false)
             }
@@ -331,79 +315,36 @@ impl Server {
                         }
                     });
                     opens.backing = self.passed(found).map(Arc::new);
+                    node.set_backing(opens.backing.as_ref().map(|backing| backing.number));
                 }
                 let is_past = opens.backing.is_some();
                 (file, FopenFlags::empty(), is_past)
             }
         };
+        let backing = if is_past { opens.backing.clone() } else { None };
+        let is_direct = flags.contains(FopenFlags::FOPEN_DIRECT_IO);
+        let file = OpenFile { node: Arc::clone(node), file: file.into(), is_past, is_direct };
+        let handle = self.openings.hold(Handle::File(Arc::new(file)), unique)?;
         if is_past {
             opens.past += 1;
         } else {
             opens.served += 1;
         }
-        let backing = if is_past { opens.backing.clone() } else { None };
-        drop(opens);
-        let is_direct = flags.contains(FopenFlags::FOPEN_DIRECT_IO);
-        let file = OpenFile { node: Arc::clone(node), file: file.into(), is_past, is_direct };
-        Ok(Opened { handle: self.hold(Handle::File(Arc::new(file))), flags, backing })
+        Ok(Opened { handle, flags, backing })
     }
 
     /// Whether the kernel passes a file. One that it cannot pass at all is served, and so are all others from then on if it
     /// does not let this process.
-    fn passed(&self, backing: io::Result<BackingId>) -> Option<BackingId> {
+    fn passed(&self, backing: io::Result<Backing>) -> Option<Backing> {
         let error = match backing {
             Ok(backing) => return Some(backing),
             Err(error) => error,
         };
         if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOTTY | libc::ENOSYS | libc::EOPNOTSUPP)) {
             self.can_pass.store(false, Ordering::Relaxed);
+            self.state.set(Word::CannotPass, 1);
         }
         None
-    }
-
-    /// Makes a file, or opens the one that is there, as `open` does with `O_CREAT`.
-    pub(crate) fn create(
-        &self,
-        (parent, name): (u64, &[u8]),
-        (mode, mask, flags): (u32, u32, i32),
-        caller: Caller,
-        backing: impl FnOnce(BorrowedFd<'_>) -> io::Result<BackingId>,
-    ) -> io::Result<(Entry, Opened)> {
-        let parent = self.nodes.get(parent)?;
-        let folder = self.nodes.file(&parent)?;
-        let access = flags & libc::O_ACCMODE;
-        let made = caller
-            .make(mode, mask, |mode| sys::open(folder.as_fd(), name, access | libc::O_CREAT | libc::O_EXCL, mode));
-        let made = match made {
-            Ok(made) => Some(made),
-            // Somebody beside the mount was quicker.
-            Err(error) if error.raw_os_error() == Some(libc::EEXIST) && flags & libc::O_EXCL == 0 => None,
-            Err(error) => return Err(error),
-        };
-        let kept = match &made {
-            Some(made) => sys::reopen(made.as_fd(), libc::O_PATH)?,
-            None => sys::keep(folder.as_fd(), name)?,
-        };
-        let state = sys::stat(kept.as_fd())?;
-        if state.st_mode & libc::S_IFMT != libc::S_IFREG {
-            return Err(number(if state.st_mode & libc::S_IFMT == libc::S_IFLNK { libc::ELOOP } else { libc::EEXIST }));
-        }
-        let node = self.nodes.enter(kept, &state);
-        let is_cut = made.is_none() && flags & libc::O_TRUNC != 0;
-        let opened = || {
-            let kept = self.nodes.file(&node)?;
-            if is_cut {
-                caller.change(|| self.resize(&node, kept.as_fd(), None, 0))?;
-            }
-            self.open_by(&node, kept.as_fd(), access, made, backing)
-        };
-        match opened() {
-            Ok(opened) => Ok((Entry { attr: attr(node.id, &state), generation: node.generation }, opened)),
-            Err(error) => {
-                self.nodes.forget(node.id, 1);
-                Err(error)
-            }
-        }
     }
 
     /// Writes, as [`OpenFile::write`]; `is_killing` says that the bits go that have a program run as another user. The kernel
@@ -413,14 +354,15 @@ impl Server {
         handle: u64,
         offset: u64,
         bytes: &[u8],
-        (comes_back, is_append, is_killing): (bool, bool, bool),
+        (comes_back, is_killing): (bool, bool),
+        turn: Option<&Turn<'_>>,
     ) -> io::Result<usize> {
-        let file = self.open_file(handle)?;
+        let file = self.openings.file(handle)?;
         if !is_killing {
-            return file.write(offset, bytes, comes_back, is_append);
+            return file.write(offset, bytes, comes_back, turn);
         }
         let has_set_id = sys::stat(file.as_fd())?.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0;
-        let written = without_set_id(self.is_root, || file.write(offset, bytes, comes_back, is_append));
+        let written = without_set_id(self.is_root, || file.write(offset, bytes, comes_back, turn));
         if has_set_id && file.shared().is_some() {
             // Whoever writes it for this process may leave them.
             self.take_set_id(&file)?;
@@ -440,98 +382,42 @@ impl Server {
         if without == mode { Ok(()) } else { sys::chmod(kept.as_fd(), without & 0o7777) }
     }
 
-    pub(crate) fn open_folder_of(&self, node: u64) -> io::Result<u64> {
+    pub(crate) fn open_folder_of(&self, node: u64, unique: u64) -> io::Result<u64> {
+        if let Some((handle, _)) = self.openings.before(unique) {
+            return Ok(handle);
+        }
         let node = self.nodes.get(node)?;
         let file = sys::reopen(self.nodes.file(&node)?.as_fd(), libc::O_RDONLY | libc::O_DIRECTORY)?;
-        Ok(self.hold(Handle::Folder(Arc::new(OpenFolder { node, file, reading: std::sync::Mutex::default() }))))
+        self.openings.hold(Handle::of_folder(node, file), unique)
     }
 
     pub(crate) fn release(&self, handle: u64) {
-        let released = self.handles.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
-        if let Some(Handle::File(file)) = released {
+        if let Ok(file) = self.openings.file(handle) {
+            // Before it is noted no longer: a successor that does not know of it would leave them.
             self.locks.released(file.node.id, handle);
-            let gone = lock(&file.node.opens).closed(file.is_past);
+        }
+        if let Some(Handle::File(file)) = self.openings.release(handle) {
+            let mut opens = lock(&file.node.opens);
+            let gone = opens.closed(file.is_past);
+            if gone.0.is_some() {
+                file.node.set_backing(None);
+            }
+            drop(opens);
             // Closing takes its time, and the node is free meanwhile.
             drop(gone);
         }
     }
 }
 
-impl OpenFile {
-    pub(crate) fn shared(&self) -> Option<Arc<Shared>> {
-        lock(&self.node.opens).shared.clone()
-    }
+/// Has the kernel forget a file that it passed, by the connection that a predecessor had.
+struct BackingOfDevice {
+    device: Arc<OwnedFd>,
+    number: u32,
+}
 
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
-    }
-
-    /// Reads; `is_kept` says that the kernel keeps the pages.
-    pub(crate) fn read(&self, offset: u64, buffer: &mut [u8], is_kept: bool) -> io::Result<usize> {
-        match self.shared() {
-            Some(shared) if is_kept => shared.give(offset, buffer),
-            Some(shared) => shared.read(offset, buffer),
-            None => {
-                let mut read = 0;
-                while read < buffer.len() {
-                    match self.file.read_at(&mut buffer[read..], offset + read as u64) {
-                        Ok(0) => break,
-                        Ok(more) => read += more,
-                        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                        Err(_) if read > 0 => break,
-                        Err(error) => return Err(error),
-                    }
-                }
-                Ok(read)
-            }
-        }
-    }
-
-    /// Writes; `comes_back` says that these are pages that the kernel has kept.
-    pub(crate) fn write(&self, offset: u64, bytes: &[u8], comes_back: bool, is_append: bool) -> io::Result<usize> {
-        match self.shared() {
-            Some(shared) if comes_back => shared.take_back(offset, bytes)?,
-            Some(shared) if is_append => {
-                let _turn = lock(&shared.appending);
-                shared.write(self.file.metadata()?.len(), bytes, !self.is_direct)?;
-            }
-            Some(shared) => shared.write(offset, bytes, !self.is_direct)?,
-            None if is_append && !comes_back => return sys::append(self.file.as_fd(), bytes),
-            None => return self.file.write_at(bytes, offset),
-        }
-        Ok(bytes.len())
-    }
-
-    pub(crate) fn sync(&self, is_data_only: bool) -> io::Result<()> {
-        if let Some(shared) = self.shared() {
-            shared.sync()?;
-        }
-        sys::sync(self.file.as_fd(), is_data_only)
-    }
-
-    /// Where data begins, or a hole.
-    pub(crate) fn seek(&self, offset: i64, whence: i32) -> io::Result<i64> {
-        if let Some(shared) = self.shared() {
-            shared.sync()?;
-        }
-        sys::seek(self.file.as_fd(), offset, whence)
-    }
-
-    pub(crate) fn allocate(&self, nodes: &Nodes, mode: i32, offset: u64, len: u64) -> io::Result<()> {
-        let Some(shared) = self.shared() else { return sys::allocate(self.file.as_fd(), mode, offset, len) };
-        // What devices have released of it must not come after it.
-        shared.sync()?;
-        let file = sys::reopen(nodes.file(&self.node)?.as_fd(), libc::O_RDWR)?;
-        sys::allocate(file.as_fd(), mode, offset, len)?;
-        shared.changed(None)
-    }
-
-    /// Copies inside the source; other files are copied by reading and writing.
-    pub(crate) fn copy(&self, offset: u64, to: &Self, to_offset: u64, len: u64) -> io::Result<usize> {
-        if self.shared().is_some() || to.shared().is_some() {
-            return Err(number(libc::EXDEV));
-        }
-        sys::copy((self.file.as_fd(), offset), (to.file.as_fd(), to_offset), len.min(1 << 30))
+impl Drop for BackingOfDevice {
+    fn drop(&mut self) {
+        sys::close_backing(self.device.as_fd(), self.number);
     }
 }
 
@@ -545,7 +431,7 @@ impl Recall for Server {
             }
             if opens.shared.is_none() {
                 let source = sys::reopen(self.nodes.file(&node)?.as_fd(), libc::O_RDONLY)?;
-                opens.shared = Some(Arc::new(Shared::new(self.replicas.open(source.as_fd())?, true)));
+                opens.shared = Some(Arc::new(self.shared(&node, source.as_fd(), true)?));
             }
             opens.shared.clone()
         };
@@ -557,7 +443,7 @@ impl Recall for Server {
         let recall = shared.recall();
         let len = if is_all { 0 } else { range.end.saturating_sub(range.start) as i64 };
         if is_all || len > 0 {
-            notifier.inval_inode(INodeNo(node.id), range.start as i64, len)?;
+            self.state.while_recalling(|| notifier.inval_inode(INodeNo(node.id), range.start as i64, len))?;
             shared.recalled(recall, &range);
             if is_all {
                 shared.had_unknown.store(false, Ordering::SeqCst);

@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 pub(crate) type Times = [libc::timespec; 2];
 
 /// The longest handle of a file (`MAX_HANDLE_SZ`).
-const HANDLE_BYTES_MAX: usize = 128;
+pub(crate) const HANDLE_BYTES_MAX: usize = 128;
 
 fn name(bytes: &[u8]) -> io::Result<CString> {
     CString::new(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
@@ -75,11 +75,21 @@ pub(crate) fn stat(fd: BorrowedFd<'_>) -> io::Result<libc::stat> {
     Ok(unsafe { state.assume_init() })
 }
 
+/// Which file an entry stands for, if it is there: the number of its inode.
+pub(crate) fn inode_of(at: BorrowedFd<'_>, entry: &[u8]) -> io::Result<u64> {
+    let entry = name(entry)?;
+    let mut state = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the name ends with a zero byte, and there is room for the state.
+    check(unsafe { libc::fstatat(at.as_raw_fd(), entry.as_ptr(), state.as_mut_ptr(), libc::AT_SYMLINK_NOFOLLOW) })?;
+    // SAFETY: the call succeeded, so it has written the state.
+    Ok(unsafe { state.assume_init() }.st_ino)
+}
+
 /// What finds a file again as long as it exists, whatever its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileHandle {
-    kind: i32,
-    bytes: Vec<u8>,
+    pub(crate) kind: i32,
+    pub(crate) bytes: Vec<u8>,
 }
 
 #[repr(C)]
@@ -285,6 +295,13 @@ pub(crate) fn lock(fd: BorrowedFd<'_>, command: i32, lock: &mut libc::flock) -> 
 pub(crate) fn control(fd: BorrowedFd<'_>, command: u32, bytes: &mut [u8; 64]) -> io::Result<i32> {
     // SAFETY: the commands that come here take at most 64 bytes.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::c_ulong::from(command), bytes.as_mut_ptr()) })
+}
+
+/// Has the kernel pass files no longer by a number that it gave for one (`FUSE_DEV_IOC_BACKING_CLOSE`).
+pub(crate) fn close_backing(device: BorrowedFd<'_>, number: u32) {
+    const BACKING_CLOSE: libc::c_ulong = 0x4004_e502;
+    // SAFETY: the call reads one number. One that the kernel does not know is refused.
+    unsafe { libc::ioctl(device.as_raw_fd(), BACKING_CLOSE, &raw const number) };
 }
 
 /// Fills memory with entries of a directory as the kernel writes them (`linux_dirent64`); how many bytes, 0 at its end.

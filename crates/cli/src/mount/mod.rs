@@ -1,7 +1,7 @@
 //! `bifolio mount` and `bifolio unmount`.
 //!
-//! As other file systems of user space, `mount` returns when the folder is mounted, and a process in the background serves
-//! it, and a third one takes the mount away if that one dies.
+//! As other file systems of user space, `mount` returns when the folder is mounted. In the background stay three processes:
+//! a keeper, its server, which may be killed and is replaced, and a guard, which takes the mount away if the keeper dies.
 //!
 //! ```text
 //!   guard    who unmounts what nobody serves any more        table    the kernel's list of mounts
@@ -16,9 +16,10 @@ use crate::output::printable;
 use bifolio_block::fuse;
 use bifolio_daemon::default_socket;
 use bifolio_io::Cancel;
-use bifolio_mount::{Daemon, MountOptions, NoReplicas, Replicas};
+use bifolio_mount::{Daemon, Event, KeptMount, MountOptions, NoReplicas, Replicas, Served};
 use clap::Args as ClapArgs;
-use std::path::PathBuf;
+use guard::Guard;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -54,9 +55,9 @@ pub struct MountArgs {
     /// Where the daemon listens whose files are shared (see `bifolio daemon`). If not named, where one listens by default.
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Unmount the mount point when standard input ends, if this mount is still there.
-    #[arg(long, hide = true, value_name = "DEVICE")]
-    pub guard: Option<String>,
+    /// Unmount the mount point when standard input ends, if the mount that it names is still there.
+    #[arg(long, hide = true)]
+    pub guard: bool,
     /// Started by another process, which waits until it is mounted.
     #[arg(long, hide = true)]
     pub background: bool,
@@ -71,10 +72,12 @@ pub struct UnmountArgs {
 
 /// Mounts, and serves it here or in the background.
 pub fn run(args: &MountArgs, cancel: &Cancel) -> Result<(), Failure> {
-    match &args.guard {
-        Some(device) => guard::run(&args.mountpoint, device),
-        None if args.fg || args.background => serve(args, cancel),
-        None => start_in_background(args),
+    if args.guard {
+        guard::run(&args.mountpoint)
+    } else if args.fg || args.background {
+        serve(args, cancel)
+    } else {
+        start_in_background(args)
     }
 }
 
@@ -90,6 +93,9 @@ fn serve(args: &MountArgs, cancel: &Cancel) -> Result<(), Failure> {
         serves_all: args.serve_all,
         threads: 0,
     };
+    let kept = KeptMount::new(&args.source, &args.mountpoint, &options)?;
+    let place = std::path::absolute(&args.mountpoint).unwrap_or_else(|_| args.mountpoint.clone());
+    let guard = Guard::start(&place.canonicalize().unwrap_or(place));
     // Whoever started this reads standard error until it is mounted.
     let is_away = Arc::new(AtomicBool::new(false));
     let tell = {
@@ -102,37 +108,72 @@ fn serve(args: &MountArgs, cancel: &Cancel) -> Result<(), Failure> {
             }
         }
     };
-    let (replicas, why_plain) = replicas(args, tell.clone())?;
-    let mounted = bifolio_mount::mount(&args.source, &args.mountpoint, &options, &replicas)?;
-    if let Some(why) = why_plain {
-        tell(&why);
-    }
-    // It is left alone, and ends after this process.
-    let _guard = guard::start(mounted.at());
-    if args.background {
-        background::leave_terminal()?;
-        is_away.store(true, Ordering::Relaxed);
-    }
-    Ok(mounted.serve_until(&|| cancel.is_cancelled(), &mut || {}, &|place| {
-        let place = place.display();
-        let what = format!("{place}: files are still open; it is unmounted, and served until they are closed");
-        if args.background { background::log(&what) } else { eprintln_quietly(&format!("bifolio: {what}")) }
-    })?)
-}
-
-/// The daemon, wherever it listens, and whether it does; why there is none if no place is known.
-fn replicas(
-    args: &MountArgs,
-    tell: impl Fn(&str) + Send + Sync + 'static,
-) -> Result<(Arc<dyn Replicas>, Option<String>), Failure> {
-    let socket = match args.socket.clone().map_or_else(default_socket, Ok) {
-        Ok(socket) => std::path::absolute(&socket)
-            .map_err(|error| Failure::failed(format!("{}: {error}", printable(&socket.display().to_string()))))?,
-        Err(error) => {
-            return Ok((Arc::new(NoReplicas), Some(format!("{error}, or --socket; files are served plainly"))));
+    let (socket, why_plain) = socket(args)?;
+    let replicas = || -> Arc<dyn Replicas> {
+        match &socket {
+            Some(socket) => Arc::new(Daemon::at(socket, tell.clone())),
+            None => Arc::new(NoReplicas),
         }
     };
-    Ok((Arc::new(Daemon::at(socket, tell)), None))
+    let mounted = |place: &Path| {
+        why_plain.iter().for_each(|why| tell(why));
+        guard.tell(place);
+        if args.background {
+            // Each process of both for itself; what is open is common to them.
+            is_away.store(true, Ordering::Relaxed);
+            leave_session();
+        }
+    };
+    let detached = |place: &Path| {
+        tell(&format!("{}: files are still open; it is unmounted, and served until they are closed", place.display()));
+    };
+    let failed = |error: bifolio_block::Error| {
+        let failure = Failure::from(error);
+        if is_away.load(Ordering::Relaxed) {
+            background::log(&failure.message());
+        } else {
+            failure.report();
+        }
+        failure.code() as i32
+    };
+    let served = Served { replicas: &replicas, mounted: &mounted, detached: &detached, failed: &failed };
+    let mut is_ready = false;
+    let mut left = Ok(());
+    let ended = kept.run(&served, &|| cancel.is_cancelled(), &mut |event| match event {
+        Event::Ready if args.background && !is_ready => {
+            is_ready = true;
+            is_away.store(true, Ordering::Relaxed);
+            left = background::leave_terminal();
+        }
+        Event::Died(status) => tell(&format!("the server ended ({status}): another one serves on")),
+        Event::NotStarted(error) => tell(&format!("{error}; it is tried again")),
+        _ => {}
+    })?;
+    left?;
+    match ended {
+        None => Ok(()),
+        // It has said why.
+        Some(code) => std::process::exit(code),
+    }
+}
+
+/// What of the terminal a process has for itself.
+fn leave_session() {
+    // SAFETY: takes nothing; it fails for the leader of a group only, which a child is not.
+    unsafe { libc::setsid() };
+    // It is there, and going there takes no right.
+    let _ = std::env::set_current_dir("/");
+}
+
+/// Where a daemon listens, if one does; why files are plain if no place is known.
+fn socket(args: &MountArgs) -> Result<(Option<PathBuf>, Option<String>), Failure> {
+    match args.socket.clone().map_or_else(default_socket, Ok) {
+        Ok(socket) => {
+            let failed = |error| Failure::failed(format!("{}: {error}", printable(&socket.display().to_string())));
+            Ok((Some(std::path::absolute(&socket).map_err(failed)?), None))
+        }
+        Err(error) => Ok((None, Some(format!("{error}, or --socket; files are served plainly")))),
+    }
 }
 
 fn start_in_background(args: &MountArgs) -> Result<(), Failure> {

@@ -134,9 +134,56 @@ fn without_a_daemon_it_says_so_and_a_folder_is_shown_as_it_is() {
     assert!(said.contains("is no mount of bifolio mount"), "{said}");
 }
 
-/// What is shown of a mount whose server was killed is an error until it is unmounted.
+/// The guard, which is told the mount point, is a child of the keeper, and so is the server.
+fn keeper_of(place: &Place) -> u32 {
+    let (name, mut found) = (place.at("mount"), None);
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+        if words.contains(&&b"--guard"[..]) && words.contains(&name.as_os_str().as_bytes()) {
+            let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
+            found = status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok());
+        }
+    }
+    found.expect("a mount has a guard")
+}
+
+fn server_of(keeper: u32) -> Option<u32> {
+    let is_guard = |id: &u32| fs::read(format!("/proc/{id}/cmdline")).is_ok_and(|line| line.ends_with(b"/mount\0"));
+    children_of(keeper).into_iter().find(|id| !is_guard(id))
+}
+
+/// Symptom that this keeps away: a killed server took the mount with it.
 #[test]
-fn the_mount_of_a_server_that_was_killed_is_taken_away() {
+fn a_server_that_was_killed_is_replaced_and_programs_go_on() {
+    if !can_mount() {
+        return;
+    }
+    for args in [&["mount", "source", "mount"][..], &["mount", "--serve-all", "source", "mount"]] {
+        let place = Place::new();
+        fs::write(place.at("source/data"), "text").unwrap();
+        assert!(place.run(args).status.success());
+        let keeper = keeper_of(&place);
+        let file = fs::File::options().read(true).append(true).open(place.at("mount/data")).unwrap();
+        for turn in 0..5 {
+            let server = server_of(keeper).expect("a keeper has a server");
+            // SAFETY: takes numbers.
+            unsafe { libc::kill(server as i32, libc::SIGKILL) };
+            std::io::Write::write_all(&mut &file, b" more").unwrap();
+            fs::write(place.at("mount/other"), [turn]).unwrap();
+            assert_eq!(fs::read(place.at("source/other")).unwrap(), [turn]);
+            until("another server serves", || server_of(keeper).is_some_and(|id| id != server));
+        }
+        assert_eq!(fs::read(place.at("source/data")).unwrap(), b"text more more more more more");
+        drop(file);
+        assert!(place.run(&["unmount", "mount"]).status.success());
+        until("keeper and server end", || !Path::new(&format!("/proc/{keeper}")).exists());
+    }
+}
+
+/// What is shown of a mount whose keeper was killed is an error until it is unmounted.
+#[test]
+fn the_mount_of_a_keeper_that_was_killed_is_taken_away() {
     if !can_mount() {
         return;
     }
@@ -147,7 +194,7 @@ fn the_mount_of_a_server_that_was_killed_is_taken_away() {
         let mut server = command.stderr(Stdio::null()).spawn().unwrap();
         until("it is mounted", || place.is_mounted() && place.at("mount/data").exists());
         let guards = || children_of(server.id());
-        until("it has a guard", || !guards().is_empty());
+        until("it has a guard and a server", || guards().len() == 2);
         let file = fs::File::open(place.at("mount/data")).unwrap();
         server.kill().unwrap();
         server.wait().unwrap();

@@ -1,24 +1,28 @@
 //! What the tests share: a source, mounted.
 //!
 //! A process that uses a mount which it serves itself can wait for itself: a fault in a mapping, or the end of one, holds
-//! the process's addresses, of which the server needs some. So a plain mount is served by a process of its own. Where a
-//! cache and its devices have to be in the server's process, this one serves, and CPU programs are processes of their own.
+//! the process's addresses, of which the server needs some. So a plain mount is served by a process of its own, whose
+//! keeper is another one: servers are killed, by the tests, and where tests say at named points. Where a cache and its
+//! devices have to be in the server's process, this one serves, and CPU programs are processes of their own.
 //!
 //! Whatever happens to a test, its mount goes: the server ends with the pipe to whoever started it, and a guard, which
 //! waits for the same, takes away what is mounted then.
 
 use bifolio_block::fuse::Mounted;
-use bifolio_mount::{Daemon, FileKey, MountOptions, NoReplicas, Recall, Replicas, SharedFile, mount};
+use bifolio_mount::fault::{self, Point};
+use bifolio_mount::{
+    Daemon, Event, FileKey, KeptMount, MountOptions, NoReplicas, Recall, Replicas, Served, SharedFile, mount,
+};
 use bifolio_testing::{skip, until};
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// How long a test may take beside its stress, on a machine that is busy with other things.
@@ -27,6 +31,10 @@ const LIMIT: Duration = Duration::from_secs(400);
 const SERVED: &str = "BIFOLIO_TEST_SERVED";
 const SERVES_ALL: &str = "BIFOLIO_TEST_SERVES_ALL";
 const REPLICAS: &str = "BIFOLIO_TEST_REPLICAS";
+/// The point at which servers are killed now and then.
+const KILL_AT: &str = "BIFOLIO_TEST_KILL_AT";
+/// One time in so many, while the folder has a file `armed`.
+const KILL_ONE_IN: u32 = 5;
 
 /// Where folders are that every user can enter, on a file system that tells of stores into mappings.
 const PLACE: &str = "/var/tmp";
@@ -140,7 +148,12 @@ impl World {
     }
 
     fn apart(serves_all: bool, replicas: &str) -> Self {
-        Self::start(|folder| {
+        Self::killed_at(serves_all, replicas, None)
+    }
+
+    /// The same, whose servers are killed at a point now and then: `replicas` is `none`, `all`, or `daemon`.
+    pub(crate) fn killed_at(serves_all: bool, replicas: &str, point: Option<Point>) -> Self {
+        let world = Self::start(|folder| {
             fs::create_dir(folder.join("daemon")).unwrap();
             let mut command = Command::new(std::env::current_exe().unwrap());
             command.args(["support::the_server", "--exact", "--nocapture"]).env(SERVED, folder);
@@ -148,6 +161,9 @@ impl World {
                 command.env(SERVES_ALL, "1");
             }
             command.env(REPLICAS, replicas);
+            if let Some(point) = point {
+                command.env(KILL_AT, format!("{point:?}"));
+            }
             let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
             // By then it has looked for a daemon as well.
             let ready = folder.join("ready");
@@ -156,7 +172,11 @@ impl World {
                 ready.exists()
             });
             Server::Child(child)
-        })
+        });
+        if point.is_some() {
+            fs::write(world.beside("armed"), []).unwrap();
+        }
+        world
     }
 
     /// Served by this process.
@@ -203,7 +223,32 @@ impl World {
         assert!(found.is_ok(), "the mount, which finds {times} daemons, has said: {said}");
     }
 
-    /// Kills the server, which is a process of its own.
+    /// No server is killed at a point from now on.
+    pub(crate) fn disarm(&self) {
+        let _ = fs::remove_file(self.beside("armed"));
+    }
+
+    /// The server that serves, or did last, and how many there were.
+    pub(crate) fn server(&self) -> (i32, u64) {
+        let text = fs::read_to_string(self.beside("ready")).unwrap();
+        let (process, count) = text.split_once(' ').unwrap();
+        (process.parse().unwrap(), count.parse().unwrap())
+    }
+
+    /// Kills the server, whatever it is at.
+    pub(crate) fn kill_server(&self) {
+        // SAFETY: takes numbers. Its keeper may have waited for it just now, and then there is no such process.
+        unsafe { libc::kill(self.server().0, libc::SIGKILL) };
+    }
+
+    /// The same, and waits for the next one.
+    pub(crate) fn replace_server(&self) {
+        let (_, count) = self.server();
+        self.kill_server();
+        until("another server serves", || self.server().1 > count);
+    }
+
+    /// Kills the keeper, and with it the server.
     pub(crate) fn kill(&mut self) {
         let Server::Child(child) = &mut self.server else { panic!("this process serves") };
         child.kill().unwrap();
@@ -252,18 +297,69 @@ fn the_server() {
         let mut file = File::options().create(true).append(true).open(&said).unwrap();
         file.write_all(format!("{what}\n").as_bytes()).unwrap();
     };
-    let replicas: Arc<dyn Replicas> = match std::env::var(REPLICAS).as_deref() {
-        Ok("daemon") => Arc::new(Daemon::at(folder.join("daemon/socket"), tell)),
-        Ok("all") => Arc::new(AllShared),
-        _ => Arc::new(NoReplicas),
+    let replicas = || -> Arc<dyn Replicas> {
+        match std::env::var(REPLICAS).as_deref() {
+            Ok("daemon") => Arc::new(Daemon::at(folder.join("daemon/socket"), tell.clone())),
+            Ok("all") => Arc::new(AllShared),
+            _ => Arc::new(NoReplicas),
+        }
     };
-    let mounted = mounted(&folder, std::env::var_os(SERVES_ALL).is_some(), &replicas);
-    fs::write(folder.join("ready"), []).unwrap();
-    let _ = io::stdin().read(&mut [0]);
-    // What is still open when a test has failed is served no longer.
-    let code = i32::from(mounted.unmount().is_err());
+    let serves_all = std::env::var_os(SERVES_ALL).is_some();
+    let options = MountOptions { allows_other: true, serves_all, ..MountOptions::default() };
+    if let Ok(point) = std::env::var(KILL_AT) {
+        KILLED_AT.set((point, folder.join("armed"))).unwrap();
+        fault::watch(come_to);
+    }
+    let kept = KeptMount::new(&folder.join("source"), &folder.join("mount"), &options).unwrap();
+    let served = Served {
+        replicas: &replicas,
+        mounted: &|_| {},
+        // What is still open when a test has failed is served no longer.
+        // SAFETY: ends this process.
+        detached: &|_| unsafe { libc::_exit(0) },
+        failed: &|error| {
+            eprintln!("a server failed: {error}");
+            1
+        },
+    };
+    let (mut process, mut count) = (0, 0);
+    let ended = kept.run(&served, &has_ended_input, &mut |event| match event {
+        Event::Started(pid) => process = *pid,
+        Event::Ready => {
+            count += 1;
+            fs::write(folder.join("ready.new"), format!("{process} {count}")).unwrap();
+            fs::rename(folder.join("ready.new"), folder.join("ready")).unwrap();
+        }
+        _ => {}
+    });
+    let code = match ended {
+        Ok(code) => code.unwrap_or(0),
+        Err(error) => {
+            eprintln!("the keeper failed: {error}");
+            1
+        }
+    };
     // SAFETY: ends this process.
     unsafe { libc::_exit(code) };
+}
+
+/// The point, and the file without which nobody is killed.
+static KILLED_AT: OnceLock<(String, PathBuf)> = OnceLock::new();
+
+fn come_to(point: Point) {
+    let (killed, armed) = KILLED_AT.get().unwrap();
+    if format!("{point:?}") == *killed && fastrand::u32(..KILL_ONE_IN) == 0 && armed.exists() {
+        // SAFETY: ends this process, as a kill from outside does.
+        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+        std::thread::park();
+    }
+}
+
+/// Whether whoever has started this process has ended.
+fn has_ended_input() -> bool {
+    let mut poll = libc::pollfd { fd: 0, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one structure, which is ours.
+    unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
 }
 
 /// Devices want every file, and do nothing with it: what a mount does by itself to files that are shared.

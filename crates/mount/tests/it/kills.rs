@@ -1,0 +1,296 @@
+//! Servers that are killed, at any moment and at named points: programs notice nothing, and each byte and each name is as it
+//! would be without. A keeper that is killed: see `whole.rs`.
+
+use crate::mirror::{compare, tree};
+use crate::support::{World, can_mount};
+use bifolio_mount::fault::Point;
+use bifolio_testing::{noise, seed, until};
+use fastrand::Rng;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+const PAGE: usize = 4096;
+
+/// Kills servers one after the other while `work` is done, each some time after it serves; how many.
+fn while_killing<T>(world: &World, work: impl FnOnce() -> T) -> (T, u64) {
+    let is_done = AtomicBool::new(false);
+    let (_, before) = world.server();
+    let done = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = Rng::with_seed(seed());
+            let mut last = 0;
+            while !is_done.load(Ordering::Relaxed) {
+                let (_, count) = world.server();
+                if count > last {
+                    last = count;
+                    // A moment that nobody chooses, and no condition that is waited for.
+                    let moment = std::time::Instant::now() + std::time::Duration::from_micros(random.u64(..30_000));
+                    while std::time::Instant::now() < moment {
+                        std::thread::yield_now();
+                    }
+                    world.kill_server();
+                }
+                std::thread::yield_now();
+            }
+        });
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        is_done.store(true, Ordering::Relaxed);
+        done
+    });
+    let (_, after) = world.server();
+    match done {
+        Ok(done) => (done, after - before),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+fn kinds() -> [(bool, &'static str); 3] {
+    [(false, "none"), (true, "none"), (false, "all")]
+}
+
+#[test]
+fn any_sequence_of_operations_does_the_same_whenever_servers_are_killed() {
+    if !can_mount() {
+        return;
+    }
+    for (serves_all, replicas) in kinds() {
+        let world = World::killed_at(serves_all, replicas, None);
+        let ((), killed) = while_killing(&world, || compare(&world, serves_all || replicas == "all", 3000));
+        println!("{killed} servers were killed");
+        assert!(killed >= 3, "{killed} servers were killed");
+    }
+}
+
+#[test]
+fn any_sequence_of_operations_does_the_same_at_whatever_point_servers_are_killed() {
+    if !can_mount() {
+        return;
+    }
+    for (serves_all, replicas) in kinds() {
+        for point in Point::ALL {
+            let world = World::killed_at(serves_all, replicas, Some(*point));
+            if *point == Point::Adopted {
+                world.kill_server();
+            }
+            compare(&world, serves_all || replicas == "all", 400);
+            world.disarm();
+            until("the last server serves", || fs::metadata(world.mount("")).is_ok());
+        }
+    }
+}
+
+/// A mapping of a file, to be stored into.
+struct Mapped(&'static [AtomicU8]);
+
+impl Mapped {
+    fn new(file: &File, len: usize) -> Self {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        assert_ne!(start, libc::MAP_FAILED);
+        // SAFETY: as many bytes as were mapped, until this is dropped, and all accesses to them are atomic.
+        Self(unsafe { std::slice::from_raw_parts(start.cast(), len) })
+    }
+
+    fn all(&self) -> Vec<u8> {
+        self.0.iter().map(|byte| byte.load(Ordering::Relaxed)).collect()
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: nobody uses it any more.
+        unsafe { libc::munmap(self.0.as_ptr().cast_mut().cast(), self.0.len()) };
+    }
+}
+
+fn write_lock(file: &File) -> io::Result<()> {
+    let mut lock = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 10,
+        l_pid: 0,
+    };
+    // SAFETY: the lock is there for as long as the call.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Symptom that this keeps away: a killed server took the mount with it, and what programs had stored into mappings.
+#[test]
+fn what_programs_have_open_mapped_and_locked_outlives_servers() {
+    if !can_mount() {
+        return;
+    }
+    let mut random = Rng::with_seed(seed());
+    for (serves_all, replicas) in kinds() {
+        let world = World::killed_at(serves_all, replicas, None);
+        let len = 20 * PAGE + 77;
+        let mut expected = noise(len, random.u64(..));
+        fs::write(world.mount("data"), &expected).unwrap();
+        fs::create_dir(world.mount("here")).unwrap();
+        let open = |name: &str| File::options().create(true).truncate(false).read(true).write(true).open(name);
+        let file = open(world.mount("data").to_str().unwrap()).unwrap();
+        let beside = open(world.source("data").to_str().unwrap()).unwrap();
+        let mapped = Mapped::new(&file, len);
+        // A file without a name, that only this process has open; and a folder without one.
+        let nameless = open(world.mount("nameless").to_str().unwrap()).unwrap();
+        nameless.write_all_at(b"before", 0).unwrap();
+        fs::remove_file(world.mount("nameless")).unwrap();
+        write_lock(&file).unwrap();
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", "while read -r line; do echo \"$line\" >> said; cat said; done"])
+            .current_dir(world.mount("here"));
+        let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (mut input, mut output) = (shell.stdin.take().unwrap(), shell.stdout.take().unwrap());
+        let mut said = String::new();
+        for turn in 0..8_u8 {
+            for _ in 0..30 {
+                let at = random.usize(..len);
+                mapped.0[at].store(turn, Ordering::Relaxed);
+                expected[at] = turn;
+            }
+            world.replace_server();
+            assert!(mapped.all() == expected, "turn {turn}: what was stored into the mapping");
+            let refused = write_lock(&beside).unwrap_err().raw_os_error();
+            assert_eq!(refused, Some(libc::EAGAIN), "turn {turn}: the lock");
+            nameless.write_all_at(&[turn], 6 + u64::from(turn)).unwrap();
+            writeln!(input, "{turn}").unwrap();
+            said += &format!("{turn}\n");
+            let mut heard = vec![0; said.len()];
+            output.read_exact(&mut heard).unwrap();
+            assert_eq!(String::from_utf8(heard).unwrap(), said, "a program whose current directory is on the mount");
+        }
+        let mut found = vec![];
+        let mut reader = File::open(format!("/proc/self/fd/{}", nameless.as_raw_fd())).unwrap();
+        reader.read_to_end(&mut found).unwrap();
+        assert_eq!(found, b"before\0\x01\x02\x03\x04\x05\x06\x07");
+        drop((input, output));
+        shell.wait().unwrap();
+        file.sync_all().unwrap();
+        assert!(fs::read(world.source("data")).unwrap() == expected);
+        drop((mapped, file, reader, nameless));
+        until("the lock goes with its owner", || write_lock(&beside).is_ok());
+        assert_eq!(tree(&world.source("")), tree(&world.mount("")));
+    }
+}
+
+/// What one program does to names and contents in a folder of its own, and what it expects there. Nothing may fail.
+fn work(world: &World, number: u8, random: &mut Rng, steps: u32) -> BTreeMap<String, Vec<u8>> {
+    let folder = format!("{number}");
+    fs::create_dir(world.mount(&folder)).unwrap();
+    let path = |name: &str| world.mount(&format!("{folder}/{name}"));
+    let mut log = File::options().append(true).create(true).open(world.mount("log")).unwrap();
+    let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    for step in 0..steps {
+        // Others append at the same time, each record by one call.
+        log.write_all(&[&[number][..], &step.to_le_bytes(), &[0x55; 300]].concat()).unwrap();
+        let some = files.keys().nth(random.usize(..files.len().max(1))).cloned();
+        let new = format!("n{step}");
+        match (random.u8(..8), some) {
+            (0, Some(old)) => {
+                fs::rename(path(&old), path(&new)).unwrap();
+                let bytes = files.remove(&old).unwrap();
+                files.insert(new, bytes);
+            }
+            (1, Some(old)) => {
+                fs::remove_file(path(&old)).unwrap();
+                files.remove(&old);
+            }
+            (2, Some(old)) => {
+                let mut file = File::options().append(true).open(path(&old)).unwrap();
+                let bytes = noise(random.usize(1..2 * PAGE), random.u64(..));
+                file.write_all(&bytes).unwrap();
+                files.get_mut(&old).unwrap().extend(bytes);
+            }
+            (3, Some(old)) => {
+                fs::hard_link(path(&old), path(&new)).unwrap();
+                fs::remove_file(path(&old)).unwrap();
+                let bytes = files.remove(&old).unwrap();
+                files.insert(new, bytes);
+            }
+            (4, Some(old)) if !files[&old].is_empty() => {
+                let len = files[&old].len();
+                let file = File::options().read(true).write(true).open(path(&old)).unwrap();
+                let mapped = Mapped::new(&file, len);
+                for _ in 0..5 {
+                    let (at, value) = (random.usize(..len), random.u8(..));
+                    mapped.0[at].store(value, Ordering::Relaxed);
+                    files.get_mut(&old).unwrap()[at] = value;
+                }
+            }
+            (5, _) => {
+                fs::create_dir(path(&new)).unwrap();
+                fs::remove_dir(path(&new)).unwrap();
+                std::os::unix::fs::symlink("nowhere", path(&new)).unwrap();
+                fs::remove_file(path(&new)).unwrap();
+            }
+            _ => {
+                let bytes = noise(random.usize(..3 * PAGE), random.u64(..));
+                let mut file = File::create_new(path(&new)).unwrap();
+                file.write_all(&bytes).unwrap();
+                files.insert(new, bytes);
+            }
+        }
+    }
+    files.into_iter().map(|(name, bytes)| (format!("{folder}/{name}"), bytes)).collect()
+}
+
+#[test]
+fn several_programs_at_once_lose_and_double_nothing_whenever_servers_are_killed() {
+    const PROGRAMS: u8 = 4;
+    const STEPS: u32 = 300;
+    if !can_mount() {
+        return;
+    }
+    let first = seed();
+    for (serves_all, replicas) in kinds() {
+        let world = World::killed_at(serves_all, replicas, None);
+        let (expected, killed) = while_killing(&world, || {
+            std::thread::scope(|scope| {
+                let start = |number| {
+                    let world = &world;
+                    scope.spawn(move || work(world, number, &mut Rng::with_seed(first ^ u64::from(number)), STEPS))
+                };
+                let working: Vec<_> = (0..PROGRAMS).map(start).collect();
+                working.into_iter().map(|program| program.join().unwrap()).collect::<Vec<_>>()
+            })
+        });
+        assert!(killed >= 3, "{killed} servers were killed");
+        for (number, files) in expected.iter().enumerate() {
+            let listed = |folder: std::path::PathBuf| {
+                let mut names: Vec<_> = fs::read_dir(folder)
+                    .unwrap()
+                    .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                    .collect();
+                names.sort_unstable();
+                names
+            };
+            let names: Vec<_> = files.keys().map(|name| name.split_once('/').unwrap().1.to_owned()).collect();
+            assert_eq!(listed(world.source(&number.to_string())), names);
+            assert_eq!(listed(world.mount(&number.to_string())), names);
+            for (name, bytes) in files {
+                assert!(fs::read(world.source(name)).unwrap() == *bytes, "{name} in the source");
+                assert!(fs::read(world.mount(name)).unwrap() == *bytes, "{name} on the mount");
+            }
+        }
+        // Each record once, and each program's in its order.
+        let log = fs::read(world.source("log")).unwrap();
+        assert_eq!(log.len(), usize::from(PROGRAMS) * STEPS as usize * 305);
+        let mut next = [0; PROGRAMS as usize];
+        for record in log.chunks(305) {
+            let step = u32::from_le_bytes(record[1..5].try_into().unwrap());
+            assert!(record[5..] == [0x55; 300] && step == next[usize::from(record[0])], "{:?}", &record[..5]);
+            next[usize::from(record[0])] += 1;
+        }
+    }
+}
