@@ -80,8 +80,10 @@ impl KeptMount {
     /// Mounts, and keeps a server running until it is unmounted and nobody has files of it open, or `is_stopped` says that it
     /// is to be unmounted. The process has no other threads than such as wait; the calling one has to stay.
     ///
+    /// The code of the first server, if it failed and has told why.
+    ///
     /// # Errors
-    /// `BadState` if a server could not be replaced, or the first one failed, which has told why; the folder is unmounted then.
+    /// `BadState` if a server could not be replaced, or was killed before it had mounted; the folder is unmounted then.
     pub fn run(
         &self,
         served: &Served<'_>,
@@ -114,13 +116,13 @@ impl KeptMount {
                 Err(Error::new(ErrorKind::BadState, self.at.display(), detail))
             }
             Ended::Well | Ended::Stopped => Ok(None),
-            Ended::GaveUp(status) => match status.code() {
-                Some(code) => Ok(Some(code)),
-                None => {
+            Ended::GaveUp(status) => {
+                let died = || {
                     let detail = format!("its server ended ({status}) before the folder was mounted");
-                    Err(Error::new(ErrorKind::BadState, self.at.display(), detail))
-                }
-            },
+                    Error::new(ErrorKind::BadState, self.at.display(), detail)
+                };
+                status.code().map(Some).ok_or_else(died)
+            }
         }
     }
 

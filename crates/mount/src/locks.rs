@@ -126,7 +126,9 @@ impl Locks {
         if !owners.is_empty() {
             let gone: Vec<_> = owners.extract_if(|of, owned| of.0 == node && owned.opening == opening).collect();
             drop(owners);
-            gone.iter().for_each(|(_, owned)| self.rows.give_back(owned.row));
+            for (_, owned) in gone {
+                self.rows.give_back(owned.row);
+            }
         }
     }
 }

@@ -179,7 +179,9 @@ impl Nodes {
         let node = Arc::new(Node::new(id, key, generation, place, (row, Arc::clone(rows))));
         let replaced = table.by_id.insert(id, Known { node: Arc::clone(&node), lookups: lookups + 1 });
         table.by_key.insert(key, id);
-        replaced.iter().for_each(|known| known.node.remove());
+        if let Some(replaced) = &replaced {
+            replaced.node.remove();
+        }
         table.note_kept(id);
         self.give_up_some(&mut table);
         drop(table);

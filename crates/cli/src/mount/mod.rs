@@ -116,7 +116,9 @@ fn serve(args: &MountArgs, cancel: &Cancel) -> Result<(), Failure> {
         }
     };
     let mounted = |place: &Path| {
-        why_plain.iter().for_each(|why| tell(why));
+        if let Some(why) = &why_plain {
+            tell(why);
+        }
         guard.tell(place);
         if args.background {
             // Each process of both for itself; what is open is common to them.

@@ -165,7 +165,7 @@ fn what_programs_have_open_mapped_and_locked_outlives_servers() {
             assert_eq!(refused, Some(libc::EAGAIN), "turn {turn}: the lock");
             nameless.write_all_at(&[turn], 6 + u64::from(turn)).unwrap();
             writeln!(input, "{turn}").unwrap();
-            said += &format!("{turn}\n");
+            said.extend([turn.to_string().as_str(), "\n"]);
             let mut heard = vec![0; said.len()];
             output.read_exact(&mut heard).unwrap();
             assert_eq!(String::from_utf8(heard).unwrap(), said, "a program whose current directory is on the mount");
@@ -182,6 +182,24 @@ fn what_programs_have_open_mapped_and_locked_outlives_servers() {
         until("the lock goes with its owner", || write_lock(&beside).is_ok());
         assert_eq!(tree(&world.source("")), tree(&world.mount("")));
     }
+}
+
+/// Linux before 6.9 does not send to another server what a killed one had not answered.
+#[test]
+fn nobody_waits_where_requests_are_not_sent_again() {
+    if !can_mount() {
+        return;
+    }
+    let world = World::without_resend();
+    fs::write(world.mount("data"), "text").unwrap();
+    let file = File::open(world.mount("data")).unwrap();
+    world.kill_server();
+    until("reads fail", || {
+        let error = file.read_at(&mut [0; 4], 0).err().and_then(|error| error.raw_os_error());
+        matches!(error, Some(libc::ENOTCONN | libc::ECONNABORTED))
+    });
+    until("it is unmounted", || fs::read_dir(world.mount("")).is_ok_and(|mut names| names.next().is_none()));
+    assert_eq!(fs::read(world.source("data")).unwrap(), b"text");
 }
 
 /// What one program does to names and contents in a folder of its own, and what it expects there. Nothing may fail.

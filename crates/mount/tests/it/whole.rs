@@ -169,10 +169,10 @@ fn a_file_without_a_name_is_refused_and_the_mount_goes_on() {
     assert_eq!(fs::read(world.source("data")).unwrap(), b"here");
 }
 
-/// Whoever waits for an answer of a server that is killed gets an error, and so does everybody afterwards; what is in the
+/// Whoever waits for an answer of a server whose keeper is killed gets an error, and so does everybody afterwards; what is in the
 /// source stays.
 #[test]
-fn nobody_waits_for_a_server_that_was_killed() {
+fn nobody_waits_for_a_server_whose_keeper_was_killed() {
     if !can_mount() {
         return;
     }
