@@ -202,6 +202,68 @@ fn nobody_waits_where_requests_are_not_sent_again() {
     assert_eq!(fs::read(world.source("data")).unwrap(), b"text");
 }
 
+/// A database by Python, whose program is killed as well: what it has said to be committed is there, on the mount and in the
+/// source, and the database is whole.
+#[test]
+fn a_database_has_what_was_committed_when_its_program_and_servers_are_killed() {
+    const COMMITS: &str = "
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], timeout=60)
+db.execute('pragma journal_mode = ' + sys.argv[2])
+db.execute('create table if not exists t (n integer primary key, text blob)')
+n = db.execute('select coalesce(max(n), -1) from t').fetchone()[0] + 1
+while True:
+    db.execute('insert into t values (?, ?)', (n, bytes([n % 251]) * 3000))
+    db.execute('update t set text = ? where n = ?', (bytes([n % 241]) * 3000, n // 2))
+    db.commit()
+    print(n, flush=True)
+    n += 1
+";
+    const CHECK: &str = "
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], timeout=60)
+print(db.execute('pragma integrity_check').fetchone()[0], db.execute('select count(*), max(n) from t').fetchone())
+";
+    if !can_mount() {
+        return;
+    }
+    if !bifolio_testing::has("python3") {
+        bifolio_testing::skip("a database is tried by python3, which is missing");
+        return;
+    }
+    for (serves_all, replicas) in kinds() {
+        for journal in ["delete", "wal"] {
+            let world = World::killed_at(serves_all, replicas, None);
+            let ((count, last), _) = while_killing(&world, || {
+                let (mut last, mut count) = (0, 0);
+                for _ in 0..3 {
+                    let mut program = Command::new("python3");
+                    program.args(["-c", COMMITS]).arg(world.mount("db")).arg(journal).stdout(Stdio::piped());
+                    let mut program = program.spawn().unwrap();
+                    let said = io::BufReader::new(program.stdout.take().unwrap());
+                    for line in io::BufRead::lines(said).take(15) {
+                        last = line.unwrap().parse::<u32>().unwrap();
+                        count += 1;
+                    }
+                    program.kill().unwrap();
+                    program.wait().unwrap();
+                }
+                (count, last)
+            });
+            assert_eq!(count, 45, "the program has failed, and says why above");
+            let check = |path: std::path::PathBuf| {
+                let output = Command::new("python3").args(["-c", CHECK]).arg(path).output().unwrap();
+                String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap()
+            };
+            let seen = check(world.mount("db"));
+            // What was not said may be there as well.
+            let is_whole = (last..last + 3).any(|n| seen == format!("ok ({}, {n})\n", n + 1));
+            assert!(is_whole, "{journal}: {last} was the last to be committed, and there is {seen}");
+            assert_eq!(check(world.source("db")), seen);
+        }
+    }
+}
+
 /// What one program does to names and contents in a folder of its own, and what it expects there. Nothing may fail.
 fn work(world: &World, number: u8, random: &mut Rng, steps: u32) -> BTreeMap<String, Vec<u8>> {
     let folder = format!("{number}");
