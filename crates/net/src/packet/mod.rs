@@ -39,7 +39,8 @@ const ALIGNMENT: isize = 8;
 
 const NOWHERE: u32 = u32::MAX;
 
-/// In two lines of the cache: what every element looks at is in the first one.
+/// In two lines of the cache: what every element looks at is in the first one, with the annotations that elements of paths write
+/// (up to number 21).
 #[derive(Clone)]
 #[repr(C, align(64))]
 struct Meta {
@@ -52,18 +53,22 @@ struct Meta {
     transport: u32,
     /// Where the packet's own bytes begin: what lies before is another's.
     low: u32,
+    /// The packet's place among those of its burst, and how many places it has for packets that come of it.
+    place_at: u64,
+    place_bits: u8,
     kind: PacketType,
     anno: [u8; ANNO_BYTES],
-    /// The packet's place among those of its burst, and how many places it has for packets that come of it.
-    place: Place,
     timestamp: Timestamp,
 }
+
+const _: () = assert!(size_of::<Meta>() == 128 && std::mem::offset_of!(Meta, anno) + 22 <= 64);
 
 /// Where a packet stands among those of one burst: the order in which packets would pass one by one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Place {
     pub(crate) at: u64,
-    pub(crate) span: u64,
+    /// It has so many places, as a power of two.
+    pub(crate) bits: u8,
 }
 
 /// Chunks of packets that no thread keeps: a quarter of a gigabyte with their buffers.
@@ -81,7 +86,7 @@ thread_local! {
 
 /// Keeps a packet that is gone, with its buffer.
 #[inline]
-fn keep(pool: &mut Pool<Box<Meta>>, meta: Box<Meta>) {
+fn keep(pool: &mut Pool<Box<Meta>>, mut meta: Box<Meta>) {
     if meta.buffer.is_reusable() {
         pool.put(meta);
     } else {
@@ -154,7 +159,7 @@ impl Packet {
             (meta.start, meta.len, meta.low) = (headroom as u32, len as u32, headroom as u32);
             (meta.mac, meta.network, meta.transport) = (NOWHERE, NOWHERE, NOWHERE);
             (meta.kind, meta.anno) = (PacketType::default(), [0; ANNO_BYTES]);
-            (meta.place, meta.timestamp) = (Place::default(), Timestamp::default());
+            (meta.place_at, meta.place_bits, meta.timestamp) = (0, 0, Timestamp::default());
             return Self(ManuallyDrop::new(meta));
         }
         Self::of(Meta {
@@ -166,7 +171,8 @@ impl Packet {
             transport: NOWHERE,
             low: headroom as u32,
             kind: PacketType::default(),
-            place: Place::default(),
+            place_at: 0,
+            place_bits: 0,
             timestamp: Timestamp::default(),
             anno: [0; ANNO_BYTES],
         })
@@ -319,12 +325,12 @@ impl Packet {
 
     #[inline]
     pub(crate) fn place(&self) -> Place {
-        self.0.place
+        Place { at: self.0.place_at, bits: self.0.place_bits }
     }
 
     #[inline]
     pub(crate) fn set_place(&mut self, place: Place) {
-        self.0.place = place;
+        (self.0.place_at, self.0.place_bits) = (place.at, place.bits);
     }
 }
 

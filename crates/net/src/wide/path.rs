@@ -350,6 +350,14 @@ impl Path {
         batch.len() < self.options.size && batch.has_room(&self.layout, self.layout.span_bytes_max(len))
     }
 
+    /// How many packets more a batch has room for, whatever they are: none where that depends on their length.
+    pub fn room_for_any(&self, batch: &PacketBatch) -> usize {
+        if self.layout.has_spans() && !self.layout.has_options_alone() {
+            return 0;
+        }
+        batch.rows_left(&self.layout).min(self.options.size - batch.len())
+    }
+
     /// Whether a larger batch gains a device little, as far as that was measured by now.
     pub fn is_past_knee(&self, batch: &PacketBatch) -> bool {
         batch.extent(&self.layout).input_bytes as u64 >= self.handle.knee(BATCH_BYTES as u64)
@@ -460,14 +468,15 @@ impl Path {
         all.into_iter().flat_map(|(_, stored)| stored.into_batch().packets).collect()
     }
 
-    /// A batch that is back, with what was found written into its packets. Where the executor failed, the CPU computes it now;
-    /// where that cannot be, it has no packets any more: what nobody has looked at must not pass for what somebody has.
+    /// A batch that is back; its packets go by [`leave`](Self::leave). Where the executor failed, the CPU computes it now; where
+    /// that cannot be, it has no packets any more: what nobody has looked at must not pass for what somebody has.
     pub fn take(&self, number: u64) -> Option<PacketBatch> {
         let mut batches = self.shared.lock();
         match batches.stored.remove(&number) {
             Some(Stored::Back(mut batch)) => {
                 drop(batches);
                 self.finish(&mut batch);
+                batch.open();
                 Some(batch)
             }
             stored => {
@@ -488,7 +497,14 @@ impl Path {
                 self.shared.lock().trouble = Some(format!("{lost} packets are lost: {error}"));
             }
         }
-        unpack(&self.service, &self.layout, batch);
+    }
+
+    /// The next packets of a batch that was taken, at most so many, with what was found written into them: while they are in the
+    /// processor's caches.
+    pub fn leave<'a>(&self, batch: &'a mut PacketBatch, most: usize) -> impl Iterator<Item = Packet> + 'a {
+        let many = most.min(batch.leaving.len());
+        unpack(&self.service, &self.layout, batch, many);
+        batch.leaving.drain(..many)
     }
 
     /// Computes a batch on this thread, whatever became of its buffers.

@@ -54,6 +54,10 @@ pub(super) fn sample(layout: &Layout, about_bytes: usize) -> (Extent, Vec<u8>) {
         }
     }
     let extent = Extent::new(layout, count, spans.len());
+    if layout.has_options_alone() {
+        // These packets have none.
+        return (extent, rows);
+    }
     for (at, part) in [(extent.rows_at, rows), (extent.texts_at, texts)] {
         spans.resize(at, 0);
         spans.extend(part);

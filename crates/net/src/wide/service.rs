@@ -74,7 +74,8 @@ impl PathService {
         let (places, _) = self.extras(extent.count, extent.span_bytes);
         let rows_end = extent.count * self.layout.output_bytes();
         let (rows, mut rest) = output.split_at_mut(rows_end);
-        let (spans, texts) = (&input[..extent.span_bytes], &input[extent.texts_at..extent.input_bytes]);
+        let spans = &input[extent.spans_at..][..extent.span_bytes];
+        let texts = &input[extent.texts_at..extent.input_bytes];
         let mut rows = Rows::new(&self.layout, extent.count, &input[extent.rows_at..], spans, texts, rows);
         rows.begin();
         let mut rest_at = rows_end;
@@ -145,7 +146,7 @@ impl Service for PathService {
             let extent = entry.params.extent;
             let (input_at, output_at) = (entry.input.ptr().0 - input.ptr().0, entry.output.ptr().0 - output.ptr().0);
             let mut rows = self.layout.rows(extent.count as u32, extent.span_bytes as u64);
-            (rows.span_at, rows.input_at) = (input_at, input_at + extent.rows_at as u64);
+            (rows.span_at, rows.input_at) = (input_at + extent.spans_at as u64, input_at + extent.rows_at as u64);
             rows.output_at = output_at;
             // SAFETY: the caller's promise: input and output are this batch's, as long as the work lasts.
             unsafe { packets::launch(stream, begin.module(), &Begin { rows }, Memory { input, output }, &[]) }?;

@@ -90,13 +90,14 @@ impl Bench<'_> {
     /// The configuration: a chain of elements for each thread.
     fn config(&self, way: Way) -> String {
         let mut config = String::new();
+        let sizes = [way.size, self.options.batches];
         for core in 0..way.cores {
             config += &match way.who {
                 Who::Elements => self.app.by_elements(self.files, core),
-                Who::Twins => self.app.by_path(self.files, core, way.size, "host, USE cpu", true),
+                Who::Twins => self.app.by_path(self.files, core, sizes, "host, USE cpu", true),
                 Who::Device | Who::Whole => {
                     let place = format!("{}, USE device", self.device);
-                    self.app.by_path(self.files, core, way.size, &place, way.who == Who::Device)
+                    self.app.by_path(self.files, core, sizes, &place, way.who == Who::Device)
                 }
             };
         }

@@ -1,11 +1,12 @@
 //! How packets go through an application.
 
 use serde::{Deserialize, Serialize};
+use std::str::FromStr;
 
 /// How packets go through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Who {
+pub enum Who {
     /// The CPU's elements.
     Elements,
     /// A path that the CPU computes.
@@ -14,6 +15,19 @@ pub(super) enum Who {
     Device,
     /// The same with whole packets.
     Whole,
+}
+
+impl FromStr for Who {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "elements" => Ok(Self::Elements),
+            "twins" => Ok(Self::Twins),
+            "device" => Ok(Self::Device),
+            "whole" => Ok(Self::Whole),
+            _ => Err(format!("'{text}' is none of elements, twins, device and whole")),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -231,6 +231,16 @@ impl Batcher {
         cx.timer_after(AGAIN, Timestamp::from_secs_f64(0.1));
     }
 
+    /// Packs as many packets as the batch has room for, as far as that is known without a look at them.
+    fn take_some(&mut self, packets: &mut impl ExactSizeIterator<Item = Packet>) {
+        let (Some(path), Some(batch)) = (&self.path, self.batch.as_mut().filter(|_| self.waiting.is_empty())) else {
+            return;
+        };
+        let many = path.room_for_any(batch).min(packets.len());
+        packets.take(many).for_each(|packet| path.add(batch, packet));
+        self.count += many as u64;
+    }
+
     /// Packs a packet, into the next batch where this one is full.
     #[inline]
     fn take(&mut self, cx: &mut Cx<'_>, packet: Packet) {
@@ -316,7 +326,9 @@ impl Element for Batcher {
     }
 
     fn push_batch(&mut self, cx: &mut Cx<'_>, _: usize, batch: &mut Batch) {
-        for packet in batch.drain(..) {
+        let mut packets = batch.drain(..);
+        self.take_some(&mut packets);
+        for packet in packets {
             cx.begin(&packet);
             self.take(cx, packet);
         }
