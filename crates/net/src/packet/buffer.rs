@@ -183,6 +183,12 @@ impl Buffer {
         unsafe { self.at().add(1).cast() }
     }
 
+    /// Has the processor load some of the first bytes, for writing: those behind the usual headroom.
+    #[inline]
+    pub(super) fn fetch(&self) {
+        super::fetch(self.start().wrapping_add(super::DEFAULT_HEADROOM));
+    }
+
     #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
         // SAFETY: `capacity` initialised bytes, which change only while there is one user.

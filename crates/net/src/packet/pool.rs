@@ -61,6 +61,12 @@ impl<T: 'static> Pool<T> {
         self.kept.pop().or_else(|| self.get_from_depot())
     }
 
+    /// What is got after so many others, if the thread keeps as many.
+    #[inline]
+    pub(super) fn later(&self, others: usize) -> Option<&T> {
+        self.kept.len().checked_sub(others + 1).map(|at| &self.kept[at])
+    }
+
     #[cold]
     fn get_from_depot(&mut self) -> Option<T> {
         self.kept = self.depot.take()?;
