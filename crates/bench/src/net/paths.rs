@@ -55,7 +55,7 @@ pub fn run(device: &Device, options: &Options, session: &Session) -> Result<Meas
 }
 
 fn ways(device: &Device, options: &Options) -> Vec<Way> {
-    let is_there = |who: &&Who| device.id() != DeviceId::HOST || !matches!(who, Who::Device | Who::Whole);
+    let is_there = |who: &&Who| device.id() != DeviceId::HOST || !who.is_by_device();
     let of = |who: Who, size: usize| options.cores.iter().map(move |cores| Way { who, cores: *cores, size });
     let by = |who: &Who| -> Vec<Way> {
         match who {

@@ -45,8 +45,8 @@ pub struct NetArgs {
     /// The most packets of a batch; several sizes are compared.
     #[arg(long, value_delimiter = ',', default_value = "16384", value_name = "LIST", requires = "paths", value_parser = clap::value_parser!(u32).range(1..=262_144))]
     pub batch: Vec<u32>,
-    /// Who computes for --paths, as far as the device is one: elements (the CPU's), twins (paths that the CPU computes), device, and
-    /// whole (the device, with whole packets).
+    /// Who computes for --paths, as far as the device is one: elements (the CPU's), twins (paths that the CPU computes), device,
+    /// whole (the device, with whole packets), and fetch (the device, which fetches payloads by itself).
     #[arg(
         long,
         value_delimiter = ',',

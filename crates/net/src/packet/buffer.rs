@@ -11,7 +11,8 @@ use super::pool::{self, Depot, Pool};
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
+use std::sync::{Mutex, PoisonError};
 
 /// Bytes of a pooled buffer: a frame of 1,518 bytes with VLAN tags, and room before and behind it.
 pub(super) const STANDARD: usize = 2048;
@@ -53,6 +54,35 @@ thread_local! {
     static POOL: RefCell<Pool<Spare>> = const { RefCell::new(Pool::new(&DEPOT)) };
 }
 
+/// Where slabs begin, in the order in which they were made.
+static SLABS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// How many there are.
+static SLAB_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Memory in which buffers of the standard size lie: it stays where it is as long as the program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slab(usize);
+
+impl Slab {
+    /// Bytes of each; it begins at a multiple of that.
+    pub(crate) const BYTES: usize = SLAB;
+
+    /// How many there are. Buffers that somebody has lie in one of these.
+    pub(crate) fn count() -> usize {
+        SLAB_COUNT.load(Ordering::Acquire)
+    }
+
+    /// Those that were made after so many others.
+    pub(crate) fn after(others: usize) -> Vec<Self> {
+        let slabs = SLABS.lock().unwrap_or_else(PoisonError::into_inner);
+        slabs.get(others..).unwrap_or_default().iter().map(|at| Self(*at)).collect()
+    }
+
+    pub(crate) fn as_ptr(self) -> *const u8 {
+        std::ptr::with_exposed_provenance(self.0)
+    }
+}
+
 fn layout(capacity: usize) -> Layout {
     let size = size_of::<Header>() + capacity;
     Layout::from_size_align(size, align_of::<Header>()).expect("a buffer of less than half the address space")
@@ -86,6 +116,10 @@ fn make_slab() -> Vec<Spare> {
         libc::madvise(start.as_ptr().cast(), SLAB, libc::MADV_HUGEPAGE);
         start.write_bytes(0, SLAB);
     }
+    let mut slabs = SLABS.lock().unwrap_or_else(PoisonError::into_inner);
+    slabs.push(start.as_ptr().expose_provenance());
+    SLAB_COUNT.store(slabs.len(), Ordering::Release);
+    drop(slabs);
     let size = layout(STANDARD).pad_to_align().size();
     let buffers = (0..SLAB / size).map(|number| {
         // SAFETY: all of the buffer lies in the slab.
@@ -97,7 +131,7 @@ fn make_slab() -> Vec<Spare> {
     buffers.collect()
 }
 
-/// A buffer of the standard size; of memory that stays its own where the thread is about to end.
+/// A buffer of the standard size, all of which lie in slabs.
 fn spare() -> NonNull<Header> {
     let get = |pool: &mut Pool<Spare>| {
         pool.get().or_else(|| {
@@ -105,7 +139,14 @@ fn spare() -> NonNull<Header> {
             pool.get()
         })
     };
-    pool::with(&POOL, get).flatten().map_or_else(|| make(STANDARD), |Spare(header)| header)
+    let alone = || {
+        // The thread is about to end: it keeps no others.
+        let mut spares = DEPOT.take().unwrap_or_else(make_slab);
+        let one = spares.pop().expect("slabs have several buffers, and chunks some");
+        DEPOT.give(spares);
+        one
+    };
+    pool::with(&POOL, get).flatten().unwrap_or_else(alone).0
 }
 
 impl Buffer {
@@ -158,6 +199,12 @@ impl Buffer {
     #[inline]
     pub(super) fn capacity(&self) -> usize {
         if self.has(USUAL) { STANDARD } else { self.header().capacity as usize }
+    }
+
+    /// Whether it lies in a [`Slab`].
+    #[inline]
+    pub(super) fn is_lasting(&self) -> bool {
+        self.has(USUAL)
     }
 
     /// Whether others use the same bytes.

@@ -21,6 +21,7 @@ mod tests;
 
 use crate::Timestamp;
 use buffer::Buffer;
+pub(crate) use buffer::Slab;
 use pool::{Depot, Pool};
 use std::cell::RefCell;
 use std::fmt;
@@ -229,6 +230,25 @@ impl Packet {
         self.own();
         let meta = &mut **self.0;
         meta.buffer.part_mut(meta.start, meta.len)
+    }
+
+    /// Has the processor load what is known of the packet.
+    #[inline]
+    pub(crate) fn fetch(&self) {
+        let lines: *const Meta = &raw const **self.0;
+        fetch(lines);
+    }
+
+    /// Has the processor load the first of its bytes.
+    #[inline]
+    pub(crate) fn fetch_headers(&self) {
+        self.0.buffer.fetch();
+    }
+
+    /// Whether its bytes lie in a [`Slab`].
+    #[inline]
+    pub(crate) fn is_lasting(&self) -> bool {
+        self.0.buffer.is_lasting()
     }
 
     /// Whether others have the same bytes.

@@ -30,6 +30,9 @@ impl<T> Depot<T> {
 
     /// Keeps a chunk, if there are not too many.
     pub(super) fn give(&self, chunk: Vec<T>) {
+        if chunk.is_empty() {
+            return;
+        }
         let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         if chunks.len() < self.most {
             return chunks.push(chunk);
@@ -39,7 +42,8 @@ impl<T> Depot<T> {
         drop(chunk);
     }
 
-    fn take(&self) -> Option<Vec<T>> {
+    /// A chunk, which has some.
+    pub(super) fn take(&self) -> Option<Vec<T>> {
         self.chunks.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 }

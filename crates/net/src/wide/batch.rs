@@ -1,5 +1,6 @@
 //! Packets that go through a path together, with the buffers in which their slices travel.
 
+use super::fetch::{ENTRY_BYTES, entry};
 use super::layout::Layout;
 use super::pack::pack;
 use super::stage::Snapshot;
@@ -19,6 +20,7 @@ pub(super) const BOUNDARY: usize = 256;
 ///   input     without spans:  rows                                  output:  rows | what stages find beyond them
 ///             options alone:  rows | spans, when it is full
 ///             with spans:     spans | rows, when it is full | the table of texts
+///             fetched:        rows | the table of payloads, when it is full | room for spans, on the device
 /// ```
 #[derive(Debug)]
 pub struct PacketBatch {
@@ -31,7 +33,9 @@ pub struct PacketBatch {
     pub(super) unpacked: usize,
     /// None while the executor has them.
     pub(super) buffers: Option<Buffers>,
-    /// What waits for the end of the rest: rows for that of the spans, or options for that of the rows.
+    /// The device fetches its spans by itself.
+    pub(super) is_fetched: bool,
+    /// What waits for the end of the rest: rows for that of the spans, or options or the table of payloads for that of the rows.
     aside: Vec<u8>,
     pub(super) span_bytes: usize,
     /// What is searched of the packets, where flows are followed.
@@ -64,24 +68,38 @@ pub(super) struct Extent {
     pub(super) rows_at: usize,
     /// The table of texts; where there are none, the end.
     pub(super) texts_at: usize,
+    /// The table of payloads, where the device fetches them.
+    pub(super) table_at: Option<usize>,
+    /// How many bytes travel: the rest is room on the device.
+    pub(super) travels: usize,
     pub(super) input_bytes: usize,
 }
 
 impl Extent {
     /// Of a batch with so many bytes of spans.
-    pub(super) fn new(layout: &Layout, count: usize, span_bytes: usize) -> Self {
+    pub(super) fn new(layout: &Layout, count: usize, span_bytes: usize, is_fetched: bool) -> Self {
         let rows_bytes = count * layout.input_bytes();
+        if is_fetched {
+            let table_at = rows_bytes.next_multiple_of(BOUNDARY);
+            let travels = table_at + count * ENTRY_BYTES;
+            let spans_at = travels.next_multiple_of(BOUNDARY);
+            let input_bytes = spans_at + span_bytes;
+            let (rows_at, texts_at, table_at) = (0, input_bytes, Some(table_at));
+            return Self { count, spans_at, span_bytes, rows_at, texts_at, table_at, travels, input_bytes };
+        }
         if layout.has_options_alone() {
             let spans_at = rows_bytes.next_multiple_of(BOUNDARY);
             let input_bytes = if span_bytes > 0 { spans_at + span_bytes } else { rows_bytes };
             let spans_at = spans_at.min(input_bytes);
-            return Self { count, spans_at, span_bytes, rows_at: 0, texts_at: input_bytes, input_bytes };
+            let (rows_at, texts_at, table_at, travels) = (0, input_bytes, None, input_bytes);
+            return Self { count, spans_at, span_bytes, rows_at, texts_at, table_at, travels, input_bytes };
         }
         let rows_at = span_bytes.next_multiple_of(BOUNDARY);
         let rows_end = rows_at + rows_bytes;
         let texts_at = if layout.has_texts() { rows_end.next_multiple_of(16) } else { rows_end };
         let input_bytes = if layout.has_texts() { texts_at + count * TEXT_BYTES } else { rows_end };
-        Self { count, spans_at: 0, span_bytes, rows_at, texts_at, input_bytes }
+        let (spans_at, table_at, travels) = (0, None, input_bytes);
+        Self { count, spans_at, span_bytes, rows_at, texts_at, table_at, travels, input_bytes }
     }
 }
 
@@ -93,6 +111,7 @@ impl PacketBatch {
             count: 0,
             unpacked: 0,
             buffers: Some(buffers),
+            is_fetched: false,
             aside: Vec::new(),
             span_bytes: 0,
             texts: Texts::default(),
@@ -124,7 +143,7 @@ impl PacketBatch {
     /// Bytes that it will have with another packet, of whose spans there are so many.
     fn bytes_with(&self, layout: &Layout, len: usize) -> usize {
         let spans = if layout.has_spans() { self.span_bytes + len.next_multiple_of(4) } else { 0 };
-        Extent::new(layout, self.len() + 1, spans).input_bytes
+        Extent::new(layout, self.len() + 1, spans, self.is_fetched).input_bytes
     }
 
     /// Whether a packet with so many bytes of spans has room.
@@ -146,7 +165,13 @@ impl PacketBatch {
     pub(super) fn add(&mut self, layout: &Layout, packet: Packet) {
         let Some(buffers) = &mut self.buffers else { return };
         let (bytes, at) = (layout.input_bytes(), self.packets.len() * layout.input_bytes());
-        if layout.has_options_alone() {
+        if self.is_fetched {
+            let row = &mut buffers.input.bytes_mut()[at..at + bytes];
+            let span = pack(layout, &packet, row);
+            row[4..8].copy_from_slice(&((self.span_bytes / 4) as u32).to_le_bytes());
+            self.aside.extend_from_slice(&entry(span, self.span_bytes));
+            self.span_bytes += span.len().next_multiple_of(4);
+        } else if layout.has_options_alone() {
             let row = &mut buffers.input.bytes_mut()[at..at + bytes];
             let span = pack(layout, &packet, row);
             row[4..8].copy_from_slice(&((self.aside.len() / 4) as u32).to_le_bytes());
@@ -175,7 +200,7 @@ impl PacketBatch {
 
     /// Where everything lies when it leaves now.
     pub(super) fn extent(&self, layout: &Layout) -> Extent {
-        Extent::new(layout, self.len(), if layout.has_spans() { self.span_bytes } else { 0 })
+        Extent::new(layout, self.len(), if layout.has_spans() { self.span_bytes } else { 0 }, self.is_fetched)
     }
 
     /// Brings what waited aside to its place; where everything lies then.
@@ -183,14 +208,15 @@ impl PacketBatch {
         let extent = self.extent(layout);
         if let Some(buffers) = self.buffers.as_mut().filter(|_| layout.has_spans()) {
             let input = buffers.input.bytes_mut();
-            let at = if layout.has_options_alone() { extent.spans_at } else { extent.rows_at };
+            let behind_rows = if layout.has_options_alone() { extent.spans_at } else { extent.rows_at };
+            let at = extent.table_at.unwrap_or(behind_rows);
             input[at..][..self.aside.len()].copy_from_slice(&self.aside);
             input[extent.texts_at..extent.input_bytes].copy_from_slice(self.texts.table());
         }
         extent
     }
 
-    /// Packs all packets again, into memory that is at hand.
+    /// Packs all packets again, into memory that is at hand, with their spans.
     pub(super) fn pack_again(&mut self, layout: &Layout, buffers: Buffers) {
         let (packets, texts) = (std::mem::take(&mut self.packets), self.texts.take());
         self.clear();
@@ -206,7 +232,7 @@ impl PacketBatch {
     /// Its rows, where packets have a part of variable length.
     pub(super) fn rows(&self, layout: &Layout) -> &[u8] {
         match &self.buffers {
-            Some(buffers) if layout.has_options_alone() => {
+            Some(buffers) if self.is_fetched || layout.has_options_alone() => {
                 &buffers.input.bytes()[..self.count.max(self.len()) * layout.input_bytes()]
             }
             _ => &self.aside,
@@ -245,7 +271,7 @@ impl PacketBatch {
         (self.count, self.unpacked) = (0, 0);
         self.aside.clear();
         self.texts.clear();
-        (self.span_bytes, self.is_computed, self.snapshots) = (0, false, Arc::default());
+        (self.is_fetched, self.span_bytes, self.is_computed, self.snapshots) = (false, 0, false, Arc::default());
     }
 }
 

@@ -1,6 +1,7 @@
 //! All stages of a path, as one service of the executor: a request is a batch.
 
 use super::batch::{BOUNDARY, Extent};
+use super::fetch::{ENTRY_BYTES, Fetcher};
 use super::layout::Layout;
 use super::rows::Rows;
 use super::stage::{Launching, Snapshot, Stage};
@@ -28,6 +29,7 @@ pub(super) struct PathService {
     layout: Arc<Layout>,
     stages: Vec<Arc<dyn Stage>>,
     begin: Result<Loaded, String>,
+    fetcher: Option<Arc<Fetcher>>,
     /// A batch to measure with: rows of so many packets, and their spans.
     sample: fn(&Layout, usize) -> (Extent, Vec<u8>),
 }
@@ -38,9 +40,10 @@ impl PathService {
         layout: Arc<Layout>,
         stages: Vec<Arc<dyn Stage>>,
         begin: Result<Loaded, String>,
+        fetcher: Option<Arc<Fetcher>>,
         sample: fn(&Layout, usize) -> (Extent, Vec<u8>),
     ) -> Self {
-        Self { name, layout, stages, begin, sample }
+        Self { name, layout, stages, begin, fetcher, sample }
     }
 
     pub(super) fn stages(&self) -> &[Arc<dyn Stage>] {
@@ -109,6 +112,10 @@ impl Service for PathService {
         Ok(Shape { output: Output::Apart(self.extras(work.extent.count, work.extent.span_bytes).1 as u64), results: 0 })
     }
 
+    fn travels(&self, work: &Work, _: u64) -> u64 {
+        work.extent.travels as u64
+    }
+
     fn cut(&self, _: &Work, _: u64) -> u64 {
         0
     }
@@ -131,6 +138,13 @@ impl Service for PathService {
         let Data::Apart(input, output) = data else {
             return Err(Error::new(ErrorKind::BadArgument, "a path writes elsewhere than it reads"));
         };
+        if work.extent.table_at.is_some() {
+            // Whoever has the packets packs and computes them.
+            return Err(Error::new(
+                ErrorKind::Unsuited,
+                "a batch whose payloads the device was to fetch is packed again",
+            ));
+        }
         self.compute(work, input, output);
         Ok(())
     }
@@ -148,6 +162,12 @@ impl Service for PathService {
             let mut rows = self.layout.rows(extent.count as u32, extent.span_bytes as u64);
             (rows.span_at, rows.input_at) = (input_at + extent.spans_at as u64, input_at + extent.rows_at as u64);
             rows.output_at = output_at;
+            if let (Some(fetcher), Some(at)) = (&self.fetcher, extent.table_at) {
+                let table = entry.input.part(at as u64, (extent.count * ENTRY_BYTES) as u64)?;
+                let spans = entry.input.part(extent.spans_at as u64, extent.span_bytes as u64)?;
+                // SAFETY: the path has made the table of packets that it keeps, which lie in slabs that the device reaches.
+                unsafe { fetcher.launch(stream, table, spans) }?;
+            }
             // SAFETY: the caller's promise: input and output are this batch's, as long as the work lasts.
             unsafe { packets::launch(stream, begin.module(), &Begin { rows }, Memory { input, output }, &[]) }?;
             let texts = self.layout.texts(rows, input_at + extent.texts_at as u64);

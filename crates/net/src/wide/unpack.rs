@@ -12,7 +12,8 @@ use bifolio_kernels::packets::NONE;
 const TOGETHER: usize = 64;
 
 /// Writes what was found into the next packets of a batch that is taken apart: a few at a time, as they have left the processor's
-/// caches meanwhile. Where elements have found more than rows say, they look at all of a batch together.
+/// caches meanwhile. Where elements have found more than rows say, they look at all of a batch together, and say themselves what
+/// they will need ([`Done::fetch`]).
 pub(super) fn unpack(service: &PathService, layout: &Layout, batch: &mut PacketBatch, many: usize) {
     let Some(buffers) = batch.buffers.as_ref().filter(|_| batch.is_computed) else { return };
     let left_at = batch.count - batch.leaving.len();
@@ -34,7 +35,9 @@ pub(super) fn unpack(service: &PathService, layout: &Layout, batch: &mut PacketB
     let texts = layout.has_texts().then_some(&batch.texts);
     let of_stages = || stages.iter().zip(&*batch.snapshots).zip(&places);
     for (packets, output) in packets.chunks_mut(together).zip(outputs) {
-        fetch(packets, has_bytes);
+        if !has_extras {
+            fetch(packets, has_bytes);
+        }
         for ((stage, snapshot), (at, bytes)) in of_stages() {
             let extra = &all[*at..at + bytes];
             stage.finish(&mut Done { layout, packets, texts, snapshot, rows, output, extra });

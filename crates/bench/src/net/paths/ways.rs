@@ -15,6 +15,15 @@ pub enum Who {
     Device,
     /// The same with whole packets.
     Whole,
+    /// A path whose payloads the device fetches by itself.
+    Fetch,
+}
+
+impl Who {
+    /// Whether the device computes.
+    pub(super) fn is_by_device(self) -> bool {
+        matches!(self, Self::Device | Self::Whole | Self::Fetch)
+    }
 }
 
 impl FromStr for Who {
@@ -25,7 +34,8 @@ impl FromStr for Who {
             "twins" => Ok(Self::Twins),
             "device" => Ok(Self::Device),
             "whole" => Ok(Self::Whole),
-            _ => Err(format!("'{text}' is none of elements, twins, device and whole")),
+            "fetch" => Ok(Self::Fetch),
+            _ => Err(format!("'{text}' is none of elements, twins, device, whole and fetch")),
         }
     }
 }
@@ -45,6 +55,7 @@ impl Way {
             Who::Twins => "CPU twins",
             Who::Device => "device",
             Who::Whole => "device, whole packets",
+            Who::Fetch => "device, which fetches payloads",
         };
         let cores = if self.cores == 1 { "core" } else { "cores" };
         let batches = if self.size == 0 { String::new() } else { format!(", batches of {}", self.size) };

@@ -150,9 +150,9 @@ impl Batcher {
         }
         let names: Vec<_> = members.computed.iter().map(|element| cx.router().class_of(*element).name).collect();
         let place = cx.with(members.start, |start: &mut HostToDevice, _| start.place());
-        let (device, forced) = place.ok_or_else(gone)?;
+        let (device, forced, fetch) = place.ok_or_else(gone)?;
         let batches = cx.with(members.queue, |queue: &mut GpuCompletionQueue, _| queue.capacity()).ok_or_else(gone)?;
-        let options = PathOptions { device, size: self.size, batches, forced, slices: self.slices };
+        let options = PathOptions { device, size: self.size, batches, forced, slices: self.slices, fetch };
         let path = Path::new(options, &operations, &names.join(", "))?;
         let batcher = cx.id();
         cx.with(members.start, |start: &mut HostToDevice, _| start.join(&path));

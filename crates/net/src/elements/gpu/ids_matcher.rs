@@ -309,6 +309,7 @@ impl Stage for SearchStage {
         let mut found = Vec::new();
         let texts = done.texts;
         for at in 0..done.packets.len() {
+            done.fetch(at);
             let (packet, row) = done.packet(at);
             // The slot is as this stage has seen it: nobody behind it may write what it tests.
             if !self.takes_part(row) {
