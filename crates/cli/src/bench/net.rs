@@ -56,7 +56,7 @@ pub struct NetArgs {
     )]
     pub by: Vec<paths::Who>,
     /// The most batches of a path at a time.
-    #[arg(long, default_value_t = 4, value_name = "N", requires = "paths", value_parser = clap::value_parser!(u16).range(2..=1024))]
+    #[arg(long, default_value_t = 8, value_name = "N", requires = "paths", value_parser = clap::value_parser!(u16).range(2..=1024))]
     pub in_flight: u16,
     /// Latencies, too, at these percentages of the highest rate.
     #[arg(long, value_delimiter = ',', value_name = "LIST", requires = "paths", value_parser = parse_percent)]

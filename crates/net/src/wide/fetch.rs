@@ -17,9 +17,10 @@ pub(super) const ENTRY_BYTES: usize = EXTENT_BYTES as usize;
 /// Slabs that devices can read, each with its registration: it stays as long as the slab.
 static REGISTERED: Mutex<Vec<HostRegistration>> = Mutex::new(Vec::new());
 
-/// From how many bytes of a payload on, on average, fetching is faster than packing, as measured on an H200: below that, the way to
-/// many small pieces of the host's memory takes longer than the CPU needs to copy them.
-pub(super) const WORTH_BYTES: usize = 700;
+/// From how many bytes of a payload on, on average, fetching is faster than packing: on an H200 frames of 256 bytes took as long
+/// either way, of 512 bytes 15 % less, of 1,514 bytes 30 % less, and of 128 bytes 28 % more
+/// (bench/results/2026-11-24-net-paths-h200.md).
+pub(super) const WORTH_BYTES: usize = 400;
 
 /// Whether a device fetches payloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

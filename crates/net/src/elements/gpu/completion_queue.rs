@@ -3,7 +3,7 @@
 //! `GPUCompletionQueue([CAPACITY, keyword PATIENCE])`: wide push input, wide pull output.
 //!
 //! - CAPACITY: how many batches may be on their way, from the first packet in a Batcher to the last one out of a Debatcher,
-//!   2 or more (4). While there are as many, the Batcher has no room.
+//!   2 or more (8). While there are as many, the Batcher has no room.
 //! - PATIENCE: how long a device may have a batch (1 s); 0: for ever. After that the CPU computes it, which is told, and all that
 //!   come until the device has answered.
 //!
@@ -36,7 +36,7 @@ pub(super) struct GpuCompletionQueue {
 
 impl Default for GpuCompletionQueue {
     fn default() -> Self {
-        Self { capacity: 4, patience: Timestamp::from_secs_f64(1.0), carriers: BTreeMap::new(), next: 0, path: None }
+        Self { capacity: 8, patience: Timestamp::from_secs_f64(1.0), carriers: BTreeMap::new(), next: 0, path: None }
     }
 }
 

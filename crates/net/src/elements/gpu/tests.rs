@@ -390,8 +390,6 @@ fn a_diverging_path_searches_each_packet_for_its_own_literals() {
 #[test]
 fn headers_that_were_pulled_travel_and_have_room() {
     let config = path("host", 16, "m :: GPUIDSMatcher(PATTERN evil)") + "take :: Take";
-    // Room for all that come at once.
-    let config = config.replace("GPUCompletionQueue", "GPUCompletionQueue(8)");
     let mut harness = Harness::new(&config);
     let mut random = fastrand::Rng::with_seed(seed());
     let packets = (0..400).map(|_| {
