@@ -54,6 +54,8 @@ pub struct Capabilities {
     /// Read-only registration of a shared file mapping, so that copies come straight out of the
     /// page cache.
     pub host_register_read_only: Capability,
+    /// Kernels read registered host memory at the addresses at which programs have it.
+    pub host_pointers: Capability,
     /// Copies from at least one other device of the same backend that do not pass through host
     /// memory ([`crate::Stream::copy_from_peer`]).
     pub peer_access: Capability,
@@ -78,6 +80,7 @@ impl Capabilities {
             ("virtual_memory", &self.virtual_memory),
             ("export_fd", &self.export_fd),
             ("host_register_read_only", &self.host_register_read_only),
+            ("host_pointers", &self.host_pointers),
             ("peer_access", &self.peer_access),
             ("direct_storage", &self.direct_storage),
             ("kernels", &self.kernels),

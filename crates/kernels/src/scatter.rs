@@ -5,12 +5,12 @@
 //! some hundred bytes to some hundred KiB; one of many MiB belongs in a plain copy, which uses the
 //! whole device.
 
-use crate::addressing::{self, align_down};
+use crate::addressing::{self, Addressing, align_down};
 use crate::kernel::{Effort, KDEF_H, Kernel, Trial};
 use crate::known_answer::{self, Draw};
 use crate::launch::{WORD_BYTES, bad, download};
 use crate::load::Kernels;
-use bifolio_device::{DeviceSlice, HostLaunch, KernelArg, Module, ModuleSource, Result, Stream};
+use bifolio_device::{DevicePtr, DeviceSlice, HostLaunch, KernelArg, Module, ModuleSource, Result, Stream};
 use std::slice;
 
 const GROUP_SIZE: u32 = 256;
@@ -168,6 +168,26 @@ impl Kernels {
     }
 }
 
+/// The same with addresses in place of offsets in a staging buffer: what kernels of the device can read at addresses, such as
+/// registered host memory where [`bifolio_device::Capabilities::host_pointers`] says so.
+///
+/// # Errors
+/// Ranges that do not fit, devices without addresses, and what the device refuses.
+///
+/// # Safety
+/// As for [`Kernels::scatter`]; `module` is that of [`Scatter`] on the stream's device, and the memory at the extents' addresses
+/// stays in place until the work completes.
+pub unsafe fn gather(
+    stream: &Stream,
+    module: &Module,
+    extents: DeviceSlice<'_>,
+    destination: DeviceSlice<'_>,
+) -> Result<()> {
+    let base = Addressing::Absolute.argument(stream.device())?;
+    // SAFETY: the caller's promise.
+    unsafe { launch(stream, module, base, extents, destination) }
+}
+
 /// # Safety
 /// As for [`Kernels::scatter`]; `module` is [`MODULE`] on the stream's device.
 unsafe fn run(
@@ -177,16 +197,31 @@ unsafe fn run(
     extents: DeviceSlice<'_>,
     destination: DeviceSlice<'_>,
 ) -> Result<()> {
-    let count = addressing::rows(extents, EXTENT_BYTES)?;
-    if count == 0 {
-        return Ok(());
-    }
     let Some(module) = module else {
         // SAFETY: the caller's promise.
         return unsafe { by_copies(stream, staging, extents, destination) };
     };
     let boundary = stream.device().info().kernel_buffer_alignment.max(WORD_BYTES);
-    let (staging, staging_at) = align_down(staging.ptr(), boundary);
+    // SAFETY: the caller's promise. Nothing is touched between the boundary and the range's beginning.
+    unsafe { launch(stream, module, align_down(staging.ptr(), boundary), extents, destination) }
+}
+
+/// `staging` is a buffer, and what is added to every place in it.
+///
+/// # Safety
+/// As for [`run`].
+unsafe fn launch(
+    stream: &Stream,
+    module: &Module,
+    (staging, staging_at): (DevicePtr, u64),
+    extents: DeviceSlice<'_>,
+    destination: DeviceSlice<'_>,
+) -> Result<()> {
+    let count = addressing::rows(extents, EXTENT_BYTES)?;
+    if count == 0 {
+        return Ok(());
+    }
+    let boundary = stream.device().info().kernel_buffer_alignment.max(WORD_BYTES);
     let (destination, destination_at) = align_down(destination.ptr(), boundary);
     // `ScatterParams` of `scatter.h`.
     let params = addressing::to_bytes(&[count, staging_at, destination_at]);

@@ -178,6 +178,30 @@ impl Element for Source {
         Run::Worked
     }
 
+    /// Where no load is set, as many frames as there is room for, as a device's driver hands over what has come by then.
+    fn run_tasks(&mut self, cx: &mut Cx<'_>, times: usize) -> Run {
+        if self.load.is_some() || self.left <= times as u64 {
+            let mut did = Run::Worked;
+            for _ in 0..times {
+                did = self.run_task(cx);
+                if did != Run::Worked || cx.room() == 0 {
+                    break;
+                }
+            }
+            return did;
+        }
+        if !cx.may_push(0) {
+            return Run::Idle;
+        }
+        let many = times.min(cx.room());
+        self.left -= many as u64;
+        for _ in 0..many {
+            let Some(packet) = self.next_packet() else { break };
+            cx.emit(0, packet);
+        }
+        Run::Worked
+    }
+
     fn run_timer(&mut self, cx: &mut Cx<'_>, _: usize) {
         let waits = (0..cx.router().len()).any(|element| {
             let handler = match cx.router().class_of(element).name {

@@ -29,10 +29,11 @@ use bifolio_device::{Device, DeviceId};
 use load::Loaded;
 use results::Row;
 use std::sync::Arc;
-use ways::{Way, Who};
+use ways::Way;
 
 pub use options::{App, Options, Text};
 pub use results::Results;
+pub use ways::Who;
 
 /// Measures.
 pub fn run(device: &Device, options: &Options, session: &Session) -> Result<Measured<Results>> {
@@ -54,14 +55,15 @@ pub fn run(device: &Device, options: &Options, session: &Session) -> Result<Meas
 }
 
 fn ways(device: &Device, options: &Options) -> Vec<Way> {
-    let mut paths = vec![Who::Twins];
-    if device.id() != DeviceId::HOST {
-        paths.push(Who::Device);
-        paths.extend(options.whole.then_some(Who::Whole));
-    }
+    let is_there = |who: &&Who| device.id() != DeviceId::HOST || !who.is_by_device();
     let of = |who: Who, size: usize| options.cores.iter().map(move |cores| Way { who, cores: *cores, size });
-    let by_paths = paths.into_iter().flat_map(|who| options.sizes.iter().flat_map(move |size| of(who, *size)));
-    of(Who::Elements, 0).chain(by_paths).collect()
+    let by = |who: &Who| -> Vec<Way> {
+        match who {
+            Who::Elements => of(*who, 0).collect(),
+            _ => options.sizes.iter().flat_map(|size| of(*who, *size)).collect(),
+        }
+    };
+    options.by.iter().filter(is_there).flat_map(by).collect()
 }
 
 fn measure(
@@ -118,9 +120,10 @@ mod tests {
             flows: 20,
             routes: 20,
             cores: vec![1, 2],
+            by: vec![Who::Elements, Who::Twins, Who::Device, Who::Whole],
             sizes: vec![256],
+            batches: 8,
             loads: vec![],
-            whole: true,
             repetitions: 1,
             seed: bifolio_testing::seed(),
         }

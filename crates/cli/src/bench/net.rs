@@ -45,6 +45,19 @@ pub struct NetArgs {
     /// The most packets of a batch; several sizes are compared.
     #[arg(long, value_delimiter = ',', default_value = "16384", value_name = "LIST", requires = "paths", value_parser = clap::value_parser!(u32).range(1..=262_144))]
     pub batch: Vec<u32>,
+    /// Who computes for --paths, as far as the device is one: elements (the CPU's), twins (paths that the CPU computes), device,
+    /// whole (the device, with whole packets), and fetch (the device, which fetches payloads by itself).
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "elements,twins,device",
+        value_name = "LIST",
+        requires = "paths"
+    )]
+    pub by: Vec<paths::Who>,
+    /// The most batches of a path at a time.
+    #[arg(long, default_value_t = 8, value_name = "N", requires = "paths", value_parser = clap::value_parser!(u16).range(2..=1024))]
+    pub in_flight: u16,
     /// Latencies, too, at these percentages of the highest rate.
     #[arg(long, value_delimiter = ',', value_name = "LIST", requires = "paths", value_parser = parse_percent)]
     pub loads: Vec<f64>,
@@ -54,9 +67,6 @@ pub struct NetArgs {
     /// For --plot: measure nothing, and draw what --paths has printed with --json.
     #[arg(long, group = "drawable", value_name = "RESULTS", requires = "plot", conflicts_with_all = ["cases", "over_devices"])]
     pub from: Option<PathBuf>,
-    /// Sends whole packets to the device, too.
-    #[arg(long, requires = "paths")]
-    pub whole: bool,
     /// Rules of the filter, in the form of the classification benchmarks' generator; without them they are drawn.
     #[arg(long, value_name = "FILE")]
     pub rules_file: Option<PathBuf>,
@@ -96,9 +106,10 @@ impl NetArgs {
             flows: self.rules as usize,
             routes: self.routes as usize,
             cores: self.cores.iter().map(|cores| usize::from(*cores)).collect(),
+            by: self.by.clone(),
+            batches: usize::from(self.in_flight),
             sizes: self.batch.iter().map(|size| *size as usize).collect(),
             loads: self.loads.clone(),
-            whole: self.whole,
             repetitions: self.repetitions,
             seed: self.seed,
         }

@@ -237,6 +237,7 @@ impl PipelineMemory {
                     unsafe { self.stream.copy_on_device(to, from) }?;
                 }
                 View::Host { at, pinned: true } => {
+                    let to = to.part(0, task.steps[0].travels(task.bytes()))?;
                     // SAFETY: as above.
                     unsafe { self.stream.copy_to_device(to, at.0.wrapping_add(task.input.start as usize)) }?;
                 }

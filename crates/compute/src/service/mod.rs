@@ -182,6 +182,12 @@ pub trait Service: std::fmt::Debug + Send + Sync + 'static {
     /// `BadArgument`, with a sentence.
     fn shape(&self, params: &Self::Params, input: u64) -> Result<Shape>;
 
+    /// How many of the input's first bytes travel from the host: the rest is room on the device, which the kernels fill.
+    /// Where memory is not pinned, all of them may.
+    fn travels(&self, _params: &Self::Params, input: u64) -> u64 {
+        input
+    }
+
     /// The last place in the input, at or before `at_most`, where the work can be cut in two; 0 where there is
     /// none.
     fn cut(&self, params: &Self::Params, at_most: u64) -> u64;

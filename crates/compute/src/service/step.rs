@@ -26,6 +26,7 @@ trait Erased: std::fmt::Debug + Send + Sync {
     fn service(&self) -> *const ();
     fn params(&self) -> &dyn Any;
     fn shape(&self, input: u64) -> Result<Shape>;
+    fn travels(&self, input: u64) -> u64;
     fn cut(&self, at_most: u64) -> u64;
     fn split(&self, at: u64) -> (Step, Step);
     fn on_cpu(&self, data: Data<'_>, results: &mut [u8]) -> Result<()>;
@@ -63,6 +64,10 @@ impl Step {
     /// [`crate::ErrorKind::BadArgument`].
     pub fn shape(&self, input: u64) -> Result<Shape> {
         self.0.shape(input).map_err(|error| error.of(self.kind().name()))
+    }
+
+    pub(crate) fn travels(&self, input: u64) -> u64 {
+        self.0.travels(input).min(input)
     }
 
     pub(crate) fn cut(&self, at_most: u64) -> u64 {
@@ -124,6 +129,10 @@ impl<S: Service> Erased for Bound<S> {
 
     fn shape(&self, input: u64) -> Result<Shape> {
         self.service.shape(&self.params, input)
+    }
+
+    fn travels(&self, input: u64) -> u64 {
+        self.service.travels(&self.params, input)
     }
 
     fn cut(&self, at_most: u64) -> u64 {

@@ -11,7 +11,8 @@ use super::pool::{self, Depot, Pool};
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
+use std::sync::{Mutex, PoisonError};
 
 /// Bytes of a pooled buffer: a frame of 1,518 bytes with VLAN tags, and room before and behind it.
 pub(super) const STANDARD: usize = 2048;
@@ -27,12 +28,19 @@ struct Header {
 }
 
 /// Counted bytes: clones are the same bytes.
-pub(super) struct Buffer(NonNull<Header>);
+///
+/// The address of the header, with marks in the bits that its alignment leaves. Whoever has the only one of usual size needs no
+/// look at the header, which is a line of the cache of its own: of packets that were on their way for long, each line costs a
+/// wait for memory.
+///
+/// Bytes change only through `bytes_mut` and `part_mut`, whose caller is the only user, and the count is atomic: so buffers may
+/// go to other threads, and be looked at by several.
+pub(super) struct Buffer(AtomicPtr<Header>);
 
-// SAFETY: bytes change only through `bytes_mut`, whose caller is the only user; the count is atomic.
-unsafe impl Send for Buffer {}
-// SAFETY: as above; shared references give shared bytes.
-unsafe impl Sync for Buffer {}
+/// The mark of one that was ever cloned, or is a clone: only then the count may be another one than 1.
+const COUNTED: usize = 1;
+/// The mark of one of the standard size.
+const USUAL: usize = 2;
 
 /// A buffer of the standard size that nobody uses.
 struct Spare(NonNull<Header>);
@@ -44,6 +52,35 @@ static DEPOT: Depot<Spare> = Depot::new(usize::MAX);
 
 thread_local! {
     static POOL: RefCell<Pool<Spare>> = const { RefCell::new(Pool::new(&DEPOT)) };
+}
+
+/// Where slabs begin, in the order in which they were made.
+static SLABS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// How many there are.
+static SLAB_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Memory in which buffers of the standard size lie: it stays where it is as long as the program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slab(usize);
+
+impl Slab {
+    /// Bytes of each; it begins at a multiple of that.
+    pub(crate) const BYTES: usize = SLAB;
+
+    /// How many there are. Buffers that somebody has lie in one of these.
+    pub(crate) fn count() -> usize {
+        SLAB_COUNT.load(Ordering::Acquire)
+    }
+
+    /// Those that were made after so many others.
+    pub(crate) fn after(others: usize) -> Vec<Self> {
+        let slabs = SLABS.lock().unwrap_or_else(PoisonError::into_inner);
+        slabs.get(others..).unwrap_or_default().iter().map(|at| Self(*at)).collect()
+    }
+
+    pub(crate) fn as_ptr(self) -> *const u8 {
+        std::ptr::with_exposed_provenance(self.0)
+    }
 }
 
 fn layout(capacity: usize) -> Layout {
@@ -79,6 +116,10 @@ fn make_slab() -> Vec<Spare> {
         libc::madvise(start.as_ptr().cast(), SLAB, libc::MADV_HUGEPAGE);
         start.write_bytes(0, SLAB);
     }
+    let mut slabs = SLABS.lock().unwrap_or_else(PoisonError::into_inner);
+    slabs.push(start.as_ptr().expose_provenance());
+    SLAB_COUNT.store(slabs.len(), Ordering::Release);
+    drop(slabs);
     let size = layout(STANDARD).pad_to_align().size();
     let buffers = (0..SLAB / size).map(|number| {
         // SAFETY: all of the buffer lies in the slab.
@@ -90,7 +131,7 @@ fn make_slab() -> Vec<Spare> {
     buffers.collect()
 }
 
-/// A buffer of the standard size; of memory that stays its own where the thread is about to end.
+/// A buffer of the standard size, all of which lie in slabs.
 fn spare() -> NonNull<Header> {
     let get = |pool: &mut Pool<Spare>| {
         pool.get().or_else(|| {
@@ -98,20 +139,27 @@ fn spare() -> NonNull<Header> {
             pool.get()
         })
     };
-    pool::with(&POOL, get).flatten().map_or_else(|| make(STANDARD), |Spare(header)| header)
+    let alone = || {
+        // The thread is about to end: it keeps no others.
+        let mut spares = DEPOT.take().unwrap_or_else(make_slab);
+        let one = spares.pop().expect("slabs have several buffers, and chunks some");
+        DEPOT.give(spares);
+        one
+    };
+    pool::with(&POOL, get).flatten().unwrap_or_else(alone).0
 }
 
 impl Buffer {
     /// A buffer with at least `capacity` bytes.
     pub(super) fn new(capacity: usize) -> Self {
         if capacity > STANDARD {
-            return Self(make(capacity));
+            return Self::of(make(capacity));
         }
         let header = spare();
         // SAFETY: a header of the pool, which has no user.
         unsafe { header.as_ref() }.users.store(1, Ordering::Relaxed);
         #[cfg_attr(not(debug_assertions), expect(unused_mut, reason = "written in builds for tests"))]
-        let mut buffer = Self(header);
+        let mut buffer = Self::of(header);
         #[cfg(debug_assertions)]
         buffer.spoil();
         buffer
@@ -124,33 +172,68 @@ impl Buffer {
         self.bytes_mut().fill(NEXT.fetch_add(2, Ordering::Relaxed));
     }
 
+    /// The only one of these bytes.
+    fn of(header: NonNull<Header>) -> Self {
+        // SAFETY: a header that nobody else knows.
+        let is_usual = unsafe { header.as_ref() }.capacity as usize == STANDARD;
+        let mark = if is_usual { USUAL } else { 0 };
+        Self(AtomicPtr::new(header.as_ptr().map_addr(|at| at | mark)))
+    }
+
+    #[inline]
+    fn has(&self, mark: usize) -> bool {
+        self.0.load(Ordering::Relaxed).addr() & mark != 0
+    }
+
+    #[inline]
+    fn at(&self) -> *mut Header {
+        self.0.load(Ordering::Relaxed).map_addr(|at| at & !(COUNTED | USUAL))
+    }
+
     #[inline]
     fn header(&self) -> &Header {
         // SAFETY: alive as long as there is a user, which `self` is.
-        unsafe { self.0.as_ref() }
+        unsafe { &*self.at() }
     }
 
     #[inline]
     pub(super) fn capacity(&self) -> usize {
-        self.header().capacity as usize
+        if self.has(USUAL) { STANDARD } else { self.header().capacity as usize }
+    }
+
+    /// Whether it lies in a [`Slab`].
+    #[inline]
+    pub(super) fn is_lasting(&self) -> bool {
+        self.has(USUAL)
     }
 
     /// Whether others use the same bytes.
     #[inline]
     pub(super) fn is_shared(&self) -> bool {
-        self.header().users.load(Ordering::Acquire) != 1
+        self.has(COUNTED) && self.header().users.load(Ordering::Acquire) != 1
     }
 
-    /// Whether nobody else uses it, and it is as large as the usual ones.
+    /// Whether nobody else uses it, and it is as large as the usual ones; then it counts as never cloned again.
     #[inline]
-    pub(super) fn is_reusable(&self) -> bool {
-        self.capacity() == STANDARD && !self.is_shared()
+    pub(super) fn is_reusable(&mut self) -> bool {
+        let is_reusable = self.has(USUAL) && !self.is_shared();
+        if is_reusable {
+            let at = self.0.get_mut();
+            *at = at.map_addr(|at| at & !COUNTED);
+        }
+        is_reusable
     }
 
     #[inline]
     fn start(&self) -> *mut u8 {
         // SAFETY: the bytes lie behind the header in the same allocation.
-        unsafe { self.0.as_ptr().add(1).cast() }
+        unsafe { self.at().add(1).cast() }
+    }
+
+    /// Has the processor load some of the first bytes, for writing: those behind the usual headroom.
+    #[inline]
+    pub(super) fn fetch(&self) {
+        super::fetch(self.start().wrapping_add(super::DEFAULT_HEADROOM));
     }
 
     #[inline]
@@ -189,7 +272,10 @@ impl Clone for Buffer {
     fn clone(&self) -> Self {
         let before = self.header().users.fetch_add(1, Ordering::Relaxed);
         assert!(before < u32::MAX / 2, "a buffer with two thousand million users");
-        Self(self.0)
+        // Whoever has `self` for writing has seen this: both are of one thread, or were handed over.
+        let counted = self.0.load(Ordering::Relaxed).map_addr(|at| at | COUNTED);
+        self.0.store(counted, Ordering::Relaxed);
+        Self(AtomicPtr::new(counted))
     }
 }
 
@@ -201,8 +287,8 @@ impl Drop for Buffer {
         }
         // Whatever the others did with the bytes is done before somebody gets them anew.
         fence(Ordering::Acquire);
-        let header = self.0;
-        if self.capacity() != STANDARD {
+        let Some(header) = NonNull::new(self.at()) else { return };
+        if !self.has(USUAL) {
             free(header);
         } else if pool::with(&POOL, |pool| pool.put(Spare(header))).is_none() {
             // The thread's pool has ended before its last packets.

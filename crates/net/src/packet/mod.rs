@@ -21,6 +21,7 @@ mod tests;
 
 use crate::Timestamp;
 use buffer::Buffer;
+pub(crate) use buffer::Slab;
 use pool::{Depot, Pool};
 use std::cell::RefCell;
 use std::fmt;
@@ -39,7 +40,8 @@ const ALIGNMENT: isize = 8;
 
 const NOWHERE: u32 = u32::MAX;
 
-/// In two lines of the cache: what every element looks at is in the first one.
+/// In two lines of the cache: what every element looks at is in the first one, with the annotations that elements of paths write
+/// (up to number 21).
 #[derive(Clone)]
 #[repr(C, align(64))]
 struct Meta {
@@ -52,18 +54,22 @@ struct Meta {
     transport: u32,
     /// Where the packet's own bytes begin: what lies before is another's.
     low: u32,
+    /// The packet's place among those of its burst, and how many places it has for packets that come of it.
+    place_at: u64,
+    place_bits: u8,
     kind: PacketType,
     anno: [u8; ANNO_BYTES],
-    /// The packet's place among those of its burst, and how many places it has for packets that come of it.
-    place: Place,
     timestamp: Timestamp,
 }
+
+const _: () = assert!(size_of::<Meta>() == 128 && std::mem::offset_of!(Meta, anno) + 22 <= 64);
 
 /// Where a packet stands among those of one burst: the order in which packets would pass one by one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Place {
     pub(crate) at: u64,
-    pub(crate) span: u64,
+    /// It has so many places, as a power of two.
+    pub(crate) bits: u8,
 }
 
 /// Chunks of packets that no thread keeps: a quarter of a gigabyte with their buffers.
@@ -79,9 +85,36 @@ thread_local! {
     static BARE_POOL: RefCell<Pool<Box<MaybeUninit<Meta>>>> = const { RefCell::new(Pool::new(&BARE)) };
 }
 
+/// Has the processor load a line of the cache, whose bytes will be written; nothing where that is no memory.
+#[inline]
+fn fetch<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, which reads nothing, whatever the address.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+/// Something that is kept, with its buffer. Packets that were on their way for long have left the processor's caches, so those
+/// that come soon are loaded meanwhile.
+#[inline]
+fn get(pool: &mut Pool<Box<Meta>>) -> Option<Box<Meta>> {
+    if let Some(meta) = pool.later(8) {
+        let lines: *const Meta = &raw const **meta;
+        fetch(lines);
+        fetch(lines.wrapping_byte_add(64));
+    }
+    if let Some(meta) = pool.later(4) {
+        meta.buffer.fetch();
+    }
+    pool.get()
+}
+
 /// Keeps a packet that is gone, with its buffer.
 #[inline]
-fn keep(pool: &mut Pool<Box<Meta>>, meta: Box<Meta>) {
+fn keep(pool: &mut Pool<Box<Meta>>, mut meta: Box<Meta>) {
     if meta.buffer.is_reusable() {
         pool.put(meta);
     } else {
@@ -147,14 +180,14 @@ impl Packet {
         let total = headroom.saturating_add(len).saturating_add(tailroom);
         assert!(total < 1 << 30, "a packet of a gigabyte");
         if total <= buffer::STANDARD
-            && let Some(mut meta) = pool::with(&POOL, Pool::get).flatten()
+            && let Some(mut meta) = pool::with(&POOL, get).flatten()
         {
             #[cfg(debug_assertions)]
             meta.buffer.spoil();
             (meta.start, meta.len, meta.low) = (headroom as u32, len as u32, headroom as u32);
             (meta.mac, meta.network, meta.transport) = (NOWHERE, NOWHERE, NOWHERE);
             (meta.kind, meta.anno) = (PacketType::default(), [0; ANNO_BYTES]);
-            (meta.place, meta.timestamp) = (Place::default(), Timestamp::default());
+            (meta.place_at, meta.place_bits, meta.timestamp) = (0, 0, Timestamp::default());
             return Self(ManuallyDrop::new(meta));
         }
         Self::of(Meta {
@@ -166,7 +199,8 @@ impl Packet {
             transport: NOWHERE,
             low: headroom as u32,
             kind: PacketType::default(),
-            place: Place::default(),
+            place_at: 0,
+            place_bits: 0,
             timestamp: Timestamp::default(),
             anno: [0; ANNO_BYTES],
         })
@@ -196,6 +230,25 @@ impl Packet {
         self.own();
         let meta = &mut **self.0;
         meta.buffer.part_mut(meta.start, meta.len)
+    }
+
+    /// Has the processor load what is known of the packet.
+    #[inline]
+    pub(crate) fn fetch(&self) {
+        let lines: *const Meta = &raw const **self.0;
+        fetch(lines);
+    }
+
+    /// Has the processor load the first of its bytes.
+    #[inline]
+    pub(crate) fn fetch_headers(&self) {
+        self.0.buffer.fetch();
+    }
+
+    /// Whether its bytes lie in a [`Slab`].
+    #[inline]
+    pub(crate) fn is_lasting(&self) -> bool {
+        self.0.buffer.is_lasting()
     }
 
     /// Whether others have the same bytes.
@@ -319,12 +372,12 @@ impl Packet {
 
     #[inline]
     pub(crate) fn place(&self) -> Place {
-        self.0.place
+        Place { at: self.0.place_at, bits: self.0.place_bits }
     }
 
     #[inline]
     pub(crate) fn set_place(&mut self, place: Place) {
-        self.0.place = place;
+        (self.0.place_at, self.0.place_bits) = (place.at, place.bits);
     }
 }
 

@@ -30,6 +30,9 @@ impl<T> Depot<T> {
 
     /// Keeps a chunk, if there are not too many.
     pub(super) fn give(&self, chunk: Vec<T>) {
+        if chunk.is_empty() {
+            return;
+        }
         let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         if chunks.len() < self.most {
             return chunks.push(chunk);
@@ -39,7 +42,8 @@ impl<T> Depot<T> {
         drop(chunk);
     }
 
-    fn take(&self) -> Option<Vec<T>> {
+    /// A chunk, which has some.
+    pub(super) fn take(&self) -> Option<Vec<T>> {
         self.chunks.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 }
@@ -59,6 +63,12 @@ impl<T: 'static> Pool<T> {
     #[inline]
     pub(super) fn get(&mut self) -> Option<T> {
         self.kept.pop().or_else(|| self.get_from_depot())
+    }
+
+    /// What is got after so many others, if the thread keeps as many.
+    #[inline]
+    pub(super) fn later(&self, others: usize) -> Option<&T> {
+        self.kept.len().checked_sub(others + 1).map(|at| &self.kept[at])
     }
 
     #[cold]

@@ -93,7 +93,7 @@ fn a_new_packet_has_nothing_of_one_that_is_gone() {
                 packet.anno_mut().fill(0xee);
                 packet.set_timestamp(Timestamp::new(5, 5));
                 packet.set_kind(PacketType::Multicast);
-                packet.set_place(Place { at: 7, span: 9 });
+                packet.set_place(Place { at: 7, bits: 9 });
                 packet.set_mac_header(0);
                 packet.set_network_header(1, 2);
             }

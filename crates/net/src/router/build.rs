@@ -1,7 +1,7 @@
 //! From a graph to a router that is ready to run.
 
 use super::codes::Codes;
-use super::core::{Info, Note, Router};
+use super::core::{Count, Info, Note, Router};
 use super::defaults;
 use super::detour::Detour;
 use super::run::Running;
@@ -147,7 +147,7 @@ impl Build {
             storages: OnceLock::new(),
             is_watched: vec![false; n],
             detours: (0..n).map(|_| Detour::default()).collect(),
-            counts: (0..inputs).map(|_| AtomicU64::new(0)).collect(),
+            counts: (0..inputs).map(|_| Count::default()).collect(),
             names: NameDb::default(),
             requirements: graph.requirements.clone(),
             clock: options.clock,

@@ -23,12 +23,18 @@ pub(super) struct Info {
     pub(super) landmark: Landmark,
 }
 
-/// Whether an element has packets (or room), and whose tasks sleep until it has.
+/// Whether an element has packets (or room), and whose tasks sleep until it has; in lines of the cache of its own.
+#[repr(align(128))]
 pub(super) struct Note {
     pub(super) is_active: AtomicBool,
     pub(super) is_of_room: bool,
     pub(super) listeners: Vec<usize>,
 }
+
+/// Packets that came to an input; in lines of the cache of its own, as each is written by one thread, and often.
+#[derive(Default)]
+#[repr(align(128))]
+pub(super) struct Count(pub(super) AtomicU64);
 
 /// The notes that a port depends on: it may have packets (or room) where one of them is active.
 pub(super) type Signal = Option<Vec<(usize, bool)>>;
@@ -70,7 +76,7 @@ pub struct Router {
     pub(super) is_watched: Vec<bool>,
     /// For each element, whether those who pull from it get packets of another one's, and of which input.
     pub(super) detours: Vec<Detour>,
-    pub(super) counts: Vec<AtomicU64>,
+    pub(super) counts: Vec<Count>,
     pub(super) names: NameDb,
     pub(super) requirements: Vec<Requirement>,
     pub(super) clock: Clock,
@@ -150,7 +156,7 @@ impl Router {
 
     /// How many packets have come to an input.
     pub fn packets_in(&self, element: usize, port: usize) -> u64 {
-        self.counts[self.wiring.inputs[element].start + port].load(Ordering::Relaxed)
+        self.counts[self.wiring.inputs[element].start + port].0.load(Ordering::Relaxed)
     }
 
     /// What the configuration requires.
@@ -349,7 +355,7 @@ impl Router {
     #[inline]
     pub(super) fn count(&self, input: usize, packets: u64) {
         // Whoever counts is in the element whose input it is, alone.
-        let count = &self.counts[input];
+        let count = &self.counts[input].0;
         count.store(count.load(Ordering::Relaxed) + packets, Ordering::Relaxed);
     }
 

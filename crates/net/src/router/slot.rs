@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const FREE: u32 = 0;
 
-/// An element, and who is in it.
+/// An element, and who is in it. In lines of the cache of its own: threads that are in neighbours do not wait for each other.
+#[repr(align(128))]
 pub(super) struct Slot<T: ?Sized> {
     /// The number of the thread that is in it, and 1; 0: nobody.
     inside: AtomicU32,

@@ -15,7 +15,8 @@ const ENDING: u8 = 4;
 /// It had nothing to do, and is told when there is something.
 const ASLEEP: u8 = 5;
 
-/// The state of an element's task.
+/// The state of an element's task, in lines of the cache of its own.
+#[repr(align(128))]
 pub(super) struct TaskState {
     state: AtomicU8,
     /// How often it is run, compared with others.

@@ -9,10 +9,10 @@ use super::wiring::Target;
 use crate::Packet;
 use crate::packet::{Batch, Place};
 
-/// Places of a packet that begins a burst.
-const SPAN: u64 = 1 << 36;
-/// How many packets that come of one have places of their own; more share the last.
-const PARTS: u64 = 64;
+/// Places of a packet that begins a burst, as a power of two.
+const SPAN_BITS: u8 = 36;
+/// How many packets that come of one have places of their own, likewise; more share the last.
+const PARTS_BITS: u8 = 6;
 
 /// Packets that wait at an input.
 #[derive(Default)]
@@ -157,12 +157,13 @@ impl Wave {
 /// The places of the n-th packet that begins a burst.
 #[inline]
 pub(super) fn begin(n: u32) -> Place {
-    Place { at: u64::from(n) * SPAN, span: SPAN }
+    Place { at: u64::from(n) << SPAN_BITS, bits: SPAN_BITS }
 }
 
 /// The places of the n-th packet that comes of one, from the second on; and those which are left to the first.
 #[inline]
 pub(super) fn part(of: Place, n: u32) -> Place {
-    let step = of.span / PARTS;
-    Place { at: of.at + u64::from(n).min(PARTS - 1) * step, span: step }
+    let step = (1 << of.bits) >> PARTS_BITS;
+    let last = (1 << PARTS_BITS) - 1;
+    Place { at: of.at + u64::from(n).min(last) * step, bits: of.bits.saturating_sub(PARTS_BITS) }
 }

@@ -1,5 +1,6 @@
 //! Packets that go through a path together, with the buffers in which their slices travel.
 
+use super::fetch::{ENTRY_BYTES, entry};
 use super::layout::Layout;
 use super::pack::pack;
 use super::stage::Snapshot;
@@ -7,6 +8,7 @@ use super::texts::{TEXT_BYTES, Texts};
 use crate::Packet;
 use bifolio_compute::{HostMemory, Memory};
 use bifolio_device::{Device, PinnedBuffer};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Where rows and what stages find begin: at multiples of this.
@@ -15,17 +17,26 @@ pub(super) const BOUNDARY: usize = 256;
 /// Packets with their slices.
 ///
 /// ```text
-///   input     without spans: rows                          output:  rows | what stages find beyond them
-///             with spans:    spans | rows, when it is full | the table of texts
+///   input     without spans:  rows                                  output:  rows | what stages find beyond them
+///             options alone:  rows | spans, when it is full
+///             with spans:     spans | rows, when it is full | the table of texts
+///             fetched:        rows | the table of payloads, when it is full | room for spans, on the device
 /// ```
 #[derive(Debug)]
 pub struct PacketBatch {
-    /// The packets.
+    /// The packets, until the batch is taken apart.
     pub(super) packets: Vec<Packet>,
+    /// Those that have not left it since.
+    pub(super) leaving: VecDeque<Packet>,
+    /// How many there were, and of how many what was found has been written into them.
+    pub(super) count: usize,
+    pub(super) unpacked: usize,
     /// None while the executor has them.
     pub(super) buffers: Option<Buffers>,
-    /// Rows that wait for the end of the spans.
-    pub(super) rows: Vec<u8>,
+    /// The device fetches its spans by itself.
+    pub(super) is_fetched: bool,
+    /// What waits for the end of the rest: rows for that of the spans, or options or the table of payloads for that of the rows.
+    aside: Vec<u8>,
     pub(super) span_bytes: usize,
     /// What is searched of the packets, where flows are followed.
     pub(super) texts: Texts,
@@ -52,21 +63,43 @@ impl Buffers {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) count: usize,
+    pub(super) spans_at: usize,
     pub(super) span_bytes: usize,
     pub(super) rows_at: usize,
     /// The table of texts; where there are none, the end.
     pub(super) texts_at: usize,
+    /// The table of payloads, where the device fetches them.
+    pub(super) table_at: Option<usize>,
+    /// How many bytes travel: the rest is room on the device.
+    pub(super) travels: usize,
     pub(super) input_bytes: usize,
 }
 
 impl Extent {
     /// Of a batch with so many bytes of spans.
-    pub(super) fn new(layout: &Layout, count: usize, span_bytes: usize) -> Self {
+    pub(super) fn new(layout: &Layout, count: usize, span_bytes: usize, is_fetched: bool) -> Self {
+        let rows_bytes = count * layout.input_bytes();
+        if is_fetched {
+            let table_at = rows_bytes.next_multiple_of(BOUNDARY);
+            let travels = table_at + count * ENTRY_BYTES;
+            let spans_at = travels.next_multiple_of(BOUNDARY);
+            let input_bytes = spans_at + span_bytes;
+            let (rows_at, texts_at, table_at) = (0, input_bytes, Some(table_at));
+            return Self { count, spans_at, span_bytes, rows_at, texts_at, table_at, travels, input_bytes };
+        }
+        if layout.has_options_alone() {
+            let spans_at = rows_bytes.next_multiple_of(BOUNDARY);
+            let input_bytes = if span_bytes > 0 { spans_at + span_bytes } else { rows_bytes };
+            let spans_at = spans_at.min(input_bytes);
+            let (rows_at, texts_at, table_at, travels) = (0, input_bytes, None, input_bytes);
+            return Self { count, spans_at, span_bytes, rows_at, texts_at, table_at, travels, input_bytes };
+        }
         let rows_at = span_bytes.next_multiple_of(BOUNDARY);
-        let rows_end = rows_at + count * layout.input_bytes();
+        let rows_end = rows_at + rows_bytes;
         let texts_at = if layout.has_texts() { rows_end.next_multiple_of(16) } else { rows_end };
         let input_bytes = if layout.has_texts() { texts_at + count * TEXT_BYTES } else { rows_end };
-        Self { count, span_bytes, rows_at, texts_at, input_bytes }
+        let (spans_at, table_at, travels) = (0, None, input_bytes);
+        Self { count, spans_at, span_bytes, rows_at, texts_at, table_at, travels, input_bytes }
     }
 }
 
@@ -74,8 +107,12 @@ impl PacketBatch {
     pub(super) fn new(buffers: Buffers) -> Self {
         Self {
             packets: Vec::new(),
+            leaving: VecDeque::new(),
+            count: 0,
+            unpacked: 0,
             buffers: Some(buffers),
-            rows: Vec::new(),
+            is_fetched: false,
+            aside: Vec::new(),
             span_bytes: 0,
             texts: Texts::default(),
             snapshots: Arc::default(),
@@ -93,9 +130,9 @@ impl PacketBatch {
         self.packets.is_empty()
     }
 
-    /// The packets.
-    pub fn packets(&self) -> &[Packet] {
-        &self.packets
+    /// How many of its packets have not left, of a batch that is taken apart.
+    pub fn left(&self) -> usize {
+        self.leaving.len()
     }
 
     /// Takes the packets out.
@@ -106,7 +143,7 @@ impl PacketBatch {
     /// Bytes that it will have with another packet, of whose spans there are so many.
     fn bytes_with(&self, layout: &Layout, len: usize) -> usize {
         let spans = if layout.has_spans() { self.span_bytes + len.next_multiple_of(4) } else { 0 };
-        Extent::new(layout, self.len() + 1, spans).input_bytes
+        Extent::new(layout, self.len() + 1, spans, self.is_fetched).input_bytes
     }
 
     /// Whether a packet with so many bytes of spans has room.
@@ -116,14 +153,36 @@ impl PacketBatch {
         self.bytes_with(layout, len) <= capacity
     }
 
+    /// How many packets more it surely has room for, where rows, and at most options, are all that travels.
+    pub(super) fn rows_left(&self, layout: &Layout) -> usize {
+        let capacity = self.buffers.as_ref().map_or(0, |buffers| buffers.input.bytes().len());
+        let used = self.len() * layout.input_bytes() + BOUNDARY + self.span_bytes;
+        capacity.saturating_sub(used) / (layout.input_bytes() + layout.span_bytes_max(usize::MAX))
+    }
+
     /// Packs a packet's slice, for which there is room. What stands before its text is there.
     #[inline]
     pub(super) fn add(&mut self, layout: &Layout, packet: Packet) {
         let Some(buffers) = &mut self.buffers else { return };
         let (bytes, at) = (layout.input_bytes(), self.packets.len() * layout.input_bytes());
-        if layout.has_spans() {
-            self.rows.resize(at + bytes, 0);
-            let row = &mut self.rows[at..];
+        if self.is_fetched {
+            let row = &mut buffers.input.bytes_mut()[at..at + bytes];
+            let span = pack(layout, &packet, row);
+            row[4..8].copy_from_slice(&((self.span_bytes / 4) as u32).to_le_bytes());
+            self.aside.extend_from_slice(&entry(span, self.span_bytes));
+            self.span_bytes += span.len().next_multiple_of(4);
+        } else if layout.has_options_alone() {
+            let row = &mut buffers.input.bytes_mut()[at..at + bytes];
+            let span = pack(layout, &packet, row);
+            row[4..8].copy_from_slice(&((self.aside.len() / 4) as u32).to_le_bytes());
+            if !span.is_empty() {
+                self.aside.extend_from_slice(span);
+                self.aside.resize(self.aside.len().next_multiple_of(4), 0);
+                self.span_bytes = self.aside.len();
+            }
+        } else if layout.has_spans() {
+            self.aside.resize(at + bytes, 0);
+            let row = &mut self.aside[at..];
             let span = pack(layout, &packet, row);
             row[4..8].copy_from_slice(&((self.span_bytes / 4) as u32).to_le_bytes());
             let room = &mut buffers.input.bytes_mut()[self.span_bytes..];
@@ -141,21 +200,23 @@ impl PacketBatch {
 
     /// Where everything lies when it leaves now.
     pub(super) fn extent(&self, layout: &Layout) -> Extent {
-        Extent::new(layout, self.len(), if layout.has_spans() { self.span_bytes } else { 0 })
+        Extent::new(layout, self.len(), if layout.has_spans() { self.span_bytes } else { 0 }, self.is_fetched)
     }
 
-    /// Brings rows to their places; where everything lies then.
+    /// Brings what waited aside to its place; where everything lies then.
     pub(super) fn close(&mut self, layout: &Layout) -> Extent {
         let extent = self.extent(layout);
         if let Some(buffers) = self.buffers.as_mut().filter(|_| layout.has_spans()) {
             let input = buffers.input.bytes_mut();
-            input[extent.rows_at..][..self.rows.len()].copy_from_slice(&self.rows);
+            let behind_rows = if layout.has_options_alone() { extent.spans_at } else { extent.rows_at };
+            let at = extent.table_at.unwrap_or(behind_rows);
+            input[at..][..self.aside.len()].copy_from_slice(&self.aside);
             input[extent.texts_at..extent.input_bytes].copy_from_slice(self.texts.table());
         }
         extent
     }
 
-    /// Packs all packets again, into memory that is at hand.
+    /// Packs all packets again, into memory that is at hand, with their spans.
     pub(super) fn pack_again(&mut self, layout: &Layout, buffers: Buffers) {
         let (packets, texts) = (std::mem::take(&mut self.packets), self.texts.take());
         self.clear();
@@ -165,6 +226,16 @@ impl PacketBatch {
                 self.texts.next().extend(texts.before(at));
             }
             self.add(layout, packet);
+        }
+    }
+
+    /// Its rows, where packets have a part of variable length.
+    pub(super) fn rows(&self, layout: &Layout) -> &[u8] {
+        match &self.buffers {
+            Some(buffers) if self.is_fetched || layout.has_options_alone() => {
+                &buffers.input.bytes()[..self.count.max(self.len()) * layout.input_bytes()]
+            }
+            _ => &self.aside,
         }
     }
 
@@ -183,12 +254,24 @@ impl PacketBatch {
         }
     }
 
+    /// It is taken apart from now on.
+    pub(super) fn open(&mut self) {
+        self.count = self.packets.len();
+        self.leaving = std::mem::take(&mut self.packets).into();
+    }
+
     /// Without packets.
     pub(super) fn clear(&mut self) {
         self.packets.clear();
-        self.rows.clear();
+        self.leaving.clear();
+        if self.packets.capacity() == 0 {
+            // The memory for packets serves the next ones.
+            self.packets = std::mem::take(&mut self.leaving).into();
+        }
+        (self.count, self.unpacked) = (0, 0);
+        self.aside.clear();
         self.texts.clear();
-        (self.span_bytes, self.is_computed, self.snapshots) = (0, false, Arc::default());
+        (self.is_fetched, self.span_bytes, self.is_computed, self.snapshots) = (false, 0, false, Arc::default());
     }
 }
 

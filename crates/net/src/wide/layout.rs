@@ -13,6 +13,8 @@ pub(super) const INPUT_WORDS: u32 = 32;
 pub(super) const OUTPUT_WORDS: u32 = 16;
 /// Words of the Ethernet header's region: 24 bytes, which is the header with two VLAN tags.
 pub(super) const LINK_WORDS: u32 = 6;
+/// The most bytes of an IP header's options.
+const OPTIONS_MAX: usize = 40;
 /// Words of the IP header without options.
 pub(super) const NETWORK_WORDS: u32 = 5;
 
@@ -199,9 +201,19 @@ impl Layout {
         self.wants.texts.is_some()
     }
 
+    /// Whether the parts of variable length are options alone: few packets have any, so that rows are where they travel from the
+    /// beginning on, and spans follow them.
+    pub fn has_options_alone(&self) -> bool {
+        self.wants.options && !self.wants.payload && !self.has_texts()
+    }
+
     /// The most bytes of variable length of a packet that has so many from its IP header on.
     pub(super) fn span_bytes_max(&self, network: usize) -> usize {
-        let span = if self.wants.options || self.wants.payload { network.next_multiple_of(4) } else { 0 };
+        let span = match network {
+            _ if self.has_options_alone() => network.min(OPTIONS_MAX),
+            _ if self.wants.options || self.wants.payload => network.next_multiple_of(4),
+            _ => 0,
+        };
         // How much is kept may change meanwhile, but it is never more than that.
         span + self.wants.texts.as_ref().map_or(0, |following| network + following.tail)
     }

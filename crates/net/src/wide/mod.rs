@@ -27,10 +27,12 @@
 //!   devices  an executor for each device                       path     batches on their way
 //!   sample   batches to measure paths with                      tables   what stages look at, on a device
 //!   texts    payloads with what stands before them in flows      unpack   what was found, to packets
+//!   fetch    payloads that a device fetches by itself
 //! ```
 
 mod batch;
 pub(crate) mod devices;
+mod fetch;
 mod layout;
 mod pack;
 mod path;
@@ -43,6 +45,7 @@ mod texts;
 mod unpack;
 
 pub use batch::PacketBatch;
+pub use fetch::Fetch;
 pub use layout::{Layout, Wants};
 pub use path::{Path, PathOptions, State, Statistics};
 pub use rows::{Row, Rows, Test};

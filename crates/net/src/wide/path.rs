@@ -2,6 +2,7 @@
 
 use super::batch::{BOUNDARY, Buffers, Extent, PacketBatch};
 use super::devices::{self, BATCH_BYTES};
+use super::fetch::{ENTRY_BYTES, Fetch, Fetcher, WORTH_BYTES};
 use super::layout::{Layout, Wants};
 use super::pack::network;
 use super::sample::sample;
@@ -29,6 +30,9 @@ const SPAN_BYTES: usize = 1536;
 /// thread was woken.
 const SMALL_BYTES: usize = 4096;
 
+/// Why nothing is fetched where the CPU may compute as well.
+const NOT_ALONE: &str = "the CPU may compute batches, too, for which it packs them (say USE device)";
+
 /// What a path may use.
 #[derive(Debug, Clone, Copy)]
 pub struct PathOptions {
@@ -42,6 +46,8 @@ pub struct PathOptions {
     pub forced: Option<Forced>,
     /// Whether only what elements look at travels, and not whole packets.
     pub slices: bool,
+    /// Whether the device fetches payloads by itself, if it can and nobody else may compute.
+    pub fetch: Fetch,
 }
 
 /// Batches between a Batcher and its Debatcher.
@@ -54,6 +60,12 @@ pub struct Path {
     caller: Caller,
     executor: Arc<Executor>,
     shared: Arc<Shared>,
+    /// Where the device fetches payloads.
+    fetcher: Option<Arc<Fetcher>>,
+    /// Bytes of a payload of the last batch, on average.
+    mean_span: AtomicUsize,
+    /// Why it does not, where it was to.
+    no_fetch: Option<String>,
     /// Flows, where somebody wants them followed.
     streams: Option<Mutex<Streams>>,
 }
@@ -134,7 +146,7 @@ pub struct Statistics {
     pub packets: u64,
     /// Packets of batches that the device computed.
     pub by_device: u64,
-    /// Bytes of rows and spans that travelled, or would have.
+    /// Bytes of rows and spans that travelled, or would have, but for payloads that the device fetched.
     pub input_bytes: u64,
     /// Batches that the executor failed at, or had for too long, and that were computed by the CPU at once.
     pub failures: u64,
@@ -217,7 +229,13 @@ impl Path {
         let refused = begin.is_err() || stages.iter().any(|stage| stage.refusal().is_some());
         // What a device cannot compute is another kind of work than what it can, though the elements have the same names.
         let name = keep(format!("packets: {names}{}", if refused { ", by the CPU alone" } else { "" }));
-        let service = Arc::new(PathService::new(name, Arc::clone(&layout), stages, begin, sample));
+        let fetcher = match (options.fetch, options.forced) {
+            (Fetch::Never, _) => Err(None),
+            (_, Some(Forced::Device)) => Fetcher::new(&executor, &layout).map_err(Some),
+            _ => Err(Some(NOT_ALONE.to_owned())),
+        };
+        let (fetcher, no_fetch) = fetcher.map_or_else(|reason| (None, reason), |fetcher| (Some(fetcher), None));
+        let service = Arc::new(PathService::new(name, Arc::clone(&layout), stages, begin, fetcher.clone(), sample));
         let (found, size) = (service.extras(options.size, 0).1, options.size);
         if found > BATCH_BYTES {
             return Err(format!(
@@ -236,7 +254,20 @@ impl Path {
         };
         let caller = executor.caller();
         let streams = layout.wants.texts.clone().map(|following| Mutex::new(Streams::new(following)));
-        Ok(Arc::new(Self { options, layout, service, handle, caller, executor, shared: Arc::new(shared), streams }))
+        let (shared, mean_span) = (Arc::new(shared), AtomicUsize::new(0));
+        Ok(Arc::new(Self {
+            options,
+            layout,
+            service,
+            handle,
+            caller,
+            executor,
+            shared,
+            fetcher,
+            mean_span,
+            no_fetch,
+            streams,
+        }))
     }
 
     /// The device.
@@ -279,6 +310,7 @@ impl Path {
     /// Bytes of a packet in a batch, where it is as long as Ethernet lets it be.
     fn packet_bytes(&self) -> usize {
         let text = if self.layout.has_texts() { TEXT_BYTES } else { 0 };
+        let text = text + if self.fetcher.is_some() { ENTRY_BYTES } else { 0 };
         self.layout.input_bytes() + text + self.layout.span_bytes_max(SPAN_BYTES)
     }
 
@@ -316,7 +348,8 @@ impl Path {
     /// An empty batch; none where as many as may be are on their way, or no memory can be had.
     pub fn begin(&self) -> Option<PacketBatch> {
         let mut batches = self.shared.lock();
-        if let Some(batch) = batches.free.pop() {
+        if let Some(mut batch) = batches.free.pop() {
+            batch.is_fetched = self.is_worth_fetching();
             return Some(batch);
         }
         if batches.made >= self.options.batches {
@@ -331,7 +364,11 @@ impl Path {
             Ok::<_, String>(buffers)
         };
         match self.buffers(self.device()).or_else(in_ordinary_memory) {
-            Ok(buffers) => Some(PacketBatch::new(buffers)),
+            Ok(buffers) => {
+                let mut batch = PacketBatch::new(buffers);
+                batch.is_fetched = self.is_worth_fetching();
+                Some(batch)
+            }
             Err(error) => {
                 let mut batches = self.shared.lock();
                 batches.made -= 1;
@@ -350,9 +387,45 @@ impl Path {
         batch.len() < self.options.size && batch.has_room(&self.layout, self.layout.span_bytes_max(len))
     }
 
+    /// How many packets more a batch has room for, whatever they are: none where that depends on their length.
+    pub fn room_for_any(&self, batch: &PacketBatch) -> usize {
+        if self.layout.has_spans() && !self.layout.has_options_alone() {
+            return 0;
+        }
+        batch.rows_left(&self.layout).min(self.options.size - batch.len())
+    }
+
     /// Whether a larger batch gains a device little, as far as that was measured by now.
     pub fn is_past_knee(&self, batch: &PacketBatch) -> bool {
         batch.extent(&self.layout).input_bytes as u64 >= self.handle.knee(BATCH_BYTES as u64)
+    }
+
+    /// Why the device does not fetch payloads, where it was to; as a sentence without its full stop.
+    pub fn no_fetch(&self) -> Option<&str> {
+        self.no_fetch.as_deref()
+    }
+
+    /// Whether the device is to fetch the payloads of the next batch, as far as those of the last one say.
+    fn is_worth_fetching(&self) -> bool {
+        let is_long = || self.mean_span.load(Ordering::Relaxed) >= WORTH_BYTES;
+        self.fetcher.is_some() && (self.options.fetch == Fetch::Always || is_long())
+    }
+
+    /// Before a batch leaves whose payloads the device is to fetch: it reaches all memory of packets, or has them packed.
+    fn reach(&self, batch: &mut PacketBatch) {
+        let Some(fetcher) = self.fetcher.as_ref().filter(|_| batch.is_fetched) else { return };
+        // A frame that is longer than Ethernet's has memory of its own.
+        let mut is_reached = batch.packets.iter().all(Packet::is_lasting);
+        if is_reached
+            && !fetcher.reaches_all()
+            && let Err(trouble) = fetcher.reach_all()
+        {
+            self.shared.lock().trouble = Some(format!("the CPU packs payloads: {trouble}"));
+            is_reached = false;
+        }
+        if !is_reached && let Some(buffers) = batch.buffers.take() {
+            batch.pack_again(&self.layout, buffers);
+        }
     }
 
     /// Packs a packet, for which there is room.
@@ -377,11 +450,17 @@ impl Path {
     pub fn submit(&self, number: u64) {
         let mut batches = self.shared.lock();
         let Some(Stored::Packed(mut batch)) = batches.stored.remove(&number) else { return };
+        if batch.is_fetched {
+            drop(batches);
+            self.reach(&mut batch);
+            batches = self.shared.lock();
+        }
         let extent = batch.close(&self.layout);
+        self.mean_span.store(extent.span_bytes / extent.count.max(1), Ordering::Relaxed);
         let counts = &self.shared.counts;
         counts.batches.fetch_add(1, Ordering::Relaxed);
         counts.packets.fetch_add(extent.count as u64, Ordering::Relaxed);
-        counts.input_bytes.fetch_add(extent.input_bytes as u64, Ordering::Relaxed);
+        counts.input_bytes.fetch_add(extent.travels as u64, Ordering::Relaxed);
         if self.options.forced != Some(Forced::Device) && extent.input_bytes <= SMALL_BYTES {
             drop(batches);
             self.compute_here(&mut batch, &self.service.work(extent));
@@ -460,14 +539,15 @@ impl Path {
         all.into_iter().flat_map(|(_, stored)| stored.into_batch().packets).collect()
     }
 
-    /// A batch that is back, with what was found written into its packets. Where the executor failed, the CPU computes it now;
-    /// where that cannot be, it has no packets any more: what nobody has looked at must not pass for what somebody has.
+    /// A batch that is back; its packets go by [`leave`](Self::leave). Where the executor failed, the CPU computes it now; where
+    /// that cannot be, it has no packets any more: what nobody has looked at must not pass for what somebody has.
     pub fn take(&self, number: u64) -> Option<PacketBatch> {
         let mut batches = self.shared.lock();
         match batches.stored.remove(&number) {
             Some(Stored::Back(mut batch)) => {
                 drop(batches);
                 self.finish(&mut batch);
+                batch.open();
                 Some(batch)
             }
             stored => {
@@ -488,7 +568,14 @@ impl Path {
                 self.shared.lock().trouble = Some(format!("{lost} packets are lost: {error}"));
             }
         }
-        unpack(&self.service, &self.layout, batch);
+    }
+
+    /// The next packets of a batch that was taken, at most so many, with what was found written into them: while they are in the
+    /// processor's caches.
+    pub fn leave<'a>(&self, batch: &'a mut PacketBatch, most: usize) -> impl Iterator<Item = Packet> + 'a {
+        let many = most.min(batch.leaving.len());
+        unpack(&self.service, &self.layout, batch, many);
+        batch.leaving.drain(..many)
     }
 
     /// Computes a batch on this thread, whatever became of its buffers.

@@ -53,7 +53,11 @@ pub(super) fn sample(layout: &Layout, about_bytes: usize) -> (Extent, Vec<u8>) {
             spans.resize(spans.len().next_multiple_of(4), 0);
         }
     }
-    let extent = Extent::new(layout, count, spans.len());
+    let extent = Extent::new(layout, count, spans.len(), false);
+    if layout.has_options_alone() {
+        // These packets have none.
+        return (extent, rows);
+    }
     for (at, part) in [(extent.rows_at, rows), (extent.texts_at, texts)] {
         spans.resize(at, 0);
         spans.extend(part);

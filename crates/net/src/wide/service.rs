@@ -1,6 +1,7 @@
 //! All stages of a path, as one service of the executor: a request is a batch.
 
 use super::batch::{BOUNDARY, Extent};
+use super::fetch::{ENTRY_BYTES, Fetcher};
 use super::layout::Layout;
 use super::rows::Rows;
 use super::stage::{Launching, Snapshot, Stage};
@@ -28,6 +29,7 @@ pub(super) struct PathService {
     layout: Arc<Layout>,
     stages: Vec<Arc<dyn Stage>>,
     begin: Result<Loaded, String>,
+    fetcher: Option<Arc<Fetcher>>,
     /// A batch to measure with: rows of so many packets, and their spans.
     sample: fn(&Layout, usize) -> (Extent, Vec<u8>),
 }
@@ -38,9 +40,10 @@ impl PathService {
         layout: Arc<Layout>,
         stages: Vec<Arc<dyn Stage>>,
         begin: Result<Loaded, String>,
+        fetcher: Option<Arc<Fetcher>>,
         sample: fn(&Layout, usize) -> (Extent, Vec<u8>),
     ) -> Self {
-        Self { name, layout, stages, begin, sample }
+        Self { name, layout, stages, begin, fetcher, sample }
     }
 
     pub(super) fn stages(&self) -> &[Arc<dyn Stage>] {
@@ -74,7 +77,8 @@ impl PathService {
         let (places, _) = self.extras(extent.count, extent.span_bytes);
         let rows_end = extent.count * self.layout.output_bytes();
         let (rows, mut rest) = output.split_at_mut(rows_end);
-        let (spans, texts) = (&input[..extent.span_bytes], &input[extent.texts_at..extent.input_bytes]);
+        let spans = &input[extent.spans_at..][..extent.span_bytes];
+        let texts = &input[extent.texts_at..extent.input_bytes];
         let mut rows = Rows::new(&self.layout, extent.count, &input[extent.rows_at..], spans, texts, rows);
         rows.begin();
         let mut rest_at = rows_end;
@@ -108,6 +112,10 @@ impl Service for PathService {
         Ok(Shape { output: Output::Apart(self.extras(work.extent.count, work.extent.span_bytes).1 as u64), results: 0 })
     }
 
+    fn travels(&self, work: &Work, _: u64) -> u64 {
+        work.extent.travels as u64
+    }
+
     fn cut(&self, _: &Work, _: u64) -> u64 {
         0
     }
@@ -130,6 +138,13 @@ impl Service for PathService {
         let Data::Apart(input, output) = data else {
             return Err(Error::new(ErrorKind::BadArgument, "a path writes elsewhere than it reads"));
         };
+        if work.extent.table_at.is_some() {
+            // Whoever has the packets packs and computes them.
+            return Err(Error::new(
+                ErrorKind::Unsuited,
+                "a batch whose payloads the device was to fetch is packed again",
+            ));
+        }
         self.compute(work, input, output);
         Ok(())
     }
@@ -145,8 +160,14 @@ impl Service for PathService {
             let extent = entry.params.extent;
             let (input_at, output_at) = (entry.input.ptr().0 - input.ptr().0, entry.output.ptr().0 - output.ptr().0);
             let mut rows = self.layout.rows(extent.count as u32, extent.span_bytes as u64);
-            (rows.span_at, rows.input_at) = (input_at, input_at + extent.rows_at as u64);
+            (rows.span_at, rows.input_at) = (input_at + extent.spans_at as u64, input_at + extent.rows_at as u64);
             rows.output_at = output_at;
+            if let (Some(fetcher), Some(at)) = (&self.fetcher, extent.table_at) {
+                let table = entry.input.part(at as u64, (extent.count * ENTRY_BYTES) as u64)?;
+                let spans = entry.input.part(extent.spans_at as u64, extent.span_bytes as u64)?;
+                // SAFETY: the path has made the table of packets that it keeps, which lie in slabs that the device reaches.
+                unsafe { fetcher.launch(stream, table, spans) }?;
+            }
             // SAFETY: the caller's promise: input and output are this batch's, as long as the work lasts.
             unsafe { packets::launch(stream, begin.module(), &Begin { rows }, Memory { input, output }, &[]) }?;
             let texts = self.layout.texts(rows, input_at + extent.texts_at as u64);

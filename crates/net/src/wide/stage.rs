@@ -133,6 +133,17 @@ impl Done<'_> {
         (&mut self.packets[at], &self.output[at * bytes..][..bytes])
     }
 
+    /// Has the processor load what will be looked at of a packet that is looked at soon.
+    #[inline]
+    pub fn fetch(&self, at: usize) {
+        if let Some(packet) = self.packets.get(at + 8) {
+            packet.fetch();
+        }
+        if let Some(packet) = self.packets.get(at + 4) {
+            packet.fetch_headers();
+        }
+    }
+
     /// Where in the variable part a packet's bytes began.
     #[inline]
     pub fn span_at(&self, at: usize) -> u64 {

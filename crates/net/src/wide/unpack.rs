@@ -11,22 +11,33 @@ use bifolio_kernels::packets::NONE;
 /// Packets that results are written into together: their headers fit the processor's nearest cache.
 const TOGETHER: usize = 64;
 
-/// Writes what was found into the packets: a few at a time, as they have left the processor's caches meanwhile.
-pub(super) fn unpack(service: &PathService, layout: &Layout, batch: &mut PacketBatch) {
+/// Writes what was found into the next packets of a batch that is taken apart: a few at a time, as they have left the processor's
+/// caches meanwhile. Where elements have found more than rows say, they look at all of a batch together, and say themselves what
+/// they will need ([`Done::fetch`]).
+pub(super) fn unpack(service: &PathService, layout: &Layout, batch: &mut PacketBatch, many: usize) {
     let Some(buffers) = batch.buffers.as_ref().filter(|_| batch.is_computed) else { return };
-    let (places, _) = service.extras(batch.packets.len(), batch.span_bytes);
+    let left_at = batch.count - batch.leaving.len();
+    if left_at + many <= batch.unpacked {
+        return;
+    }
+    let (places, _) = service.extras(batch.count, batch.span_bytes);
     let (all, row) = (buffers.output.bytes(), layout.output_bytes());
-    // Who has more than rows looks at all of a batch together.
     let has_extras = places.iter().any(|(_, bytes)| *bytes > 0);
-    let together = if has_extras { batch.packets.len().max(1) } else { TOGETHER };
-    let outputs = all[..batch.packets.len() * row].chunks(together * row);
+    let (end, together) = if has_extras { (batch.count, batch.count) } else { (left_at + many, TOGETHER) };
+    let begin = batch.unpacked;
+    let mut leaving = std::mem::take(&mut batch.leaving);
+    let (packets, _) = leaving.as_mut_slices();
+    let packets = &mut packets[begin - left_at..end - left_at];
+    let outputs = all[begin * row..end * row].chunks(together * row);
     // Annotations lie beside packets: where nothing else is written, nobody waits for their bytes.
     let has_bytes = layout.ttl() != NONE || layout.wants.finds_header;
-    let (rows, stages) = (&batch.rows, service.stages());
+    let (rows, stages) = (batch.rows(layout), service.stages());
     let texts = layout.has_texts().then_some(&batch.texts);
     let of_stages = || stages.iter().zip(&*batch.snapshots).zip(&places);
-    for (packets, output) in batch.packets.chunks_mut(together).zip(outputs) {
-        fetch(packets, has_bytes);
+    for (packets, output) in packets.chunks_mut(together).zip(outputs) {
+        if !has_extras {
+            fetch(packets, has_bytes);
+        }
         for ((stage, snapshot), (at, bytes)) in of_stages() {
             let extra = &all[*at..at + bytes];
             stage.finish(&mut Done { layout, packets, texts, snapshot, rows, output, extra });
@@ -37,19 +48,21 @@ pub(super) fn unpack(service: &PathService, layout: &Layout, batch: &mut PacketB
             stage.rewrite(&mut Done { layout, packets, texts, snapshot, rows, output, extra });
         }
     }
+    (batch.leaving, batch.unpacked) = (leaving, end);
 }
 
 /// Annotations, and changed headers.
 fn write_back(layout: &Layout, packets: &mut [Packet], output: &[u8]) {
     let words: Vec<_> = layout.wants.words.iter().map(|word| (*word, layout.word(*word) as usize * 4)).collect();
-    let ttl = layout.ttl();
+    let (slots, ttl) = (&layout.wants.slots[..], layout.ttl());
     for (packet, row) in packets.iter_mut().zip(output.chunks_exact(layout.output_bytes())) {
-        for (slot, annotation) in row.iter().zip(&layout.wants.slots) {
-            packet.set_anno_u8(*annotation, *slot);
+        let anno = packet.anno_mut();
+        for (slot, annotation) in row.iter().zip(slots) {
+            anno[*annotation] = *slot;
         }
         for (annotation, at) in &words {
             if let Some(found) = row[*at..].first_chunk().copied().filter(|found| *found != [0; 4]) {
-                packet.set_anno_u32(*annotation, u32::from_ne_bytes(found));
+                anno[*annotation..*annotation + 4].copy_from_slice(&found);
             }
         }
         if ttl != NONE

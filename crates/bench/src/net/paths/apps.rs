@@ -153,7 +153,14 @@ impl App {
     }
 
     /// A path of a thread.
-    pub(super) fn by_path(self, files: &Files, core: usize, size: usize, place: &str, slices: bool) -> String {
+    pub(super) fn by_path(
+        self,
+        files: &Files,
+        core: usize,
+        [size, batches]: [usize; 2],
+        place: &str,
+        slices: bool,
+    ) -> String {
         let (sdn, ids) = (files.sdn(), files.ids());
         let table = |letter: &str, own: String| if core == 0 { own } else { format!("TABLE {letter}0") };
         let check = "GPUCheckIPHeader -> GPUDecIPTTL";
@@ -189,7 +196,7 @@ impl App {
         let threads = threads.trim_end_matches(", ");
         format!(
             "StaticThreadSched({threads}); s{core} :: BenchSource -> Strip(14) -> {mark} b{core} :: Batcher({size}, SLICING {slices})
-             -> HostToDeviceMemcpy({place}) -> {elements} -> DeviceToHostMemcpy -> q{core} :: GPUCompletionQueue -> d{core} :: Debatcher
+             -> HostToDeviceMemcpy({place}) -> {elements} -> DeviceToHostMemcpy -> q{core} :: GPUCompletionQueue({batches}) -> d{core} :: Debatcher
              -> BenchSink;\n"
         )
     }

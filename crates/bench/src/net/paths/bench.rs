@@ -36,7 +36,7 @@ impl Comparison for Bench<'_> {
     fn rival(&self, way: Way) -> Option<Way> {
         let who = if way.who == Who::Elements { Who::Elements } else { Who::Twins };
         let most = self.options.cores.iter().copied().max().unwrap_or(1);
-        Some(if matches!(way.who, Who::Device | Who::Whole) {
+        Some(if way.who.is_by_device() {
             Way { who: Who::Elements, cores: most, size: 0 }
         } else {
             Way { who, cores: 1, size: way.size }
@@ -64,7 +64,7 @@ impl Comparison for Bench<'_> {
             let detail = format!("{arrived} of {expected} packets have come out, {}", way.name());
             return Err(Error::failed(self.app, detail));
         }
-        if matches!(way.who, Who::Device | Who::Whole) {
+        if way.who.is_by_device() {
             self.was_by_device(running, expected)?;
         }
         Ok(true)
@@ -90,13 +90,14 @@ impl Bench<'_> {
     /// The configuration: a chain of elements for each thread.
     fn config(&self, way: Way) -> String {
         let mut config = String::new();
+        let sizes = [way.size, self.options.batches];
         for core in 0..way.cores {
             config += &match way.who {
                 Who::Elements => self.app.by_elements(self.files, core),
-                Who::Twins => self.app.by_path(self.files, core, way.size, "host, USE cpu", true),
-                Who::Device | Who::Whole => {
-                    let place = format!("{}, USE device", self.device);
-                    self.app.by_path(self.files, core, way.size, &place, way.who == Who::Device)
+                Who::Twins => self.app.by_path(self.files, core, sizes, "host, USE cpu", true),
+                Who::Device | Who::Whole | Who::Fetch => {
+                    let place = format!("{}, USE device, FETCH {}", self.device, way.who == Who::Fetch);
+                    self.app.by_path(self.files, core, sizes, &place, way.who != Who::Whole)
                 }
             };
         }

@@ -1,5 +1,6 @@
 //! What is measured: applications, frames, loads.
 
+use super::ways::Who;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -106,12 +107,14 @@ pub struct Options {
     pub routes: usize,
     /// Numbers of threads.
     pub cores: Vec<usize>,
+    /// Who computes: ways that are compared, as far as the device is one.
+    pub by: Vec<Who>,
     /// The most packets of a batch: sizes that are compared.
     pub sizes: Vec<usize>,
+    /// The most batches of a path at a time.
+    pub batches: usize,
     /// Latencies at these parts of the highest rate, in percent.
     pub loads: Vec<f64>,
-    /// Whether whole packets are sent to the device, too.
-    pub whole: bool,
     /// Runs of each way.
     pub repetitions: u32,
     /// Seed of everything that is drawn.

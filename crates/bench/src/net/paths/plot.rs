@@ -31,11 +31,12 @@ const QUOTED: [(App, usize, f64); 11] = [
 ];
 
 /// Who computes, as the legend says it, and what its values are of rows.
-const WHO: [(Who, &str); 4] = [
+const WHO: [(Who, &str); 5] = [
     (Who::Elements, "CPU elements"),
     (Who::Twins, "paths, computed by the CPU"),
     (Who::Device, "paths, computed by the device"),
     (Who::Whole, "the same with whole packets"),
+    (Who::Fetch, "the same, and it fetches payloads"),
 ];
 
 /// Distinct values in the order in which they come.

@@ -1,11 +1,12 @@
 //! How packets go through an application.
 
 use serde::{Deserialize, Serialize};
+use std::str::FromStr;
 
 /// How packets go through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Who {
+pub enum Who {
     /// The CPU's elements.
     Elements,
     /// A path that the CPU computes.
@@ -14,6 +15,29 @@ pub(super) enum Who {
     Device,
     /// The same with whole packets.
     Whole,
+    /// A path whose payloads the device fetches by itself.
+    Fetch,
+}
+
+impl Who {
+    /// Whether the device computes.
+    pub(super) fn is_by_device(self) -> bool {
+        matches!(self, Self::Device | Self::Whole | Self::Fetch)
+    }
+}
+
+impl FromStr for Who {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "elements" => Ok(Self::Elements),
+            "twins" => Ok(Self::Twins),
+            "device" => Ok(Self::Device),
+            "whole" => Ok(Self::Whole),
+            "fetch" => Ok(Self::Fetch),
+            _ => Err(format!("'{text}' is none of elements, twins, device, whole and fetch")),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +55,7 @@ impl Way {
             Who::Twins => "CPU twins",
             Who::Device => "device",
             Who::Whole => "device, whole packets",
+            Who::Fetch => "device, which fetches payloads",
         };
         let cores = if self.cores == 1 { "core" } else { "cores" };
         let batches = if self.size == 0 { String::new() } else { format!(", batches of {}", self.size) };

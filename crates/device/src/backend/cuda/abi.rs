@@ -63,6 +63,8 @@ pub(super) const ATTRIBUTE_COMPUTE_MODE: c_int = 20;
 pub(super) const ATTRIBUTE_CONCURRENT_KERNELS: c_int = 31;
 pub(super) const ATTRIBUTE_CAPABILITY_MAJOR: c_int = 75;
 pub(super) const ATTRIBUTE_CAPABILITY_MINOR: c_int = 76;
+/// `CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM`.
+pub(super) const ATTRIBUTE_HOST_POINTERS: c_int = 91;
 pub(super) const ATTRIBUTE_VIRTUAL_MEMORY: c_int = 102;
 pub(super) const ATTRIBUTE_HANDLE_TYPE_FD: c_int = 103;
 pub(super) const ATTRIBUTE_READ_ONLY_HOST_REGISTER: c_int = 113;

@@ -193,6 +193,10 @@ fn capabilities(
             has(abi::ATTRIBUTE_READ_ONLY_HOST_REGISTER),
             "this GPU and driver cannot page-lock read-only mappings",
         ),
+        host_pointers: Capability::when(
+            has(abi::ATTRIBUTE_HOST_POINTERS) && has(abi::ATTRIBUTE_READ_ONLY_HOST_REGISTER),
+            "this GPU has registered host memory at other addresses than the CPU",
+        ),
         peer_access: peer_access(cuda, device),
         direct_storage: super::cufile::capability(),
         kernels,

@@ -119,6 +119,7 @@ fn describe(index: u32, memory_bytes: u64) -> DeviceInfo {
             virtual_memory: Capability::YES,
             export_fd: Capability::YES,
             host_register_read_only: registered::copies_work(),
+            host_pointers: Capability::YES,
             peer_access: Capability::YES,
             direct_storage: Capability::no("its memory is host memory"),
             kernels: Capability::no("kernels run on the CPU, as Rust code"),

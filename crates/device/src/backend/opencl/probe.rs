@@ -146,6 +146,7 @@ fn capabilities(has_compiler: bool) -> Capabilities {
         virtual_memory: Capability::no("OpenCL 1.2 cannot map memory into address ranges"),
         export_fd: Capability::no("OpenCL 1.2 cannot share memory between processes"),
         host_register_read_only: Capability::no("OpenCL 1.2 cannot page-lock memory that it did not allocate"),
+        host_pointers: Capability::no("OpenCL 1.2 kernels read buffers alone"),
         peer_access: Capability::no("OpenCL 1.2 cannot address another device's memory"),
         direct_storage: Capability::no("OpenCL 1.2 has no file I/O"),
         kernels: Capability::when(has_compiler, "this OpenCL driver has no compiler"),

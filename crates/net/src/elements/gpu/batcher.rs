@@ -150,9 +150,9 @@ impl Batcher {
         }
         let names: Vec<_> = members.computed.iter().map(|element| cx.router().class_of(*element).name).collect();
         let place = cx.with(members.start, |start: &mut HostToDevice, _| start.place());
-        let (device, forced) = place.ok_or_else(gone)?;
+        let (device, forced, fetch) = place.ok_or_else(gone)?;
         let batches = cx.with(members.queue, |queue: &mut GpuCompletionQueue, _| queue.capacity()).ok_or_else(gone)?;
-        let options = PathOptions { device, size: self.size, batches, forced, slices: self.slices };
+        let options = PathOptions { device, size: self.size, batches, forced, slices: self.slices, fetch };
         let path = Path::new(options, &operations, &names.join(", "))?;
         let batcher = cx.id();
         cx.with(members.start, |start: &mut HostToDevice, _| start.join(&path));
@@ -229,6 +229,16 @@ impl Batcher {
             cx.say(format_args!("{}: {trouble}", cx.declaration()));
         }
         cx.timer_after(AGAIN, Timestamp::from_secs_f64(0.1));
+    }
+
+    /// Packs as many packets as the batch has room for, as far as that is known without a look at them.
+    fn take_some(&mut self, packets: &mut impl ExactSizeIterator<Item = Packet>) {
+        let (Some(path), Some(batch)) = (&self.path, self.batch.as_mut().filter(|_| self.waiting.is_empty())) else {
+            return;
+        };
+        let many = path.room_for_any(batch).min(packets.len());
+        packets.take(many).for_each(|packet| path.add(batch, packet));
+        self.count += many as u64;
     }
 
     /// Packs a packet, into the next batch where this one is full.
@@ -316,7 +326,9 @@ impl Element for Batcher {
     }
 
     fn push_batch(&mut self, cx: &mut Cx<'_>, _: usize, batch: &mut Batch) {
-        for packet in batch.drain(..) {
+        let mut packets = batch.drain(..);
+        self.take_some(&mut packets);
+        for packet in packets {
             cx.begin(&packet);
             self.take(cx, packet);
         }

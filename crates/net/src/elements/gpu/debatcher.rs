@@ -10,12 +10,14 @@
 
 use super::batcher::Batcher;
 use super::carrier::number;
+use crate::Packet;
 use crate::args::{Args, Failed};
-use crate::element::{Batch, Element, Run, downcast};
+use crate::element::{Element, Run, downcast};
 use crate::error::Log;
 use crate::handler::Handlers;
 use crate::router::Cx;
 use crate::wide::{PacketBatch, Path};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// The element.
@@ -23,15 +25,15 @@ pub(super) struct Debatcher {
     burst: usize,
     count: u64,
     path: Option<(Arc<Path>, usize)>,
-    /// The batch that leaves, without its packets.
+    /// The batch whose packets leave.
     batch: Option<PacketBatch>,
-    /// What is left of it, the next one last.
-    left: Batch,
+    /// What was left of a batch of the router before this one.
+    inherited: VecDeque<Packet>,
 }
 
 impl Default for Debatcher {
     fn default() -> Self {
-        Self { burst: 256, count: 0, path: None, batch: None, left: Batch::new() }
+        Self { burst: 256, count: 0, path: None, batch: None, inherited: VecDeque::new() }
     }
 }
 
@@ -50,18 +52,33 @@ impl Debatcher {
         }
     }
 
+    /// Packets that have not left yet.
+    fn left(&self) -> usize {
+        self.inherited.len() + self.batch.as_ref().map_or(0, PacketBatch::left)
+    }
+
     /// Gets the next batch that is back; whether there is one.
     fn next(&mut self, cx: &mut Cx<'_>) -> bool {
         let Some(carrier) = cx.pull(0) else { return false };
         let Some((path, _)) = &self.path else { return false };
-        let Some(mut batch) = path.take(number(&carrier)) else { return false };
+        let Some(batch) = path.take(number(&carrier)) else { return false };
         if let Some(trouble) = path.take_trouble() {
             cx.say(format_args!("{}: {trouble}", cx.declaration()));
         }
-        self.left.extend(batch.drain());
-        self.left.reverse();
         self.batch = Some(batch);
         true
+    }
+
+    /// Sends the next packets, at most so many; how many there were.
+    fn send(&mut self, cx: &mut Cx<'_>, most: usize) -> usize {
+        let before = self.left();
+        if !self.inherited.is_empty() {
+            let many = most.min(self.inherited.len());
+            self.inherited.drain(..many).for_each(|packet| cx.emit(0, packet));
+        } else if let (Some((path, _)), Some(batch)) = (&self.path, &mut self.batch) {
+            path.leave(batch, most).for_each(|packet| cx.emit(0, packet));
+        }
+        before - self.left()
     }
 }
 
@@ -76,15 +93,13 @@ impl Element for Debatcher {
 
     fn run_task(&mut self, cx: &mut Cx<'_>) -> Run {
         let has_batch = self.batch.is_some();
-        if !cx.may_push(0) || self.left.is_empty() && !self.next(cx) {
+        if !cx.may_push(0) || self.left() == 0 && !self.next(cx) {
             return Run::Idle;
         }
-        let many = self.burst.min(cx.room()).min(self.left.len());
-        for packet in self.left.drain(self.left.len() - many..).rev() {
-            cx.emit(0, packet);
-        }
+        let most = self.burst.min(cx.room());
+        let many = self.send(cx, most);
         self.count += many as u64;
-        if self.left.is_empty() {
+        if self.left() == 0 {
             self.release(cx);
         }
         // A batch may have lost all of its packets.
@@ -94,13 +109,16 @@ impl Element for Debatcher {
     /// What is left of a batch has been computed, and goes on.
     fn take_state(&mut self, cx: &mut Cx<'_>, old: &mut dyn Element, _: &mut Log) {
         if let Some(old) = downcast::<Self>(old) {
-            self.left = std::mem::take(&mut old.left);
+            self.inherited = std::mem::take(&mut old.inherited);
+            if let (Some((path, _)), Some(batch)) = (&old.path, &mut old.batch) {
+                self.inherited.extend(path.leave(batch, usize::MAX));
+            }
             cx.schedule();
         }
     }
 
     fn handlers(&self, handlers: &mut Handlers) {
         handlers.read("count", |debatcher: &mut Self, _| debatcher.count);
-        handlers.read("length", |debatcher: &mut Self, _| debatcher.left.len());
+        handlers.read("length", |debatcher: &mut Self, _| debatcher.left());
     }
 }

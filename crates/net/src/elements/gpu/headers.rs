@@ -336,7 +336,9 @@ impl Stage for HeaderStage {
                 make_known(packet, self.settings.offset);
             }
         }
-        self.settings.drops.fetch_add(drops, Ordering::Relaxed);
+        if drops > 0 {
+            self.settings.drops.fetch_add(drops, Ordering::Relaxed);
+        }
     }
 }
 

@@ -309,11 +309,13 @@ impl Stage for SearchStage {
         let mut found = Vec::new();
         let texts = done.texts;
         for at in 0..done.packets.len() {
-            let (packet, row) = done.packet(at);
+            let (_, row) = done.packet(at);
             // The slot is as this stage has seen it: nobody behind it may write what it tests.
             if !self.takes_part(row) {
                 continue;
             }
+            done.fetch(at);
+            let (packet, _) = done.packet(at);
             let before = texts.map_or(&[][..], |texts| texts.before(at));
             let Some(hits) = &mut hits else {
                 inspector.inspect(packet, before, None);

@@ -1,17 +1,21 @@
 //! HostToDeviceMemcpy and DeviceToHostMemcpy: what is between them is computed by a device.
 //!
-//! `HostToDeviceMemcpy([DEVICE, keyword USE])`, `DeviceToHostMemcpy`: wide input and output, push.
+//! `HostToDeviceMemcpy([DEVICE, keywords USE, FETCH])`, `DeviceToHostMemcpy`: wide input and output, push.
 //!
 //! - DEVICE: `auto` (the default: a GPU, and else the host), `host`, `cuda:0`, `opencl:0`. One that is not there is an error.
 //! - USE: `auto` (the default: the device or the CPU, whichever is expected to be over first), `device`, `cpu`. A batch of a few
 //!   packets is computed by the thread that has it, but for `device`: it is over before another thread was woken. Where a device
 //!   fails, the CPU computes the same, which is told; the device is tried again after a second, and more rarely each time.
 //!
+//! - FETCH: whether the device fetches payloads out of packets' memory by itself, where it can and USE is `device`, instead of having
+//!   the CPU pack them: `auto` (the default: where they are long), `true`, `false`. Headers are packed anyway.
+//!
 //! A batch waits from HostToDeviceMemcpy on for the elements that follow, and DeviceToHostMemcpy gives all of it to the device at
 //! once: slices of packets in, a kernel for each element, what they found out. Where time jumps it waits for the device.
 //!
 //! Handlers of HostToDeviceMemcpy: `device`, `off` (why it does not compute, or failed when it was tried last), `batches`, `packets`,
-//! `device_packets` (those of batches that the device computed), `bytes` (of slices), `failures` (batches that were the
+//! `device_packets` (those of batches that the device computed), `bytes` (of slices), `unfetched` (why payloads are not fetched, where
+//! they were to be), `failures` (batches that were the
 //! executor's and were computed by the CPU in the end), `lost` (packets that nobody could compute; they are dropped).
 
 use crate::Packet;
@@ -19,7 +23,7 @@ use crate::args::{Args, Failed, Word};
 use crate::element::Element;
 use crate::handler::Handlers;
 use crate::router::Cx;
-use crate::wide::{Forced, Path, Statistics};
+use crate::wide::{Fetch, Forced, Path, Statistics};
 use bifolio_device::DeviceChoice;
 use std::sync::{Arc, OnceLock};
 
@@ -27,19 +31,20 @@ use std::sync::{Arc, OnceLock};
 pub(super) struct HostToDevice {
     device: DeviceChoice,
     forced: Option<Forced>,
+    fetch: Fetch,
     path: Arc<OnceLock<Arc<Path>>>,
 }
 
 impl Default for HostToDevice {
     fn default() -> Self {
-        Self { device: DeviceChoice::Auto, forced: None, path: Arc::default() }
+        Self { device: DeviceChoice::Auto, forced: None, fetch: Fetch::Auto, path: Arc::default() }
     }
 }
 
 impl HostToDevice {
-    /// Where the path is computed.
-    pub(super) fn place(&self) -> (DeviceChoice, Option<Forced>) {
-        (self.device, self.forced)
+    /// Where the path is computed, and whether payloads are fetched.
+    pub(super) fn place(&self) -> (DeviceChoice, Option<Forced>, Fetch) {
+        (self.device, self.forced, self.fetch)
     }
 
     /// It is in a path.
@@ -50,8 +55,8 @@ impl HostToDevice {
 
 impl Element for HostToDevice {
     fn configure(&mut self, args: &mut Args<'_>) -> Result<(), Failed> {
-        let (mut device, mut user) = (Word("auto".to_owned()), Word("auto".to_owned()));
-        args.may("DEVICE", &mut device).key("USE", &mut user).finish()?;
+        let [mut device, mut user, mut fetch] = ["auto", "auto", "auto"].map(|word| Word(word.to_owned()));
+        args.may("DEVICE", &mut device).key("USE", &mut user).key("FETCH", &mut fetch).finish()?;
         self.device = match device.0.parse() {
             Ok(choice) => choice,
             Err(error) => return Err(args.error_of("DEVICE", error)),
@@ -61,6 +66,12 @@ impl Element for HostToDevice {
             "device" => Some(Forced::Device),
             "cpu" => Some(Forced::Cpu),
             other => return Err(args.error_of("USE", format_args!("'{other}' is none of auto, device and cpu"))),
+        };
+        self.fetch = match fetch.0.as_str() {
+            "auto" => Fetch::Auto,
+            "true" => Fetch::Always,
+            "false" => Fetch::Never,
+            other => return Err(args.error_of("FETCH", format_args!("'{other}' is none of auto, true and false"))),
         };
         Ok(())
     }
@@ -82,6 +93,7 @@ impl Element for HostToDevice {
         };
         read(handlers, "device", |path| path.device().id().to_string());
         read(handlers, "off", |path| path.off().unwrap_or_default());
+        read(handlers, "unfetched", |path| path.no_fetch().unwrap_or_default().to_owned());
         let count = |handlers: &mut Handlers, name: &str, of: fn(Statistics) -> u64| {
             let path = Arc::clone(&self.path);
             handlers.free_read(name, move |_, _| Ok(path.get().map_or(0, |path| of(path.statistics())).to_string()));

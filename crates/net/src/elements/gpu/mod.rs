@@ -17,6 +17,8 @@ mod dispatcher;
 mod element;
 #[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod fetching;
 mod headers;
 mod ids_matcher;
 mod ip_lookup;

@@ -8,11 +8,12 @@ use bifolio_testing::seed;
 
 /// Where paths are computed in these tests: by the CPU's twins, by the oracles, and by every device that there is.
 pub(super) fn places() -> Vec<String> {
-    let mut places = vec!["host, USE cpu".to_owned(), "host, USE device".to_owned()];
+    let mut places = ["host, USE cpu", "host, USE device", "host, USE device, FETCH true"].map(str::to_owned).to_vec();
     let found = bifolio_device::discover();
     let devices = found.iter().flat_map(|report| &report.devices).filter(|device| device.id != DeviceId::HOST);
     let works = |id: &DeviceId| bifolio_device::open(DeviceChoice::Exactly(*id)).is_ok();
-    places.extend(devices.map(|device| device.id).filter(works).map(|id| format!("{id}, USE device")));
+    let ways = |id| [format!("{id}, USE device"), format!("{id}, USE device, FETCH true")];
+    places.extend(devices.map(|device| device.id).filter(works).flat_map(ways));
     places
 }
 
@@ -279,7 +280,7 @@ fn rules_about_what_does_not_travel_are_refused() {
 }
 
 /// Packets with payloads of a few letters, so that literals are in many of them.
-fn texts(count: usize) -> Vec<Packet> {
+pub(super) fn texts(count: usize) -> Vec<Packet> {
     let mut random = fastrand::Rng::with_seed(seed());
     let mut packets = traffic(count);
     for packet in &mut packets {
