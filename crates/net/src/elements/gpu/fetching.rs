@@ -40,7 +40,7 @@ fn what_is_fetched_is_what_is_packed_whatever_packets_share_and_however_long_the
     for at in 0..packets.len() {
         match random.u8(..16) {
             // Bytes that others have, too.
-            0 => packets[at] = packets[random.usize(..at + 1)].clone(),
+            0 => packets[at] = packets[random.usize(..=at)].clone(),
             // A payload that does not begin where words do.
             1 => packets[at].shift(random.isize(-3..4)),
             // More than a slab's buffer has room for: its batch is packed.
