@@ -50,6 +50,7 @@ use crate::{Error, ErrorKind, Result};
 use bifolio_device::{Device, without_signals};
 use shared::Shared;
 use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 
 /// Computes the requests of its callers.
@@ -60,22 +61,26 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// An executor with a device. No device memory is allocated before the device has its first work.
+    /// An executor with a device. No device memory is allocated before the device has its first work, unless the options say so.
     ///
     /// # Errors
     /// `Device` if the threads of its pipelines cannot be started.
     pub fn new(device: &Device, options: Options) -> Result<Self> {
         let mut executor = Self { shared: Arc::new(Shared::new(device, options)), pipelines: vec![] };
+        let (ready, is_ready) = mpsc::channel();
         for _ in 0..executor.shared.options.pipelines {
-            executor.start_pipeline()?;
+            executor.start_pipeline(ready.clone())?;
         }
+        drop(ready);
+        // Each thread lets go of its end when it has what it needs.
+        is_ready.iter().for_each(drop);
         Ok(executor)
     }
 
-    fn start_pipeline(&mut self) -> Result<()> {
+    fn start_pipeline(&mut self, ready: Sender<()>) -> Result<()> {
         let shared = Arc::clone(&self.shared);
         let builder = std::thread::Builder::new().name("bifolio-pipeline".to_owned());
-        let thread = without_signals(|| builder.spawn(move || worker::pipeline(&shared)));
+        let thread = without_signals(|| builder.spawn(move || worker::pipeline(&shared, ready)));
         let started =
             thread.map_err(|error| Error::caused(ErrorKind::Device, "starting a thread for the device failed", error));
         self.pipelines.push(started?);

@@ -24,6 +24,9 @@ pub struct Options {
     /// Whether services are measured when they are registered, for 100 ms or so each kind. Without, the device is
     /// taken for those only that ask for it, until their completions have shown what it takes.
     pub calibrates: bool,
+    /// Whether pipelines get their memory when the executor is made, which takes a device 50 ms or so, and not when they have their
+    /// first batch. What cannot be had then is asked for again with the first batch.
+    pub prepares: bool,
 }
 
 /// What a caller with too many requests under way gets.
@@ -47,6 +50,7 @@ impl Default for Options {
             when_full: WhenFull::Wait,
             merge_wait: Duration::from_micros(50),
             calibrates: true,
+            prepares: false,
         }
     }
 }

@@ -83,6 +83,11 @@ impl Pipeline {
         Self { device: device.clone(), slot_bytes, memory: None }
     }
 
+    /// Gets its memory, if it can be had now.
+    pub(crate) fn prepare(&mut self) {
+        let _ = self.prepare_memory();
+    }
+
     /// Computes a batch of tasks that join: for each what it found, or why its message is wrong.
     pub(crate) fn run(&mut self, tasks: &[Task]) -> Result<Vec<Result<Found>>, Failure> {
         let mut is_overwritten = false;

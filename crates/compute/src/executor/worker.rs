@@ -9,6 +9,7 @@ use crate::cost::Path;
 use crate::{Error, ErrorKind, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 /// Has so many threads of the host compute what waits; this one does it where there is none.
@@ -29,12 +30,16 @@ fn shift(shared: &Arc<Shared>) {
     shared.queue.end_shift();
 }
 
-/// Computes batches on the device until the executor has ended.
-pub(crate) fn pipeline(shared: &Arc<Shared>) {
+/// Computes batches on the device until the executor has ended. It lets go of `ready` when it has what it needs for that.
+pub(crate) fn pipeline(shared: &Arc<Shared>, ready: Sender<()>) {
     // It waits for a device, and what it does between is short.
     bifolio_device::with_short_turns();
     let mut cpu = Cpu::new(&shared.device, shared.options.cpu_part_bytes);
     let mut pipeline = Pipeline::new(&shared.device, shared.options.slot_bytes);
+    if shared.options.prepares {
+        pipeline.prepare();
+    }
+    drop(ready);
     while let Some(batch) = shared.queue.next_batch() {
         let (batch, over): (Vec<Task>, Vec<Task>) = batch.into_iter().partition(|task| !task.job.is_cancelled());
         for task in over {

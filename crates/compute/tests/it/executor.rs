@@ -366,6 +366,26 @@ fn a_device_that_fails_at_any_moment_leaves_right_bytes_or_an_error() {
     assert!(errors > 0 && overs > 0, "{errors} errors and {overs} parts taken over: nothing was tried");
 }
 
+/// Packets that came while the first batch waited for its pipeline's memory were dropped.
+#[test]
+fn pipelines_that_prepare_have_their_memory_before_the_first_request() {
+    let inner = host();
+    for prepares in [false, true] {
+        let faults = Arc::new(Faults::default());
+        let device = Device::from_backend(FaultBackend::new(inner.backend(), &faults));
+        let executor = executor(&device, Options { prepares, ..options() });
+        let ctr = executor.register(AesCtr::new(executor.kernels(), &[7; 32]).unwrap());
+        // From now on there is no memory any more.
+        [&faults.allocations, &faults.pinned].into_iter().for_each(|fault| fault.store(0, Ordering::SeqCst));
+        let input = Draw::afresh().bytes(20_000);
+        let request = Request::new(ctr.step([3; 16]), input.clone()).on(Path::Device);
+        let outcome = executor.caller().submit(request).unwrap().wait();
+        let path = outcome.result.as_ref().map(|answers| answers.path).unwrap();
+        assert_eq!(path == Path::Device, prepares, "the CPU takes over where there is no memory");
+        assert!(written(outcome) == answer(&[7; 32], [3; 16], &input));
+    }
+}
+
 /// What the CPU's path does: takes notes, and waits while the gate is closed.
 #[derive(Debug, Default)]
 struct Notes {

@@ -45,6 +45,8 @@ pub(crate) fn of(device: &Device, pipelines: usize, slot_bytes: u64) -> Result<A
         slot_bytes,
         // A batch is what is merged; nothing else is waited for.
         merge_wait: Duration::ZERO,
+        // Packets do not wait for memory.
+        prepares: device.info().is_accelerator,
         ..Options::default()
     };
     let executor = Arc::new(Executor::new(device, options).map_err(|error| error.to_string())?);
