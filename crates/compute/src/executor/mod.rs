@@ -52,6 +52,10 @@ use shared::Shared;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long pipelines have to get their memory before anything else goes on.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Computes the requests of its callers.
 #[derive(Debug)]
@@ -72,8 +76,8 @@ impl Executor {
             executor.start_pipeline(ready.clone())?;
         }
         drop(ready);
-        // Each thread lets go of its end when it has what it needs.
-        is_ready.iter().for_each(drop);
+        // Each thread lets go of its end when it has what it needs. A device that does not answer holds nobody up for ever.
+        let _ = is_ready.recv_timeout(PATIENCE);
         Ok(executor)
     }
 

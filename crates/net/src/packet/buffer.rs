@@ -3,7 +3,7 @@
 //! Buffers of the usual size come from a pool of their thread and go back to the pool of whichever thread lets go of them
 //! last, so that a packet in flight costs no allocation. They lie together in slabs of huge pages: packets on their way
 //! through a device are many, and the processor's table of pages is small. Slabs stay: their number is that of the most packets
-//! that there were at a time. All bytes of a buffer are initialised when it is made; what an
+//! that there were at a time, with those that pools keep. All bytes of a buffer are initialised when it is made; what an
 //! earlier packet left stays in it until somebody writes there. Builds with debug assertions put nonsense there instead,
 //! another one each time: whoever shows it is found by tests that run twice.
 

@@ -40,8 +40,7 @@ const ALIGNMENT: isize = 8;
 
 const NOWHERE: u32 = u32::MAX;
 
-/// In two lines of the cache: what every element looks at is in the first one, with the annotations that elements of paths write
-/// (up to number 21).
+/// In two lines of the cache: what every element looks at is in the first one, with the first 22 bytes of annotations.
 #[derive(Clone)]
 #[repr(C, align(64))]
 struct Meta {

@@ -1,8 +1,8 @@
 //! Payloads that a device fetches by itself: packets lie in slabs of memory that stay, which are registered with the device, and
 //! what travels of a payload is where it is.
 //!
-//! A batch's packets are held until it is back, and nobody writes bytes of a packet that he does not have alone. Where packets go
-//! on before a device has answered, it may read what others have written there by then, into a batch that nobody looks at.
+//! A batch's packets are held until it is back, and where they go on before a device has answered, clones of them are: nobody writes
+//! bytes of a packet that he does not have alone.
 
 use super::layout::Layout;
 use crate::packet::Slab;
@@ -51,7 +51,8 @@ impl Fetcher {
         if !layout.wants.payload || layout.has_texts() {
             return Err("its elements look at no payloads, or at what stands before them in flows, too".to_owned());
         }
-        if let Some(reason) = device.capabilities().host_pointers.reason() {
+        let capabilities = device.capabilities();
+        if let Some(reason) = capabilities.host_pointers.reason().or_else(|| capabilities.virtual_memory.reason()) {
             return Err(reason.to_owned());
         }
         let loaded = executor.kernels().load(&Scatter).map_err(|error| error.to_string())??;

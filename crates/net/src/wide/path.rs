@@ -20,7 +20,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Bytes of a packet that spans have room for, where all of them are as long as Ethernet lets them be.
@@ -65,7 +65,7 @@ pub struct Path {
     /// Bytes of a payload of the last batch, on average.
     mean_span: AtomicUsize,
     /// Why it does not, where it was to.
-    no_fetch: Option<String>,
+    no_fetch: OnceLock<String>,
     /// Flows, where somebody wants them followed.
     streams: Option<Mutex<Streams>>,
 }
@@ -121,6 +121,8 @@ struct Batches {
     next: u64,
     /// Batches that were taken back from the executor, which still has their buffers.
     late: usize,
+    /// Clones of their packets, where the device fetches payloads: nobody writes over what it may be reading.
+    held: HashMap<u64, Vec<Packet>>,
     /// What went wrong and was not told yet.
     trouble: Option<String>,
     /// Why the device does not compute, as it was told last.
@@ -154,6 +156,15 @@ pub struct Statistics {
     pub lost: u64,
 }
 
+impl Batches {
+    /// A batch's packets go on before the executor has let go of it.
+    fn hold(&mut self, number: u64, batch: &PacketBatch) {
+        if batch.is_fetched {
+            self.held.insert(number, batch.packets.clone());
+        }
+    }
+}
+
 /// A name that lives as long as the program: services are known by theirs. There are as many as there are kinds of paths.
 fn keep(name: String) -> &'static str {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
@@ -179,6 +190,7 @@ impl Shared {
         let Some(Stored::UnderWay(mut batch, _)) = stored else {
             // It took too long, and its packets have gone on.
             batches.late -= 1;
+            batches.held.remove(&number);
             batches.stored.extend(stored.map(|stored| (number, stored)));
             return;
         };
@@ -234,7 +246,8 @@ impl Path {
             (_, Some(Forced::Device)) => Fetcher::new(&executor, &layout).map_err(Some),
             _ => Err(Some(NOT_ALONE.to_owned())),
         };
-        let (fetcher, no_fetch) = fetcher.map_or_else(|reason| (None, reason), |fetcher| (Some(fetcher), None));
+        let (fetcher, reason) = fetcher.map_or_else(|reason| (None, reason), |fetcher| (Some(fetcher), None));
+        let no_fetch = reason.map_or_else(OnceLock::new, OnceLock::from);
         let service = Arc::new(PathService::new(name, Arc::clone(&layout), stages, begin, fetcher.clone(), sample));
         let (found, size) = (service.extras(options.size, 0).1, options.size);
         if found > BATCH_BYTES {
@@ -348,8 +361,10 @@ impl Path {
     /// An empty batch; none where as many as may be are on their way, or no memory can be had.
     pub fn begin(&self) -> Option<PacketBatch> {
         let mut batches = self.shared.lock();
+        let is_late = batches.late > 0;
         if let Some(mut batch) = batches.free.pop() {
-            batch.is_fetched = self.is_worth_fetching();
+            drop(batches);
+            batch.is_fetched = !is_late && self.is_worth_fetching();
             return Some(batch);
         }
         if batches.made >= self.options.batches {
@@ -366,7 +381,7 @@ impl Path {
         match self.buffers(self.device()).or_else(in_ordinary_memory) {
             Ok(buffers) => {
                 let mut batch = PacketBatch::new(buffers);
-                batch.is_fetched = self.is_worth_fetching();
+                batch.is_fetched = !is_late && self.is_worth_fetching();
                 Some(batch)
             }
             Err(error) => {
@@ -402,25 +417,32 @@ impl Path {
 
     /// Why the device does not fetch payloads, where it was to; as a sentence without its full stop.
     pub fn no_fetch(&self) -> Option<&str> {
-        self.no_fetch.as_deref()
+        self.no_fetch.get().map(String::as_str)
     }
 
-    /// Whether the device is to fetch the payloads of the next batch, as far as those of the last one say.
+    /// Whether the device is to fetch the payloads of the next batch, as far as those of the last one say. The CPU takes over what a
+    /// device fails at as it is packed.
     fn is_worth_fetching(&self) -> bool {
         let is_long = || self.mean_span.load(Ordering::Relaxed) >= WORTH_BYTES;
-        self.fetcher.is_some() && (self.options.fetch == Fetch::Always || is_long())
+        self.fetcher.is_some()
+            && (self.options.fetch == Fetch::Always || is_long())
+            && self.no_fetch.get().is_none()
+            && self.handle.device_off().is_none()
     }
 
-    /// Before a batch leaves whose payloads the device is to fetch: it reaches all memory of packets, or has them packed.
-    fn reach(&self, batch: &mut PacketBatch) {
+    /// Before a batch leaves whose payloads the device is to fetch: it reaches all memory of packets, or has them packed, as it has
+    /// where it `is_late`.
+    fn reach(&self, batch: &mut PacketBatch, is_late: bool) {
         let Some(fetcher) = self.fetcher.as_ref().filter(|_| batch.is_fetched) else { return };
         // A frame that is longer than Ethernet's has memory of its own.
-        let mut is_reached = batch.packets.iter().all(Packet::is_lasting);
+        let mut is_reached = !is_late && batch.packets.iter().all(Packet::is_lasting);
         if is_reached
             && !fetcher.reaches_all()
             && let Err(trouble) = fetcher.reach_all()
         {
             self.shared.lock().trouble = Some(format!("the CPU packs payloads: {trouble}"));
+            // Another try would end as this one, for each batch.
+            let _ = self.no_fetch.set(trouble);
             is_reached = false;
         }
         if !is_reached && let Some(buffers) = batch.buffers.take() {
@@ -451,8 +473,9 @@ impl Path {
         let mut batches = self.shared.lock();
         let Some(Stored::Packed(mut batch)) = batches.stored.remove(&number) else { return };
         if batch.is_fetched {
+            let is_late = batches.late > 0;
             drop(batches);
-            self.reach(&mut batch);
+            self.reach(&mut batch, is_late);
             batches = self.shared.lock();
         }
         let extent = batch.close(&self.layout);
@@ -516,6 +539,7 @@ impl Path {
         let mut batches = self.shared.lock();
         match batches.stored.remove(&number) {
             Some(Stored::UnderWay(batch, since)) if since.elapsed() >= patience => {
+                batches.hold(number, &batch);
                 batches.stored.insert(number, Stored::Back(batch));
             }
             stored => {
@@ -535,7 +559,12 @@ impl Path {
         let mut batches = self.shared.lock();
         let mut all: Vec<_> = std::mem::take(&mut batches.stored).into_iter().collect();
         all.sort_unstable_by_key(|(number, _)| *number);
-        batches.late += all.iter().filter(|(_, stored)| matches!(stored, Stored::UnderWay(..))).count();
+        for (number, stored) in &all {
+            if let Stored::UnderWay(batch, _) = stored {
+                batches.late += 1;
+                batches.hold(*number, batch);
+            }
+        }
         all.into_iter().flat_map(|(_, stored)| stored.into_batch().packets).collect()
     }
 

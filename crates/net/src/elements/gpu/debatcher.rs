@@ -92,11 +92,13 @@ impl Element for Debatcher {
     }
 
     fn run_task(&mut self, cx: &mut Cx<'_>) -> Run {
-        let has_batch = self.batch.is_some();
+        let (has_batch, most) = (self.batch.is_some(), self.burst.min(cx.room()));
+        if most == 0 {
+            return Run::Worked;
+        }
         if !cx.may_push(0) || self.left() == 0 && !self.next(cx) {
             return Run::Idle;
         }
-        let most = self.burst.min(cx.room());
         let many = self.send(cx, most);
         self.count += many as u64;
         if self.left() == 0 {
