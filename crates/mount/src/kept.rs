@@ -27,6 +27,7 @@ use bifolio_keeper::{Ended, Event};
 use fuser::InitFlags;
 use std::collections::BTreeSet;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -94,16 +95,16 @@ impl KeptMount {
             Ok(()) => 0,
             Err(error) => (served.failed)(error),
         };
-        let mut is_cut_off = false;
+        let (state, mut is_cut_off) = (&self.ground.state, false);
         let mut event = |what: Event| {
-            if matches!(what, Event::Died(_)) && !self.can_resend() {
+            // Where it is unmounted already, somebody may have mounted something else.
+            if matches!(what, Event::Died(_)) && !self.can_resend() && state.get(Word::Unmounted) == 0 {
                 // What it had read would wait for ever.
                 is_cut_off = true;
                 let _ = bifolio_keeper::fuse::abort(&self.at);
             }
             event(&what);
         };
-        let state = &self.ground.state;
         let ended = forks::run(&mut work, &|thread| state.is_recalling(thread), is_stopped, &mut event);
         if !matches!(ended, Ok(Ended::Well)) && state.get(Word::Version) != 0 && state.get(Word::Unmounted) == 0 {
             // Nobody serves it any more. It is no error that it is unmounted already.
@@ -158,14 +159,17 @@ impl KeptMount {
     fn resume(&self, fork: &Fork<'_>, replicas: &Arc<dyn Replicas>) -> io::Result<JoinHandle<io::Result<()>>> {
         let state = &self.ground.state;
         state.adopt();
-        let devices = resume::devices()?;
         let named = descriptors_of(state);
+        let devices: Vec<RawFd> = resume::devices()?.into_iter().filter(|fd| !named.contains(fd)).collect();
         let is_named = |fd: RawFd| named.contains(&fd) || devices.contains(&fd);
         let left = fork.left_open(&is_named);
         // SAFETY: they were the predecessor's, and are nobody else's now.
         let devices: Vec<OwnedFd> = devices.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).collect();
+        // A server that fails before it serves closes nothing: the next one finds what this one has found.
+        let devices = ManuallyDrop::new(devices);
         let serve = self.ground.server(&self.options, replicas)?;
         let server = Arc::clone(&serve.server);
+        let kept = ManuallyDrop::new(Arc::clone(&server));
         at(Point::Adopted);
         // Nobody reads before this server does, and so nothing else is asked for again later.
         let device = resume::resend(&devices)?;
@@ -176,7 +180,7 @@ impl KeptMount {
         drop(server.notifier.set(session.notifier()));
         replicas.mounted(recall_of(&server));
         server.adopt_shared();
-        drop(devices);
+        drop(ManuallyDrop::into_inner(devices));
         let session = std::thread::Builder::new().name("bifolio-fuse".to_owned()).spawn(move || session.run())?;
         // The daemon waits for its predecessor's word on what a device is to acquire: the connection is closed when everything
         // is there that programs have stored.
@@ -185,6 +189,7 @@ impl KeptMount {
             drop(left);
         };
         std::thread::Builder::new().name("bifolio-recall".to_owned()).spawn(recall)?;
+        drop(ManuallyDrop::into_inner(kept));
         Ok(session)
     }
 

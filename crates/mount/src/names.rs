@@ -128,17 +128,18 @@ impl Server {
         let folder = self.nodes.file(&parent)?;
         let folder = folder.as_fd();
         let access = flags & libc::O_ACCMODE;
-        let made = if turn.was_done(|| is_made(turn, folder, name))? {
-            None
-        } else {
+        let make = || {
+            if turn.was_done(|| is_made(turn, folder, name))? {
+                return Ok(None);
+            }
             let make = |mode| sys::open(folder, name, access | libc::O_CREAT | libc::O_EXCL, mode);
             turn.begin(sys::inode_of(folder, name).unwrap_or(0), 0);
-            match turn.done(caller.make(mode, mask, make)) {
-                Ok(made) => Some(made),
-                // Somebody beside the mount was quicker.
-                Err(error) if error.raw_os_error() == Some(libc::EEXIST) && flags & libc::O_EXCL == 0 => None,
-                Err(error) => return Err(error),
-            }
+            turn.done(caller.make(mode, mask, make)).map(Some)
+        };
+        let made = match make() {
+            // Somebody beside the mount was quicker, now or when a server that was killed tried it.
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) && flags & libc::O_EXCL == 0 => None,
+            made => made?,
         };
         let kept = match &made {
             Some(made) => sys::reopen(made.as_fd(), libc::O_PATH)?,

@@ -23,7 +23,7 @@ const INIT: u32 = 26;
 /// There are more than 32 flags (`FUSE_INIT_EXT`).
 const EXTENDED: u64 = 1 << 30;
 
-/// The descriptors of `/dev/fuse` that this process has.
+/// The descriptors of `/dev/fuse` that this process has. Such a node in the source is kept as a place alone (`O_PATH`), and is none.
 pub(crate) fn devices() -> io::Result<Vec<RawFd>> {
     let mut found = vec![];
     for entry in std::fs::read_dir("/proc/self/fd")? {
@@ -34,7 +34,9 @@ pub(crate) fn devices() -> io::Result<Vec<RawFd>> {
             state.st_mode & libc::S_IFMT == libc::S_IFCHR
                 && (libc::major(state.st_rdev), libc::minor(state.st_rdev)) == FUSE_DEVICE
         };
-        if state.is_ok_and(is_fuse) {
+        // SAFETY: takes and returns numbers; a descriptor that is closed by now is an error.
+        let flags = unsafe { libc::fcntl(number, libc::F_GETFL) };
+        if state.is_ok_and(is_fuse) && flags >= 0 && flags & libc::O_PATH == 0 {
             found.push(number);
         }
     }

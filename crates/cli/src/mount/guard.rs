@@ -22,8 +22,20 @@ const LOOK_MS: i32 = 200;
 /// How often it is looked then for the pipe's end.
 const LOOKS_MAX: u32 = 5;
 
+/// What the guard is told when there is nothing left to do for it.
+const REST: u8 = b'.';
+
 /// The process, from the keeper's side. It is left alone, and ends after it.
 pub struct Guard(Option<Child>);
+
+impl Drop for Guard {
+    /// All has ended as it should: what is mounted there from now on is somebody else's, whatever its number.
+    fn drop(&mut self) {
+        if let Some(input) = self.0.as_mut().and_then(|child| child.stdin.as_mut()) {
+            let _ = input.write_all(&[REST]);
+        }
+    }
+}
 
 impl Guard {
     /// Starts one for a mount point, before anything is mounted. Without one the mount stays when its keeper is killed.
@@ -51,6 +63,9 @@ pub fn run(place: &Path) -> Result<(), Failure> {
     // SAFETY: takes nothing; it fails for the leader of a group only. Signals for the server's group are not for this one.
     unsafe { libc::setsid() };
     let told = until_the_end();
+    if told.bytes().any(|byte| byte == REST) {
+        return Ok(());
+    }
     match table::ours(place)? {
         // The end may have come between the mount and the word of it.
         Some(device) if device == told || (told.is_empty() && is_dead(place)) => {
