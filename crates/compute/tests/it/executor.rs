@@ -376,7 +376,8 @@ fn pipelines_that_prepare_have_their_memory_before_the_first_request() {
         let executor = executor(&device, Options { prepares, ..options() });
         let ctr = executor.register(AesCtr::new(executor.kernels(), &[7; 32]).unwrap());
         // From now on there is no memory any more.
-        [&faults.allocations, &faults.pinned].into_iter().for_each(|fault| fault.store(0, Ordering::SeqCst));
+        faults.allocations.store(0, Ordering::SeqCst);
+        faults.pinned.store(0, Ordering::SeqCst);
         let input = Draw::afresh().bytes(20_000);
         let request = Request::new(ctr.step([3; 16]), input.clone()).on(Path::Device);
         let outcome = executor.caller().submit(request).unwrap().wait();
