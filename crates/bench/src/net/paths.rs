@@ -18,7 +18,7 @@ mod plot;
 mod results;
 mod ways;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::harness::compare::compare;
 use crate::harness::machine;
 use crate::harness::report::Measured;
@@ -75,6 +75,11 @@ fn measure(
     loads: &mut Vec<Loaded>,
 ) -> Result<()> {
     let ways = ways(device, options);
+    if ways.is_empty() {
+        let detail =
+            "the CPU computes here, and --by names only who has a device: name elements or twins, or another device";
+        return Err(Error::failed(device.id(), detail));
+    }
     let runs = options.repetitions as usize + options.loads.len();
     session.begin("starting", (options.apps.len() * options.frames.len() * ways.len() * runs) as u64);
     for app in &options.apps {
@@ -144,6 +149,13 @@ mod tests {
         let figure = measured.figure().unwrap();
         assert!(all.iter().all(|name| figure.contains(name)) && figure.contains("IMIX"), "{figure}");
         assert!(figure.contains("Snap with a Tesla C2070"), "{figure}");
+    }
+
+    #[test]
+    fn nobody_left_to_measure_is_an_error() {
+        let options = Options { by: vec![Who::Device, Who::Fetch], ..options(vec![App::Route]) };
+        let told = run(&host(), &options, &Session::default()).unwrap_err().to_string();
+        assert!(told.contains("name elements or twins"), "{told}");
     }
 
     #[test]
