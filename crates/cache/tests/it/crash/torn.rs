@@ -7,6 +7,7 @@ use crate::support::{Draw, FRAME, Program, World, host, options, random};
 use bifolio_cache::fault::{self, Point};
 use bifolio_cache::{CachedFile, Mode};
 use std::fs::File;
+use std::mem::ManuallyDrop;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -55,11 +56,13 @@ fn write_around(file: &File, value: u8) {
     }
 }
 
-fn living(world: &World, file: &CachedFile, number: usize) -> Program {
+/// It has its mapping as long as the process lasts: one that ended in order, before the process is ended a little later, would
+/// have given up what the program goes on with.
+fn living(world: &World, file: &CachedFile, number: usize) -> ManuallyDrop<Program> {
     let file = file.for_client(LIVING);
     let mut program = Program::new(&world.devices[number], file.map_on(number, 0..LEN, true).unwrap());
     program.mapping.acquire(0..LEN).unwrap();
-    program
+    ManuallyDrop::new(program)
 }
 
 fn store_own(program: &Program) {
