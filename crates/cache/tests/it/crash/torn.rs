@@ -285,7 +285,6 @@ const CUT: Case = Case {
         store_own(&program);
         by_hand(world).set_len(LEN / 2).unwrap();
         file.read(0, &mut [0; 10]).unwrap();
-        std::mem::forget(program);
     },
     meanwhile: |file| {
         file.set_len(LEN).unwrap();
