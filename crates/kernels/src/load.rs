@@ -74,7 +74,8 @@ impl LoadedKernel {
             Ok(module) => (Some(module), None),
             Err(failure) => (None, Some(failure)),
         };
-        let reason = device.capabilities().kernels.reason().map(str::to_owned).or(failure);
+        // What is wrong counts for more than what is as it always is.
+        let reason = failure.or_else(|| device.capabilities().kernels.reason().map(str::to_owned));
         let path = if reason.is_none() { KernelPath::Device } else { KernelPath::Host };
         Ok(Self { module, status: KernelStatus { name: kernel.name(), path, reason } })
     }

@@ -391,7 +391,8 @@ impl Case {
         let is_sure = expected.len() <= SLOTS_SURE;
         match self.search.list {
             Listed::Once | Listed::First if is_sure => {
-                expected.len() * self.search.rows.span_bytes.div_ceil(TILE_BYTES) as usize
+                // What the processor has to search is listed where there is no byte, too.
+                expected.len() * self.search.rows.span_bytes.div_ceil(TILE_BYTES).max(1) as usize
             }
             Listed::Once | Listed::First => usize::MAX,
             Listed::All | Listed::Nothing => expected.len(),
