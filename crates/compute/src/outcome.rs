@@ -26,6 +26,8 @@ pub struct Answers {
     pub results: Vec<Vec<u8>>,
     /// Who computed most of it.
     pub path: Path,
+    /// It was the device's, which failed or could not take it, and the CPU computed it in its place.
+    pub is_taken_over: bool,
 }
 
 /// A request under way. It goes on when this is dropped. When it is cancelled, parts of it that have not begun are left

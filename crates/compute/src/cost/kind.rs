@@ -16,6 +16,8 @@ pub(crate) struct Kind {
     curves: [[Curve; 4]; 2],
     /// Why the device never does it, or never will again.
     off: OnceLock<String>,
+    /// Why it could not take a request, though it was well.
+    unsuited: OnceLock<String>,
     failing: Failing,
     /// Requests that their callers' threads computed.
     inline: Tallies,
@@ -116,11 +118,12 @@ impl Kind {
         let (inline, counts) = (Tallies::default(), Counts::default());
         let (curves, waiting_bytes, wake_ns) = Default::default();
         let [settled_bytes, ticks, next_trial_ns] = [u64::MAX, 0, 0].map(AtomicU64::new);
-        let (off, failing, born) = (OnceLock::new(), Failing::default(), Instant::now());
+        let (off, unsuited, failing, born) = (OnceLock::new(), OnceLock::new(), Failing::default(), Instant::now());
         Self {
             name,
             curves,
             off,
+            unsuited,
             failing,
             inline,
             counts,
@@ -219,6 +222,16 @@ impl Kind {
         *last = Some((reason, times));
         let rest = REST * (1 << (times.min(RESTS_MAX) - 1));
         self.failing.until_ns.store((self.born.elapsed() + rest).as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// The device could not take a request, though it is well; the first reason stays.
+    pub(crate) fn note_unsuited(&self, reason: String) {
+        let _ = self.unsuited.set(reason);
+    }
+
+    /// Why the device could not take a request, though it was well.
+    pub(crate) fn unsuited(&self) -> Option<&str> {
+        self.unsuited.get().map(String::as_str)
     }
 
     /// The device has done its work.

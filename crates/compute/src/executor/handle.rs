@@ -46,6 +46,12 @@ impl<S: Service> Handle<S> {
         self.kind.why_off()
     }
 
+    /// Why the device could not take a request that was meant for it, so that the CPU computed it, though the device was well: the
+    /// first such reason, as a sentence without its full stop.
+    pub fn unsuited(&self) -> Option<&str> {
+        self.kind.unsuited()
+    }
+
     /// From how many bytes of host memory on, up to `most`, a larger request gains the device little, as far as it was measured by
     /// now; `most` if nothing is known.
     pub fn knee(&self, most: u64) -> u64 {

@@ -188,9 +188,10 @@ impl Job {
         let (outcome, promise) = {
             let mut rest = self.lock();
             let path = if rest.by_cpu_bytes * 2 > self.bytes { Path::Cpu } else { path };
+            let is_taken_over = path == Path::Cpu && self.path == Path::Device;
             let (source, destination) = rest.memory.take().map_or((None, None), |(source, to)| (Some(source), to));
             let results = std::mem::take(&mut rest.results);
-            let result = rest.error.take().map_or(Ok(Answers { results, path }), Err);
+            let result = rest.error.take().map_or(Ok(Answers { results, path, is_taken_over }), Err);
             (Outcome { source, destination, result }, rest.promise.take())
         };
         self.kind.count_request(self.tasks, outcome.result.as_ref().err().map(Error::kind));

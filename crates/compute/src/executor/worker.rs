@@ -93,7 +93,7 @@ fn launch(shared: &Arc<Shared>, pipeline: &mut Pipeline, cpu: &mut Cpu, batch: V
                 ErrorKind::Panicked => kind.turn_off(reason()),
                 ErrorKind::Device if is_lost(&error) => kind.turn_off(reason()),
                 ErrorKind::Device => kind.fail(reason()),
-                _ => {}
+                _ => kind.note_unsuited(format!("{} could not take a request: {error}", shared.device.id())),
             }
             for task in batch {
                 if is_overwritten && task.job.is_in_place() {

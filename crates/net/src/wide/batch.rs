@@ -88,9 +88,9 @@ impl Extent {
             return Self { count, spans_at, span_bytes, rows_at, texts_at, table_at, travels, input_bytes };
         }
         if layout.has_options_alone() {
-            let spans_at = rows_bytes.next_multiple_of(BOUNDARY);
-            let input_bytes = if span_bytes > 0 { spans_at + span_bytes } else { rows_bytes };
-            let spans_at = spans_at.min(input_bytes);
+            // Without options only rows travel; what is empty lies at the beginning, where kernels take it.
+            let spans_at = if span_bytes > 0 { rows_bytes.next_multiple_of(BOUNDARY) } else { 0 };
+            let input_bytes = rows_bytes.max(spans_at + span_bytes);
             let (rows_at, texts_at, table_at, travels) = (0, input_bytes, None, input_bytes);
             return Self { count, spans_at, span_bytes, rows_at, texts_at, table_at, travels, input_bytes };
         }

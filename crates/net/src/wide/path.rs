@@ -127,6 +127,8 @@ struct Batches {
     trouble: Option<String>,
     /// Why the device does not compute, as it was told last.
     off: Option<String>,
+    /// It was told that the device could not take a batch.
+    is_unsuited: bool,
 }
 
 #[derive(Debug, Default)]
@@ -150,7 +152,7 @@ pub struct Statistics {
     pub by_device: u64,
     /// Bytes of rows and spans that travelled, or would have, but for payloads that the device fetched.
     pub input_bytes: u64,
-    /// Batches that the executor failed at, or had for too long, and that were computed by the CPU at once.
+    /// Batches that the device failed at, could not take or had for too long, and that were computed by the CPU at once.
     pub failures: u64,
     /// Packets that were dropped, as nobody could compute them.
     pub lost: u64,
@@ -200,6 +202,7 @@ impl Shared {
                 if answers.path == Forced::Device {
                     self.counts.by_device.fetch_add(extent.count as u64, Ordering::Relaxed);
                 }
+                self.counts.failures.fetch_add(u64::from(answers.is_taken_over), Ordering::Relaxed);
                 batch.is_computed = true;
             }
             Err(error) => batches.trouble = Some(format!("the CPU takes over a batch: {error}")),
@@ -654,7 +657,11 @@ impl Path {
     pub fn take_trouble(&self) -> Option<String> {
         let off = self.handle.device_off();
         let mut batches = self.shared.lock();
-        let trouble = batches.trouble.take();
+        let mut trouble = batches.trouble.take();
+        if let (Some(reason), false) = (self.handle.unsuited(), batches.is_unsuited) {
+            batches.is_unsuited = true;
+            trouble = Some(format!("the CPU computes some batches: {reason}"));
+        }
         if batches.off == off {
             return trouble;
         }

@@ -105,7 +105,7 @@ impl Bench<'_> {
     }
 
     /// An error where the CPU has computed what the device should have.
-    fn was_by_device(&self, running: &mut Running, expected: u64) -> Result<()> {
+    pub(super) fn was_by_device(&self, running: &mut Running, expected: u64) -> Result<()> {
         let router = running.router();
         let starts: Vec<_> = (0..router.len())
             .filter(|element| router.class_of(*element).name == "HostToDeviceMemcpy")

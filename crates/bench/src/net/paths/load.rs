@@ -63,6 +63,9 @@ impl Bench<'_> {
             let detail = format!("{arrived} of {all} packets have come out and {drops} were dropped, {}", way.name());
             return Err(Error::failed(self.app, detail));
         }
+        if way.who.is_by_device() {
+            self.was_by_device(&mut running, all - drops)?;
+        }
         Ok(Loaded {
             app: self.app,
             frame_bytes,
