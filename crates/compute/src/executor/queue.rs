@@ -97,8 +97,7 @@ fn knee_of(task: &Task, slot_bytes: u64) -> u64 {
 
 impl Queue {
     pub(crate) fn new(options: Options) -> Self {
-        let tasks = [Fair::new(options.slot_bytes), Fair::new(options.slot_bytes)];
-        let (callers, jobs, shifts, ending) = Default::default();
+        let (tasks, callers, jobs, shifts, ending) = Default::default();
         let waiting = Waiting { tasks, callers, jobs, shifts, ending, is_closed: false, is_gathering: false };
         let (for_pipelines, for_callers, loads) = Default::default();
         Self { options, waiting: Mutex::new(waiting), for_pipelines, for_callers, loads }
