@@ -227,6 +227,24 @@ impl Socket {
         }
     }
 
+    /// The next message, which stays the next one, without its descriptor: how many bytes, 0 at the end.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            // SAFETY: the buffer is given with its length.
+            let got = unsafe { libc::recv(self.raw(), buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_PEEK) };
+            match usize::try_from(got) {
+                Ok(len) => return Ok(len),
+                Err(_) => match io::Error::last_os_error() {
+                    error if error.kind() == io::ErrorKind::Interrupted => {}
+                    error => return Err(error),
+                },
+            }
+        }
+    }
+
     /// Waits for a message, or the end, for so many milliseconds at most, or for ever with -1; whether there is one.
     pub fn wait(&self, milliseconds: i32) -> bool {
         let mut poll = libc::pollfd { fd: self.raw(), events: libc::POLLIN, revents: 0 };

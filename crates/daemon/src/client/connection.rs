@@ -6,12 +6,13 @@
 //! What the server says unasked is heard by whoever waits for an answer, and by a thread of the connection's when nobody does.
 
 use super::news::News;
+use super::once::Once;
 use crate::protocol::{ToClient, ToServer, decode_answer, encode_request};
 use crate::socket::{MESSAGE_BYTES_MAX, Received, Socket};
 use bifolio_cache::{Error, ErrorKind, Result};
 use bifolio_device::fork::Birth;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -87,6 +88,29 @@ impl Connection {
 
     /// Asks, and waits for the answer.
     pub(super) fn ask(&self, message: &ToServer, with: Option<BorrowedFd<'_>>) -> Result<(ToClient, Option<OwnedFd>)> {
+        self.ask_once(message, with, None)
+    }
+
+    /// The same, and tells whoever notes it how far it is.
+    pub(super) fn ask_once(
+        &self,
+        message: &ToServer,
+        with: Option<BorrowedFd<'_>>,
+        once: Option<&dyn Once>,
+    ) -> Result<(ToClient, Option<OwnedFd>)> {
+        let answer = self.asked(message, with, once);
+        if answer.is_err() {
+            once.inspect(|once| once.ended(false));
+        }
+        answer
+    }
+
+    fn asked(
+        &self,
+        message: &ToServer,
+        with: Option<BorrowedFd<'_>>,
+        once: Option<&dyn Once>,
+    ) -> Result<(ToClient, Option<OwnedFd>)> {
         if self.birth.was_elsewhere() {
             let detail = "this process was forked from the one that connected: connect anew";
             return Err(self.error(ErrorKind::Forked, detail.to_owned()));
@@ -95,6 +119,7 @@ impl Connection {
         let State { number, buffer } = &mut *state;
         *number += 1;
         let bytes = encode_request(*number, message);
+        once.inspect(|once| once.sends(*number));
         let send = || match self.socket.send(&bytes, with) {
             // What it has said before it went, such as why nobody is welcome, is still to be heard.
             Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => Ok(()),
@@ -102,6 +127,7 @@ impl Connection {
         };
         send()?;
         loop {
+            once.inspect(|once| self.note(*number, buffer, *once));
             let (len, descriptor) = match self.socket.receive(buffer).map_err(|error| self.gone(&error))? {
                 Received::Message(len, descriptor) => (len, descriptor),
                 Received::End => return Err(self.gone(&io::Error::from_raw_os_error(libc::ECONNRESET))),
@@ -119,6 +145,22 @@ impl Connection {
                 answer => return Ok((answer, descriptor)),
             }
         }
+    }
+
+    /// Waits for what is said next, and says if that is that something was done.
+    fn note(&self, number: u64, buffer: &mut [u8], once: &dyn Once) {
+        let Ok(len) = self.socket.peek(buffer) else { return };
+        if let Some((answered, answer)) = decode_answer(&buffer[..len])
+            && answered == number
+            && !matches!(answer, ToClient::Failed { .. })
+        {
+            once.ended(true);
+        }
+    }
+
+    /// Its socket.
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// Says something to which there is no answer.

@@ -2,8 +2,10 @@
 
 mod connection;
 mod news;
+mod once;
 
 pub use news::Recall;
+pub use once::{Once, settle};
 
 use crate::daemon::check_folder;
 use crate::protocol::{DATA_BYTES_MAX, Event, FileStatus, Status, ToClient, ToServer, VERSION};
@@ -189,6 +191,11 @@ impl Client {
         }
     }
 
+    /// The socket of the connection: whoever has it open when this process is gone may [`settle`] it.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.shared.connection.descriptor()
+    }
+
     /// Ends the connection, also for who waits for an answer.
     pub fn disconnect(&self) {
         self.shared.connection.shut_down();
@@ -262,9 +269,28 @@ impl SharedFile {
     /// # Errors
     /// Those of [`bifolio_cache::CachedFile::write`], `Permission` where [`SharedFile::is_lent`] says no, `Gone`.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write_parts(offset, bytes, None)
+    }
+
+    /// The same for a client that may be killed: what `once` says to have been done is not done again.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn write_once(&self, offset: u64, bytes: &[u8], once: &dyn Once) -> Result<()> {
+        self.write_parts(offset, bytes, Some(once))
+    }
+
+    fn write_parts(&self, offset: u64, bytes: &[u8], once: Option<&dyn Once>) -> Result<()> {
         for (number, part) in bytes.chunks(DATA_BYTES_MAX).enumerate() {
+            if once.is_some_and(Once::skips) {
+                continue;
+            }
             let offset = offset.saturating_add((number * DATA_BYTES_MAX) as u64);
-            self.done(&ToServer::Write { file: self.shared.number, offset, bytes: part.to_vec() })?;
+            let message = ToServer::Write { file: self.shared.number, offset, bytes: part.to_vec() };
+            match self.shared.client.shared.connection.ask_once(&message, None, once)?.0 {
+                ToClient::Answered(Answer::Done) => {}
+                _ => return Err(unexpected()),
+            }
         }
         Ok(())
     }
