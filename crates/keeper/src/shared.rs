@@ -9,6 +9,7 @@
 use crate::{Error, ErrorKind, Result};
 use std::ffi::CString;
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::ptr::NonNull;
@@ -93,6 +94,22 @@ impl SharedMemory {
     }
 }
 
+impl SharedMemory {
+    /// Gives the memory of some words back: they are zeroes from then on, for all. Of pages of memory that are in the range in
+    /// part the words become zeroes alone. Nobody uses them meanwhile.
+    pub fn give_back(&self, words: Range<usize>) {
+        let bytes = |words: usize| (words.min(self.words) * size_of::<u64>()) as i64;
+        let (start, end) = (bytes(words.start), bytes(words.end));
+        if start < end {
+            let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            // SAFETY: takes numbers; the words stay mapped, and are read as zeroes.
+            let done = unsafe { libc::fallocate(self.fd.as_raw_fd(), mode, start, end - start) };
+            // Such memory has holes wherever it may be made; without them it is kept.
+            debug_assert_eq!(done, 0);
+        }
+    }
+}
+
 impl AsFd for SharedMemory {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -119,6 +136,23 @@ mod tests {
         first.words()[999].store(7, Ordering::Release);
         drop(first);
         assert_eq!(second.words()[999].load(Ordering::Acquire), 7);
+    }
+
+    #[test]
+    fn memory_that_is_given_back_is_taken_no_longer_and_reads_as_zeroes() {
+        use std::os::unix::fs::MetadataExt;
+        let memory = SharedMemory::create("test", 10 * 512).unwrap();
+        let taken = || File::from(memory.as_fd().try_clone_to_owned().unwrap()).metadata().unwrap().blocks() * 512;
+        memory.words().iter().for_each(|word| word.store(7, Ordering::Relaxed));
+        assert_eq!(taken(), 10 * 4096);
+        memory.give_back(512..3 * 512);
+        memory.give_back(9 * 512..usize::MAX);
+        memory.give_back(5..5);
+        assert_eq!(taken(), 7 * 4096);
+        for (at, word) in memory.words().iter().enumerate() {
+            let is_back = matches!(at / 512, 1 | 2 | 9);
+            assert_eq!(word.load(Ordering::Relaxed), if is_back { 0 } else { 7 });
+        }
     }
 
     #[test]
