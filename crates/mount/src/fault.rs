@@ -20,6 +20,8 @@ pub enum Point {
     Written,
     /// The kernel was given pages of a shared file, by what is noted, and has not got them.
     Given,
+    /// The locks of an owner are gone, and he is noted still.
+    Unlocking,
     /// A successor knows everything, and has not asked for requests again.
     Adopted,
 }
@@ -35,6 +37,7 @@ impl Point {
         Self::Released,
         Self::Written,
         Self::Given,
+        Self::Unlocking,
         Self::Adopted,
     ];
 }

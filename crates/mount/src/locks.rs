@@ -11,6 +11,7 @@
 //! Nobody is told when a lock becomes free elsewhere, and the library that takes requests apart knows no interrupts. So
 //! whoever waits tries again and again, less and less often, and gives up when a signal is pending for him.
 
+use crate::fault::{Point, at};
 use crate::nodes::Node;
 use crate::state::Rows;
 use crate::sync::lock;
@@ -116,8 +117,12 @@ impl Locks {
 
     /// A process has closed a descriptor of a file: its locks go.
     pub(crate) fn closed(&self, node: u64, owner: u64) {
-        let gone = lock(&self.owners).remove(&(node, owner));
-        gone.inspect(|owned| self.rows.give_back(owned.row));
+        let mut owners = lock(&self.owners);
+        let gone = owners.remove(&(node, owner));
+        if let Some(owned) = &gone {
+            self.forget(owned);
+        }
+        drop(owners);
     }
 
     /// An open file description is gone: its locks go.
@@ -125,11 +130,18 @@ impl Locks {
         let mut owners = lock(&self.owners);
         if !owners.is_empty() {
             let gone: Vec<_> = owners.extract_if(|of, owned| of.0 == node && owned.opening == opening).collect();
-            drop(owners);
-            for (_, owned) in gone {
-                self.rows.give_back(owned.row);
+            for (_, owned) in &gone {
+                self.forget(owned);
             }
+            drop(owners);
         }
+    }
+
+    /// Called with the table locked, so that no owner ever has two rows: a successor would find both, close the descriptor of
+    /// one, and leave a row that names it, whoever's it is by then. The descriptor is closed afterwards.
+    fn forget(&self, owned: &Owned) {
+        at(Point::Unlocking);
+        self.rows.give_back(owned.row);
     }
 }
 
@@ -185,6 +197,8 @@ fn of(wanted: Wanted) -> libc::flock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
     fn a_signal_counts_unless_it_is_blocked_or_ignored() {
@@ -195,5 +209,32 @@ mod tests {
         assert!(!has_signal(&status("0000000000000002", "2", "0")));
         assert!(!has_signal(&status("0000000000000002", "0", "2")));
         assert!(!has_signal(&status("0", "0", "0")));
+    }
+
+    static LOCKS: OnceLock<Locks> = OnceLock::new();
+    static UNLOCKED: AtomicU32 = AtomicU32::new(0);
+
+    /// Symptom: after two kills a file of somebody else was closed. Cause: between the end of an owner's locks and the end of
+    /// his row another thread gave him a second one.
+    #[test]
+    fn an_owner_gets_no_row_while_his_last_one_is_there() {
+        crate::fault::watch(|point| {
+            if let (Point::Unlocking, Some(locks)) = (point, LOCKS.get()) {
+                assert!(locks.owners.try_lock().is_err(), "another thread may give him a row");
+                UNLOCKED.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let rows = Arc::new(Rows::create("test", crate::state::LOCK_WORDS, 4).unwrap());
+        let locks = LOCKS.get_or_init(|| Locks::adopt(Arc::clone(&rows)));
+        for opening in [7, 8] {
+            let file = std::fs::File::open("/dev/null").unwrap();
+            let row = rows.take().unwrap();
+            rows.fill(row, &[1, opening, opening, file.as_raw_fd() as u64 + 1]);
+            let owned = Owned { file: Arc::new(file.into()), opening, row };
+            lock(&locks.owners).insert((1, opening), owned);
+        }
+        locks.closed(1, 7);
+        locks.released(1, 8);
+        assert_eq!((rows.all().count(), UNLOCKED.load(Ordering::Relaxed)), (0, 2));
     }
 }
