@@ -146,9 +146,7 @@ impl Shared {
         let pages = range.start / PAGE..range.end.div_ceil(PAGE);
         let gone: Vec<u64> =
             given.pages.range(pages).filter(|(_, known)| known.recalls < recall).map(|(page, _)| *page).collect();
-        for page in gone {
-            given.pages.remove(&page).inspect(|known| self.bases.remove(known.base));
-        }
+        self.bases.remove(gone.into_iter().filter_map(|page| given.pages.remove(&page)).map(|known| known.base));
     }
 
     /// The kernel's pages are changed as well.
@@ -169,7 +167,7 @@ impl Shared {
     pub(crate) fn changed(&self, size: Option<u64>) -> io::Result<()> {
         if let Some(size) = size {
             let mut given = lock(&self.given);
-            given.pages.split_off(&size.div_ceil(PAGE)).values().for_each(|known| self.bases.remove(known.base));
+            self.bases.remove(given.pages.split_off(&size.div_ceil(PAGE)).values().map(|known| known.base));
             if let Some(known) = given.pages.get(&(size / PAGE)) {
                 self.bases.cut(known.base, (size % PAGE) as usize);
             }
@@ -181,7 +179,7 @@ impl Shared {
 /// Nobody has the file open any more, so the kernel has none of its pages.
 impl Drop for Shared {
     fn drop(&mut self) {
-        lock(&self.given).pages.values().for_each(|known| self.bases.remove(known.base));
+        self.bases.remove(lock(&self.given).pages.values().map(|known| known.base));
     }
 }
 

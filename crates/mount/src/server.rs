@@ -114,7 +114,7 @@ impl Server {
             let shared = self.nodes.get(node).ok().and_then(|node| lock(&node.opens).shared.clone());
             match shared {
                 Some(shared) => shared.adopt(pages),
-                None => pages.into_iter().for_each(|(_, base)| self.state.bases.remove(base)),
+                None => self.state.bases.remove(pages.into_iter().map(|(_, base)| base)),
             }
         }
     }

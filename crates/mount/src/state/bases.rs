@@ -1,6 +1,8 @@
 //! What the kernel was last given of pages of shared files, in memory that outlives the server: without it a page that
 //! comes back to a successor would be written whole, over what devices have released beside what was stored.
 //!
+//! The memory of a base is given back with it, and what a killed server has not given back its successor does.
+//!
 //! A base is torn if the server is killed while it is written. Then the page is either being given, and is given again, or it
 //! has come back, and comes again: bytes of it that the base already has were written before.
 
@@ -43,6 +45,9 @@ impl Bases {
 
     pub(super) fn adopt(&self) {
         self.rows.adopt();
+        let mut free = self.rows.free();
+        free.sort_unstable();
+        self.give_memory_back(&free);
     }
 
     /// All that are known: node, page, base.
@@ -96,9 +101,19 @@ impl Bases {
         len.saturating_sub(at)
     }
 
-    /// The kernel has forgotten the page.
-    pub(crate) fn remove(&self, base: Base) {
-        self.rows.give_back(base.0);
+    /// The kernel has forgotten the pages. Nothing counts any more whose memory is given back.
+    pub(crate) fn remove(&self, bases: impl IntoIterator<Item = Base>) {
+        let mut rows: Vec<u32> = bases.into_iter().map(|base| base.0).collect();
+        rows.sort_unstable();
+        self.rows.give_back_all(&rows, || self.give_memory_back(&rows));
+    }
+
+    /// Of rows in their order, run by run.
+    fn give_memory_back(&self, rows: &[u32]) {
+        for run in rows.chunk_by(|one, next| one + 1 == *next) {
+            let (first, count) = (run[0] as usize, run.len());
+            self.pages.give_back(first * PAGE_WORDS..(first + count) * PAGE_WORDS);
+        }
     }
 
     fn len(&self, base: Base) -> usize {
@@ -126,6 +141,8 @@ impl Bases {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::MetadataExt;
 
     /// Beside bytes in memory, which are a base as it was before.
     #[test]
@@ -156,7 +173,35 @@ mod tests {
             assert_eq!(room[..len], *expected.get(from..).unwrap_or_default(), "step {step}");
         }
         assert_eq!(bases.all(), [(5, 7, base)]);
-        bases.remove(base);
+        bases.remove([base]);
         assert!(bases.all().is_empty());
+    }
+
+    /// Symptom: a server took as much memory as was ever mapped at a time, for as long as the folder was mounted.
+    #[test]
+    fn bases_that_are_removed_take_no_memory() {
+        let bases = Bases::create().unwrap();
+        let taken = || {
+            let memory = bases.pages.as_fd().try_clone_to_owned().unwrap();
+            std::fs::File::from(memory).metadata().unwrap().blocks() * 512
+        };
+        let add = |page: u64| bases.add(5, page, &[1; PAGE]).unwrap();
+        let all: Vec<_> = (0..100).map(add).collect();
+        assert_eq!(taken(), 100 * PAGE as u64);
+        // Some of them, and one by one.
+        bases.remove(all[20..100].iter().rev().copied());
+        assert_eq!(taken(), 20 * PAGE as u64);
+        all[5..20].iter().for_each(|base| bases.remove([*base]));
+        assert_eq!(taken(), 5 * PAGE as u64);
+        // A server is killed when they count no longer, and before their memory is given back.
+        bases.rows.set(all[0].0, NODE, 0);
+        bases.adopt();
+        assert_eq!((taken(), bases.all().len()), (4 * PAGE as u64, 4));
+        let mut room = [9; PAGE];
+        let again = bases.add(5, 1000, &[]).unwrap();
+        bases.put(again, 10, &[3]);
+        assert_eq!((bases.read(again, 0, &mut room), room[..11].iter().sum::<u8>()), (11, 3));
+        assert_eq!(bases.read(all[4], 0, &mut room), PAGE);
+        assert!(room == [1; PAGE]);
     }
 }

@@ -65,8 +65,21 @@ impl Rows {
 
     /// Gives a row back.
     pub(crate) fn give_back(&self, row: u32) {
-        self.set(row, 0, 0);
-        lock(&self.free).push(row);
+        self.give_back_all(&[row], || {});
+    }
+
+    /// Gives rows back: they do not count any more when `between` is called, and are taken again after it.
+    pub(crate) fn give_back_all(&self, rows: &[u32], between: impl FnOnce()) {
+        for row in rows {
+            self.set(*row, 0, 0);
+        }
+        between();
+        lock(&self.free).extend_from_slice(rows);
+    }
+
+    /// Rows that nobody has, for whoever adopts them and takes none yet.
+    pub(crate) fn free(&self) -> Vec<u32> {
+        lock(&self.free).clone()
     }
 
     pub(crate) fn get(&self, row: u32, at: usize) -> u64 {
