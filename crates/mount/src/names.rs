@@ -161,7 +161,7 @@ impl Server {
         match opened() {
             Ok(opened) => Ok((Entry { attr: attr(node.id, &state), generation: node.generation }, opened)),
             Err(error) => {
-                self.nodes.forget(node.id, 1);
+                self.nodes.untell(&node, turn.unique());
                 Err(error)
             }
         }

@@ -24,7 +24,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The root's id, by the kernel's convention.
 pub(crate) const ROOT: u64 = 1;
@@ -189,9 +189,22 @@ impl Nodes {
         Ok(node)
     }
 
+    /// The kernel is not told of a node after all, by the answer to a request.
+    pub(crate) fn untell(&self, node: &Node, unique: u64) {
+        let table = lock(&self.table);
+        // First, so that a successor that gets the request again counts it again: one too many is harmless.
+        if node.word(at::REQUEST) == unique & !RESENT {
+            node.set(at::REQUEST, 0);
+        }
+        Self::forget_in(table, node.id, 1);
+    }
+
     /// The kernel forgets a node as often as it was told of it.
     pub(crate) fn forget(&self, id: u64, lookups: u64) {
-        let mut table = lock(&self.table);
+        Self::forget_in(lock(&self.table), id, lookups);
+    }
+
+    fn forget_in(mut table: MutexGuard<'_, Table>, id: u64, lookups: u64) {
         let Some(known) = table.by_id.get_mut(&id) else { return };
         let left = known.lookups.saturating_sub(lookups);
         if left > 0 {
@@ -476,5 +489,32 @@ mod tests {
             assert_eq!(sys::stat(file.as_fd()).unwrap().st_ino, inode);
             assert!(Arc::ptr_eq(&enter(&nodes, &path(number + 1000)), node));
         }
+    }
+
+    /// Symptom: the kernel knew a file that its server did not. Cause: a request to make a file had counted the file, failed and
+    /// taken that back; sent again to another server, it found that it was counted.
+    #[test]
+    fn a_request_that_failed_is_counted_when_it_comes_again() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("file"), "").unwrap();
+        let state = Arc::new(State::create().unwrap());
+        let own = || Nodes::new(keep(folder.path()), 100, Arc::clone(&state)).unwrap();
+        let enter = |nodes: &Nodes, unique| {
+            let file = keep(&folder.path().join("file"));
+            let state = sys::stat(file.as_fd()).unwrap();
+            nodes.enter(file, &state, unique).unwrap()
+        };
+        let nodes = own();
+        enter(&nodes, 5);
+        nodes.untell(&enter(&nodes, 6), 6);
+        // The server is killed.
+        std::mem::forget(nodes);
+        state.adopt();
+        let nodes = own();
+        let node = enter(&nodes, 6 | RESENT);
+        nodes.forget(node.id, 1);
+        assert!(nodes.get(node.id).is_ok(), "the kernel was told of it twice");
+        nodes.forget(node.id, 1);
+        assert!(nodes.get(node.id).is_err());
     }
 }
