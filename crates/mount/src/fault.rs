@@ -22,6 +22,8 @@ pub enum Point {
     Given,
     /// The locks of an owner are gone, and he is noted still.
     Unlocking,
+    /// Attributes are asked for.
+    Asked,
     /// A successor knows everything, and has not asked for requests again.
     Adopted,
 }
@@ -38,6 +40,7 @@ impl Point {
         Self::Written,
         Self::Given,
         Self::Unlocking,
+        Self::Asked,
         Self::Adopted,
     ];
 }

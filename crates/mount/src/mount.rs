@@ -11,7 +11,6 @@ use bifolio_block::{Error, ErrorKind, Result};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -160,10 +159,10 @@ pub(crate) fn threads(options: &MountOptions) -> usize {
     if options.threads > 0 { options.threads } else { (processors + 2).clamp(4, 32) }
 }
 
-/// The kernel's default is 128 KiB, which would be the size of requests.
+/// The kernel's default is 128 KiB, which would be the size of requests. A server asks its own mount for nothing: killed before
+/// it has answered itself, it would not end, and no other one would begin.
 fn raise_read_ahead(mountpoint: &Path) {
-    let Ok(state) = std::fs::metadata(mountpoint) else { return };
-    let (major, minor) = (libc::major(state.dev()), libc::minor(state.dev()));
+    let Ok((major, minor)) = sys::device_of(mountpoint) else { return };
     // Only the administrator may, and others go without.
     let _ = std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), READ_AHEAD_KIB.to_string());
 }

@@ -129,6 +129,7 @@ impl Filesystem for Serve {
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        at(Point::Asked);
         match self.server.attr(ino.0) {
             Ok(attr) => reply.attr(&TTL, &attr),
             Err(error) => reply.error(errno(&error)),

@@ -7,6 +7,8 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// Times to set: access, modification.
 pub(crate) type Times = [libc::timespec; 2];
@@ -54,6 +56,18 @@ pub(crate) fn reopen(fd: BorrowedFd<'_>, flags: i32) -> io::Result<OwnedFd> {
     let fd = retried(|| check(unsafe { libc::open(path.as_ptr(), flags) }))?;
     // SAFETY: the descriptor is new, and nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The number of the file system that a path leads to, which is not asked for anything.
+pub(crate) fn device_of(path: &Path) -> io::Result<(u32, u32)> {
+    let path = name(path.as_os_str().as_bytes())?;
+    let mut state = MaybeUninit::<libc::statx>::uninit();
+    let flags = libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT;
+    // SAFETY: the path ends with a zero byte, and there is room for the state.
+    check(unsafe { libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, 0, state.as_mut_ptr()) })?;
+    // SAFETY: the call succeeded, so it has written the state.
+    let state = unsafe { state.assume_init() };
+    Ok((state.stx_dev_major, state.stx_dev_minor))
 }
 
 fn retried<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {

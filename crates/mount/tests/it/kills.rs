@@ -184,6 +184,18 @@ fn what_programs_have_open_mapped_and_locked_outlives_servers() {
     }
 }
 
+/// Symptom: a keeper waited for a killed server for ever, and programs for both. Cause: a server asked its own mount for
+/// something, so that the end of that thread waited for the answer.
+#[test]
+fn a_server_that_is_killed_when_it_is_asked_first_is_replaced() {
+    if !can_mount() {
+        return;
+    }
+    let world = World::killed_once_at(Point::Asked);
+    assert!(fs::metadata(world.mount("")).unwrap().is_dir());
+    until("another server serves", || world.server().1 == 2);
+}
+
 /// Linux before 6.9 does not send to another server what a killed one had not answered.
 #[test]
 fn nobody_waits_where_requests_are_not_sent_again() {

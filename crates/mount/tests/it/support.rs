@@ -31,12 +31,20 @@ const LIMIT: Duration = Duration::from_secs(400);
 const SERVED: &str = "BIFOLIO_TEST_SERVED";
 const SERVES_ALL: &str = "BIFOLIO_TEST_SERVES_ALL";
 const REPLICAS: &str = "BIFOLIO_TEST_REPLICAS";
+/// The server may not open what modes forbid.
+const WITHOUT_OVERRIDE: &str = "BIFOLIO_TEST_WITHOUT_OVERRIDE";
 /// In the place of what has files on devices: nobody has, and requests are not sent again.
 const WITHOUT_RESEND: &str = "none, without resend";
 /// The point at which servers are killed now and then.
 const KILL_AT: &str = "BIFOLIO_TEST_KILL_AT";
 /// One time in so many, while the folder has a file `armed`.
 const KILL_ONE_IN: u32 = 5;
+/// What that file says where whoever comes to the point is held there until it is gone, and killed then.
+const HOLD: &[u8] = b"hold";
+/// Where the next one that comes to it is killed.
+const ONCE: &[u8] = b"once";
+/// Where nobody is.
+const DISARMED: &[u8] = b"nobody";
 
 /// Where folders are that every user can enter, on a file system that tells of stores into mappings.
 const PLACE: &str = "/var/tmp";
@@ -158,9 +166,27 @@ impl World {
         Self::apart(true, WITHOUT_RESEND)
     }
 
+    /// The same, whose servers are killed at a point now and then, and may not open what modes forbid.
+    pub(crate) fn without_override(serves_all: bool, point: Point) -> Self {
+        Self::started(serves_all, "none", Some((point, b"")), true)
+    }
+
+    /// The same, whose server is killed when it first comes to a point.
+    pub(crate) fn killed_once_at(point: Point) -> Self {
+        Self::started(true, "none", Some((point, ONCE)), false)
+    }
+
     /// The same, whose servers are killed at a point now and then: `replicas` is `none`, `all`, or `daemon`.
     pub(crate) fn killed_at(serves_all: bool, replicas: &str, point: Option<Point>) -> Self {
-        let world = Self::start(|folder| {
+        let world = Self::started(serves_all, replicas, point.map(|point| (point, DISARMED)), false);
+        if point.is_some() {
+            fs::write(world.beside("armed"), []).unwrap();
+        }
+        world
+    }
+
+    fn started(serves_all: bool, replicas: &str, point: Option<(Point, &[u8])>, lacks_override: bool) -> Self {
+        Self::start(|folder| {
             fs::create_dir(folder.join("daemon")).unwrap();
             let mut command = Command::new(std::env::current_exe().unwrap());
             command.args(["support::the_server", "--exact", "--nocapture"]).env(SERVED, folder);
@@ -168,8 +194,12 @@ impl World {
                 command.env(SERVES_ALL, "1");
             }
             command.env(REPLICAS, replicas);
-            if let Some(point) = point {
+            if let Some((point, armed)) = point {
                 command.env(KILL_AT, format!("{point:?}"));
+                fs::write(folder.join("armed"), armed).unwrap();
+            }
+            if lacks_override {
+                command.env(WITHOUT_OVERRIDE, "1");
             }
             let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
             // By then it has looked for a daemon as well.
@@ -179,11 +209,7 @@ impl World {
                 ready.exists()
             });
             Server::Child(child)
-        });
-        if point.is_some() {
-            fs::write(world.beside("armed"), []).unwrap();
-        }
-        world
+        })
     }
 
     /// Served by this process.
@@ -230,6 +256,18 @@ impl World {
         assert!(found.is_ok(), "the mount, which finds {times} daemons, has said: {said}");
     }
 
+    /// The next server that comes to its point waits there, and is killed when [`World::disarm`] says so.
+    pub(crate) fn hold_at_point(&self) {
+        fs::write(self.beside("armed.new"), HOLD).unwrap();
+        fs::rename(self.beside("armed.new"), self.beside("armed")).unwrap();
+    }
+
+    /// Waits until a server is there.
+    pub(crate) fn until_at_point(&self) {
+        until("a server is at its point", || self.beside("held").exists());
+        fs::remove_file(self.beside("held")).unwrap();
+    }
+
     /// No server is killed at a point from now on.
     pub(crate) fn disarm(&self) {
         let _ = fs::remove_file(self.beside("armed"));
@@ -265,6 +303,7 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
+        self.disarm();
         let place = self.folder.path().join("mount");
         match &mut self.server {
             Server::Here(mounted) => {
@@ -313,6 +352,9 @@ fn the_server() {
     };
     let serves_all = std::env::var_os(SERVES_ALL).is_some();
     let options = MountOptions { allows_other: true, serves_all, ..MountOptions::default() };
+    if std::env::var_os(WITHOUT_OVERRIDE).is_some() {
+        give_up_override();
+    }
     if let Ok(point) = std::env::var(KILL_AT) {
         KILLED_AT.set((point, folder.join("armed"))).unwrap();
         fault::watch(come_to);
@@ -355,12 +397,39 @@ fn the_server() {
     unsafe { libc::_exit(code) };
 }
 
+/// From now on this process opens what modes permit, as one that is not root's.
+fn give_up_override() {
+    const VERSION: [u32; 2] = [0x2008_0522, 0];
+    const DAC_OVERRIDE: u32 = 1 << 1;
+    // Effective, permitted and inheritable ones, twice.
+    let mut all = [0_u32; 6];
+    // SAFETY: the version says which room there is.
+    unsafe {
+        assert_eq!(libc::syscall(libc::SYS_capget, VERSION.as_ptr(), all.as_mut_ptr()), 0);
+        all[0] &= !DAC_OVERRIDE;
+        all[1] &= !DAC_OVERRIDE;
+        assert_eq!(libc::syscall(libc::SYS_capset, VERSION.as_ptr(), all.as_ptr()), 0);
+    }
+}
+
 /// The point, and the file without which nobody is killed.
 static KILLED_AT: OnceLock<(String, PathBuf)> = OnceLock::new();
 
 fn come_to(point: Point) {
     let (killed, armed) = KILLED_AT.get().unwrap();
-    if format!("{point:?}") == *killed && fastrand::u32(..KILL_ONE_IN) == 0 && armed.exists() {
+    if format!("{point:?}") != *killed {
+        return;
+    }
+    let Ok(text) = fs::read(armed) else { return };
+    let (is_held, is_once) = (text == HOLD, text == ONCE);
+    if is_once {
+        fs::remove_file(armed).unwrap();
+    }
+    if is_held {
+        fs::write(armed.with_file_name("held"), []).unwrap();
+        until("it goes on", || !armed.exists());
+    }
+    if is_held || is_once || (text.is_empty() && fastrand::u32(..KILL_ONE_IN) == 0) {
         // SAFETY: ends this process, as a kill from outside does.
         unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
         std::thread::park();
