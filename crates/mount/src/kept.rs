@@ -20,6 +20,8 @@ use crate::openings::HANDLE_DESCRIPTOR;
 use crate::replicas::Replicas;
 use crate::resume;
 use crate::state::{Rows, State, Word};
+use crate::sync::lock;
+use crate::sys;
 use bifolio_block::fuse::{self, Unmounted};
 use bifolio_block::{Error, ErrorKind, Result};
 use bifolio_keeper::forks::{self, Fork};
@@ -28,7 +30,7 @@ use fuser::InitFlags;
 use std::collections::BTreeSet;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -162,21 +164,25 @@ impl KeptMount {
         let named = descriptors_of(state);
         let devices: Vec<RawFd> = resume::devices()?.into_iter().filter(|fd| !named.contains(fd)).collect();
         let is_named = |fd: RawFd| named.contains(&fd) || devices.contains(&fd);
-        let left = fork.left_open(&is_named);
+        // A server that fails before it serves closes nothing: the next one finds what this one has found.
+        let left = ManuallyDrop::new(fork.left_open(&is_named));
         // SAFETY: they were the predecessor's, and are nobody else's now.
         let devices: Vec<OwnedFd> = devices.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).collect();
-        // A server that fails before it serves closes nothing: the next one finds what this one has found.
         let devices = ManuallyDrop::new(devices);
         let serve = self.ground.server(&self.options, replicas)?;
         let server = Arc::clone(&serve.server);
         let kept = ManuallyDrop::new(Arc::clone(&server));
+        let (made, left): (Vec<_>, Vec<_>) =
+            ManuallyDrop::into_inner(left).into_iter().partition(|left| sys::is_closed_to(left.as_fd()));
+        *lock(&server.made) = made;
+        let left = ManuallyDrop::new(left);
         at(Point::Adopted);
         // Nobody reads before this server does, and so nothing else is asked for again later.
         let device = resume::resend(&devices)?;
         let device = Arc::new(device.try_clone()?);
         server.adopt_passed(&device);
         let ways = (threads(&self.options), self.options.allows_other);
-        let session = resume::session(serve, state, std::os::fd::AsFd::as_fd(&*device), ways)?;
+        let session = resume::session(serve, state, device.as_fd(), ways)?;
         drop(server.notifier.set(session.notifier()));
         replicas.mounted(recall_of(&server));
         server.adopt_shared();
@@ -186,7 +192,7 @@ impl KeptMount {
         // is there that programs have stored.
         let recall = move || {
             server.recall_all();
-            drop(left);
+            drop(ManuallyDrop::into_inner(left));
         };
         std::thread::Builder::new().name("bifolio-recall".to_owned()).spawn(recall)?;
         drop(ManuallyDrop::into_inner(kept));

@@ -15,9 +15,10 @@ use crate::opens::Backing;
 use crate::replicas::FileKey;
 use crate::server::{Entry, Opened, Server};
 use crate::state::{Before, Turn};
+use crate::sync::lock;
 use crate::sys;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 fn number(number: i32) -> io::Error {
     io::Error::from_raw_os_error(number)
@@ -110,6 +111,16 @@ impl Server {
         }
     }
 
+    /// The opening of a file that a predecessor has made and opened, where its mode lets nobody open it so again.
+    fn made_before(&self, state: &libc::stat, access: i32) -> Option<OwnedFd> {
+        let mut made = lock(&self.made);
+        let is_its = |file: &OwnedFd| {
+            sys::access_of(file.as_fd()) == Some(access)
+                && sys::stat(file.as_fd()).is_ok_and(|of| FileKey::of(&of) == FileKey::of(state))
+        };
+        made.iter().position(is_its).map(|place| made.swap_remove(place))
+    }
+
     /// Makes a file, or opens the one that is there, as `open` does with `O_CREAT`.
     pub(crate) fn create(
         &self,
@@ -146,6 +157,7 @@ impl Server {
             None => sys::keep(folder, name)?,
         };
         let state = sys::stat(kept.as_fd())?;
+        let made = made.or_else(|| turn.before().and_then(|_| self.made_before(&state, access)));
         if state.st_mode & libc::S_IFMT != libc::S_IFREG {
             return Err(number(if state.st_mode & libc::S_IFMT == libc::S_IFLNK { libc::ELOOP } else { libc::EEXIST }));
         }

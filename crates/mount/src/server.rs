@@ -21,7 +21,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 pub(crate) struct Server {
     pub(crate) nodes: Nodes,
@@ -32,6 +32,9 @@ pub(crate) struct Server {
     pub(crate) is_root: bool,
     /// Whether files are passed to the source by the kernel.
     pub(crate) can_pass: AtomicBool,
+    /// What a predecessor has opened for who may not open it again, as it had just been made ([`sys::is_closed_to`]), and whose
+    /// request has not come again.
+    pub(crate) made: Mutex<Vec<OwnedFd>>,
     /// There from when it is mounted.
     pub(crate) notifier: OnceLock<Notifier>,
 }
@@ -71,6 +74,7 @@ impl Server {
             replicas,
             is_root: sys::is_root(),
             can_pass: AtomicBool::new(false),
+            made: Mutex::default(),
             notifier: OnceLock::new(),
         }
     }

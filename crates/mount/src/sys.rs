@@ -58,6 +58,28 @@ pub(crate) fn reopen(fd: BorrowedFd<'_>, flags: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// For what a descriptor was opened (`O_ACCMODE`); none for one that only keeps a place.
+pub(crate) fn access_of(fd: BorrowedFd<'_>) -> Option<i32> {
+    // SAFETY: takes and returns numbers.
+    let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
+    (flags >= 0 && flags & libc::O_PATH == 0).then_some(flags & libc::O_ACCMODE)
+}
+
+/// Whether a file is open in a way that it cannot be opened again, as its mode was only for later. It is not opened for it.
+pub(crate) fn is_closed_to(fd: BorrowedFd<'_>) -> bool {
+    let is_file = stat(fd).is_ok_and(|state| state.st_mode & libc::S_IFMT == libc::S_IFREG);
+    let mode = match access_of(fd) {
+        Some(libc::O_RDONLY) => libc::R_OK,
+        Some(libc::O_WRONLY) => libc::W_OK,
+        Some(_) => libc::R_OK | libc::W_OK,
+        None => return false,
+    };
+    let path = proc_name(fd);
+    // SAFETY: the path ends with a zero byte.
+    let may = check(unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), mode, libc::AT_EACCESS) });
+    is_file && may.is_err_and(|error| error.raw_os_error() == Some(libc::EACCES))
+}
+
 /// The number of the file system that a path leads to, which is not asked for anything.
 pub(crate) fn device_of(path: &Path) -> io::Result<(u32, u32)> {
     let path = name(path.as_os_str().as_bytes())?;

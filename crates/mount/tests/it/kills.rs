@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -181,6 +181,30 @@ fn what_programs_have_open_mapped_and_locked_outlives_servers() {
         drop((mapped, file, reader, nameless));
         until("the lock goes with its owner", || write_lock(&beside).is_ok());
         assert_eq!(tree(&world.source("")), tree(&world.mount("")));
+    }
+}
+
+/// Symptom: a program that made a file which it may write only now was refused. Cause: the server was killed when it had made and
+/// opened the file, and its successor, who has no more rights than others, could not open it again.
+#[test]
+fn a_file_that_is_made_to_be_read_can_be_written_by_who_makes_it_whenever_servers_are_killed() {
+    if !can_mount() {
+        return;
+    }
+    for serves_all in [false, true] {
+        for point in [Point::Changed, Point::Done, Point::Opened, Point::Noted] {
+            let world = World::without_override(serves_all, point);
+            for number in 0..40_u8 {
+                let mut options = File::options();
+                options.read(true).write(true).create(true).mode(0o444);
+                let file = options.open(world.mount(&number.to_string()));
+                let file = file.unwrap_or_else(|error| panic!("{point:?}, file {number}: {error}"));
+                file.write_all_at(&[number], 0).unwrap();
+                assert_eq!(fs::read(world.source(&number.to_string())).unwrap(), [number]);
+            }
+            world.disarm();
+            assert!(world.server().1 > 1, "no server was killed at {point:?}");
+        }
     }
 }
 
