@@ -5,10 +5,13 @@
 //!   watch     another one, and a thread: which files are wanted, and what is to be recalled
 //! ```
 //!
+//! What programs write is written once, also where a server is killed between the daemon's answer and its own: the number of
+//! each write is noted, and the successor asks on the same connection, which is open still, what was done.
+//!
 //! While none answers, files are read and written plainly, and the thread tries to connect again. A file that is shared
 //! when a daemon goes is plain from then on, and is opened anew with the next one.
 
-use crate::replicas::{FileKey, Recall, Replicas, SharedFile};
+use crate::replicas::{FileKey, Ledger, Once, Recall, Replicas, SharedFile};
 use crate::sync::lock;
 use bifolio_cache::{Error, ErrorKind};
 use bifolio_daemon::Client;
@@ -18,7 +21,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
@@ -41,6 +44,7 @@ pub struct Daemon {
 struct Inner {
     socket: PathBuf,
     tell: Tell,
+    ledger: OnceLock<Ledger>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -70,8 +74,8 @@ impl fmt::Debug for Daemon {
 impl Daemon {
     /// At a socket, where one may answer or not. What becomes of it is told in sentences.
     pub fn at(socket: impl Into<PathBuf>, tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        let (state, changed) = (Mutex::default(), Condvar::new());
-        Self { inner: Arc::new(Inner { socket: socket.into(), tell: Box::new(tell), state, changed }) }
+        let (ledger, state, changed) = (OnceLock::new(), Mutex::default(), Condvar::new());
+        Self { inner: Arc::new(Inner { socket: socket.into(), tell: Box::new(tell), ledger, state, changed }) }
     }
 }
 
@@ -80,13 +84,24 @@ impl Drop for Daemon {
         let mut state = lock(&self.inner.state);
         state.is_over = true;
         self.inner.changed.notify_all();
-        if let Some(connected) = state.connected.take() {
+        if let Some(connected) = self.inner.disconnect(&mut state) {
             connected.watch.disconnect();
         }
     }
 }
 
 impl Replicas for Daemon {
+    fn succeed(&self, ledger: Ledger) {
+        if let Some(connection) = ledger.connection() {
+            // SAFETY: what is noted is open: the predecessor has not closed it, and nobody has since.
+            let connection = unsafe { BorrowedFd::borrow_raw(connection) };
+            // With a daemon that has ended, nothing is known, and nobody is there whose bytes a second write could meet.
+            let _ = bifolio_daemon::client::settle(connection, &mut |number| ledger.done(number));
+        }
+        ledger.settled();
+        let _ = self.inner.ledger.set(ledger);
+    }
+
     fn mounted(&self, mount: Weak<dyn Recall>) {
         let told = self.inner.connect().map_err(|error| {
             (self.inner.tell)(&self.inner.not_there(&error));
@@ -100,7 +115,7 @@ impl Replicas for Daemon {
             Ok(_) if is_first => _ = knows.recv_timeout(FIRST_TIME_MAX),
             Ok(_) => {}
             Err(error) => {
-                lock(&self.inner.state).connected = None;
+                drop(self.inner.disconnect(&mut lock(&self.inner.state)));
                 (self.inner.tell)(&format!("no thread for the daemon ({error}): files are served plainly"));
             }
         }
@@ -129,8 +144,15 @@ impl Inner {
         let (files, watch) = (Client::connect(&self.socket)?, Client::connect(&self.socket)?);
         let mut state = lock(&self.state);
         state.count += 1;
+        self.ledger.get().inspect(|ledger| ledger.note_connection(Some(files.descriptor().as_raw_fd())));
         state.connected = Some(Connected { number: state.count, files, watch });
         Ok(())
+    }
+
+    /// Forgets the daemon, before its connections are closed.
+    fn disconnect(&self, state: &mut State) -> Option<Connected> {
+        self.ledger.get().inspect(|ledger| ledger.note_connection(None));
+        state.connected.take()
     }
 
     /// Why no daemon is used.
@@ -208,7 +230,7 @@ impl Inner {
         if state.connected.as_ref().is_some_and(|connected| connected.number == number) {
             state.wanted.clear();
             // The thread that listens hears of it.
-            state.connected.take().inspect(|connected| connected.watch.disconnect());
+            self.disconnect(&mut state).inspect(|connected| connected.watch.disconnect());
         }
     }
 }
@@ -275,6 +297,21 @@ impl Remote {
         Ok(self.writing.get_or_init(|| file))
     }
 
+    /// Writes by the daemon, if it takes that.
+    fn write_by(
+        &self,
+        offset: u64,
+        bytes: &[u8],
+        shared: impl FnOnce(&bifolio_daemon::SharedFile) -> bifolio_cache::Result<()>,
+    ) -> io::Result<()> {
+        let is_lent = self.current().is_some_and(|(_, file)| file.is_lent());
+        if !is_lent {
+            // As a program beside the mount does: the daemon finds it by looking.
+            return self.write_plainly(offset, bytes);
+        }
+        self.work(shared, || self.write_plainly(offset, bytes))
+    }
+
     fn write_plainly(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.writing()?.write_all_at(bytes, offset)
     }
@@ -290,12 +327,11 @@ impl SharedFile for Remote {
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let is_lent = self.current().is_some_and(|(_, file)| file.is_lent());
-        if !is_lent {
-            // As a program beside the mount does: the daemon finds it by looking.
-            return self.write_plainly(offset, bytes);
-        }
-        self.work(|file| file.write(offset, bytes), || self.write_plainly(offset, bytes))
+        self.write_by(offset, bytes, |file| file.write(offset, bytes))
+    }
+
+    fn write_once(&self, offset: u64, bytes: &[u8], once: &dyn Once) -> io::Result<()> {
+        self.write_by(offset, bytes, |file| file.write_once(offset, bytes, once))
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -18,6 +18,8 @@ pub enum Point {
     Released,
     /// Bytes are written, and the answer is not sent.
     Written,
+    /// Whoever shares a file has written a part, which is not noted.
+    Answered,
     /// The kernel was given pages of a shared file, by what is noted, and has not got them.
     Given,
     /// The locks of an owner are gone, and he is noted still.
@@ -38,6 +40,7 @@ impl Point {
         Self::Noted,
         Self::Released,
         Self::Written,
+        Self::Answered,
         Self::Given,
         Self::Unlocking,
         Self::Asked,

@@ -19,7 +19,7 @@
 
 use crate::fault::{Point, at};
 use crate::replicas::SharedFile;
-use crate::state::{Base, Bases};
+use crate::state::{Base, Bases, Turn};
 use crate::sync::lock;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -100,37 +100,43 @@ impl Shared {
     }
 
     /// For a program's own write; `is_kept` says that the pages which the kernel has are changed as well.
-    pub(crate) fn write(&self, offset: u64, bytes: &[u8], is_kept: bool) -> io::Result<()> {
-        self.file.write(offset, bytes)?;
-        if !is_kept {
-            return Ok(());
+    pub(crate) fn write(&self, offset: u64, bytes: &[u8], is_kept: bool, turn: &Turn<'_>) -> io::Result<()> {
+        if !turn.was_done(|| false)? {
+            turn.done(self.file.write_once(offset, bytes, turn))?;
+        }
+        if is_kept {
+            self.keep(offset, bytes);
+        }
+        Ok(())
+    }
+
+    /// Pages come back that programs have stored into. They are the base when they are written, and a server may be killed
+    /// between the two: its successor writes nothing again.
+    pub(crate) fn take_back(&self, offset: u64, bytes: &[u8], turn: &Turn<'_>) -> io::Result<()> {
+        if !turn.was_done(|| false)? {
+            let write = |change: Range<usize>| self.file.write_once(offset + change.start as u64, &bytes[change], turn);
+            turn.done(self.changes(offset, bytes).into_iter().try_for_each(write))?;
         }
         self.keep(offset, bytes);
         Ok(())
     }
 
-    /// Pages come back that programs have stored into.
-    pub(crate) fn take_back(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let mut changes: Vec<Range<usize>> = vec![];
+    /// What differs from what the kernel was given.
+    fn changes(&self, offset: u64, bytes: &[u8]) -> Vec<Range<usize>> {
+        let mut changes = vec![];
         let mut room = [0; PAGE as usize];
-        {
-            let given = lock(&self.given);
-            for (page, part) in pages(offset, bytes.len()) {
-                let inside = (offset + part.start as u64 - page * PAGE) as usize;
-                match given.pages.get(&page) {
-                    Some(known) => {
-                        let len = self.bases.read(known.base, inside, &mut room);
-                        changed(&bytes[part.clone()], &room[..len], part.start, &mut changes);
-                    }
-                    None => add(&mut changes, part),
+        let given = lock(&self.given);
+        for (page, part) in pages(offset, bytes.len()) {
+            let inside = (offset + part.start as u64 - page * PAGE) as usize;
+            match given.pages.get(&page) {
+                Some(known) => {
+                    let len = self.bases.read(known.base, inside, &mut room);
+                    changed(&bytes[part.clone()], &room[..len], part.start, &mut changes);
                 }
+                None => add(&mut changes, part),
             }
         }
-        for change in changes {
-            self.file.write(offset + change.start as u64, &bytes[change])?;
-        }
-        self.keep(offset, bytes);
-        Ok(())
+        changes
     }
 
     /// The kernel is about to be told to forget a range; what is returned goes to [`Shared::recalled`].
@@ -226,8 +232,16 @@ fn read_whole(file: &dyn SharedFile, offset: u64, buffer: &mut [u8]) -> io::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::{RESENT, Turns};
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     const LEN: usize = 5 * PAGE as usize + 100;
+
+    /// One more request.
+    fn turn(turns: &Turns) -> Turn<'_> {
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        turns.take(NUMBER.fetch_add(1, Ordering::Relaxed))
+    }
 
     /// A file in memory.
     #[derive(Clone, Default)]
@@ -268,7 +282,7 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(bifolio_testing::seed());
         let file = Plain::default();
         file.write(0, &bifolio_testing::noise(LEN, 1)).unwrap();
-        let bases = Arc::new(Bases::create().unwrap());
+        let (bases, turns) = (Arc::new(Bases::create().unwrap()), Turns::create().unwrap());
         let mut shared = Shared::new(Box::new(file.clone()), 1, Arc::clone(&bases), false);
         let mut expected = lock(&file.0).clone();
         let mut kernel: BTreeMap<u64, (Vec<u8>, bool)> = BTreeMap::new();
@@ -306,7 +320,7 @@ mod tests {
                     if !is_kept {
                         // The kernel returns its page and forgets it, and may want it again before the write is done.
                         if let Some((bytes, true)) = kernel.remove(&page) {
-                            shared.take_back(bounds.start as u64, &bytes).unwrap();
+                            shared.take_back(bounds.start as u64, &bytes, &turn(&turns)).unwrap();
                         }
                         if random.bool() {
                             let mut bytes = vec![0; bounds.len()];
@@ -314,7 +328,7 @@ mod tests {
                             kernel.insert(page, (bytes, false));
                         }
                     }
-                    shared.write(at as u64, &[step as u8], is_kept).unwrap();
+                    shared.write(at as u64, &[step as u8], is_kept, &turn(&turns)).unwrap();
                     expected[at] = step as u8;
                     if let Some((bytes, _)) = kernel.get_mut(&page).filter(|_| is_kept) {
                         bytes[at - bounds.start] = step as u8;
@@ -325,7 +339,7 @@ mod tests {
                     if let Some((bytes, is_dirty)) = kernel.get_mut(&page)
                         && std::mem::take(is_dirty)
                     {
-                        shared.take_back(bounds.start as u64, bytes).unwrap();
+                        shared.take_back(bounds.start as u64, bytes, &turn(&turns)).unwrap();
                     }
                     if let Some(recall) = recall {
                         kernel.remove(&page);
@@ -338,9 +352,48 @@ mod tests {
         }
         for (page, (bytes, is_dirty)) in kernel {
             if is_dirty {
-                shared.take_back(page * PAGE, &bytes).unwrap();
+                shared.take_back(page * PAGE, &bytes, &turn(&turns)).unwrap();
             }
         }
         assert!(*lock(&file.0) == expected);
+    }
+
+    /// Symptom: a device's byte was lost that it had released on top of what a page brought back. Cause: the server was killed
+    /// before the page was the base, and its successor wrote what differed from the old one once more.
+    #[test]
+    fn what_was_written_before_a_server_was_killed_is_not_written_over_what_came_after_it() {
+        let file = Plain(Arc::new(Mutex::new(vec![1; PAGE as usize])));
+        let (bases, turns) = (Arc::new(Bases::create().unwrap()), Turns::create().unwrap());
+        let mut page = vec![0; PAGE as usize];
+        for (round, comes_back) in [(0, true), (1, false)] {
+            let own = |bases: &Arc<Bases>| {
+                let shared = Shared::new(Box::new(file.clone()), 1, Arc::clone(bases), false);
+                shared.adopt(bases.all().into_iter().map(|(_, page, base)| (page, base)));
+                shared
+            };
+            let shared = own(&bases);
+            shared.give(0, &mut page).unwrap();
+            let base = lock(&shared.given).pages[&0].base;
+            let write = |shared: &Shared, turn: &Turn<'_>, page: &[u8]| {
+                let written =
+                    if comes_back { shared.take_back(0, page, turn) } else { shared.write(0, &page[..10], true, turn) };
+                written.unwrap();
+            };
+            page[5] = 20 + round;
+            let number = 100 + u64::from(round);
+            let turn = turns.take(number);
+            write(&shared, &turn, &page);
+            // As it was when the base was not what came back yet.
+            bases.put(base, 5, &[1]);
+            std::mem::forget((shared, turn));
+            turns.adopt();
+            file.write(5, &[30 + round]).unwrap();
+            let next = own(&bases);
+            write(&next, &turns.take(number | RESENT), &page);
+            assert_eq!(lock(&file.0)[5], 30 + round);
+            // The page is the base: nothing of it is written when it comes back as it is.
+            next.take_back(0, &page, &turns.take(number + 10)).unwrap();
+            assert_eq!(lock(&file.0)[5], 30 + round);
+        }
     }
 }

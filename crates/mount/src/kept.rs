@@ -17,7 +17,7 @@ use crate::locks::LOCK_DESCRIPTOR;
 use crate::mount::{Ground, MountOptions, of_keeper, recall_of, threads};
 use crate::nodes::NODE_DESCRIPTOR;
 use crate::openings::HANDLE_DESCRIPTOR;
-use crate::replicas::Replicas;
+use crate::replicas::{Ledger, Replicas};
 use crate::resume;
 use crate::state::{Rows, State, Word};
 use crate::sync::lock;
@@ -169,6 +169,7 @@ impl KeptMount {
         // SAFETY: they were the predecessor's, and are nobody else's now.
         let devices: Vec<OwnedFd> = devices.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).collect();
         let devices = ManuallyDrop::new(devices);
+        replicas.succeed(Ledger::new(state));
         let serve = self.ground.server(&self.options, replicas)?;
         let server = Arc::clone(&serve.server);
         let kept = ManuallyDrop::new(Arc::clone(&server));

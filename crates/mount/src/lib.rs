@@ -55,4 +55,4 @@ pub use daemon::Daemon;
 pub use in_process::{InProcess, WantedFile};
 pub use kept::{KeptMount, Served};
 pub use mount::{MountOptions, mount};
-pub use replicas::{FileKey, NoReplicas, Recall, Replicas, SharedFile};
+pub use replicas::{FileKey, Ledger, NoReplicas, Once, Recall, Replicas, SharedFile};

@@ -1,7 +1,7 @@
 //! Mounting: what is checked, and how a server and the kernel meet.
 
 use crate::nodes::Nodes;
-use crate::replicas::{Recall, Replicas};
+use crate::replicas::{Ledger, Recall, Replicas};
 use crate::serve::Serve;
 use crate::server::Server;
 use crate::state::State;
@@ -96,6 +96,7 @@ impl Ground {
         options: &MountOptions,
         replicas: &Arc<dyn Replicas>,
     ) -> Result<Mounted> {
+        replicas.succeed(Ledger::new(&self.state));
         let server: Mutex<Option<Arc<Server>>> = Mutex::default();
         let serve = || {
             let serve = self.server(options, replicas)?;

@@ -31,6 +31,15 @@ const IS_DIRECT: u64 = 4;
 /// How much others may append while a server is replaced for what it has appended to be found.
 const OTHERS_BYTES: usize = 1 << 20;
 
+/// Where bytes are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum To {
+    At(u64),
+    End,
+    /// These are pages that the kernel has kept.
+    Back(u64),
+}
+
 /// An opening.
 #[derive(Clone)]
 pub(crate) enum Handle {
@@ -201,28 +210,29 @@ impl OpenFile {
         }
     }
 
-    /// Writes; `comes_back` says that these are pages that the kernel has kept, and with a turn it is at the end.
-    pub(crate) fn write(
-        &self,
-        offset: u64,
-        bytes: &[u8],
-        comes_back: bool,
-        turn: Option<&Turn<'_>>,
-    ) -> io::Result<usize> {
-        match (self.shared(), turn) {
-            (Some(shared), _) if comes_back => shared.take_back(offset, bytes)?,
-            (Some(shared), Some(turn)) => {
+    /// Writes what a predecessor that was killed has not written.
+    pub(crate) fn write(&self, to: To, bytes: &[u8], turn: &Turn<'_>) -> io::Result<usize> {
+        match (self.shared(), to) {
+            (Some(shared), To::Back(offset)) => shared.take_back(offset, bytes, turn)?,
+            (Some(shared), To::End) => {
                 let _order = lock(&shared.appending);
-                let end = match turn.before() {
-                    Some(Before::Begun(end, _)) => end,
-                    _ => self.file.metadata()?.len(),
-                };
-                turn.begin(end, 0);
-                shared.write(end, bytes, !self.is_direct)?;
+                let end = turn.begun_with().map_or_else(|| self.file.metadata().map(|of| of.len()), Ok)?;
+                if turn.before().is_none() {
+                    turn.begin(end, 0);
+                }
+                shared.write(end, bytes, !self.is_direct, turn)?;
             }
-            (Some(shared), None) => shared.write(offset, bytes, !self.is_direct)?,
-            (None, Some(turn)) => return self.append(bytes, turn),
-            (None, None) => return self.file.write_at(bytes, offset),
+            (Some(shared), To::At(offset)) => shared.write(offset, bytes, !self.is_direct, turn)?,
+            (None, To::End) => return self.append(bytes, turn),
+            (None, To::At(offset) | To::Back(offset)) => {
+                if !turn.was_done(|| false)? {
+                    let written = self.file.write_at(bytes, offset)?;
+                    if written < bytes.len() {
+                        return Ok(written);
+                    }
+                    turn.done(Ok(()))?;
+                }
+            }
         }
         Ok(bytes.len())
     }

@@ -12,10 +12,13 @@
 //! it recalls, but the kernel returns dirty pages meanwhile, which are written by [`SharedFile::write`]: whoever recalls
 //! holds nothing that such a write waits for.
 
+pub use bifolio_daemon::client::Once;
+
+use crate::state::{State, Word};
 use std::io;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
-use std::sync::Weak;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::{Arc, Weak};
 
 /// A file of the source: its device and inode number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -34,6 +37,9 @@ impl FileKey {
 
 /// Whoever has files on devices.
 pub trait Replicas: Send + Sync + 'static {
+    /// Called before anything else, with what a server leaves to its successor; and what it has left is there.
+    fn succeed(&self, _: Ledger) {}
+
     /// The file system is mounted: from now on ranges may be recalled.
     fn mounted(&self, mount: Weak<dyn Recall>);
 
@@ -55,11 +61,49 @@ pub trait SharedFile: Send + Sync + 'static {
     /// Writes: devices see it from their next acquire on.
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
+    /// The same for a server that may be killed, and whose successor writes the same again: whoever can tell which parts of it
+    /// were done leaves those out, as a device may have released something on top of them meanwhile.
+    fn write_once(&self, offset: u64, bytes: &[u8], _: &dyn Once) -> io::Result<()> {
+        self.write(offset, bytes)
+    }
+
     /// Everything that devices have released is in the file, and durable.
     fn sync(&self) -> io::Result<()>;
 
     /// The file was changed by itself: cut, made longer, or holes were made.
     fn changed(&self) -> io::Result<()>;
+}
+
+/// What a server leaves to its successor of a connection by which it writes, in memory that outlives it.
+#[derive(Debug, Clone)]
+pub struct Ledger(Arc<State>);
+
+impl Ledger {
+    pub(crate) fn new(state: &Arc<State>) -> Self {
+        Self(Arc::clone(state))
+    }
+
+    /// Notes the connection, after it was opened; or that there is none, before it is closed.
+    pub(crate) fn note_connection(&self, descriptor: Option<RawFd>) {
+        self.0.set(Word::Connection, descriptor.map_or(0, |descriptor| descriptor as u64 + 1));
+    }
+
+    /// The connection of a predecessor, if anything was asked by it of which it is not known whether it was done.
+    pub(crate) fn connection(&self) -> Option<RawFd> {
+        let noted = self.0.get(Word::Connection).checked_sub(1)?;
+        self.0.turns.has_unsettled().then_some(noted as RawFd)
+    }
+
+    /// What was asked by it under a number was done.
+    pub(crate) fn done(&self, number: u64) {
+        self.0.turns.settle(number);
+    }
+
+    /// Nothing else was.
+    pub(crate) fn settled(&self) {
+        self.0.turns.settled();
+        self.note_connection(None);
+    }
 }
 
 /// The mount, for whoever has files on devices.

@@ -6,7 +6,7 @@ use crate::caller::Caller;
 use crate::fault::{Point, at};
 use crate::listing;
 use crate::locks::{self, Wanted};
-use crate::openings::OpenFolder;
+use crate::openings::{OpenFolder, To};
 use crate::opens::Backing;
 use crate::server::{Change, Server};
 use crate::state::{Turn, Word};
@@ -323,12 +323,14 @@ impl Filesystem for Serve {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let comes_back = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let is_append = flags.0 & libc::O_APPEND != 0;
+        let to = match flags.0 & libc::O_APPEND {
+            _ if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) => To::Back(offset),
+            0 => To::At(offset),
+            _ => To::End,
+        };
         let is_killing = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        // At an offset a write may be done twice; at the end it may not.
-        let turn = (is_append && !comes_back).then(|| self.turn(request));
-        let written = self.server.write(fh.0, offset, data, (comes_back, is_killing), turn.as_ref());
+        let turn = self.turn(request);
+        let written = self.server.write(fh.0, (to, data), is_killing, &turn);
         at(Point::Written);
         answer_written(written, reply);
     }
@@ -560,7 +562,11 @@ impl Filesystem for Serve {
     ) {
         let allocate = || {
             let file = self.server.openings.file(fh.0)?;
-            self.caller(request).change(|| file.allocate(&self.server.nodes, mode, offset, length))
+            let turn = self.turn(request);
+            if turn.was_done(|| false)? {
+                return Ok(());
+            }
+            turn.done(self.caller(request).change(|| file.allocate(&self.server.nodes, mode, offset, length)))
         };
         answer(allocate(), reply);
     }

@@ -8,7 +8,7 @@ use crate::caller::{Caller, without_set_id};
 use crate::given::Shared;
 use crate::locks::Locks;
 use crate::nodes::{Node, Nodes, ROOT};
-use crate::openings::{Handle, OpenFile, Openings};
+use crate::openings::{Handle, OpenFile, Openings, To};
 use crate::opens::{Backing, Way};
 use crate::replicas::{FileKey, Recall, Replicas};
 use crate::state::{Base, Before, State, Turn, Word};
@@ -356,17 +356,16 @@ impl Server {
     pub(crate) fn write(
         &self,
         handle: u64,
-        offset: u64,
-        bytes: &[u8],
-        (comes_back, is_killing): (bool, bool),
-        turn: Option<&Turn<'_>>,
+        (to, bytes): (To, &[u8]),
+        is_killing: bool,
+        turn: &Turn<'_>,
     ) -> io::Result<usize> {
         let file = self.openings.file(handle)?;
         if !is_killing {
-            return file.write(offset, bytes, comes_back, turn);
+            return file.write(to, bytes, turn);
         }
         let has_set_id = sys::stat(file.as_fd())?.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0;
-        let written = without_set_id(self.is_root, || file.write(offset, bytes, comes_back, turn));
+        let written = without_set_id(self.is_root, || file.write(to, bytes, turn));
         if has_set_id && file.shared().is_some() {
             // Whoever writes it for this process may leave them.
             self.take_set_id(&file)?;

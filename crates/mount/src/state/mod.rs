@@ -56,6 +56,8 @@ pub(crate) enum Word {
     Generation,
     /// It is unmounted, and served until nobody has files open.
     Unmounted,
+    /// The descriptor, plus one, of the connection by which shared files are written; or 0.
+    Connection,
 }
 
 /// All of it.

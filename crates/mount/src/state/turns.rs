@@ -5,12 +5,17 @@
 //!   done(code)    it was changed, or refused with this error number; the answer follows
 //! ```
 //!
+//! A write to a shared file goes in parts, each of which whoever shares it does once ([`Once`]): how many were done is noted,
+//! and the number under which the daemon is asked for the next one.
+//!
 //! A request has a number that no other one gets, which the kernel repeats when it sends the request again, with a mark.
 
 use super::Rows;
 use crate::fault::{Point, at};
+use crate::replicas::Once;
 use crate::sync::lock;
 use bifolio_keeper::Result;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Mutex;
@@ -25,7 +30,12 @@ const REQUEST: usize = 0;
 const STAGE: usize = 1;
 const FIRST: usize = 2;
 const SECOND: usize = 3;
-const WIDTH: usize = 4;
+/// Parts that were done, and in the lower bits the number of the one that is under way, or 0.
+const PARTS: usize = 4;
+const WIDTH: usize = 5;
+
+const NUMBER_BITS: u32 = 40;
+const NUMBER: u64 = (1 << NUMBER_BITS) - 1;
 
 /// Stages: nothing was done before the first one.
 const BEGUN: u64 = 1;
@@ -57,14 +67,16 @@ pub(crate) struct Turn<'a> {
     row: Option<u32>,
     before: Option<Before>,
     unique: u64,
+    /// Parts that a predecessor has done and that were not asked for yet.
+    parts_left: Cell<u64>,
 }
 
 impl Turns {
-    pub(super) fn create() -> Result<Self> {
+    pub(crate) fn create() -> Result<Self> {
         Ok(Self { rows: Rows::create("bifolio-mount-turns", WIDTH, TURNS_MAX)?, left: Mutex::default() })
     }
 
-    pub(super) fn adopt(&self) {
+    pub(crate) fn adopt(&self) {
         self.rows.adopt();
         let mut left: HashMap<u64, u32> = self.rows.all().map(|row| (self.rows.get(row, REQUEST), row)).collect();
         // Some were answered, and are never sent again. The oldest are, once there are many.
@@ -78,6 +90,28 @@ impl Turns {
         *lock(&self.left) = left;
     }
 
+    /// Whether a predecessor has left a part of which it is not known whether it was done.
+    pub(crate) fn has_unsettled(&self) -> bool {
+        lock(&self.left).values().any(|row| self.rows.get(*row, PARTS) & NUMBER != 0)
+    }
+
+    /// What predecessors have asked under this number was done.
+    pub(crate) fn settle(&self, number: u64) {
+        for row in lock(&self.left).values() {
+            let parts = self.rows.get(*row, PARTS);
+            if parts & NUMBER == number {
+                self.rows.set(*row, PARTS, with_one_more(parts));
+            }
+        }
+    }
+
+    /// Nothing else was.
+    pub(crate) fn settled(&self) {
+        for row in lock(&self.left).values() {
+            self.rows.set(*row, PARTS, self.rows.get(*row, PARTS) & !NUMBER);
+        }
+    }
+
     /// A request comes, by its number.
     pub(crate) fn take(&self, unique: u64) -> Turn<'_> {
         let request = unique & !RESENT;
@@ -88,20 +122,31 @@ impl Turns {
                 BEGUN => Some(Before::Begun(self.rows.get(row, FIRST), self.rows.get(row, SECOND))),
                 done => Some(Before::Done((done - DONE) as i32)),
             };
-            return Turn { turns: self, row: Some(row), before, unique };
+            let parts_left = Cell::new(self.rows.get(row, PARTS) >> NUMBER_BITS);
+            return Turn { turns: self, row: Some(row), before, unique, parts_left };
         }
         let row = self.rows.take().ok();
         if let Some(row) = row {
-            self.rows.fill(row, &[request, 0, 0, 0]);
+            self.rows.fill(row, &[request, 0, 0, 0, 0]);
         }
-        Turn { turns: self, row, before: None, unique }
+        Turn { turns: self, row, before: None, unique, parts_left: Cell::new(0) }
     }
+}
+
+fn with_one_more(parts: u64) -> u64 {
+    (parts & !NUMBER) + (1 << NUMBER_BITS)
 }
 
 impl Turn<'_> {
     /// What was done of it before.
     pub(crate) fn before(&self) -> Option<Before> {
         self.before
+    }
+
+    /// What it has begun with, now or before.
+    pub(crate) fn begun_with(&self) -> Option<u64> {
+        let has_begun = self.before.is_some();
+        self.row.filter(|_| has_begun).map(|row| self.turns.rows.get(row, FIRST))
     }
 
     /// Whether it was done before: with the error that it had, and where only the source knows, `looks` looks there.
@@ -136,10 +181,33 @@ impl Turn<'_> {
         outcome
     }
 
+    fn change_parts(&self, change: impl FnOnce(u64) -> u64) {
+        if let Some(row) = self.row {
+            self.turns.rows.set(row, PARTS, change(self.turns.rows.get(row, PARTS)));
+        }
+    }
+
     fn set(&self, at: usize, value: u64) {
         if let Some(row) = self.row {
             self.turns.rows.set(row, at, value);
         }
+    }
+}
+
+impl Once for Turn<'_> {
+    fn skips(&self) -> bool {
+        let left = self.parts_left.get();
+        self.parts_left.set(left.saturating_sub(1));
+        left > 0
+    }
+
+    fn sends(&self, number: u64) {
+        self.change_parts(|parts| (parts & !NUMBER) | (number & NUMBER));
+    }
+
+    fn ended(&self, is_done: bool) {
+        at(Point::Answered);
+        self.change_parts(|parts| if is_done { with_one_more(parts) } else { parts & !NUMBER });
     }
 }
 
@@ -180,5 +248,28 @@ mod tests {
         }
         turns.adopt();
         assert_eq!(turns.rows.all().count(), 0);
+    }
+
+    #[test]
+    fn a_successor_does_no_part_that_was_done_and_every_other_one() {
+        let turns = Turns::create().unwrap();
+        let [answered, unanswered] = [1, 2].map(|unique| turns.take(unique));
+        for number in 10..13 {
+            assert!(!answered.skips());
+            answered.sends(number);
+            answered.ended(number != 11);
+        }
+        answered.sends(13);
+        unanswered.sends(14);
+        [answered, unanswered].into_iter().for_each(std::mem::forget);
+        turns.adopt();
+        assert!(turns.has_unsettled());
+        turns.settle(13);
+        turns.settled();
+        assert!(!turns.has_unsettled());
+        // The third of four was the last that was answered by then.
+        let again = turns.take(1 | RESENT);
+        assert_eq!([0; 4].map(|_| again.skips()), [true, true, true, false]);
+        assert!(!turns.take(2 | RESENT).skips());
     }
 }

@@ -6,9 +6,12 @@ use crate::support::{World, can_mount};
 use bifolio_cache::Mapping;
 use bifolio_daemon::{Client, Options, SharedFile};
 use bifolio_device::{Device, DeviceSlice, HostOptions, Stream};
+use bifolio_mount::fault::Point;
 use bifolio_testing::{noise, seed, until};
 use fastrand::Rng;
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -235,6 +238,48 @@ fn no_byte_of_any_process_is_lost_whatever_becomes_of_servers() {
         assert!(fs::read(world.mount("data")).unwrap() == expected);
         running.end();
         assert!(fs::read(&path).unwrap() == expected);
+    }
+}
+
+/// Symptom: what a device had released on top of what a program wrote was gone. Cause: the server was killed before it had
+/// answered the program, and its successor wrote the same once more. The device has seen the write, and so comes after it.
+#[test]
+fn what_a_device_releases_on_top_of_a_write_stays_when_the_writes_server_is_killed() {
+    if !can_mount() {
+        return;
+    }
+    for point in [Point::Answered, Point::Written] {
+        for is_append in [false, true] {
+            let world = World::killed_at(false, "daemon", Some(point));
+            world.disarm();
+            let running = Running::start(&world.beside("daemon"));
+            let (path, len) = (world.source("data"), 2 * PAGE);
+            fs::write(&path, vec![1; if is_append { PAGE } else { len }]).unwrap();
+            let first = Program::on(&running, &path, 1);
+            world.until_connected(1);
+            let file = fs::File::options().read(true).append(is_append).write(true).open(world.mount("data")).unwrap();
+            world.hold_at_point();
+            let written = std::thread::scope(|scope| {
+                let writes = scope.spawn(|| {
+                    if is_append { (&file).write(&[2; PAGE]) } else { file.write_at(&[2; PAGE], PAGE as u64) }
+                });
+                world.until_at_point();
+                let mut program = Program::on(&running, &path, 0);
+                program.acquire(len);
+                assert_eq!(program.load(PAGE, 2), [2, 2], "the device sees what was written");
+                program.store(PAGE, &[3]);
+                program.release(len);
+                world.disarm();
+                writes.join().unwrap()
+            });
+            assert_eq!(written.unwrap(), PAGE);
+            let found = fs::read(world.mount("data")).unwrap();
+            let expected = [vec![1; PAGE], vec![3], vec![2; PAGE - 1]].concat();
+            assert!(found == expected, "{point:?}: {:?} of {} bytes", &found[PAGE - 1..PAGE + 2], found.len());
+            drop((first, file));
+            running.end();
+            assert!(fs::read(&path).unwrap() == expected);
+        }
     }
 }
 
