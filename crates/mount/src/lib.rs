@@ -4,12 +4,12 @@
 //!   mount       checks, and a session by `bifolio-block`'s mount helper
 //!   kept        servers that may be killed, and their keeper           resume   a session that goes on
 //!   state/      what outlives a server: plain numbers in shared memory
-//!   serve       the kernel's requests, taken apart and answered        answer   answers
+//!   serve       the kernel's requests, taken apart and answered        answer   answers;  greet  the first one
 //!   server      what they do to the source                             names    what they do to names, each once
 //!   nodes       the inodes that the kernel knows                       openings openings, and what is done by them
 //!   opens       how each file is open: passed, served, shared          sync     locks
 //!   given       a shared file, and what the kernel was given of it
-//!   locks       locks of ranges, as locks on the source                listing  directories
+//!   locks       locks of ranges, as locks on the source                listing  directories;  control  `ioctl`
 //!   caller      acting for whoever asks                                sys      system calls; attr  states for the kernel
 //!   replicas    what is asked of whoever has files on devices, and what they ask
 //!   in_process  a cache of this process as such                        daemon   the cache of all processes as such
@@ -26,6 +26,7 @@
 mod answer;
 mod attr;
 mod caller;
+mod control;
 mod daemon;
 #[cfg(feature = "fault-injection")]
 pub mod fault;
@@ -33,6 +34,7 @@ pub mod fault;
 #[allow(dead_code, unreachable_pub, reason = "points are listed for the tests that end servers at them")]
 mod fault;
 mod given;
+mod greet;
 mod in_process;
 mod kept;
 mod listing;

@@ -1,6 +1,9 @@
 //! Reading a directory: the source's own order and positions, so that a program may go back to any of them.
 
+use crate::nodes::ROOT;
 use crate::openings::OpenFolder;
+use crate::replicas::FileKey;
+use crate::server::Server;
 use crate::sync::lock;
 use crate::sys;
 use std::io;
@@ -59,6 +62,18 @@ fn first(bytes: &[u8]) -> Option<(Listed<'_>, &[u8])> {
     let name = &name[..name.iter().position(|byte| *byte == 0)?];
     let entry = Listed { inode: number(0)?, next: number(8)?, kind: *bytes.get(18)?, name };
     Some((entry, bytes.get(len..)?))
+}
+
+impl Server {
+    /// The number of an entry, as the kernel knows or would know it.
+    pub(crate) fn id_of_entry(&self, folder: &OpenFolder, entry: &Listed<'_>) -> u64 {
+        let of_folder = |inode| self.nodes.id_of(FileKey { device: folder.node.key.device, inode });
+        match entry.name {
+            // Nothing above the source is named.
+            b"." | b".." if folder.node.id == ROOT => folder.node.key.inode,
+            _ => of_folder(entry.inode),
+        }
+    }
 }
 
 #[cfg(test)]

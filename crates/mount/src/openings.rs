@@ -180,6 +180,12 @@ impl Handle {
     }
 }
 
+impl OpenFolder {
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
 impl OpenFile {
     pub(crate) fn shared(&self) -> Option<Arc<Shared>> {
         lock(&self.node.opens).shared.clone()

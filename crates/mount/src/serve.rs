@@ -6,14 +6,14 @@ use crate::caller::Caller;
 use crate::fault::{Point, at};
 use crate::listing;
 use crate::locks::{self, Wanted};
-use crate::openings::{OpenFolder, To};
+use crate::openings::To;
 use crate::opens::Backing;
 use crate::server::{Change, Server};
-use crate::state::{Turn, Word};
+use crate::state::Turn;
 use crate::sys;
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, IoctlFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
     ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
     ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
@@ -24,15 +24,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::SystemTime;
-
-/// Bytes of a request at most.
-const REQUEST_BYTES_MAX: u32 = 1 << 20;
-/// Requests that the kernel sends ahead of need, or writes back, at a time.
-const BACKGROUND_MAX: u16 = 64;
-/// Calls about an open file that reach the source: the flags that `lsattr` shows, and those with a project.
-const CONTROLS: [(u32, usize); 4] = [(0x8008_6601, 8), (0x4008_6602, 8), (0x801c_581f, 28), (0x401c_5820, 28)];
 
 /// The server, for the library.
 pub(crate) struct Serve {
@@ -64,16 +56,6 @@ impl Serve {
         Caller::of(request, self.server.is_root)
     }
 
-    /// Notes how the kernel has greeted, for successors, whom it does not greet.
-    fn note(&self, config: &mut KernelConfig) {
-        let state = &self.server.state;
-        let version = config.kernel_abi();
-        state.set(Word::Capabilities, config.capabilities().bits());
-        state.set(Word::Version, u64::from(version.0) << 32 | u64::from(version.1));
-        let most = config.set_max_readahead(u32::MAX).err().unwrap_or(u32::MAX);
-        state.set(Word::ReadAhead, u64::from(most));
-    }
-
     /// For a request that must not be done twice, until it is answered.
     fn turn(&self, request: &Request) -> Turn<'_> {
         self.server.state.turns.take(request.unique().0)
@@ -82,41 +64,7 @@ impl Serve {
 
 impl Filesystem for Serve {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        self.note(config);
-        // Whatever this kernel lacks, it goes without.
-        let _ = config.set_max_write(REQUEST_BYTES_MAX);
-        if let Err(most) = config.set_max_readahead(REQUEST_BYTES_MAX) {
-            let _ = config.set_max_readahead(most);
-        }
-        let _ = config.set_max_background(BACKGROUND_MAX);
-        // Without FUSE_FLOCK_LOCKS: the library does not tell those locks from others, so they hold among programs on the
-        // mount alone. Without FUSE_WRITEBACK_CACHE, which excludes passing files, and makes sizes the kernel's.
-        for capability in [
-            InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_DO_READDIRPLUS,
-            InitFlags::FUSE_READDIRPLUS_AUTO,
-            InitFlags::FUSE_ASYNC_DIO,
-            InitFlags::FUSE_AUTO_INVAL_DATA,
-            InitFlags::FUSE_POSIX_LOCKS,
-            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
-            // Modes come unmasked, as the source's folders may say what new files get.
-            InitFlags::FUSE_DONT_MASK,
-            InitFlags::FUSE_POSIX_ACL,
-            // What a killed server has not answered is sent to its successor.
-            InitFlags::FUSE_HAS_RESEND,
-        ] {
-            let _ = config.add_capabilities(capability);
-        }
-        // A write does not ask for attributes first. Only root can leave the bits of a mode, or not, for others.
-        if self.server.is_root {
-            let _ = config.add_capabilities(InitFlags::FUSE_HANDLE_KILLPRIV_V2);
-        }
-        let can_pass = self.passes
-            && self.server.is_root
-            && self.server.state.get(Word::CannotPass) == 0
-            && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
-            && config.set_max_stack_depth(self.stack_depth).is_ok();
-        self.server.can_pass.store(can_pass, Ordering::Relaxed);
+        self.greet(config);
         Ok(())
     }
 
@@ -385,12 +333,12 @@ impl Filesystem for Serve {
                 let name = OsStr::from_bytes(entry.name);
                 if entry.is_dot() {
                     // Of these the kernel takes the number and the kind alone, and counts nothing.
-                    let mut attr = attr(self.server.id_of_entry(&folder, entry), &sys::stat(folder.file.as_fd())?);
+                    let mut attr = attr(self.server.id_of_entry(&folder, entry), &sys::stat(folder.as_fd())?);
                     attr.ino = INodeNo(self.server.id_of_entry(&folder, entry));
                     return Ok(reply.add(attr.ino, entry.next, name, &TTL, &attr, Generation(0)));
                 }
                 // What is gone by now is not listed.
-                let Ok(found) = self.server.find(folder.file.as_fd(), entry.name, 0) else { return Ok(false) };
+                let Ok(found) = self.server.find(folder.as_fd(), entry.name, 0) else { return Ok(false) };
                 let (id, generation) = (found.attr.ino, Generation(found.generation));
                 let is_full = reply.add(id, entry.next, name, &TTL, &found.attr, generation);
                 if is_full {
@@ -411,7 +359,7 @@ impl Filesystem for Serve {
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
-        answer(self.server.openings.folder(fh.0).and_then(|folder| sys::sync(folder.file.as_fd(), datasync)), reply);
+        answer(self.server.openings.folder(fh.0).and_then(|folder| sys::sync(folder.as_fd(), datasync)), reply);
     }
 
     fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {
@@ -532,19 +480,7 @@ impl Filesystem for Serve {
         out_size: u32,
         reply: ReplyIoctl,
     ) {
-        let control = || {
-            let known = CONTROLS.iter().find(|(known, _)| *known == cmd);
-            let (_, len) = known.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOTTY))?;
-            let mut bytes = [0; 64];
-            let given = in_data.len().min(*len);
-            bytes[..given].copy_from_slice(&in_data[..given]);
-            let result = match self.server.openings.file(fh.0) {
-                Ok(file) => sys::control(file.as_fd(), cmd, &mut bytes)?,
-                Err(_) => sys::control(self.server.openings.folder(fh.0)?.file.as_fd(), cmd, &mut bytes)?,
-            };
-            Ok((result, bytes, (out_size as usize).min(*len)))
-        };
-        match control() {
+        match self.server.control(fh.0, cmd, in_data, out_size as usize) {
             Ok((result, bytes, len)) => reply.ioctl(result, &bytes[..len]),
             Err(error) => reply.error(errno(&error)),
         }
@@ -610,16 +546,5 @@ impl Filesystem for Serve {
     ) {
         // Files are always ready, which the kernel says by itself from then on.
         reply.error(Errno::ENOSYS);
-    }
-}
-
-impl Server {
-    fn id_of_entry(&self, folder: &OpenFolder, entry: &listing::Listed<'_>) -> u64 {
-        let of_folder = |inode| self.nodes.id_of(crate::replicas::FileKey { device: folder.node.key.device, inode });
-        match entry.name {
-            // Nothing above the source is named.
-            b"." | b".." if folder.node.id == crate::nodes::ROOT => folder.node.key.inode,
-            _ => of_folder(entry.inode),
-        }
     }
 }
