@@ -114,6 +114,31 @@ class BifolioLoadFile(Loader):
             self.torch.cuda.empty_cache()
 
 
+class BifolioGroup(BifolioLoadFile):
+    """`bifolio.group(...).load_file`: through the daemon, which reads a file once for all ranks of a node (ranks.py)."""
+
+    def __init__(self, part: str | None = None) -> None:
+        self.part = part
+
+    def open(self, path: str, device: str) -> str:
+        if "LOCAL_RANK" not in os.environ:
+            raise Missing("it is one of several ranks, which ranks.py starts")
+        note = super().open(path, device)
+        self.group = importlib.import_module("bifolio").group(device=device)
+        return note
+
+    def load(self) -> None:
+        self.tensors = self.group.load_file(self.path, self.framework, part=self.part)
+        if self.is_on_gpu:
+            self.torch.cuda.synchronize()
+
+    def release(self, keep: bool) -> None:
+        if self.tensors and not keep:
+            # Else they would stay in the daemon's cache.
+            self.tensors.sleep()
+        super().release(keep)
+
+
 class IntoBuffer(Loader):
     """A loader that fills one buffer."""
 
@@ -496,6 +521,8 @@ class Link(IntoBuffer):
 # Named for what they are and how they are set. Order is that of the first round; later rounds turn it.
 LOADERS = {
     "bifolio.load_file": lambda: BifolioLoadFile(),
+    "bifolio.group": lambda: BifolioGroup(),
+    "bifolio.group.share": lambda: BifolioGroup("share"),
     "bifolio.read_into.torch": lambda: BifolioReadInto("torch"),
     "bifolio.read_into.cupy": lambda: BifolioReadInto("cupy"),
     "bifolio.read_into.numpy": lambda: BifolioReadInto("numpy"),

@@ -50,10 +50,18 @@ class Worker:
 
     def ask(self, *words: object, timeout: float) -> str:
         """Sends one command and returns what comes after `ok`."""
+        self.say(*words)
+        return self.hear(timeout=timeout)
+
+    def say(self, *words: object) -> None:
+        """Sends one command, whose answer is to be heard later: several workers work at once."""
         try:
             self._process.stdin.write((" ".join(map(str, words)) + "\n").encode())
         except BrokenPipeError:
             raise WorkerError(self._epitaph()) from None
+
+    def hear(self, *, timeout: float) -> str:
+        """What comes after `ok` of the answer to what was said."""
         word, rest = self._answer(timeout)
         if word != "ok":
             raise WorkerError(rest or word)
@@ -103,9 +111,9 @@ class Worker:
         return f"it died by {how}" + "".join(f": {line[:300]}" for line in last)
 
 
-def python_worker(name: str, path: Path, device: str) -> Worker:
+def python_worker(name: str, path: Path, device: str, environment: dict[str, str] | None = None) -> Worker:
     """A worker for one of `loaders.LOADERS`."""
-    return Worker(name, [sys.executable, str(WORKER), name, str(path), device])
+    return Worker(name, [sys.executable, str(WORKER), name, str(path), device], environment)
 
 
 def start_all(workers: list[Worker], timeout: float) -> tuple[list[Worker], dict[str, str], dict[str, str]]:

@@ -3,6 +3,7 @@
     load                      -> ok SECONDS CPU_SECONDS       the whole file
     read LENGTH COUNT SEED    -> ok SECONDS CPU_SECONDS       COUNT requests of LENGTH bytes (see turns.py)
     digest NAME START LENGTH  -> ok SHA256                    of a tensor (load), or of what the last request read
+    verify                    -> ok BYTES                     all tensors that were loaded, compared with the file
     release [keep]            -> ok                           keep: the memory stays with the library for its next load
 
 Every answer is one line, also `error SENTENCE`; the first is `ready NOTE`, `missing REASON` or an error. The
@@ -17,6 +18,7 @@ import sys
 import time
 
 import loaders
+import whole
 from turns import offset_of
 
 # Else `import requests`, which peers do, might find a script of this folder's parent.
@@ -27,7 +29,7 @@ class Worker:
     """Carries out the commands."""
 
     def __init__(self, loader: loaders.Loader, path: str) -> None:
-        self.loader, self.size, self.opened = loader, os.path.getsize(path), False
+        self.loader, self.path, self.size, self.opened = loader, path, os.path.getsize(path), False
         self.buffer_bytes = 0
 
     def load(self) -> str:
@@ -57,6 +59,9 @@ class Worker:
         if len(content) != int(length):
             raise ValueError(f"{name} has {len(content)} bytes where the file has {length}")
         return hashlib.sha256(content).hexdigest()
+
+    def verify(self) -> str:
+        return str(whole.verify(self.loader.tensors, self.path))
 
     def release(self, keep: str = "") -> str:
         if self.opened:

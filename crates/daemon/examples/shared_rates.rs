@@ -1,10 +1,13 @@
 //! What one cache for all processes costs and saves: a file is made, loaded by a first process, attached to by others, one
 //! after the other and at once, acquired again and again with nothing new, given back and brought again, and looked at byte
-//! by byte before and after the server was killed. Prints JSON.
+//! by byte before and after the server was killed. With several devices, one after the other gets the file, and those who
+//! attach at once are spread over them. Prints JSON.
 //!
 //! ```sh
-//! cargo run --release -p bifolio-daemon --example shared_rates -- FOLDER [BYTES [DEVICE [PROCESSES]]]
+//! cargo run --release -p bifolio-daemon --example shared_rates -- FOLDER [BYTES [DEVICE,... [PROCESSES [FRAME [BRIEFLY]]]]]
 //! ```
+//!
+//! FRAME is how many bytes frames have, 0 for what fits; with any sixth argument, nothing is measured but how processes attach.
 
 use bifolio_cache::Advice;
 use bifolio_daemon::{Client, Daemon, Event, Options, serve};
@@ -23,6 +26,10 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 const ROLE: &str = "BIFOLIO_SHARED_RATES";
 const PIECE: usize = 64 << 20;
 
+/// What a client does, and says before it does it.
+const AT_ONCE: &str = "at once";
+const READY: &str = "ready";
+
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if std::env::var_os("BIFOLIO_DAEMON_OPTIONS").is_some() {
@@ -38,7 +45,7 @@ fn main() -> Result<()> {
 /// This program in another role.
 fn again(role: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("/proc/self/exe");
-    command.args(arguments).env(ROLE, role).stdout(Stdio::piped());
+    command.args(arguments).env(ROLE, role).stdin(Stdio::piped()).stdout(Stdio::piped());
     command
 }
 
@@ -62,6 +69,11 @@ fn attach(arguments: &[String]) -> Result<()> {
     let device = bifolio_device::open(DeviceChoice::Exactly(id))?;
     let stream = device.create_stream()?;
     let started_s = begun.elapsed().as_secs_f64();
+    if then == AT_ONCE {
+        // Starting a device takes a GPU's driver long, and others wait for it: nobody attaches before all have.
+        println!("{READY}");
+        std::io::stdin().read_to_end(&mut vec![])?;
+    }
     let free_before = device.memory()?.free;
     let begun = Instant::now();
     let client = Client::connect(socket)?;
@@ -144,9 +156,14 @@ struct Running {
 }
 
 impl Running {
-    fn start(folder: &Path, device: DeviceId, memory_bytes: u64) -> Result<Self> {
+    fn start(folder: &Path, devices: &[DeviceId], memory_bytes: u64, frame_bytes: u64) -> Result<Self> {
         let (socket, server) = (folder.join("socket"), folder.join("server"));
-        let options = Options { devices: vec![device.to_string()], memory_bytes, ..Options::at(&socket) };
+        let options = Options {
+            devices: devices.iter().map(ToString::to_string).collect(),
+            memory_bytes,
+            frame_bytes,
+            ..Options::at(&socket)
+        };
         let options = serde_json::to_string(&options)?;
         let keeper = again("keeper", &[&options, &server.display().to_string()]).spawn()?;
         let running = Self { keeper, socket, server };
@@ -186,20 +203,30 @@ fn said(mut child: Child) -> Result<Value> {
 fn measure(arguments: &[String]) -> Result<()> {
     let number = |at: usize, default: u64| arguments.get(at).map_or(Ok(default), |text| text.parse());
     let folder = PathBuf::from(arguments.first().ok_or("name a folder")?).join("shared_rates");
-    let (bytes, processes) = (number(1, 64 << 20)?, number(3, 10)?);
-    let device: DeviceId = arguments.get(2).map_or("host:0", String::as_str).parse()?;
+    let (bytes, processes, frame_bytes) = (number(1, 64 << 20)?, number(3, 10)?, number(4, 0)?);
+    let devices = arguments.get(2).map_or("host:0", String::as_str).split(',').map(str::parse);
+    let devices: Vec<DeviceId> = devices.collect::<std::result::Result<_, _>>()?;
+    let device = devices[0];
     let seed = fastrand::u64(..);
     std::fs::create_dir_all(&folder)?;
     std::fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
     let path = folder.join("file");
     write_noise(&path, bytes, seed)?;
-    let running = Running::start(&folder, device, bytes + (1 << 30))?;
-    let mut answer = json!({"bytes": bytes, "device": device.to_string(), "seed": seed});
+    let running = Running::start(&folder, &devices, bytes + 3 * bytes.min(1 << 30), frame_bytes)?;
+    let mut answer = json!({"bytes": bytes, "devices": arguments.get(2), "frame_bytes": frame_bytes, "seed": seed});
     answer["first process"] = said(running.client(&path, device, "")?)?;
+    let others: Vec<Value> =
+        devices[1..].iter().map(|device| said(running.client(&path, *device, "verify")?)).collect::<Result<_>>()?;
+    answer["first processes on other devices"] = others.into();
     let others: Vec<Value> = (0..5).map(|_| said(running.client(&path, device, "")?)).collect::<Result<_>>()?;
     answer["processes one after the other"] = others.into();
-    let together: Vec<Child> = (0..processes).map(|_| running.client(&path, device, "")).collect::<Result<_>>()?;
-    answer["processes at once"] = together.into_iter().map(said).collect::<Result<Vec<_>>>()?.into();
+    answer["processes at once"] = at_once(&running, &path, &devices, processes)?;
+    if arguments.len() > 5 {
+        answer["bytes compared"] = said(running.client(&path, device, "verify")?)?;
+        println!("{answer:#}");
+        drop(running);
+        return Ok(std::fs::remove_dir_all(&folder)?);
+    }
     answer["with nothing new"] = said(running.client(&path, device, "acquire")?)?;
     answer["sleep and wake"] = said(running.client(&path, device, "sleep")?)?;
     answer["bytes compared"] = said(running.client(&path, device, "verify")?)?;
@@ -209,6 +236,18 @@ fn measure(arguments: &[String]) -> Result<()> {
     println!("{answer:#}");
     drop(running);
     Ok(std::fs::remove_dir_all(&folder)?)
+}
+
+/// Processes that have started their devices attach at the same moment.
+fn at_once(running: &Running, path: &Path, devices: &[DeviceId], processes: u64) -> Result<Value> {
+    let spread = devices.iter().cycle().take(processes as usize);
+    let mut all: Vec<Child> = spread.map(|device| running.client(path, *device, AT_ONCE)).collect::<Result<_>>()?;
+    for child in &mut all {
+        let mut word = [0; READY.len() + 1];
+        child.stdout.as_mut().ok_or("no output")?.read_exact(&mut word)?;
+    }
+    all.iter_mut().for_each(|child| drop(child.stdin.take()));
+    Ok(all.into_iter().map(said).collect::<Result<Vec<_>>>()?.into())
 }
 
 /// One client has a file, a part of which is changed, and another one acquires it, twice to write to it. The first has what it

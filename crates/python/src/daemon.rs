@@ -45,10 +45,11 @@ pub(crate) fn daemon_devices(py: Python<'_>) -> PyResult<Vec<String>> {
 }
 
 /// Runs the keeper of a daemon until it is told to end by SIGTERM or SIGINT. Servers are started by `program`, which is to call
-/// `run_server`.
+/// `run_server`. It keeps `free_bytes` of each device free for others, and gives programs `recall_seconds` for that.
 #[pyfunction]
-#[pyo3(signature = (program, socket, devices, memory_bytes, idle_exit_seconds),
-       text_signature = "(program, socket, devices, memory_bytes, idle_exit_seconds)")]
+#[pyo3(signature = (program, socket, devices, memory_bytes, idle_exit_seconds, free_bytes, recall_seconds),
+       text_signature = "(program, socket, devices, memory_bytes, idle_exit_seconds, free_bytes, recall_seconds)")]
+#[allow(clippy::too_many_arguments, reason = "they are those of a command line")]
 pub(crate) fn run_daemon(
     py: Python<'_>,
     program: Vec<OsString>,
@@ -56,6 +57,8 @@ pub(crate) fn run_daemon(
     devices: Vec<String>,
     memory_bytes: Count,
     idle_exit_seconds: u32,
+    free_bytes: Count,
+    recall_seconds: u32,
 ) -> PyResult<()> {
     begin()?;
     let [first, arguments @ ..] = &program[..] else { return Err(bad("program is empty: name what runs the server")) };
@@ -66,8 +69,14 @@ pub(crate) fn run_daemon(
     };
     let run = || {
         let socket = socket.map_or_else(default_socket, Ok)?;
-        let options =
-            Options { devices, memory_bytes: memory_bytes.0, idle_exit_seconds, ..Options::at(socket.clone()) };
+        let options = Options {
+            devices,
+            memory_bytes: memory_bytes.0,
+            idle_exit_seconds,
+            free_bytes: free_bytes.0,
+            recall_ms: u64::from(recall_seconds) * 1000,
+            ..Options::at(socket.clone())
+        };
         let mut event = |event| {
             if let Some(line) = line_of(&event, &socket) {
                 eprintln!("{line}");

@@ -55,7 +55,7 @@ mod native {
         explain::explain,
         file::{File, open},
         future::Future,
-        map::{Acquired, Mapping, Report, cache_stats, map},
+        map::{Acquired, Mapping, Recall, Report, cache_stats, map},
         memory::{FencedMemory, Memory, empty},
         region::{Region, paged},
         safetensors::read_header,

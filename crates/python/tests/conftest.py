@@ -238,10 +238,11 @@ def run_program(program: str, *args: object, timeout: float = 120) -> subprocess
 class Daemon:
     """A daemon in a process of its own, at a socket that programs find by themselves."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         folder.chmod(0o700)
         self.socket = folder / "cache.sock"
         command = [sys.executable, "-m", "bifolio.daemon", "--device", "host:0", "--device", "host:1", "--memory", "64M"]
+        command += options
         environment = {**os.environ, "BIFOLIO_SOCKET": str(self.socket)}
         self.process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None

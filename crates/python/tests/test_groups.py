@@ -131,3 +131,43 @@ def test_a_daemon_that_cannot_be_started_is_an_error(tmp_path: Path, monkeypatch
     monkeypatch.setenv("BIFOLIO_SOCKET", str(tmp_path / "open" / "cache.sock"))
     with pytest.raises(PermissionError, match="others can put another socket there"):
         bifolio.group(0, 1)
+
+
+RANKS = Path(__file__).resolve().parents[3] / "bench/compare/ranks.py"
+
+
+def test_ranks_are_measured_and_what_they_loaded_is_compared(folder: Path, tmp_path: Path) -> None:
+    need_module("numpy"), need_module("ml_dtypes")
+    out = tmp_path / "ranks.json"
+    options = ["--devices", "host:0,host:0", "--size", "5MB", "--states", "warm,again", "--repetitions", "warm=2"]
+    options += ["--loaders", "bifolio.group,bifolio.group.share,bifolio.load_file"]
+    command = [sys.executable, RANKS, "--folder", folder, "--json", out, *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    data = json.loads(out.read_text())
+    tensors = data["tensor_bytes"]
+    for row in data["rows"]:
+        both = [load for load in row["loads"] if not load["alone"]]
+        states = {"warm", "again"} if row["loader"] == "bifolio.group" else {"warm"}
+        assert {load["state"] for load in both} == states and len(both) == 2 * len(states)
+        copies = 1 if row["loader"].endswith("share") else 2
+        assert {load["verified_bytes"] for load in both} == {copies * tensors}
+
+
+def test_other_bytes_than_the_files_are_found_wherever_they_are(tmp_path: Path) -> None:
+    numpy = need_module("numpy")
+    path, tensors = checkpoint(tmp_path, 2)
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import whole; print(whole.verify({sys.argv[2]: __import__('numpy')"
+    program += ".fromfile(sys.argv[3], 'uint8')}, sys.argv[4]))"
+    array = tmp_path / "array"
+    for at in (None, 0, -1):
+        bytes_ = numpy.frombuffer(tensors["layer.1"].tobytes(), "uint8").copy()
+        if at is not None:
+            bytes_[at] ^= 1
+        bytes_.tofile(array)
+        command = [sys.executable, "-c", program, RANKS.parent / "beside", "layer.1", array, path]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        if at is None:
+            assert done.stdout == f"{len(bytes_)}\n", done.stderr
+        else:
+            assert done.returncode != 0 and "not those of the file" in done.stderr

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod crashes;
+mod day;
 mod kept;
 mod points;
 mod reclaim;

@@ -3,6 +3,7 @@
 use crate::support::{FRAME, PAGE, Program, Running, folder, options};
 use bifolio_cache::{Advice, ErrorKind};
 use bifolio_daemon::Client;
+use bifolio_device::{Device, HostOptions};
 use bifolio_testing::{noise, seed};
 
 const LEN: u64 = 3 * FRAME + 5000;
@@ -130,7 +131,8 @@ fn devices_that_want_a_file_at_once_read_it_once() {
                     let mut random = fastrand::Rng::with_seed(seed);
                     let client = running.connect();
                     let file = client.open_path(path).unwrap();
-                    let mut program = Program::on(&file, number, false);
+                    let device = Device::host(&HostOptions { index: number as u32, ..HostOptions::default() });
+                    let mut program = Program::on_device(&device, &file, number, false);
                     std::thread::sleep(std::time::Duration::from_micros(random.u64(..20_000)));
                     let report = program.mapping.acquire(0..LEN).unwrap();
                     assert!(program.load(0, LEN) == *oracle, "device {number}");

@@ -5,7 +5,7 @@ use bifolio_cache::service::Request;
 use bifolio_daemon::protocol::{ToClient, ToServer, VERSION, decode_answer, encode_request};
 use bifolio_daemon::socket::{MESSAGE_BYTES_MAX, Received, Socket};
 use bifolio_daemon::{Client, Daemon, Options, SharedFile, serve};
-use bifolio_device::{Device, DevicePtr, DeviceSlice, HostOptions, Stream};
+use bifolio_device::{BackendKind, Device, DeviceChoice, DeviceId, DevicePtr, DeviceSlice, HostOptions, Stream};
 use bifolio_testing::until;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -28,10 +28,25 @@ pub(crate) struct Running {
     server: PathBuf,
 }
 
+/// The devices of daemons: two of `host`, or those that `BIFOLIO_TEST_DEVICES` names, such as `cuda:0,cuda:1`.
+fn devices() -> Vec<String> {
+    let named = std::env::var("BIFOLIO_TEST_DEVICES").unwrap_or_else(|_| "host:0,host:1".into());
+    named.split(',').map(str::to_owned).collect()
+}
+
+/// One of them, in this process.
+pub(crate) fn device(number: usize) -> Device {
+    let id: DeviceId = devices()[number].parse().unwrap();
+    match id.backend {
+        BackendKind::Host => Device::host(&HostOptions { index: id.index, ..HostOptions::default() }),
+        _ => bifolio_device::open(DeviceChoice::Exactly(id)).unwrap(),
+    }
+}
+
 /// With two devices, and so many frames of each.
 pub(crate) fn options(folder: &Path, frames: u64) -> Options {
     Options {
-        devices: vec!["host:0".into(), "host:1".into()],
+        devices: devices(),
         memory_bytes: frames * FRAME,
         page_bytes: PAGE,
         frame_bytes: FRAME,
@@ -143,7 +158,11 @@ pub(crate) struct Program {
 impl Program {
     /// The whole file.
     pub(crate) fn on(file: &SharedFile, number: usize, writable: bool) -> Self {
-        let device = Device::host(&HostOptions { index: number as u32, ..HostOptions::default() });
+        Self::on_device(&device(number), file, number, writable)
+    }
+
+    /// The same on the daemon's device with that number, whichever it is.
+    pub(crate) fn on_device(device: &Device, file: &SharedFile, number: usize, writable: bool) -> Self {
         let mapping = file.map_on(number, 0..u64::MAX, writable).unwrap();
         Self { mapping, stream: device.create_stream().unwrap() }
     }

@@ -1,10 +1,10 @@
 //! Versions that readers keep while others change the file.
 
-use crate::support::{FRAME, PAGE, Program, Raw, Running, folder, options};
+use crate::support::{FRAME, PAGE, Program, Raw, Running, device, folder, options};
 use bifolio_cache::ErrorKind;
 use bifolio_cache::service::{Answer, Request};
 use bifolio_daemon::protocol::{ToClient, ToServer};
-use bifolio_device::{Access, Device, HostOptions};
+use bifolio_device::{Access, Device};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -27,7 +27,7 @@ fn content(device: &Device, bytes: u64, frame: OwnedFd) -> Vec<u8> {
 /// as nobody who sees it.
 #[test]
 fn a_writer_between_an_acquire_and_the_mapping_of_its_frames_is_not_seen() {
-    let device = Device::host(&HostOptions::default());
+    let device = device(0);
     for (is_lent, is_killed) in [(true, false), (false, false), (true, true), (false, true)] {
         let folder = folder();
         let path = folder.path().join("data");

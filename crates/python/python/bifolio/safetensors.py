@@ -441,6 +441,13 @@ class SharedTensors(dict[str, Any]):
         super().__init__(tensors)
         self._mappings = mappings
 
+    @property
+    def recalled(self) -> float | None:
+        """How many seconds there are to let them sleep, as other programs need the device's memory; None if nobody does. Who keeps
+        them longer is disconnected from the daemon."""
+        seconds = [recall.seconds for mapping in self._mappings for recall in mapping.recalls()]
+        return min(seconds, default=None)
+
     def sleep(self) -> None:
         """Gives the device's memory back to whoever needs it. The tensors stay where they are, and are not to be used until
         `wake` has brought their bytes back to the same addresses: there is no memory behind them meanwhile. A device's memory

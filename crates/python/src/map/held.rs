@@ -1,5 +1,6 @@
 //! A mapping with its file, shared by the Python objects that lend its memory.
 
+use super::recall::Recall;
 use super::report::Report;
 use crate::buffer::{DEFAULT_STREAM, Lent};
 use crate::daemon;
@@ -7,7 +8,7 @@ use crate::error::{bad, of_cache, of_device, of_request, unsupported};
 use crate::stream::RawStream;
 use bifolio_cache::process::cache;
 use bifolio_cache::{Advice, CachedFile, Counts, Mapping, Pin, Result};
-use bifolio_daemon::Client;
+use bifolio_daemon::{Client, SharedFile};
 use bifolio_device::fork::Birth;
 use bifolio_device::{BackendKind, DeviceChoice, DeviceId};
 use bifolio_io::{OpenFile, process};
@@ -17,6 +18,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 
 /// Whether something was mapped, so that there is something to write when the interpreter ends.
 static USED: AtomicBool = AtomicBool::new(false);
@@ -43,6 +45,30 @@ struct Pinned {
     pin: Mutex<Option<Pin>>,
 }
 
+impl Pinned {
+    /// What an array has in use.
+    fn used(&self) -> Option<&Range<u64>> {
+        self.lock().is_some().then_some(&self.part)
+    }
+
+    fn sleep(&self) {
+        self.lock().take();
+    }
+
+    /// An array may have outlived the release of its part, and only what is acquired is pinned.
+    fn wake(&self, mapping: &mut Mapping) -> Result<()> {
+        mapping.acquire(self.part.clone())?;
+        let pin = mapping.pin(self.part.clone());
+        mapping.release(self.part.clone())?;
+        *self.lock() = Some(pin?);
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Pin>> {
+        self.pin.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[derive(Debug)]
 struct Open {
     mapping: Mapping,
@@ -56,8 +82,8 @@ struct Open {
 #[derive(Debug)]
 enum Source {
     Own(CachedFile),
-    /// The daemon's. The mapping keeps the file.
-    Shared,
+    /// The daemon's, and the number of the device there.
+    Shared(SharedFile, usize),
 }
 
 /// What is to be mapped.
@@ -112,10 +138,14 @@ impl Held {
             let known = client.devices();
             let other = known.first().filter(|_| !is_named && !known.contains(&wanted.device));
             let device = other.copied().unwrap_or(wanted.device);
-            client.open_path(&path)?.map(device, wanted.range(), wanted.writable).map(|mapping| (device, mapping))
+            let number = known.iter().position(|known| *known == device);
+            let file = client.open_path(&path)?;
+            let mapping = file.map(device, wanted.range(), wanted.writable)?;
+            // It has just been mapped there.
+            Ok((device, Open::of(mapping, Source::Shared(file, number.unwrap_or(0)))))
         };
-        let (device, mapping) = daemon::ask(map).map_err(|error| of_cache(&error))?;
-        Self::of(path, &Wanted { device, ..*wanted }, Open::of(mapping, Source::Shared))
+        let (device, open) = daemon::ask(map).map_err(|error| of_cache(&error))?;
+        Self::of(path, &Wanted { device, ..*wanted }, open)
     }
 
     fn of(path: PathBuf, wanted: &Wanted, open: Open) -> PyResult<Self> {
@@ -144,7 +174,7 @@ impl Held {
     fn with_file<T>(&self, work: impl FnOnce(&CachedFile) -> Result<T>) -> PyResult<T> {
         match &self.lock().as_ref().ok_or_else(|| self.closed())?.file {
             Source::Own(file) => work(file).map_err(|error| of_cache(&error)),
-            Source::Shared => {
+            Source::Shared(..) => {
                 let path = self.path.display();
                 Err(unsupported(format!(
                     "{path}: what is mapped through a daemon is read and written as it is acquired"
@@ -248,15 +278,13 @@ impl Held {
             }
             open.acquired = acquired;
             open.sleeps = true;
-            for pinned in pins {
-                pinned.pin.lock().unwrap_or_else(PoisonError::into_inner).take();
-            }
+            pins.iter().for_each(|pinned| pinned.sleep());
             let all = 0..open.mapping.len();
             open.mapping.advise(all, Advice::DontNeed)
         })
     }
 
-    /// Brings back what was acquired, where it was.
+    /// Brings back what was acquired, and what arrays have, where it was.
     pub(super) fn wake(&self) -> PyResult<Report> {
         let pins: Vec<_> = self.pins().iter().filter_map(Weak::upgrade).collect();
         self.with(|open| {
@@ -264,24 +292,42 @@ impl Held {
             if !open.sleeps {
                 return Ok(Report::of(&all));
             }
-            for (at, part) in open.acquired.iter().enumerate() {
-                match open.mapping.acquire(part.clone()) {
-                    Ok(report) => all = all.and(&report),
-                    Err(error) => {
-                        // It sleeps on.
-                        let _ = open.acquired[..at]
-                            .iter()
-                            .try_for_each(|part| open.mapping.release(part.clone()).map(drop));
-                        return Err(error);
-                    }
+            let mut brought = 0;
+            let parts = open.acquired.clone();
+            let mut bring_all = || -> Result<()> {
+                for part in &parts {
+                    all = all.and(&open.mapping.acquire(part.clone())?);
+                    brought += 1;
                 }
+                pins.iter().try_for_each(|pinned| pinned.wake(&mut open.mapping))
+            };
+            if let Err(error) = bring_all() {
+                // It sleeps on.
+                pins.iter().for_each(|pinned| pinned.sleep());
+                let _ = parts[..brought].iter().try_for_each(|part| open.mapping.release(part.clone()).map(drop));
+                return Err(error);
             }
             open.sleeps = false;
-            for pinned in pins {
-                let pin = open.mapping.pin(pinned.part.clone())?;
-                *pinned.pin.lock().unwrap_or_else(PoisonError::into_inner) = Some(pin);
-            }
             Ok(Report::of(&all))
+        })
+    }
+
+    /// What is to be released, and has something in it that is acquired or in an array: nothing outside of a daemon.
+    pub(super) fn recalls(&self) -> PyResult<Vec<Recall>> {
+        let pins: Vec<_> = self.pins().iter().filter_map(Weak::upgrade).collect();
+        self.with(|open| {
+            let Source::Shared(file, device) = &open.file else { return Ok(vec![]) };
+            let acquired = if open.sleeps { &[] } else { &open.acquired[..] };
+            let used: Vec<&Range<u64>> = acquired.iter().chain(pins.iter().filter_map(|pin| pin.used())).collect();
+            let recalled = file.recalls().into_iter().filter(|recall| recall.device == *device);
+            let within = recalled.filter_map(|recall| {
+                let start = recall.range.start.saturating_sub(self.offset);
+                let end = recall.range.end.saturating_sub(self.offset).min(self.bytes);
+                let is_used = used.iter().any(|used| used.start < end && start < used.end);
+                let seconds = recall.until.saturating_duration_since(Instant::now()).as_secs_f64();
+                is_used.then(|| Recall { offset: start, nbytes: end - start, seconds })
+            });
+            Ok(within.collect())
         })
     }
 

@@ -13,6 +13,7 @@
 mod acquired;
 mod held;
 mod lend;
+mod recall;
 mod report;
 
 use crate::buffer::{self, Lent, Role};
@@ -35,6 +36,7 @@ use std::path::PathBuf;
 
 pub(crate) use acquired::Acquired;
 pub(crate) use held::end;
+pub(crate) use recall::Recall;
 pub(crate) use report::Report;
 
 /// A range of a file at addresses of a device. Bytes are there between an acquire and the release that belongs
@@ -203,6 +205,13 @@ impl Mapping {
     fn sleeps(&self, py: Python<'_>) -> PyResult<bool> {
         let held = self.held()?;
         detached(py, || held.sleeps())
+    }
+
+    /// What the daemon wants to have released of it, as other programs need memory of the device, and is in use: release it, let
+    /// arrays go, or call `sleep()`. Who keeps it longer is disconnected. Nothing of a mapping that is not shared.
+    fn recalls(&self, py: Python<'_>) -> PyResult<Vec<Recall>> {
+        let held = self.held()?;
+        detached(py, || held.recalls())
     }
 
     /// Reads bytes of the range as a CPU, into host memory: what devices have released is seen. Needs no acquire.
