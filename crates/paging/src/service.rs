@@ -37,6 +37,8 @@ const BACKING: u32 = 2;
 const CHANNEL: u32 = 3;
 /// How often complaints are looked for.
 const TICK: Duration = Duration::from_millis(100);
+/// How long a device may take to be opened before it is done without. A driver that nobody used takes seconds.
+const OPENING_MAX: Duration = Duration::from_secs(30);
 
 /// What a service serves.
 #[derive(Debug, Clone)]
@@ -210,13 +212,14 @@ pub fn work(options: WorkOptions, say: &dyn Fn(&str)) -> Result<()> {
     let own =
         Options { flush_interval: options.flush_interval, ..Options::new(Arc::new(backing), options.open_device, 0) };
     let keeper = Box::new(Chunks { worker: Arc::clone(&worker), name: name.clone() });
-    let cache = Arc::new(PagingCache::adopt(own, legacy, Some(keeper))?);
+    let cache = Arc::new(PagingCache::adopt_closed(own, legacy, Some(keeper))?);
+    let housekeeper = Housekeeper::start(Arc::clone(&cache))?;
+    cache.await_device(OPENING_MAX);
     // Before anybody reads: what is read from here on is not sent again. Older kernels cannot, and have nothing to send
     // to a first worker.
     if let Some(first) = channels.first() {
         let _ = first.resend();
     }
-    let housekeeper = Housekeeper::start(Arc::clone(&cache))?;
     let ready = || {
         cache.directory().head(Head::Worker).store(std::process::id().into(), Ordering::Release);
         worker.ready().map_err(about)
@@ -235,6 +238,8 @@ pub fn work(options: WorkOptions, say: &dyn Fn(&str)) -> Result<()> {
     drop(housekeeper);
     let settled = cache.settle();
     cache.complaints().iter().for_each(|sentence| say(sentence));
+    // The system takes back what this process has. Its end does not wait for a device that may hang.
+    std::mem::forget(cache);
     served.and(settled)
 }
 

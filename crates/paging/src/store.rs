@@ -82,6 +82,8 @@ impl Store {
     /// # Errors
     /// The device's, such as `OutOfMemory`.
     pub(crate) fn add(&self, chunk: u32) -> Result<Option<OwnedFd>> {
+        // It may be mapped still, if it could not be unmapped.
+        self.remove(chunk)?;
         let Some(range) = &self.range else {
             let allocation = self.device.alloc(self.chunk_bytes)?;
             let base = allocation.ptr().0;
@@ -110,17 +112,16 @@ impl Store {
     /// Gives a chunk's memory back. Nobody uses its slots.
     ///
     /// # Errors
-    /// The device's; the memory is gone for us all the same.
+    /// The device's; nobody can use the memory any more, and [`Store::add`] tries again to give it back.
     pub(crate) fn remove(&self, chunk: u32) -> Result<()> {
         self.bases[chunk as usize].store(0, Ordering::Release);
-        match std::mem::replace(&mut self.lock()[chunk as usize], Chunk::Absent) {
-            Chunk::Mapped => {
-                let Some(range) = &self.range else { return Ok(()) };
-                // SAFETY: copies end before their calls return, and the caller vouches that there are none.
-                unsafe { range.unmap(u64::from(chunk) * self.chunk_bytes) }.map(drop)
-            }
-            Chunk::Allocated(_) | Chunk::Absent => Ok(()),
+        let own = &mut self.lock()[chunk as usize];
+        if let (Chunk::Mapped, Some(range)) = (&*own, &self.range) {
+            // SAFETY: copies end before their calls return, and the caller vouches that there are none.
+            drop(unsafe { range.unmap(u64::from(chunk) * self.chunk_bytes) }?);
         }
+        *own = Chunk::Absent;
+        Ok(())
     }
 
     /// Copies bytes into a slot that the caller has pinned.
