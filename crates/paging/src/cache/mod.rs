@@ -47,6 +47,7 @@ use bifolio_keeper::SharedMemory;
 use std::fmt;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
@@ -213,6 +214,14 @@ pub fn chunk_bytes(memory_bytes_max: u64) -> u64 {
 /// The system's.
 pub fn new_directory(content: u64, memory_bytes_max: u64, mode: Mode) -> Result<SharedMemory> {
     Directory::create(shape(content, memory_bytes_max, mode)).map(Directory::into_memory)
+}
+
+/// The same with a name in a file system of memory, so that it outlives the keeper, too.
+///
+/// # Errors
+/// The system's.
+pub fn new_directory_at(path: &Path, content: u64, memory_bytes_max: u64, mode: Mode) -> Result<SharedMemory> {
+    Directory::create_at(path, shape(content, memory_bytes_max, mode)).map(Directory::into_memory)
 }
 
 fn shape(content: u64, memory_bytes_max: u64, mode: Mode) -> Shape {

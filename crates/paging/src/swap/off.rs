@@ -89,7 +89,7 @@ pub(super) fn take_down(
             if let Some(server) = way.server().filter(|_| !instance.is_kept())
                 && server.is_orphan(disk, &instance.served())
             {
-                rescue::serve_from_backing(instance, server)?;
+                rescue::serve_from_backing(instance, server, is_forced)?;
             }
             switch_off(disk, tell)?;
         }
