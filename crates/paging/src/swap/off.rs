@@ -22,7 +22,7 @@ pub struct OffOptions {
     pub backing: Option<PathBuf>,
     /// The backing stays, though it was made for it.
     pub keeps_backing: bool,
-    /// It is tried even if memory seems not to suffice.
+    /// It is tried even if memory seems not to suffice, and pages that went with both processes are given up.
     pub is_forced: bool,
 }
 
