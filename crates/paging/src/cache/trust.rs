@@ -13,7 +13,7 @@
 
 use super::PagingCache;
 use crate::directory::Head;
-use crate::store::Store;
+use crate::store::{Piece, Store};
 use crate::table::Pinned;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ pub type SleepClock = fn() -> Duration;
 
 /// Differences below are of reading two clocks one after the other.
 const SLEPT_MIN_MS: u64 = 500;
-/// A copy of at most a block that takes longer is not a copy within a machine.
+/// A copy of at most a request that takes longer is not a copy within a machine.
 const SLOW: Duration = Duration::from_millis(200);
 /// One that takes longer may never end.
 const HANGING_MS: u64 = 1000;
@@ -95,12 +95,18 @@ pub(super) enum NotCopied {
 }
 
 impl PagingCache {
-    /// Copies out of a slot that the caller has pinned. After a failure, which is noted, the bytes are of no use. A slot whose
-    /// memory was lost meanwhile may be somebody else's by now, and is not touched.
+    /// Copies out of a slot that the caller has pinned, as [`PagingCache::copy_out_all`] does.
     pub(super) fn copy_out(&self, slot: Pinned, at: u64, buffer: &mut [u8]) -> Result<(), ()> {
+        self.copy_out_all(&[Piece { slot, at, len: buffer.len() }], buffer)
+    }
+
+    /// Copies out of slots that the caller has pinned. After a failure, which is noted, the bytes are of no use. A slot whose
+    /// memory was lost meanwhile may be somebody else's by now, and is not touched.
+    pub(super) fn copy_out_all(&self, pieces: &[Piece], buffer: &mut [u8]) -> Result<(), ()> {
         let store = self.store();
-        let store = store.as_ref().filter(|_| self.is_there(slot) && !self.is_hanging()).ok_or(())?;
-        self.timed(|| store.read(slot.at, at, buffer))?;
+        let are_there = !self.is_hanging() && pieces.iter().all(|piece| self.is_there(piece.slot));
+        let store = store.as_ref().filter(|_| are_there).ok_or(())?;
+        self.timed(|| store.read(pieces, buffer))?;
         if self.is_stale(store) { Err(()) } else { Ok(()) }
     }
 
