@@ -130,8 +130,8 @@ impl SharedMemory {
 
     /// All words.
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping has this length, which is sealed or nobody else's, for as long as `self` lives; it is aligned to a page, and
-        // all accesses to it, here and in other processes, are atomic.
+        // SAFETY: the mapping has this length, which is sealed or nobody else's, for as long as `self` lives; it is aligned
+        // to a page, and all accesses to it, here and in other processes, are atomic.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
     }
 }

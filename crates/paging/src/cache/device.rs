@@ -14,28 +14,20 @@ use crate::stats::Counter;
 use crate::store::Store;
 use bifolio_block::{ErrorKind, Result};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
-use std::thread::JoinHandle;
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// How often the housekeeper looks.
-const TICK: Duration = Duration::from_millis(10);
-/// How often it is looked whether a copy hangs.
-const WATCH: Duration = Duration::from_millis(100);
 /// How long after memory was refused it is asked for again.
 const GROW_AGAIN_MS: u64 = 1000;
 /// How often free memory is looked at.
 const LOOK_MS: u64 = 30;
 /// Pauses while somebody is in the device.
-const DEVICE_PAUSE: Duration = Duration::from_millis(1);
+pub(super) const DEVICE_PAUSE: Duration = Duration::from_millis(1);
 /// Pauses while a slot that is to leave is in use.
 const LEAVING_PAUSE: Duration = Duration::from_micros(50);
 /// How long that may take for one chunk; the next tick tries again.
 const LEAVING_MAX: Duration = Duration::from_millis(500);
-
-/// How long the end waits for threads that are in the device.
-const END_MAX: Duration = Duration::from_secs(2);
 
 /// What [`PagingCache::tick`] remembers.
 #[derive(Debug, Default)]
@@ -116,7 +108,7 @@ impl PagingCache {
         self.write_back_when_due();
     }
 
-    fn look_after_device(&self) {
+    pub(super) fn look_after_device(&self) {
         let mut upkeep = self.upkeep();
         let now = self.now_ms();
         // Whoever is in a copy that does not end has the store, and a lane.
@@ -439,7 +431,7 @@ impl PagingCache {
         Ok(())
     }
 
-    fn write_back_when_due(&self) {
+    pub(super) fn write_back_when_due(&self) {
         if self.mode != Mode::WriteBack {
             return;
         }
@@ -471,60 +463,4 @@ impl PagingCache {
 /// Whether memory that could not be mapped now may be mapped later.
 fn may_pass(error: &bifolio_device::Error) -> bool {
     !matches!(error.kind(), bifolio_device::ErrorKind::Lost | bifolio_device::ErrorKind::Unsupported)
-}
-
-/// Threads that do until this is dropped what [`PagingCache::tick`] does: one looks after the device, and may never return
-/// from a call of it, one writes back, and one looks whether anybody is in such a call.
-#[derive(Debug)]
-pub struct Housekeeper {
-    is_over: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Housekeeper {
-    /// Starts it.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn start(cache: Arc<PagingCache>) -> Result<Self> {
-        let is_over = Arc::<AtomicBool>::default();
-        let mut own = Self { is_over, threads: vec![] };
-        let (watched, writing) = (Arc::clone(&cache), Arc::clone(&cache));
-        let name = cache.name.clone();
-        own.spawn(&name, TICK, move || cache.look_after_device())?;
-        own.spawn(&name, TICK, move || writing.write_back_when_due())?;
-        own.spawn(&name, WATCH, move || _ = watched.leave_hanging(watched.now_ms()))?;
-        Ok(own)
-    }
-
-    fn spawn(&mut self, name: &str, pause: Duration, role: impl Fn() + Send + 'static) -> Result<()> {
-        let seen = Arc::clone(&self.is_over);
-        let look = move || {
-            while !seen.load(Ordering::Acquire) {
-                role();
-                std::thread::park_timeout(pause);
-            }
-        };
-        let thread = std::thread::Builder::new().name("bifolio-paging".to_owned()).spawn(look);
-        let failed = |error| bifolio_block::Error::system(name, "starting its housekeeper", error);
-        self.threads.push(thread.map_err(failed)?);
-        Ok(())
-    }
-}
-
-impl Drop for Housekeeper {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Release);
-        self.threads.iter().for_each(|thread| thread.thread().unpark());
-        let begun = Instant::now();
-        for thread in self.threads.drain(..) {
-            while !thread.is_finished() && begun.elapsed() < END_MAX {
-                std::thread::sleep(DEVICE_PAUSE);
-            }
-            // One that is still in the device is left to it: what is in the backing must not wait for that.
-            if thread.is_finished() {
-                let _ = thread.join();
-            }
-        }
-    }
 }

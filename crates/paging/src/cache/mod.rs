@@ -23,12 +23,13 @@
 //! Nothing allocates while requests succeed: tables, buffers and lanes are made once.
 
 mod device;
+mod housekeeper;
 mod read;
 mod trust;
 mod write;
 mod write_back;
 
-pub use device::Housekeeper;
+pub use housekeeper::Housekeeper;
 pub use trust::SleepClock;
 
 use crate::backing::check_content;
