@@ -79,7 +79,7 @@ impl SharedMemory {
         let file = File::from(fd);
         let found = file.metadata().map_err(|error| Error::system("asking whose shared memory is", error))?;
         // SAFETY: takes nothing and cannot fail.
-        let is_ours = found.uid() == unsafe { libc::geteuid() } && found.mode() & 0o077 == 0;
+        let is_ours = found.uid() == unsafe { libc::geteuid() } && found.mode() & 0o777 == 0o600;
         if is_ours && found.is_file() && is_in_memory(&file) { Self::map_file(file) } else { Self::map(file.into()) }
     }
 
