@@ -330,10 +330,9 @@ impl PagingCache {
         upkeep.looked_ms = now;
         let free = self.watched(|| self.store().as_ref().map(Store::free_bytes));
         match free {
-            None => {}
             Some(Err(error)) if self.is_serving() => self.device_failed(&error),
-            // It is left alone as it is.
-            Some(Err(_)) => {}
+            // One that fails is left alone as it is.
+            None | Some(Err(_)) => {}
             Some(Ok(free_bytes)) => {
                 let (chunk_bytes, present) = (self.directory.chunk_bytes(), self.present());
                 let allowed = upkeep.giving.allowed(now, Look { free_bytes, left_bytes, chunk_bytes, present });

@@ -78,7 +78,9 @@ impl PagingCache {
         let pieces = &pieces[..pinned];
         let done = are_there && self.copy_out_all(pieces, buffer).is_ok();
         let mut table = self.table();
-        pieces.iter().for_each(|piece| table.unpin(&self.directory, piece.slot));
+        for piece in pieces {
+            table.unpin(&self.directory, piece.slot);
+        }
         if done {
             let pages = (offset + len).div_ceil(PAGE_BYTES) - offset / PAGE_BYTES;
             self.directory.stats().add(Counter::HitPages, pages);
