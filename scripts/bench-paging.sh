@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Measures the paging cache on this machine, as root: fio's jobs on its disk, beside the same jobs on a plain file of the same
 # file system. Arguments: a folder on the disk, and what `swap on` is given besides.
-# Everything that it makes goes away again.
+# LAYERS=1 measures what lies in between as well: the file that FUSE serves without its loop device, and a loop device on the
+# plain file. Everything that it makes goes away again.
 set -euo pipefail
 folder=$(realpath "${1:?a folder on the disk that is compared with}")
 shift
@@ -11,6 +12,7 @@ jobs=$(dirname "$(realpath "$0")")/../bench/compare/paging.fio
 export BIFOLIO_RUN_DIR=$folder/.bifolio-run
 
 clean() {
+    [ -z "${plain_disk:-}" ] || losetup --detach "$plain_disk" 2>/dev/null || true
     "$bifolio" swap off --force >/dev/null 2>&1 || true
     rm -rf "$BIFOLIO_RUN_DIR" "$folder/.bifolio-plain"
 }
@@ -33,7 +35,15 @@ for job in json.load(sys.stdin)["jobs"]:
 "$bifolio" swap on --disk-only --backing "$folder/.bifolio-backing" --size "$size" --device-memory "$size" --leave-free 0 "$@"
 disk=$("$bifolio" swap status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)[0]["disk"])')
 measure "paging cache ($disk)" "$disk"
+served=$BIFOLIO_RUN_DIR/swap/0/disk
+if [ -n "${LAYERS:-}" ] && [ -s "$served" ]; then
+    measure "the file that FUSE serves, without its loop device" "$served"
+fi
 "$bifolio" swap status
 "$bifolio" swap off
 measure "a file on the same disk" "$folder/.bifolio-plain"
+if [ -n "${LAYERS:-}" ]; then
+    plain_disk=$(losetup --find --show --direct-io=on --sector-size 4096 "$folder/.bifolio-plain")
+    measure "a loop device on that file" "$plain_disk"
+fi
 rm -f "$folder/.bifolio-plain"

@@ -8,7 +8,7 @@
 # /var/lib. Its exit status is the command's. It takes qemu-system-x86, busybox-static, xz-utils and e2fsprogs, and does
 # without KVM, slowly (QEMU_ACCELERATION=kvm asks for it).
 #
-# QEMU_MEMORY (2048 MiB), QEMU_CPUS (2) and QEMU_MODULES (loop nbd ublk_drv zram) change what it has. QEMU_WRITABLE names
+# QEMU_MEMORY (2048 MiB), QEMU_CPUS (2), QEMU_CPU (max) and QEMU_MODULES (loop nbd ublk_drv zram) change what it has. QEMU_WRITABLE names
 # folders that are empty there and on its disk. QEMU_UNPACKED is a folder in which the package was unpacked before, and
 # BUSYBOX another busybox. Variables that begin with BIFOLIO_ are handed on.
 set -eu
@@ -84,7 +84,7 @@ INIT
 chmod +x "$root/init"
 (cd "$root" && find . | "$busybox" cpio -o -H newc 2>/dev/null | gzip -1) >"$scratch/initramfs.gz"
 
-"$qemu" -accel "${QEMU_ACCELERATION:-tcg}" -m "${QEMU_MEMORY:-2048}" -smp "${QEMU_CPUS:-2}" -cpu max -display none -no-reboot \
+"$qemu" -accel "${QEMU_ACCELERATION:-tcg}" -m "${QEMU_MEMORY:-2048}" -smp "${QEMU_CPUS:-2}" -cpu "${QEMU_CPU:-max}" -display none -no-reboot \
     -kernel "$(find "$unpacked/boot" -name 'vmlinuz-*')" -initrd "$scratch/initramfs.gz" \
     -append "console=ttyS0 quiet panic=-1 ${QEMU_APPEND:-}" \
     -virtfs local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap \

@@ -5,16 +5,22 @@
 //! word as it was before or after, never half of both. Which words mean what, and in which order they are written so that
 //! a successor can make sense of them, is up to the user. The length is sealed, so that no holder of the descriptor can
 //! take pages away from under another's mapping.
+//!
+//! Memory with a name in a file system of memory ([`SharedMemory::create_at`]) lives until that is removed, also when all
+//! processes are killed. It cannot be sealed; its owner alone can open it.
 
 use crate::{Error, ErrorKind, Result};
 use std::ffi::CString;
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
+/// `TMPFS_MAGIC`.
+const TMPFS: u64 = 0x0102_1994;
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 /// A mapping of shared memory; dropping it unmaps it, and the memory stays for others.
@@ -63,7 +69,44 @@ impl SharedMemory {
         if seals < 0 || seals & SEALS != SEALS {
             return Err(Error::new(ErrorKind::Damaged, "the descriptor is not of sealed shared memory"));
         }
+        Self::map_file(fd.into())
+    }
+
+    /// The same for memory of our own, which may also be [`SharedMemory::create_at`]'s: in memory, and nobody else's.
+    ///
+    /// # Errors
+    /// As for [`SharedMemory::map`].
+    pub fn map_own(fd: OwnedFd) -> Result<Self> {
         let file = File::from(fd);
+        let found = file.metadata().map_err(|error| Error::system("asking whose shared memory is", error))?;
+        // SAFETY: takes nothing and cannot fail.
+        let is_ours = found.uid() == unsafe { libc::geteuid() } && found.mode() & 0o777 == 0o600;
+        if is_ours && found.is_file() && is_in_memory(&file) { Self::map_file(file) } else { Self::map(file.into()) }
+    }
+
+    /// New memory of `words` zeroes, at least one, with a name in a file system of memory. It lives until that is removed.
+    ///
+    /// # Errors
+    /// `BadUse` where it would be on a disk, and the system's; nothing is left then.
+    pub fn create_at(path: &Path, words: usize) -> Result<Self> {
+        let about = |error| Error::system(format_args!("making {}", path.display()), error);
+        let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(path).map_err(about)?;
+        let made = || {
+            if !is_in_memory(&file) {
+                let detail = format!("{} is not in a file system of memory (tmpfs)", path.display());
+                return Err(Error::new(ErrorKind::BadUse, detail));
+            }
+            // All of it now: a store into a hole that cannot be filled would be a signal.
+            // SAFETY: takes numbers; the descriptor is open.
+            if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, (words.max(1) * size_of::<u64>()) as i64) } != 0 {
+                return Err(about(std::io::Error::last_os_error()));
+            }
+            Self::map_file(file.try_clone().map_err(about)?)
+        };
+        made().inspect_err(|_| _ = std::fs::remove_file(path))
+    }
+
+    fn map_file(file: File) -> Result<Self> {
         let bytes = file.metadata().map_err(|error| Error::system("asking for the size of shared memory", error))?;
         let bytes = bytes.len() as usize;
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
@@ -77,19 +120,19 @@ impl SharedMemory {
         }
     }
 
-    /// Maps what another process has open, by its name in `/proc`.
+    /// Maps what another process has open, by its name in `/proc`, or what has a name.
     ///
     /// # Errors
-    /// Those of [`SharedMemory::map`].
+    /// Those of [`SharedMemory::map_own`].
     pub fn open(path: &Path) -> Result<Self> {
         let file = File::options().read(true).write(true).open(path);
-        Self::map(file.map_err(|error| Error::system(format_args!("opening {}", path.display()), error))?.into())
+        Self::map_own(file.map_err(|error| Error::system(format_args!("opening {}", path.display()), error))?.into())
     }
 
     /// All words.
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping has this length, which is sealed, for as long as `self` lives; it is aligned to a page, and
-        // all accesses to it, here and in other processes, are atomic.
+        // SAFETY: the mapping has this length, which is sealed or nobody else's, for as long as `self` lives; it is aligned
+        // to a page, and all accesses to it, here and in other processes, are atomic.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
     }
 }
@@ -123,6 +166,13 @@ impl Drop for SharedMemory {
     }
 }
 
+fn is_in_memory(file: &File) -> bool {
+    // SAFETY: plain old data, for which zeroes are a valid value.
+    let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open, and the structure is filled.
+    unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut stat) == 0 && stat.f_type as u64 == TMPFS }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,7 +190,6 @@ mod tests {
 
     #[test]
     fn memory_that_is_given_back_is_taken_no_longer_and_reads_as_zeroes() {
-        use std::os::unix::fs::MetadataExt;
         let memory = SharedMemory::create("test", 10 * 512).unwrap();
         let taken = || File::from(memory.as_fd().try_clone_to_owned().unwrap()).metadata().unwrap().blocks() * 512;
         memory.words().iter().for_each(|word| word.store(7, Ordering::Relaxed));
@@ -153,6 +202,26 @@ mod tests {
             let is_back = matches!(at / 512, 1 | 2 | 9);
             assert_eq!(word.load(Ordering::Relaxed), if is_back { 0 } else { 7 });
         }
+    }
+
+    #[test]
+    fn memory_with_a_name_outlives_everybody_and_is_refused_to_strangers_and_on_disks() {
+        let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
+            return bifolio_testing::skip("there is no file system of memory at /dev/shm");
+        };
+        let path = folder.path().join("words");
+        let first = SharedMemory::create_at(&path, 1000).unwrap();
+        first.words()[999].store(7, Ordering::Release);
+        assert!(SharedMemory::create_at(&path, 1000).is_err(), "it is there already");
+        drop(first);
+        let second = SharedMemory::open(&path).unwrap();
+        assert_eq!((second.words().len(), second.words()[999].load(Ordering::Acquire)), (1000, 7));
+        let fd = || second.as_fd().try_clone_to_owned().unwrap();
+        assert_eq!(SharedMemory::map(fd()).unwrap_err().kind(), ErrorKind::Damaged, "it is not sealed");
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o620)).unwrap();
+        assert_eq!(SharedMemory::map_own(fd()).unwrap_err().kind(), ErrorKind::Damaged, "others could cut it");
+        let disk = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap().path().join("words");
+        assert!(SharedMemory::create_at(&disk, 1000).is_err() && !disk.exists());
     }
 
     #[test]

@@ -23,6 +23,7 @@ use crate::pages::{BLOCK_BYTES, Pages};
 use crate::stats::{STATS_WORDS, Stats};
 use bifolio_block::{Error, ErrorKind, Result};
 use bifolio_keeper::SharedMemory;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"BFPAGDIR");
@@ -113,7 +114,18 @@ impl Directory {
     /// # Errors
     /// The system's.
     pub fn create(shape: Shape) -> Result<Self> {
-        let memory = SharedMemory::create("bifolio-paging", words(shape)).map_err(damaged)?;
+        Ok(Self::new(SharedMemory::create("bifolio-paging", words(shape)).map_err(damaged)?, shape))
+    }
+
+    /// A new one with a name, which stays until that is removed, whoever is killed.
+    ///
+    /// # Errors
+    /// Those of [`SharedMemory::create_at`].
+    pub fn create_at(path: &Path, shape: Shape) -> Result<Self> {
+        Ok(Self::new(SharedMemory::create_at(path, words(shape)).map_err(damaged)?, shape))
+    }
+
+    fn new(memory: SharedMemory, shape: Shape) -> Self {
         let head = memory.words();
         for slot in &head[first_slot(shape)..] {
             slot.store(pack_slot(Slot::EMPTY), Ordering::Relaxed);
@@ -122,7 +134,7 @@ impl Directory {
             head[at + 1].store(value, Ordering::Relaxed);
         }
         head[0].store(MAGIC, Ordering::Release);
-        Ok(Self { memory, shape })
+        Self { memory, shape }
     }
 
     /// One that another process has made.

@@ -38,5 +38,5 @@ mod table;
 pub use backing::Backing;
 pub use cache::{
     ChunkKeeper, Housekeeper, Legacy, Mode, OpenDevice, Options, PagingCache, SleepClock, chunk_bytes, format_backing,
-    new_directory,
+    new_directory, new_directory_at,
 };

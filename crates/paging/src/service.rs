@@ -18,6 +18,7 @@ use crate::attach::{DiskServer, Seat};
 use crate::backing::Backing;
 use crate::cache::{
     ChunkKeeper, Housekeeper, Legacy, Mode, OpenDevice, Options, PagingCache, format_backing, new_directory,
+    new_directory_at,
 };
 use crate::directory::{Directory, Head};
 use crate::serve::serve;
@@ -37,6 +38,8 @@ const BACKING: u32 = 2;
 const CHANNEL: u32 = 3;
 /// How often complaints are looked for.
 const TICK: Duration = Duration::from_millis(100);
+/// How long a device may take to be opened before it is done without. A driver that nobody used takes seconds.
+const OPENING_MAX: Duration = Duration::from_secs(30);
 
 /// What a service serves.
 #[derive(Debug, Clone)]
@@ -55,6 +58,9 @@ pub struct ServiceOptions {
     pub left_bytes: u64,
     /// The file to mount on, which exists; none where workers serve a disk themselves.
     pub mount: Option<PathBuf>,
+    /// Where the directory is to have a name, in a file system of memory, so that it outlives the keeper; where it cannot, it
+    /// goes with the last process.
+    pub directory: Option<PathBuf>,
     /// Serving threads.
     pub threads: usize,
 }
@@ -77,7 +83,9 @@ impl Service {
     pub fn new(options: &ServiceOptions) -> Result<Self> {
         let backing = Backing::create(&options.backing, options.size)?;
         format_backing(&backing, options.size)?;
-        let memory = new_directory(options.size, options.memory_bytes_max, options.mode)?;
+        let (size, most, mode) = (options.size, options.memory_bytes_max, options.mode);
+        let named = options.directory.as_ref().and_then(|path| new_directory_at(path, size, most, mode).ok());
+        let memory = named.map_or_else(|| new_directory(size, most, mode), Ok)?;
         let directory = Directory::adopt(memory)?;
         let chunks = (options.memory_bytes / directory.chunk_bytes()).min(directory.shape().chunks.into());
         directory.head(Head::TargetChunks).store(chunks, Ordering::Release);
@@ -201,7 +209,7 @@ pub fn work(options: WorkOptions, say: &dyn Fn(&str)) -> Result<()> {
     let directory = worker.take(DIRECTORY).pop().ok_or_else(missing)?;
     let backing = worker.take(BACKING).pop().ok_or_else(missing)?;
     let channels: Vec<Channel> = worker.take(CHANNEL).into_iter().map(Channel::new).collect();
-    let legacy = Legacy { directory: SharedMemory::map(directory).map_err(about)?, chunks: worker.take_memory() };
+    let legacy = Legacy { directory: SharedMemory::map_own(directory).map_err(about)?, chunks: worker.take_memory() };
     let backing = Backing::adopt(File::from(backing), &options.backing)?;
     if let Some(why) = backing.why_cached() {
         say(&format!("{}: {why}", options.backing.display()));
@@ -210,13 +218,14 @@ pub fn work(options: WorkOptions, say: &dyn Fn(&str)) -> Result<()> {
     let own =
         Options { flush_interval: options.flush_interval, ..Options::new(Arc::new(backing), options.open_device, 0) };
     let keeper = Box::new(Chunks { worker: Arc::clone(&worker), name: name.clone() });
-    let cache = Arc::new(PagingCache::adopt(own, legacy, Some(keeper))?);
+    let cache = Arc::new(PagingCache::adopt_closed(own, legacy, Some(keeper))?);
+    let housekeeper = Housekeeper::start(Arc::clone(&cache))?;
+    cache.await_device(OPENING_MAX);
     // Before anybody reads: what is read from here on is not sent again. Older kernels cannot, and have nothing to send
     // to a first worker.
     if let Some(first) = channels.first() {
         let _ = first.resend();
     }
-    let housekeeper = Housekeeper::start(Arc::clone(&cache))?;
     let ready = || {
         cache.directory().head(Head::Worker).store(std::process::id().into(), Ordering::Release);
         worker.ready().map_err(about)
@@ -235,6 +244,8 @@ pub fn work(options: WorkOptions, say: &dyn Fn(&str)) -> Result<()> {
     drop(housekeeper);
     let settled = cache.settle();
     cache.complaints().iter().for_each(|sentence| say(sentence));
+    // The system takes back what this process has. Its end does not wait for a device that may hang.
+    std::mem::forget(cache);
     served.and(settled)
 }
 

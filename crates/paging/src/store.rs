@@ -4,12 +4,14 @@
 //! of this process find it again; elsewhere it is an allocation, which goes with the process.
 //!
 //! Bytes are copied by the CPU where it uses the device's memory at the device's addresses. Elsewhere they go through
-//! lanes: a stream and page-locked memory each, made once. A copy has ended when the call returns. After a failure lanes
+//! lanes: a stream and page-locked memory each, made once. A copy has ended when the call returns; what a request wants of
+//! several slots is waited for once, as a wait takes as long as the copy of a block. After a failure lanes
 //! are of no use ([`Store::renew`] makes new ones), as a stream keeps its error.
 //!
 //! Nothing here knows which slot holds what. Who reads or writes a slot has pinned it, so that its chunk stays.
 
 use crate::pages::BLOCK_BYTES;
+use crate::table::Pinned;
 use bifolio_device::{
     Access, AddressRange, Allocation, Device, DevicePtr, DeviceSlice, Error, ErrorKind, PinnedBuffer, Result, Stream,
 };
@@ -18,10 +20,24 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Copies at the same time. Each lane has a stream and page-locked memory for a block.
+/// Copies at the same time. Each lane has a stream and page-locked memory for a request.
 const LANES: usize = 8;
 /// A copy of a block takes less, and waking up from sleep as much.
 const POLL_TIME: Duration = Duration::from_micros(50);
+
+/// Bytes that a lane brings at a time: those of the longest request.
+pub(crate) const TOGETHER_BYTES: usize = 1 << 20;
+
+/// Bytes of a slot.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Piece {
+    /// The slot, pinned by whoever copies.
+    pub slot: Pinned,
+    /// Where in it.
+    pub at: u64,
+    /// How many.
+    pub len: usize,
+}
 
 /// Device memory in chunks.
 #[derive(Debug)]
@@ -82,6 +98,8 @@ impl Store {
     /// # Errors
     /// The device's, such as `OutOfMemory`.
     pub(crate) fn add(&self, chunk: u32) -> Result<Option<OwnedFd>> {
+        // It may be mapped still, if it could not be unmapped.
+        self.remove(chunk)?;
         let Some(range) = &self.range else {
             let allocation = self.device.alloc(self.chunk_bytes)?;
             let base = allocation.ptr().0;
@@ -110,17 +128,16 @@ impl Store {
     /// Gives a chunk's memory back. Nobody uses its slots.
     ///
     /// # Errors
-    /// The device's; the memory is gone for us all the same.
+    /// The device's; nobody can use the memory any more, and [`Store::add`] tries again to give it back.
     pub(crate) fn remove(&self, chunk: u32) -> Result<()> {
         self.bases[chunk as usize].store(0, Ordering::Release);
-        match std::mem::replace(&mut self.lock()[chunk as usize], Chunk::Absent) {
-            Chunk::Mapped => {
-                let Some(range) = &self.range else { return Ok(()) };
-                // SAFETY: copies end before their calls return, and the caller vouches that there are none.
-                unsafe { range.unmap(u64::from(chunk) * self.chunk_bytes) }.map(drop)
-            }
-            Chunk::Allocated(_) | Chunk::Absent => Ok(()),
+        let own = &mut self.lock()[chunk as usize];
+        if let (Chunk::Mapped, Some(range)) = (&*own, &self.range) {
+            // SAFETY: copies end before their calls return, and the caller vouches that there are none.
+            drop(unsafe { range.unmap(u64::from(chunk) * self.chunk_bytes) }?);
         }
+        *own = Chunk::Absent;
+        Ok(())
     }
 
     /// Copies bytes into a slot that the caller has pinned.
@@ -140,12 +157,42 @@ impl Store {
         unsafe { lane.stream.copy_to_device_and_wait(place, lane.memory.as_ptr()) }
     }
 
-    /// Copies bytes out of a slot that the caller has pinned.
+    /// Copies pieces of slots that the caller has pinned, one after the other into the buffer, which has their length and at
+    /// most [`TOGETHER_BYTES`]. It waits for the device once.
     ///
     /// # Errors
     /// The device's; the buffer's bytes are of no use then.
-    pub(crate) fn read(&self, slot: u32, at: u64, buffer: &mut [u8]) -> Result<()> {
-        self.show(slot, at, buffer.len(), |bytes| buffer.copy_from_slice(bytes))
+    pub(crate) fn read(&self, pieces: &[Piece], buffer: &mut [u8]) -> Result<()> {
+        let Some(lanes) = &self.lanes else {
+            let mut rest = buffer;
+            return pieces.iter().try_for_each(|piece| {
+                let (own, after) = std::mem::take(&mut rest).split_at_mut(piece.len);
+                rest = after;
+                self.show(piece.slot.at, piece.at, piece.len, |bytes| own.copy_from_slice(bytes))
+            });
+        };
+        let mut lane = lanes.take();
+        let Lane { stream, memory } = &mut *lane;
+        let memory = &mut memory.bytes_mut()[..buffer.len()];
+        let mut rest = &mut *memory;
+        for (number, piece) in pieces.iter().enumerate() {
+            let (own, after) = std::mem::take(&mut rest).split_at_mut(piece.len);
+            rest = after;
+            let copied = self.place(piece.slot.at, piece.at, piece.len).and_then(|place| {
+                if number + 1 == pieces.len() {
+                    // Waits for all of them.
+                    return stream.download(own, place);
+                }
+                // SAFETY: the lane is ours until the copy has ended, which is waited for below whatever fails.
+                unsafe { stream.copy_to_host(own.as_mut_ptr(), place) }
+            });
+            if copied.is_err() {
+                let _ = stream.synchronize();
+                return copied;
+            }
+        }
+        buffer.copy_from_slice(memory);
+        Ok(())
     }
 
     /// Shows bytes of a slot that the caller has pinned: those of the device's memory where the CPU uses it, else what a lane
@@ -226,7 +273,7 @@ impl Lanes {
     fn new(device: &Device) -> Result<Self> {
         let lane = || {
             let stream = device.create_polling_stream(POLL_TIME)?;
-            Ok(Mutex::new(Lane { stream, memory: device.alloc_pinned(BLOCK_BYTES as usize)? }))
+            Ok(Mutex::new(Lane { stream, memory: device.alloc_pinned(TOGETHER_BYTES)? }))
         };
         let lanes = (0..LANES).map(|_| lane()).collect::<Result<_>>()?;
         Ok(Self { lanes, turn: AtomicUsize::new(0) })

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 /// A slot in use: it stays where it is for as long as the device's memory does. When that is lost, all slots are given out
 /// anew, and what somebody still holds of the memory before names nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Pinned {
     /// The slot.
     pub at: u32,

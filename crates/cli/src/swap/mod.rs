@@ -71,7 +71,8 @@ pub struct OffArgs {
     /// Keep the backing, though it was made for it.
     #[arg(long)]
     pub keep_backing: bool,
-    /// Try even if memory seems not to suffice; the kernel may then end programs.
+    /// Try even if memory seems not to suffice, and the kernel may then end programs; and even if pages were lost, as both of
+    /// its processes were killed in write-back mode: programs that touch one get SIGBUS.
     #[arg(long)]
     pub force: bool,
 }

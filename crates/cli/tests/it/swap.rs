@@ -366,6 +366,40 @@ fn a_disk_that_nobody_serves_any_more_is_served_by_off() {
     });
 }
 
+/// In write-back mode everything that was on it waited until the system was started anew.
+#[test]
+fn off_brings_back_what_was_written_back_before_both_processes_were_killed() {
+    if !can_swap() {
+        return;
+    }
+    if attach().as_deref() != Some("ublk") {
+        return skip("only ublk has requests wait for as long as nobody serves (BIFOLIO_TEST_ATTACH=ublk)");
+    }
+    let Ok(memory) = tempfile::tempdir_in("/dev/shm") else {
+        return skip("there is no file system of memory at /dev/shm");
+    };
+    let swapping = Swapping::new();
+    std::os::unix::fs::symlink(memory.path(), swapping.path("run")).unwrap();
+    let on = "swap on --backing s.img --size 128M --device-memory 16M --priority 32767 --force --mode write-back";
+    swapping.done(&format!("{on} --flush-interval 3600"));
+    let Some((group, mut child)) = swapping.program(16 << 20, 64 << 20, 5.0) else { return };
+    until("the program swaps", || swapping.used() > 8 << 10 || child.try_wait().unwrap().is_some());
+    let worker = swapping.status()["worker"].as_u64().unwrap() as u32;
+    kill(keeper(&swapping.path("run/swap/0")));
+    kill(worker);
+    std::fs::write(group.entrance().with_file_name("memory.max"), "max").unwrap();
+    let said = refused(&swapping.run("swap off"), 1);
+    assert!(said.contains("pages that were not written back") && said.contains("--force"), "{said}");
+    swapping.done("swap off --force");
+    assert!(!swapping.path("s.img").exists() && !swapping.path("run/swap/0").exists());
+    // Whoever touches a page that is lost gets a signal, and never other words.
+    let output = child.wait_with_output().unwrap();
+    match output.status.signal() {
+        Some(libc::SIGBUS | libc::SIGKILL) => {}
+        _ => assert_eq!(serde_json::from_slice::<LoadReport>(&output.stdout).unwrap().wrong_words, 0),
+    }
+}
+
 #[test]
 fn a_way_that_works_is_taken_and_why_is_told() {
     if !can_swap() {

@@ -27,6 +27,8 @@ pub struct Faults {
     pub frames: AtomicI64,
     /// Frames mapped.
     pub maps: AtomicI64,
+    /// Frames unmapped.
+    pub unmaps: AtomicI64,
     /// Kernels launched.
     pub launches: AtomicI64,
     /// Copies inside the device.
@@ -41,6 +43,10 @@ pub struct Faults {
     pub life: AtomicI64,
     /// Copies to host memory do not end for as long as this is set.
     pub hangs: AtomicBool,
+    /// Calls that count, take, map or give back device memory do not end for as long as this is set.
+    pub memory_hangs: AtomicBool,
+    /// Calls that do not end at present.
+    pub hanging: AtomicU64,
     /// What of a kernel's output is overwritten after a launch, if anything.
     pub damage: Option<Damage>,
     /// Pinned buffers handed out and not returned.
@@ -61,6 +67,7 @@ impl Default for Faults {
             reservations: never(),
             frames: never(),
             maps: never(),
+            unmaps: never(),
             launches: never(),
             device_copies: never(),
             fills: never(),
@@ -68,6 +75,8 @@ impl Default for Faults {
             modules: never(),
             life: never(),
             hangs: AtomicBool::new(false),
+            memory_hangs: AtomicBool::new(false),
+            hanging: AtomicU64::new(0),
             damage: None,
             pinned_held: AtomicU64::new(0),
         }
@@ -88,6 +97,23 @@ impl Faults {
     /// Asking is no work, and takes no life.
     fn check(&self) -> Result<()> {
         if self.is_lost() { self.live() } else { Ok(()) }
+    }
+
+    /// Waits while calls of this kind do not end.
+    fn hang(&self, is_on: &AtomicBool) {
+        if !is_on.load(Ordering::SeqCst) {
+            return;
+        }
+        self.hanging.fetch_add(1, Ordering::SeqCst);
+        while is_on.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.hanging.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// A call about device memory.
+    fn on_memory(&self) {
+        self.hang(&self.memory_hangs);
     }
 
     /// What of a lost device is given back is given back, so that tests lose no memory of the host, and fails.
@@ -134,17 +160,20 @@ impl Backend for FaultBackend {
     }
 
     fn memory(&self) -> Result<MemoryInfo> {
+        self.faults.on_memory();
         self.faults.check()?;
         self.inner.memory()
     }
 
     fn alloc(&self, len: u64) -> Result<DevicePtr> {
+        self.faults.on_memory();
         self.faults.live()?;
         Faults::allow_or(ErrorKind::OutOfMemory, &self.faults.allocations, "an allocation")?;
         self.inner.alloc(len)
     }
 
     unsafe fn free(&self, ptr: DevicePtr) -> Result<()> {
+        self.faults.on_memory();
         // SAFETY: the caller's promise.
         self.faults.end(unsafe { self.inner.free(ptr) })
     }
@@ -191,12 +220,14 @@ impl Backend for FaultBackend {
     }
 
     fn create_frame(&self, len: u64) -> Result<Box<dyn RawFrame>> {
+        self.faults.on_memory();
         self.faults.live()?;
         Faults::allow_or(ErrorKind::OutOfMemory, &self.faults.frames, "creating a frame")?;
         self.inner.create_frame(len)
     }
 
     fn import_frame(&self, fd: OwnedFd, len: u64) -> Result<Box<dyn RawFrame>> {
+        self.faults.on_memory();
         self.faults.live()?;
         self.inner.import_frame(fd, len)
     }
@@ -206,6 +237,7 @@ impl Backend for FaultBackend {
     }
 
     unsafe fn map_frame(&self, ptr: DevicePtr, frame: &dyn RawFrame, len: u64, access: Access) -> Result<()> {
+        self.faults.on_memory();
         self.faults.live()?;
         Faults::allow_or(ErrorKind::OutOfMemory, &self.faults.maps, "mapping a frame")?;
         // SAFETY: the caller's promise.
@@ -219,6 +251,10 @@ impl Backend for FaultBackend {
     }
 
     unsafe fn unmap_frame(&self, ptr: DevicePtr, len: u64) -> Result<()> {
+        self.faults.on_memory();
+        if !self.faults.is_lost() {
+            Faults::allow(&self.faults.unmaps, "unmapping a frame")?;
+        }
         // SAFETY: the caller's promise.
         self.faults.end(unsafe { self.inner.unmap_frame(ptr, len) })
     }
@@ -289,9 +325,7 @@ impl RawStream for FaultStream {
 
     unsafe fn copy_to_host(&self, dst: *mut u8, src: DevicePtr, len: u64) -> Result<()> {
         self.faults.live()?;
-        while self.faults.hangs.load(Ordering::SeqCst) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        self.faults.hang(&self.faults.hangs);
         Faults::allow(&self.faults.downloads, "a copy from the device")?;
         // SAFETY: the caller's promise.
         unsafe { self.inner.copy_to_host(dst, src, len) }

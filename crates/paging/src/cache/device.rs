@@ -2,6 +2,9 @@
 //!
 //! All of it happens in [`PagingCache::tick`], one thread at a time; requests only note that something failed. The wanted
 //! size is a word of the directory, so that whoever has the directory can change it, and a successor follows it, too.
+//!
+//! Any call of the device may never end. So whoever makes one here holds nothing that requests wait for: the store is locked
+//! shared, or not at all. Writing back has a thread of its own.
 
 use super::{Mode, PagingCache};
 use crate::directory::Head;
@@ -11,19 +14,16 @@ use crate::stats::Counter;
 use crate::store::Store;
 use bifolio_block::{ErrorKind, Result};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
-use std::thread::JoinHandle;
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// How often the housekeeper looks.
-const TICK: Duration = Duration::from_millis(10);
-/// How often it is looked whether a copy hangs.
-const WATCH: Duration = Duration::from_millis(100);
 /// How long after memory was refused it is asked for again.
 const GROW_AGAIN_MS: u64 = 1000;
 /// How often free memory is looked at.
 const LOOK_MS: u64 = 30;
+/// Pauses while somebody is in the device.
+pub(super) const DEVICE_PAUSE: Duration = Duration::from_millis(1);
 /// Pauses while a slot that is to leave is in use.
 const LEAVING_PAUSE: Duration = Duration::from_micros(50);
 /// How long that may take for one chunk; the next tick tries again.
@@ -32,24 +32,45 @@ const LEAVING_MAX: Duration = Duration::from_millis(500);
 /// What [`PagingCache::tick`] remembers.
 #[derive(Debug, Default)]
 pub(super) struct Upkeep {
-    written_back_ms: u64,
     grow_not_before_ms: u64,
     /// A refusal of memory was told.
     has_told_refusal: bool,
-    /// A failure to write back was told.
-    has_told_write_back: bool,
     giving: Giving,
     looked_ms: u64,
 }
 
 impl PagingCache {
     /// Takes the device and adopts what a predecessor left on it. What cannot be had is retried later.
-    pub(super) fn start(&self, chunks: Vec<(u32, OwnedFd)>) {
+    pub(super) fn start(&self) {
         let mut upkeep = self.upkeep();
-        let adopted = self.open_store(chunks);
-        if adopted.is_ok() {
+        if self.open_store().is_ok() {
             self.follow_target(&mut upkeep);
         }
+    }
+
+    /// Leaves the device, and what a predecessor left on it, to the first [`PagingCache::tick`].
+    pub(super) fn start_later(&self) {
+        self.health().failed(self.now_ms());
+        self.retry_now();
+    }
+
+    /// Waits until the device was opened and memory taken, or could not be; false if neither has come about when `most` is
+    /// over, which is told.
+    pub fn await_device(&self, most: Duration) -> bool {
+        let begun = Instant::now();
+        let word = self.directory.head(Head::Device);
+        while word.load(Ordering::Acquire) == 0 || matches!(self.upkeep.try_lock(), Err(TryLockError::WouldBlock)) {
+            if begun.elapsed() >= most {
+                self.complain(format!(
+                    "the device has not been opened for {} s; {} serves from the backing until it is",
+                    most.as_secs(),
+                    self.name
+                ));
+                return false;
+            }
+            std::thread::sleep(DEVICE_PAUSE);
+        }
+        true
     }
 
     /// How many bytes of device memory are wanted, rounded down to chunks. [`PagingCache::tick`] follows.
@@ -71,7 +92,7 @@ impl PagingCache {
         self.set_target(bytes);
         let mut upkeep = self.upkeep();
         upkeep.grow_not_before_ms = 0;
-        self.shrink()?;
+        self.shrink(true)?;
         self.grow(&mut upkeep);
         Ok(())
     }
@@ -83,22 +104,25 @@ impl PagingCache {
 
     /// Does what is due: drops what is lost, tries the device again, follows the wanted size, writes back.
     pub fn tick(&self) {
+        self.look_after_device();
+        self.write_back_when_due();
+    }
+
+    pub(super) fn look_after_device(&self) {
         let mut upkeep = self.upkeep();
         let now = self.now_ms();
         // Whoever is in a copy that does not end has the store, and a lane.
-        if !self.leave_hanging(now) {
-            if self.is_lost.swap(false, Ordering::AcqRel) {
-                self.drop_store();
-            }
-            if self.health().is_due(now) {
-                self.try_again();
-            }
+        if self.leave_hanging(now) {
+            return;
         }
-        if self.is_serving() {
-            self.look_at_others(&mut upkeep, now);
-            self.follow_target(&mut upkeep);
+        if self.is_lost.swap(false, Ordering::AcqRel) {
+            self.drop_store();
         }
-        self.write_back_when_due(&mut upkeep, now);
+        if self.health().is_due(now) {
+            self.try_again();
+        }
+        self.look_at_others(&mut upkeep, now);
+        self.follow_target(&mut upkeep);
     }
 
     /// Notes a failure of the device, which is told once; the backing serves until it is tried again.
@@ -140,7 +164,8 @@ impl PagingCache {
     }
 
     /// Opens the device, maps the chunks of a predecessor, and forgets what is not among them.
-    fn open_store(&self, chunks: Vec<(u32, OwnedFd)>) -> Result<(), ()> {
+    fn open_store(&self) -> Result<(), ()> {
+        let chunks = std::mem::take(&mut *self.waiting());
         let shape = self.directory.shape();
         let opened =
             (self.open_device)().and_then(|device| Store::new(&device, self.directory.chunk_bytes(), shape.chunks));
@@ -156,6 +181,8 @@ impl PagingCache {
         let mut is_mapped = vec![false; shape.chunks as usize];
         for (chunk, memory) in &chunks {
             if !self.directory.is_present(*chunk) {
+                // It was killed before this was used, or after this was given back.
+                self.release_kept(*chunk);
                 continue;
             }
             let own = memory.try_clone().map_err(|error| {
@@ -184,8 +211,7 @@ impl PagingCache {
         }
         *self.store.write().unwrap_or_else(PoisonError::into_inner) = Some(store);
         if self.health().is_serving() {
-            self.serves.store(true, Ordering::Release);
-            self.directory.head(Head::Device).store(1, Ordering::Relaxed);
+            self.use_it();
         }
         Ok(())
     }
@@ -218,6 +244,8 @@ impl PagingCache {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return self.is_lost.store(true, Ordering::Release),
         };
+        // Giving memory back may take for ever on a device that is lost.
+        let dropped = store.take();
         let lost = self.directory.stats().get(Counter::LostPages);
         self.opening.store(self.table().forget_all(&self.directory), Ordering::Release);
         self.waiting().clear();
@@ -227,8 +255,9 @@ impl PagingCache {
                 self.release_kept(chunk);
             }
         }
-        *store = None;
+        drop(store);
         self.owe(lost);
+        drop(dropped);
     }
 
     /// The next flush fails if pages were lost since `before` were.
@@ -249,25 +278,34 @@ impl PagingCache {
     fn try_again(&self) {
         let renewed = self.store().as_ref().map(Store::renew);
         match renewed {
-            Some(Ok(())) => self.health().recovered(self.now_ms()),
-            Some(Err(error)) => return self.device_failed(&error),
+            Some(Ok(())) => {
+                self.health().recovered(self.now_ms());
+                self.use_it();
+            }
+            Some(Err(error)) => self.device_failed(&error),
             None => {
                 self.health().recovered(self.now_ms());
                 // It goes on being left alone where it still cannot be opened.
-                let left = std::mem::take(&mut *self.waiting());
-                let _ = self.open_store(left);
-                return;
+                let _ = self.open_store();
             }
         }
-        self.serves.store(true, Ordering::Release);
-        self.directory.head(Head::Device).store(1, Ordering::Relaxed);
     }
 
+    fn use_it(&self) {
+        self.serves.store(true, Ordering::Release);
+        self.directory.head(Head::Device).store(1, Ordering::Release);
+    }
+
+    /// A device that is left alone gives no new memory, but what others want of it is given back: what is clean, and before
+    /// a sleep all.
     fn follow_target(&self, upkeep: &mut Upkeep) {
-        if let Err(error) = self.shrink() {
-            self.tell_write_back(upkeep, &error);
+        let is_suspended = self.directory.head(Head::Suspended).load(Ordering::Acquire) != 0;
+        if let Err(error) = self.shrink(self.is_serving() || is_suspended) {
+            self.tell_write_back(&error);
         }
-        self.grow(upkeep);
+        if self.is_serving() {
+            self.grow(upkeep);
+        }
     }
 
     /// The wanted size, less what others want at present; nothing while the system is about to sleep.
@@ -290,10 +328,11 @@ impl PagingCache {
             return;
         }
         upkeep.looked_ms = now;
-        let free = self.store().as_ref().map(Store::free_bytes);
+        let free = self.watched(|| self.store().as_ref().map(Store::free_bytes));
         match free {
-            None => {}
-            Some(Err(error)) => self.device_failed(&error),
+            Some(Err(error)) if self.is_serving() => self.device_failed(&error),
+            // One that fails is left alone as it is.
+            None | Some(Err(_)) => {}
             Some(Ok(free_bytes)) => {
                 let (chunk_bytes, present) = (self.directory.chunk_bytes(), self.present());
                 let allowed = upkeep.giving.allowed(now, Look { free_bytes, left_bytes, chunk_bytes, present });
@@ -330,11 +369,11 @@ impl PagingCache {
     fn add_chunk(&self, chunk: u32) -> Result<(), String> {
         let store = self.store();
         let Some(store) = &*store else { return Ok(()) };
-        let memory = store.add(chunk).map_err(|error| error.to_string())?;
+        let memory = self.watched(|| store.add(chunk)).map_err(|error| error.to_string())?;
         // It is used only when a successor could find it.
         if let (Some(keeper), Some(memory)) = (&self.keeper, memory) {
             keeper.keep(chunk, memory).map_err(|error| {
-                let _ = store.remove(chunk);
+                let _ = self.watched(|| store.remove(chunk));
                 error.to_string()
             })?;
         }
@@ -345,14 +384,14 @@ impl PagingCache {
     }
 
     /// Gives back the chunks beyond the wanted size: clean ones at once, dirty ones when they are written back. One that
-    /// cannot be written back stays, and another one goes.
-    fn shrink(&self) -> Result<()> {
+    /// cannot be written back stays, and another one goes; so does one that would have to be, unless `writes_back`.
+    fn shrink(&self, writes_back: bool) -> Result<()> {
         let mut done = Ok(());
         for chunk in (0..self.directory.shape().chunks).rev() {
             if self.present() <= self.target() {
                 return Ok(());
             }
-            if self.directory.is_present(chunk) {
+            if self.directory.is_present(chunk) && (writes_back || !self.has_dirty(chunk)) {
                 done = done.and(self.remove_chunk(chunk));
             }
         }
@@ -384,13 +423,14 @@ impl PagingCache {
         }
         self.directory.set_present(chunk, false);
         if let Some(store) = &*self.store() {
-            store.remove(chunk).map_err(|error| self.device_failed(&error)).unwrap_or_default();
+            self.watched(|| store.remove(chunk)).map_err(|error| self.device_failed(&error)).unwrap_or_default();
         }
+        self.waiting().retain(|(waiting, _)| *waiting != chunk);
         self.release_kept(chunk);
         Ok(())
     }
 
-    fn write_back_when_due(&self, upkeep: &mut Upkeep, now: u64) {
+    pub(super) fn write_back_when_due(&self) {
         if self.mode != Mode::WriteBack {
             return;
         }
@@ -398,20 +438,22 @@ impl PagingCache {
             let table = self.table();
             (table.dirty_pages(), u64::from(table.present()) * 16)
         };
-        let is_old = now.saturating_sub(upkeep.written_back_ms) >= self.flush_interval.as_millis() as u64;
+        let now = self.now_ms();
+        let is_old =
+            now.saturating_sub(self.written_back_ms.load(Ordering::Relaxed)) >= self.flush_interval.as_millis() as u64;
         let is_much = dirty * 200 > present * u64::from(self.dirty_percent_max);
         if dirty == 0 || !(is_old || is_much) {
             return;
         }
-        upkeep.written_back_ms = now;
+        self.written_back_ms.store(now, Ordering::Relaxed);
         match self.write_back_all() {
-            Ok(()) => upkeep.has_told_write_back = false,
-            Err(error) => self.tell_write_back(upkeep, &error),
+            Ok(()) => self.has_told_write_back.store(false, Ordering::Relaxed),
+            Err(error) => self.tell_write_back(&error),
         }
     }
 
-    fn tell_write_back(&self, upkeep: &mut Upkeep, error: &bifolio_block::Error) {
-        if error.kind() != ErrorKind::BadState && !std::mem::replace(&mut upkeep.has_told_write_back, true) {
+    fn tell_write_back(&self, error: &bifolio_block::Error) {
+        if error.kind() != ErrorKind::BadState && !self.has_told_write_back.swap(true, Ordering::Relaxed) {
             self.complain(format!("{error}; it is tried again"));
         }
     }
@@ -420,52 +462,4 @@ impl PagingCache {
 /// Whether memory that could not be mapped now may be mapped later.
 fn may_pass(error: &bifolio_device::Error) -> bool {
     !matches!(error.kind(), bifolio_device::ErrorKind::Lost | bifolio_device::ErrorKind::Unsupported)
-}
-
-/// A thread that calls [`PagingCache::tick`] until this is dropped, and one that looks whether the device hangs: the first
-/// calls it, too.
-#[derive(Debug)]
-pub struct Housekeeper {
-    is_over: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Housekeeper {
-    /// Starts it.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn start(cache: Arc<PagingCache>) -> Result<Self> {
-        let is_over = Arc::<AtomicBool>::default();
-        let mut own = Self { is_over, threads: vec![] };
-        let watched = Arc::clone(&cache);
-        own.spawn(&cache.name.clone(), TICK, move || cache.tick())?;
-        let name = watched.name.clone();
-        own.spawn(&name, WATCH, move || _ = watched.leave_hanging(watched.now_ms()))?;
-        Ok(own)
-    }
-
-    fn spawn(&mut self, name: &str, pause: Duration, role: impl Fn() + Send + 'static) -> Result<()> {
-        let seen = Arc::clone(&self.is_over);
-        let look = move || {
-            while !seen.load(Ordering::Acquire) {
-                role();
-                std::thread::park_timeout(pause);
-            }
-        };
-        let thread = std::thread::Builder::new().name("bifolio-paging".to_owned()).spawn(look);
-        let failed = |error| bifolio_block::Error::system(name, "starting its housekeeper", error);
-        self.threads.push(thread.map_err(failed)?);
-        Ok(())
-    }
-}
-
-impl Drop for Housekeeper {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Release);
-        for thread in self.threads.drain(..) {
-            thread.thread().unpark();
-            let _ = thread.join();
-        }
-    }
 }

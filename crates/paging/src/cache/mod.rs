@@ -23,12 +23,13 @@
 //! Nothing allocates while requests succeed: tables, buffers and lanes are made once.
 
 mod device;
+mod housekeeper;
 mod read;
 mod trust;
 mod write;
 mod write_back;
 
-pub use device::Housekeeper;
+pub use housekeeper::Housekeeper;
 pub use trust::SleepClock;
 
 use crate::backing::check_content;
@@ -47,7 +48,8 @@ use bifolio_keeper::SharedMemory;
 use std::fmt;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
@@ -173,6 +175,9 @@ pub struct PagingCache {
     health: Mutex<Health>,
     complaints: Mutex<Vec<String>>,
     flush_interval: Duration,
+    written_back_ms: AtomicU64,
+    /// A failure to write back was told.
+    has_told_write_back: AtomicBool,
     dirty_percent_max: u8,
     sleep_clock: SleepClock,
     begun: Instant,
@@ -212,6 +217,14 @@ pub fn new_directory(content: u64, memory_bytes_max: u64, mode: Mode) -> Result<
     Directory::create(shape(content, memory_bytes_max, mode)).map(Directory::into_memory)
 }
 
+/// The same with a name in a file system of memory, so that it outlives the keeper, too.
+///
+/// # Errors
+/// The system's.
+pub fn new_directory_at(path: &Path, content: u64, memory_bytes_max: u64, mode: Mode) -> Result<SharedMemory> {
+    Directory::create_at(path, shape(content, memory_bytes_max, mode)).map(Directory::into_memory)
+}
+
 fn shape(content: u64, memory_bytes_max: u64, mode: Mode) -> Shape {
     let chunk = chunk_bytes(memory_bytes_max);
     Shape {
@@ -240,7 +253,7 @@ impl PagingCache {
         let chunks = (options.memory_bytes / directory.chunk_bytes()).min(directory.shape().chunks.into());
         directory.head(Head::TargetChunks).store(chunks, Ordering::Relaxed);
         let cache = Self::with(options, directory, header.size, None);
-        cache.start(vec![]);
+        cache.start();
         Ok(cache)
     }
 
@@ -249,6 +262,23 @@ impl PagingCache {
     /// # Errors
     /// `Damaged` for what is no directory of this backing, and those of reading.
     pub fn adopt(options: Options, legacy: Legacy, keeper: Option<Box<dyn ChunkKeeper>>) -> Result<Self> {
+        let cache = Self::take_over(options, legacy, keeper)?;
+        cache.start();
+        Ok(cache)
+    }
+
+    /// The same, but the device is opened by the first [`PagingCache::tick`], which may take for ever, and served from the
+    /// backing until then: what only the device has reads as an error.
+    ///
+    /// # Errors
+    /// As for [`PagingCache::adopt`].
+    pub fn adopt_closed(options: Options, legacy: Legacy, keeper: Option<Box<dyn ChunkKeeper>>) -> Result<Self> {
+        let cache = Self::take_over(options, legacy, keeper)?;
+        cache.start_later();
+        Ok(cache)
+    }
+
+    fn take_over(options: Options, legacy: Legacy, keeper: Option<Box<dyn ChunkKeeper>>) -> Result<Self> {
         let header = Header::read(&*options.backing)?;
         let directory = Directory::adopt(legacy.directory)?;
         if u64::from(directory.shape().blocks) != header.size.div_ceil(BLOCK_BYTES) {
@@ -260,7 +290,8 @@ impl PagingCache {
         directory.head(Head::Generation).fetch_add(1, Ordering::Relaxed);
         let cache = Self::with(Options { mode, ..options }, directory, header.size, keeper);
         cache.is_noted.store(header.left != Left::Whole, Ordering::Relaxed);
-        cache.start(legacy.chunks);
+        *cache.waiting.lock().unwrap_or_else(PoisonError::into_inner) = legacy.chunks;
+        cache.directory.head(Head::Device).store(0, Ordering::Relaxed);
         Ok(cache)
     }
 
@@ -288,6 +319,8 @@ impl PagingCache {
             health: Mutex::default(),
             complaints: Mutex::default(),
             flush_interval: options.flush_interval,
+            written_back_ms: AtomicU64::new(0),
+            has_told_write_back: AtomicBool::new(false),
             dirty_percent_max: options.dirty_percent_max.min(100),
             sleep_clock: options.sleep_clock,
             begun: Instant::now(),

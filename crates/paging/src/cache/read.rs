@@ -5,9 +5,12 @@ use crate::directory::Slot;
 use crate::header::HEADER_BYTES;
 use crate::pages::{BLOCK_BYTES, PAGE_BYTES, Pages, Part, parts};
 use crate::stats::Counter;
-use crate::store::Store;
+use crate::store::{Piece, Store, TOGETHER_BYTES};
 use crate::table::{Found, Pinned};
 use bifolio_block::{ErrorKind, Result};
+
+/// Blocks that the longest request touches.
+const TOGETHER_MAX: usize = TOGETHER_BYTES / BLOCK_BYTES as usize + 1;
 
 /// Where each page of a read comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +48,44 @@ impl PagingCache {
     pub(super) fn read_bytes(&self, offset: u64, buffer: &mut [u8]) -> Result<bool> {
         let len = buffer.len() as u64;
         let _held = self.ranges.read(Self::blocks(offset, len));
+        if len > BLOCK_BYTES && self.read_together(offset, buffer) {
+            return Ok(false);
+        }
         parts(offset, len).try_fold(false, |missed, part| Ok(self.read_part(&part, buffer)? | missed))
+    }
+
+    /// Reads what lies in several blocks, and waits for the device once. False if it is to be read block by block: what is not
+    /// on the device as a whole, or needs no waiting, and after a failure.
+    fn read_together(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        let len = buffer.len() as u64;
+        let waits = self.is_serving() && self.store().as_ref().is_some_and(|store| !store.is_host_memory());
+        if !waits || buffer.len() > TOGETHER_BYTES {
+            return false;
+        }
+        let (mut pieces, mut pinned) = ([Piece::default(); TOGETHER_MAX], 0);
+        let are_there = {
+            let mut table = self.table();
+            parts(offset, len).all(|part| {
+                let wanted = Pages::of(&part.pages());
+                let found = table.look(&self.directory, part.block, wanted);
+                let Some((slot, there)) = found.slot else { return false };
+                let length = (part.bytes.end - part.bytes.start) as usize;
+                pieces[pinned] = Piece { slot, at: part.bytes.start, len: length };
+                pinned += 1;
+                sources(wanted, found.block.zero, there, true).device.without(found.block.lost) == wanted
+            })
+        };
+        let pieces = &pieces[..pinned];
+        let done = are_there && self.copy_out_all(pieces, buffer).is_ok();
+        let mut table = self.table();
+        for piece in pieces {
+            table.unpin(&self.directory, piece.slot);
+        }
+        if done {
+            let pages = (offset + len).div_ceil(PAGE_BYTES) - offset / PAGE_BYTES;
+            self.directory.stats().add(Counter::HitPages, pages);
+        }
+        done
     }
 
     /// Reads what lies in one block, whose range the caller holds, and tells whether the backing was needed.

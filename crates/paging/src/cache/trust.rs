@@ -5,14 +5,15 @@
 //! is kept by any sleep.
 //!
 //! A copy that does not end is noticed by the housekeeper, and then nobody else begins one: whoever is in it waits, and all
-//! others are served from the backing.
+//! others are served from the backing. Any other call that does not end (the housekeeper's: counting, taking and giving back
+//! memory) has the device left alone as well, but what only the device has is still copied from it.
 //!
 //! In a virtual machine whose host moves device memory away (WSL2) a copy can take seconds. A device that does so is left
 //! alone like one that fails, but what it holds stays good.
 
 use super::PagingCache;
 use crate::directory::Head;
-use crate::store::Store;
+use crate::store::{Piece, Store};
 use crate::table::Pinned;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -22,26 +23,41 @@ pub type SleepClock = fn() -> Duration;
 
 /// Differences below are of reading two clocks one after the other.
 const SLEPT_MIN_MS: u64 = 500;
-/// A copy of at most a block that takes longer is not a copy within a machine.
+/// A copy of at most a request that takes longer is not a copy within a machine.
 const SLOW: Duration = Duration::from_millis(200);
 /// One that takes longer may never end.
 const HANGING_MS: u64 = 1000;
 /// Copies whose time is watched; more than threads that serve.
-const WATCHED_MAX: usize = 64;
+const COPIES_MAX: usize = 64;
+/// Other calls: the housekeeper's, and one of whoever changes the size.
+const CALLS_MAX: usize = 4;
 
-/// Copies that are under way: when each began, in milliseconds plus one; 0 for none.
+/// What is under way in the device.
 #[derive(Debug)]
 pub(super) struct UnderWay {
-    begun: [AtomicU64; WATCHED_MAX],
-    is_hanging: AtomicBool,
+    copies: Watched<COPIES_MAX>,
+    calls: Watched<CALLS_MAX>,
 }
 
 impl UnderWay {
     pub(super) const fn new() -> Self {
-        Self { begun: [const { AtomicU64::new(0) }; WATCHED_MAX], is_hanging: AtomicBool::new(false) }
+        Self { copies: Watched::new(), calls: Watched::new() }
+    }
+}
+
+/// When each began, in milliseconds plus one; 0 for none.
+#[derive(Debug)]
+struct Watched<const N: usize> {
+    begun: [AtomicU64; N],
+    is_hanging: AtomicBool,
+}
+
+impl<const N: usize> Watched<N> {
+    const fn new() -> Self {
+        Self { begun: [const { AtomicU64::new(0) }; N], is_hanging: AtomicBool::new(false) }
     }
 
-    /// Has a copy watched; where too many are already, it is not.
+    /// Has one watched; where too many are already, it is not.
     fn begin(&self, now_ms: u64) -> Option<&AtomicU64> {
         self.begun
             .iter()
@@ -79,12 +95,18 @@ pub(super) enum NotCopied {
 }
 
 impl PagingCache {
-    /// Copies out of a slot that the caller has pinned. After a failure, which is noted, the bytes are of no use. A slot whose
-    /// memory was lost meanwhile may be somebody else's by now, and is not touched.
+    /// Copies out of a slot that the caller has pinned, as [`PagingCache::copy_out_all`] does.
     pub(super) fn copy_out(&self, slot: Pinned, at: u64, buffer: &mut [u8]) -> Result<(), ()> {
+        self.copy_out_all(&[Piece { slot, at, len: buffer.len() }], buffer)
+    }
+
+    /// Copies out of slots that the caller has pinned. After a failure, which is noted, the bytes are of no use. A slot whose
+    /// memory was lost meanwhile may be somebody else's by now, and is not touched.
+    pub(super) fn copy_out_all(&self, pieces: &[Piece], buffer: &mut [u8]) -> Result<(), ()> {
         let store = self.store();
-        let store = store.as_ref().filter(|_| self.is_there(slot) && !self.is_hanging()).ok_or(())?;
-        self.timed(|| store.read(slot.at, at, buffer))?;
+        let are_there = !self.is_hanging() && pieces.iter().all(|piece| self.is_there(piece.slot));
+        let store = store.as_ref().filter(|_| are_there).ok_or(())?;
+        self.timed(|| store.read(pieces, buffer))?;
         if self.is_stale(store) { Err(()) } else { Ok(()) }
     }
 
@@ -104,24 +126,36 @@ impl PagingCache {
     }
 
     fn is_hanging(&self) -> bool {
-        self.under_way.is_hanging.load(Ordering::Acquire)
+        self.under_way.copies.is_hanging.load(Ordering::Acquire)
     }
 
-    /// Leaves a device alone in which a copy does not end; whether there is one.
+    /// Leaves a device alone in which something does not end; whether that is a copy, so that somebody has the store.
     pub(super) fn leave_hanging(&self, now: u64) -> bool {
-        if !self.under_way.look(now) {
+        let is_copy = self.under_way.copies.look(now);
+        if !self.under_way.calls.look(now) && !is_copy {
             return false;
         }
         let is_news = self.health().failed(now);
         self.leave_alone();
         if is_news {
+            let what = if is_copy { "a copy" } else { "a call" };
             self.complain(format!(
-                "a copy of the device has not ended for {HANGING_MS} ms; {} serves from the backing, and the device is tried \
+                "{what} of the device has not ended for {HANGING_MS} ms; {} serves from the backing, and the device is tried \
                  again when it has",
                 self.name
             ));
         }
-        true
+        is_copy
+    }
+
+    /// Calls the device, and has that watched.
+    pub(super) fn watched<T>(&self, call: impl FnOnce() -> T) -> T {
+        let watched = self.under_way.calls.begin(self.now_ms());
+        let done = call();
+        if let Some(watched) = watched {
+            watched.store(0, Ordering::Release);
+        }
+        done
     }
 
     /// Notes that the cache has no memory that a sleep could have harmed.
@@ -151,7 +185,7 @@ impl PagingCache {
     /// Copies, and leaves the device alone for a while if that failed or took too long.
     fn timed(&self, copy: impl FnOnce() -> bifolio_device::Result<()>) -> Result<(), ()> {
         let begun = Instant::now();
-        let watched = self.under_way.begin(self.now_ms());
+        let watched = self.under_way.copies.begin(self.now_ms());
         let done = copy();
         if let Some(watched) = watched {
             watched.store(0, Ordering::Release);
@@ -185,17 +219,47 @@ mod tests {
     use crate::pages::Pages;
     use bifolio_block::BlockDevice;
     use bifolio_block::faults::FaultyDevice;
+    use bifolio_device::backend::fault::{FaultBackend, Faults};
     use bifolio_device::{Device, HostOptions};
     use std::sync::Arc;
 
-    #[test]
-    fn bytes_are_not_copied_by_what_was_looked_up_in_memory_that_was_lost() {
-        const CHUNK: u64 = 2 << 20;
+    const CHUNK: u64 = 2 << 20;
+
+    fn cache(device: Device) -> PagingCache {
         let backing = FaultyDevice::new("swap.img", vec![0; (HEADER_BYTES + CHUNK) as usize]);
         format_backing(&backing, CHUNK).unwrap();
-        let open = Box::new(|| Ok(Device::host(&HostOptions::default())));
-        let options = Options::new(Arc::new(backing), open, CHUNK);
-        let cache = PagingCache::open(Options { mode: Mode::WriteThrough, ..options }).unwrap();
+        let options = Options::new(Arc::new(backing), Box::new(move || Ok(device.clone())), CHUNK);
+        PagingCache::open(Options { mode: Mode::WriteThrough, ..options }).unwrap()
+    }
+
+    /// A request that was about to copy from a lost device waited for that to give its memory back.
+    #[test]
+    fn memory_of_a_lost_device_is_given_back_without_holding_a_request_up() {
+        let (host, faults) = (Device::host(&HostOptions::default()), Arc::<Faults>::default());
+        let cache = cache(Device::from_backend(FaultBackend::new(host.backend(), &faults)));
+        cache.write(0, &[1; 4096]).unwrap();
+        let (slot, _) = cache.table().look(&cache.directory, 0, Pages(1)).slot.unwrap();
+        cache.is_lost.store(true, Ordering::Release);
+        faults.memory_hangs.store(true, Ordering::SeqCst);
+        std::thread::scope(|scope| {
+            let dropping = scope.spawn(|| cache.tick());
+            bifolio_testing::until("memory is given back", || faults.hanging.load(Ordering::SeqCst) > 0);
+            let copying = scope.spawn(|| cache.copy_out(slot, 0, &mut [0; 4096]));
+            // One that waits ends with what it waits for.
+            let begun = Instant::now();
+            while !copying.is_finished() && begun.elapsed() < Duration::from_secs(20) {
+                std::thread::yield_now();
+            }
+            let has_waited = !copying.is_finished();
+            faults.memory_hangs.store(false, Ordering::SeqCst);
+            assert!(!has_waited && dropping.join().is_ok());
+            assert_eq!(copying.join().unwrap(), Err(()));
+        });
+    }
+
+    #[test]
+    fn bytes_are_not_copied_by_what_was_looked_up_in_memory_that_was_lost() {
+        let cache = cache(Device::host(&HostOptions::default()));
         cache.write(0, &[1; 4096]).unwrap();
         let (old, _) = cache.table().look(&cache.directory, 0, Pages(1)).slot.unwrap();
         let mut seen = [0; 4096];

@@ -22,7 +22,7 @@ pub struct OffOptions {
     pub backing: Option<PathBuf>,
     /// The backing stays, though it was made for it.
     pub keeps_backing: bool,
-    /// It is tried even if memory seems not to suffice.
+    /// It is tried even if memory seems not to suffice, and pages that went with both processes are given up.
     pub is_forced: bool,
 }
 
@@ -89,7 +89,7 @@ pub(super) fn take_down(
             if let Some(server) = way.server().filter(|_| !instance.is_kept())
                 && server.is_orphan(disk, &instance.served())
             {
-                rescue::serve_from_backing(instance, server)?;
+                rescue::serve_from_backing(instance, server, is_forced)?;
             }
             switch_off(disk, tell)?;
         }

@@ -220,6 +220,7 @@ pub fn serve(folder: &Path, worker: &mut dyn FnMut(&Path) -> Command, say: &dyn 
     {
         done.unwrap_or_else(|error| say(&error.to_string()));
     }
+    let has_server = attach::choose::named(&record.attachment)?.server().is_some();
     let service = Service::new(&ServiceOptions {
         backing: record.backing.clone(),
         size: record.size,
@@ -227,7 +228,9 @@ pub fn serve(folder: &Path, worker: &mut dyn FnMut(&Path) -> Command, say: &dyn 
         memory_bytes: record.memory_bytes,
         memory_bytes_max: record.memory_bytes_max,
         left_bytes: record.left_bytes,
-        mount: attach::choose::named(&record.attachment)?.server().is_none().then(|| instance.served()),
+        mount: (!has_server).then(|| instance.served()),
+        // With a mounted file, all that is on it goes with the keeper, and the backing alone has everything else.
+        directory: (has_server && record.writes_back).then(|| instance.named_directory()),
         threads: record.threads,
     })?;
     if !service.can_resend() {

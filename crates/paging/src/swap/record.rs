@@ -243,6 +243,11 @@ impl Instance {
         Served { file: self.served(), disk: self.record.disk.clone() }
     }
 
+    /// The directory of its cache, where it outlives the keeper.
+    pub(super) fn named_directory(&self) -> PathBuf {
+        self.folder.join("directory")
+    }
+
     /// What its processes had to say.
     pub fn messages(&self) -> PathBuf {
         self.folder.join("messages")

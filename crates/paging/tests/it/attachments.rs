@@ -64,6 +64,7 @@ fn a_keeper_keeps_a_disk_when_a_test_starts_it() {
         memory_bytes_max: 8 << 20,
         left_bytes: 0,
         mount: None,
+        directory: None,
         threads: 3,
     };
     let service = Service::new(&options).unwrap();

@@ -5,12 +5,14 @@ use bifolio_block::{BlockDevice, ErrorKind};
 use bifolio_device::backend::fault::Faults as DeviceFaults;
 use bifolio_device::{Device, HostOptions};
 use bifolio_keeper::SharedMemory;
+use bifolio_paging::directory::Head;
 use bifolio_paging::stats::Counter;
-use bifolio_paging::{ChunkKeeper, Legacy, Mode, OpenDevice, Options, PagingCache, new_directory};
+use bifolio_paging::{ChunkKeeper, Housekeeper, Legacy, Mode, OpenDevice, Options, PagingCache, new_directory};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// A device that can be lost the first time, and works when it is opened again.
 fn replaced(faults: &Arc<DeviceFaults>, opened: &Arc<AtomicU64>) -> OpenDevice {
@@ -176,5 +178,158 @@ fn memory_that_cannot_be_mapped_for_the_moment_is_waited_for() {
     let third = adopt(opens(faulty_device(&faults, 1 << 30)));
     assert!(held.0.lock().unwrap().is_empty() && third.directory().stats().get(Counter::LostPages) == 0);
     third.read(0, &mut seen).unwrap();
+    assert!(seen == bytes);
+}
+
+/// Lets calls of the device end, whatever happened.
+struct Freed<'a>(&'a DeviceFaults);
+
+impl Drop for Freed<'_> {
+    fn drop(&mut self) {
+        self.0.memory_hangs.store(false, Ordering::SeqCst);
+    }
+}
+
+fn is_hanging(faults: &DeviceFaults) -> bool {
+    faults.hanging.load(Ordering::SeqCst) > 0
+}
+
+/// A question about free memory that was never answered ended all writing back, and a cache could not be ended any more.
+#[test]
+fn a_call_that_does_not_end_holds_neither_writing_back_nor_the_end_up() {
+    let faults = Arc::<DeviceFaults>::default();
+    let backing = backing(8 << 20);
+    let options = Options::new(backing.clone(), opens(faulty_device(&faults, 1 << 30)), 2 * CHUNK);
+    let options = Options { mode: Mode::WriteBack, flush_interval: Duration::ZERO, ..options };
+    let cache = Arc::new(PagingCache::open(options).unwrap());
+    cache.directory().head(Head::FreeBytes).store(CHUNK, Ordering::SeqCst);
+    let housekeeper = Housekeeper::start(Arc::clone(&cache)).unwrap();
+    let freed = Freed(&faults);
+    faults.memory_hangs.store(true, Ordering::SeqCst);
+    bifolio_testing::until("the housekeeper waits for the device", || is_hanging(&faults));
+    cache.write(0, &[5; 8192]).unwrap();
+    let is_clean = || cache.directory().head(Head::DirtyPages).load(Ordering::SeqCst) == 0;
+    bifolio_testing::until("what was written is written back", is_clean);
+    bifolio_testing::until("the device is left alone", || !cache.is_serving());
+    cache.write(4096, &[6; 4096]).unwrap();
+    let mut seen = [0; 8192];
+    cache.read(0, &mut seen).unwrap();
+    assert!(seen[..4096] == [5; 4096] && seen[4096..] == [6; 4096]);
+    drop(housekeeper);
+    assert!(is_hanging(&faults), "nobody has waited for it");
+    cache.settle().unwrap();
+    let told = cache.complaints();
+    assert!(told.len() == 1 && told[0].contains("a call of the device has not ended"), "{told:?}");
+    drop(freed);
+    bifolio_testing::until("the device is let go", || Arc::strong_count(&cache) == 1);
+    cache.retry_now();
+    cache.tick();
+    assert!(cache.is_serving());
+}
+
+/// A worker whose driver hung at the start never served, though the backing had everything.
+#[test]
+fn a_device_that_does_not_open_is_done_without_until_it_does() {
+    let (backing, held) = (backing(8 << 20), Held::default());
+    let directory = new_directory(8 << 20, 4 * CHUNK, Mode::WriteThrough).unwrap();
+    let adopt = |open: OpenDevice| {
+        let own = |fd: &dyn AsFd| fd.as_fd().try_clone_to_owned().unwrap();
+        let chunks = held.0.lock().unwrap().iter().map(|(chunk, fd)| (*chunk, own(fd))).collect();
+        let legacy = Legacy { directory: SharedMemory::map(own(&directory)).unwrap(), chunks };
+        let options = Options::new(backing.clone(), open, CHUNK);
+        Arc::new(PagingCache::adopt_closed(options, legacy, Some(Box::new(held.clone()))).unwrap())
+    };
+    let first = adopt(host());
+    first.set_target(CHUNK);
+    first.tick();
+    assert!(first.is_serving() && first.await_device(Duration::ZERO));
+    first.write(0, &[7; 4096]).unwrap();
+    drop(first);
+    let is_stuck = Arc::<std::sync::atomic::AtomicBool>::new(true.into());
+    let waits = Arc::clone(&is_stuck);
+    let second = adopt(Box::new(move || {
+        while waits.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(Device::host(&HostOptions::default()))
+    }));
+    let housekeeper = Housekeeper::start(Arc::clone(&second)).unwrap();
+    assert!(!second.await_device(Duration::from_millis(20)));
+    let mut seen = [0; 4096];
+    second.read(0, &mut seen).unwrap();
+    assert!(seen == [7; 4096] && !second.is_serving());
+    second.write(8192, &[8; 4096]).unwrap();
+    is_stuck.store(false, Ordering::SeqCst);
+    bifolio_testing::until("the device is opened", || second.is_serving());
+    drop(housekeeper);
+    let hits = || second.directory().stats().get(Counter::HitPages);
+    let before = hits();
+    second.read(0, &mut seen).unwrap();
+    assert!(seen == [7; 4096] && hits() == before + 1, "what the predecessor had there is there");
+    second.read(8192, &mut seen).unwrap();
+    assert_eq!(seen, [8; 4096]);
+    let told = second.complaints();
+    assert!(told.len() == 1 && told[0].contains("has not been opened"), "{told:?}");
+}
+
+/// Memory that a worker had handed over when it was killed, and not noted, was held for ever and used by nobody.
+#[test]
+fn memory_that_was_handed_over_and_not_noted_is_let_go() {
+    let (backing, held) = (backing(8 << 20), Held::default());
+    let directory = new_directory(8 << 20, 4 * CHUNK, Mode::WriteThrough).unwrap();
+    let device = Device::host(&HostOptions::default());
+    let stray = || device.create_frame_of(CHUNK).unwrap().export().unwrap();
+    held.0.lock().unwrap().insert(3, stray());
+    let legacy = Legacy { directory, chunks: vec![(3, stray())] };
+    let options = Options::new(backing, host(), CHUNK);
+    let cache = PagingCache::adopt(options, legacy, Some(Box::new(held.clone()))).unwrap();
+    assert!(cache.is_serving() && held.0.lock().unwrap().is_empty());
+}
+
+/// A chunk that could not be unmapped once could not be taken again, and no other one was tried.
+#[test]
+fn memory_that_could_not_be_given_back_once_can_be_taken_again() {
+    let faults = Arc::<DeviceFaults>::default();
+    let backing = backing(8 << 20);
+    let cache = cache(&backing, opens(faulty_device(&faults, 1 << 30)), Mode::WriteThrough, 2);
+    let bytes = bifolio_testing::noise(8 << 20, bifolio_testing::seed());
+    cache.write(0, &bytes).unwrap();
+    faults.unmaps.store(1, Ordering::SeqCst);
+    cache.resize(0).unwrap();
+    assert!(!cache.is_serving() && cache.memory_bytes() == 0);
+    faults.unmaps.store(-1, Ordering::SeqCst);
+    cache.retry_now();
+    cache.tick();
+    cache.resize(4 * CHUNK).unwrap();
+    assert_eq!(cache.memory_bytes(), 4 * CHUNK);
+    cache.write(0, &bytes).unwrap();
+    let mut seen = vec![0; 8 << 20];
+    cache.read(0, &mut seen).unwrap();
+    assert!(seen == bytes);
+}
+
+/// Nothing was given back while a device was left alone after an error, for up to a minute.
+#[test]
+fn a_device_that_is_left_alone_gives_clean_memory_back() {
+    let faults = Arc::<DeviceFaults>::default();
+    let backing = backing(8 << 20);
+    let cache = cache(&backing, opens(faulty_device(&faults, 1 << 30)), Mode::WriteBack, 4);
+    let bytes = bifolio_testing::noise(8 << 20, bifolio_testing::seed());
+    cache.write(0, &bytes).unwrap();
+    cache.flush().unwrap();
+    cache.write(5 << 20, &bytes[5 << 20..][..4096]).unwrap();
+    faults.downloads.store(0, Ordering::SeqCst);
+    let mut seen = vec![0; 8 << 20];
+    cache.read(0, &mut seen[..4096]).unwrap();
+    assert!(!cache.is_serving());
+    cache.set_target(0);
+    cache.tick();
+    assert!(!cache.is_serving());
+    assert_eq!(cache.memory_bytes(), CHUNK, "what has the only copy of a page stays");
+    faults.downloads.store(-1, Ordering::SeqCst);
+    cache.retry_now();
+    cache.tick();
+    assert!(cache.memory_bytes() == 0 && cache.is_serving());
+    cache.read(0, &mut seen).unwrap();
     assert!(seen == bytes);
 }

@@ -92,6 +92,7 @@ fn options(folder: &Path, mode: Mode) -> ServiceOptions {
         memory_bytes_max: 8 << 20,
         left_bytes: 0,
         mount: Some(folder.join("disk")),
+        directory: None,
         threads: 3,
     }
 }

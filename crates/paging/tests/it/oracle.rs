@@ -98,6 +98,29 @@ fn a_write_through_cache_on_a_device_that_fails_now_and_then_loses_nothing() {
     assert!((1..=12).contains(&told), "each failure is told once: {told}");
 }
 
+/// A request waited for the device once for each of its blocks.
+#[test]
+fn what_lies_in_several_blocks_is_waited_for_once() {
+    let faults = Arc::<DeviceFaults>::default();
+    let backing = backing(CONTENT as u64);
+    let cache = cache(&backing, opens(faulty_device(&faults, 1 << 30)), Mode::WriteThrough, 4);
+    let bytes = bifolio_testing::noise(CONTENT, seed());
+    cache.write(0, &bytes).unwrap();
+    let draw = &mut fastrand::Rng::with_seed(seed());
+    for round in 0..50 {
+        let len = if round == 0 { 1 << 20 } else { draw.usize(65537..=1 << 20) };
+        let at = draw.usize(..=CONTENT - len);
+        let blocks = (at + len).div_ceil(65536) - at / 65536;
+        faults.life.store(1000, Ordering::SeqCst);
+        let mut seen = vec![0; len];
+        cache.read(at as u64, &mut seen).unwrap();
+        assert!(seen == bytes[at..at + len], "offset {at}, {len} bytes");
+        let calls = 1000 - faults.life.load(Ordering::SeqCst);
+        assert_eq!(calls, blocks as i64 + 1, "a copy for each block, and one wait");
+    }
+    assert_eq!(cache.complaints(), Vec::<String>::new());
+}
+
 #[test]
 fn writes_that_the_backing_refuses_are_errors_and_leave_either_content() {
     for mode in [Mode::WriteThrough, Mode::WriteBack] {
