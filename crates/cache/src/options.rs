@@ -31,7 +31,7 @@ pub struct CacheOptions {
     /// When released bytes move.
     pub mode: Mode,
     /// Bytes of a frame, the unit of device memory: a power of two from 2 MiB to 1 GiB, or 0 for what fits the
-    /// budget and the file, up to 32 MiB.
+    /// budget and the file, up to 512 MiB.
     pub frame_bytes: u64,
     /// How long what was released stays on devices alone at most, if nobody needs it before; `Duration::MAX` for as long
     /// as there is room.
