@@ -4,9 +4,14 @@
 # LAYERS=1 measures what lies in between as well: the file that FUSE serves without its loop device, and a loop device on the
 # plain file. Everything that it makes goes away again.
 set -euo pipefail
-folder=$(realpath "${1:?a folder on the disk that is compared with}")
+usage="usage: scripts/bench-paging.sh FOLDER [OPTION OF swap on]...; FOLDER is on the disk that is compared with"
+[ -d "${1:-}" ] || { echo "$usage" >&2; exit 2; }
+folder=$(realpath -- "$1")
 shift
 bifolio=${BIFOLIO:-bifolio}
+for command in "$bifolio" fio losetup python3; do
+    command -v "$command" >/dev/null || { echo "$command is missing: install it, or name the command by BIFOLIO" >&2; exit 2; }
+done
 size=${SIZE:-1G}
 jobs=$(dirname "$(realpath "$0")")/../bench/compare/paging.fio
 export BIFOLIO_RUN_DIR=$folder/.bifolio-run

@@ -14,8 +14,9 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-out=${1:?usage: scripts/bench-shared.sh OUT FOLDER}
-folder=${2:?usage: scripts/bench-shared.sh OUT FOLDER}
+[ $# = 2 ] && [ "${1#-}" = "$1" ] || { echo "usage: scripts/bench-shared.sh OUT FOLDER" >&2; exit 2; }
+out=$1
+folder=$2
 target=${CARGO_TARGET_DIR:-target}/release
 bifolio=${BIFOLIO:-$target/bifolio}
 shared_rates=${SHARED_RATES:-$target/examples/shared_rates}
