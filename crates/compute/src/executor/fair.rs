@@ -140,7 +140,9 @@ mod tests {
         ) {
             let mut fair = Fair::default();
             let callers: std::collections::HashSet<u8> = work.iter().map(|(caller, _)| *caller).collect();
-            work.iter().for_each(|(caller, bytes)| fair.push(*caller, *bytes, false));
+            for (caller, bytes) in &work {
+                fair.push(*caller, *bytes, false);
+            }
             (0..taken).for_each(|_| _ = fair.pop());
             fair.push(9, 1, true);
             let before = std::iter::from_fn(|| fair.pop()).take_while(|is_new| !is_new).count();
