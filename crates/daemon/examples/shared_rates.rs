@@ -246,7 +246,9 @@ fn at_once(running: &Running, path: &Path, devices: &[DeviceId], processes: u64)
         let mut word = [0; READY.len() + 1];
         child.stdout.as_mut().ok_or("no output")?.read_exact(&mut word)?;
     }
-    all.iter_mut().for_each(|child| drop(child.stdin.take()));
+    for child in &mut all {
+        drop(child.stdin.take());
+    }
     Ok(all.into_iter().map(said).collect::<Result<Vec<_>>>()?.into())
 }
 

@@ -278,7 +278,9 @@ impl Held {
             }
             open.acquired = acquired;
             open.sleeps = true;
-            pins.iter().for_each(|pinned| pinned.sleep());
+            for pinned in &*pins {
+                pinned.sleep();
+            }
             let all = 0..open.mapping.len();
             open.mapping.advise(all, Advice::DontNeed)
         })
@@ -303,7 +305,9 @@ impl Held {
             };
             if let Err(error) = bring_all() {
                 // It sleeps on.
-                pins.iter().for_each(|pinned| pinned.sleep());
+                for pinned in &*pins {
+                    pinned.sleep();
+                }
                 let _ = parts[..brought].iter().try_for_each(|part| open.mapping.release(part.clone()).map(drop));
                 return Err(error);
             }
