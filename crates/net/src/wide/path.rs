@@ -660,7 +660,8 @@ impl Path {
         let mut trouble = batches.trouble.take();
         if let (Some(reason), false) = (self.handle.unsuited(), batches.is_unsuited) {
             batches.is_unsuited = true;
-            trouble = Some(format!("the CPU computes some batches: {reason}"));
+            let told = format!("the CPU computes some batches: {reason}");
+            trouble = Some(trouble.map_or(told.clone(), |trouble| format!("{told}; {trouble}")));
         }
         if batches.off == off {
             return trouble;

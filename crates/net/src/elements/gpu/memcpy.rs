@@ -15,8 +15,8 @@
 //!
 //! Handlers of HostToDeviceMemcpy: `device`, `off` (why it does not compute, or failed when it was tried last), `batches`, `packets`,
 //! `device_packets` (those of batches that the device computed), `bytes` (of slices), `unfetched` (why payloads are not fetched, where
-//! they were to be), `failures` (batches that the
-//! device failed at, could not take or had for too long, and that the CPU computed in the end), `lost` (packets that nobody could compute; they are dropped).
+//! they were to be), `failures` (batches that the device failed at, could not take or had for too long, and that the CPU computed in
+//! the end), `lost` (packets that nobody could compute; they are dropped).
 
 use crate::Packet;
 use crate::args::{Args, Failed, Word};
